@@ -1,0 +1,59 @@
+"""Every foreseeable fault is a ClusterkitError: what happened, where, and what to do next."""
+
+
+class ClusterkitError(Exception):
+    """A fault with a one-line cause and, where there is one, a next step for the user.
+
+    Args:
+        cause: what happened and on which host or file; one line.
+        hint: what to do next; shown on its own line.
+    """
+
+    exit_code = 1
+
+    def __init__(self, cause: str, *, hint: str | None = None) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.hint = hint
+
+
+class ConfigError(ClusterkitError):
+    """A configuration file, profile or name is wrong. Nothing was sent anywhere."""
+
+    exit_code = 3
+
+
+class TransportError(ClusterkitError):
+    """A host cannot be reached, refuses the login, or a transfer failed."""
+
+    exit_code = 4
+
+
+class SchedulerError(ClusterkitError):
+    """The scheduler refused a request or answered something we cannot read."""
+
+    exit_code = 5
+
+
+class ImageError(ClusterkitError):
+    """An image is missing, damaged or of the wrong kind."""
+
+    exit_code = 6
+
+
+class RecipeLockedError(ClusterkitError):
+    """A locked recipe value was overridden without `--unlock`."""
+
+    exit_code = 7
+
+
+class RunError(ClusterkitError):
+    """A run is unknown, in the wrong state for the request, or has failed."""
+
+    exit_code = 8
+
+
+class WandbError(ClusterkitError):
+    """An upload to W&B could not be made or could not be proved."""
+
+    exit_code = 9

@@ -1,0 +1,21 @@
+"""Finds the data that ships with the package: templates/ and containers/.
+
+In a wheel they lie inside the package; in a checkout they are top-level folders.
+"""
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def resource(*parts: str) -> Path:
+    """Path of a shipped file or folder, e.g. ``resource("templates", "profiles")``.
+
+    Raises:
+        FileNotFoundError: it is in neither place, so the installation is damaged.
+    """
+    for root in (_PACKAGE / "_data", _PACKAGE.parent):
+        candidate = root.joinpath(*parts)
+        if candidate.exists():
+            return candidate
+    raise FileNotFoundError(f"{'/'.join(parts)} is missing from this installation of clusterkit")

@@ -1,0 +1,147 @@
+"""The transport interface: the only remote I/O there is.
+
+A transport runs argv, reads and writes small files, and moves trees with rsync. `local` and `ssh`
+implement it and pass one contract test suite (tests/transport/test_contract.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A finished remote command."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    """Exit status; minus the signal number when a signal ended it and the transport can tell."""
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def text(self) -> str:
+        """Standard output as UTF-8, undecodable bytes replaced."""
+        return self.stdout.decode("utf-8", "replace")
+
+    @property
+    def error_text(self) -> str:
+        """Standard error as UTF-8, undecodable bytes replaced."""
+        return self.stderr.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One progress report of a running transfer."""
+
+    done_bytes: int
+    total_bytes: int | None
+    bytes_per_second: float
+
+
+@dataclass(frozen=True)
+class Transferred:
+    """What a finished push or pull moved."""
+
+    files: int
+    """Regular files created or changed at the target."""
+    bytes: int
+    """File bytes sent over the wire as literal data."""
+    total_bytes: int
+    """Size of all files looked at."""
+
+
+@dataclass(frozen=True)
+class SyncOptions:
+    """How a tree is moved; each field is one well-known rsync behaviour."""
+
+    include: tuple[str, ...] = ()
+    """rsync filter patterns that are let through before `exclude` is asked."""
+    exclude: tuple[str, ...] = ()
+    files_from: tuple[str, ...] | None = None
+    """Relative paths to move, instead of everything below the source."""
+    delete: bool = False
+    """Remove what the source does not have."""
+    link_dest: str | None = None
+    """Hard-link unchanged files against this folder of the receiving side."""
+    inplace: bool = False
+    """Update files in place, so that a reader keeps its handle and an interrupted file is resumed."""
+    append: bool = False
+    """Send only the tails of files that have grown; implies in-place."""
+    checksum: bool = False
+    """Compare by content instead of by size and time."""
+    follow_links: bool = False
+    compress: bool = False
+    bandwidth_limit: int | None = None
+    """Bytes per second at most."""
+    mode: str | None = None
+    """rsync --chmod value, e.g. "D700,F600"."""
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+class Transport(Protocol):
+    """One connection to one machine. Remote paths are absolute POSIX strings."""
+
+    @property
+    def where(self) -> str:
+        """The machine's name for messages, e.g. `datalab` or `this machine`."""
+        ...
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        timeout: float | None = 60.0,
+        check: bool = True,
+    ) -> Completed:
+        """Run argv there; no shell sees it, every argument arrives unchanged.
+
+        Raises:
+            TransportError: the connection failed, the time (seconds) ran out, or `check` and the
+                command failed; then the message holds the last line of its standard error.
+        """
+        ...
+
+    def stream(self, argv: Sequence[str]) -> Iterator[bytes]:
+        """Run argv and yield its standard output as it comes; closing the iterator ends the command."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """A whole small file. Raises TransportError when it is missing or unreadable."""
+        ...
+
+    def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+        """Create or replace a small file atomically: temporary file, fsync, rename."""
+        ...
+
+    def push(
+        self,
+        source: Path,
+        target: str,
+        *,
+        options: SyncOptions = SyncOptions(),  # noqa: B008 - frozen
+        progress: ProgressCallback | None = None,
+    ) -> Transferred:
+        """Copy a local file onto a remote file, or a folder's contents into a remote folder."""
+        ...
+
+    def pull(
+        self,
+        source: str,
+        target: Path,
+        *,
+        options: SyncOptions = SyncOptions(),  # noqa: B008 - frozen
+        progress: ProgressCallback | None = None,
+    ) -> Transferred:
+        """Copy a remote file onto a local file, or a folder's contents into a local folder."""
+        ...
+
+    def close(self) -> None:
+        """End the connection. Safe to call twice."""
+        ...

@@ -1,0 +1,1 @@
+"""The bundled trainer: runs on the node, never imports clusterkit."""
