@@ -1,5 +1,8 @@
-"""The scheduler interface that `slurm` and `local` fill. Implementations are pure: they build argv
-and shell fragments and parse what came back; the verbs run them over a transport."""
+"""The scheduler interface that `slurm` and `local` fill.
+
+Implementations are pure: they build argv and shell fragments and parse what came back; the verbs
+run them over a transport.
+"""
 
 from __future__ import annotations
 

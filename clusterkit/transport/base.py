@@ -125,7 +125,7 @@ class Transport(Protocol):
         source: Path,
         target: str,
         *,
-        options: SyncOptions = SyncOptions(),  # noqa: B008 - frozen
+        options: SyncOptions = SyncOptions(),
         progress: ProgressCallback | None = None,
     ) -> Transferred:
         """Copy a local file onto a remote file, or a folder's contents into a remote folder."""
@@ -136,7 +136,7 @@ class Transport(Protocol):
         source: str,
         target: Path,
         *,
-        options: SyncOptions = SyncOptions(),  # noqa: B008 - frozen
+        options: SyncOptions = SyncOptions(),
         progress: ProgressCallback | None = None,
     ) -> Transferred:
         """Copy a remote file onto a local file, or a folder's contents into a local folder."""

@@ -1,0 +1,1 @@
+"""Tables, progress bars and messages a person sees."""

@@ -1,0 +1,1 @@
+"""One file per verb: what the commands do."""
