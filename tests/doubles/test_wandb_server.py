@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -28,13 +29,24 @@ WRITER = textwrap.dedent(
 )
 
 
-def offline_run(folder: Path, *, run_id: str = "run1", exit_code: int = 0) -> Path:
+def offline_run(folder: Path, *, exit_code: int = 0) -> Path:
     """Write an offline run of STEPS history rows with the real client."""
-    argv = [sys.executable, "-c", WRITER, run_id, str(folder), str(STEPS), str(exit_code)]
+    argv = [sys.executable, "-c", WRITER, "run1", str(folder), str(STEPS), str(exit_code)]
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "WANDB_ERROR_REPORTING": "false"}
     subprocess.run(argv, env=env, cwd=folder, check=True, capture_output=True, timeout=60)
-    (written,) = (folder / "wandb").glob(f"offline-run-*-{run_id}")
+    (written,) = (folder / "wandb").glob("offline-run-*-run1")
     return written
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return offline_run(tmp_path_factory.mktemp("writer"))
+
+
+@pytest.fixture
+def run_dir(finished: Path, tmp_path: Path) -> Path:
+    """A fresh copy of a finished offline run: syncing leaves marks in the folder."""
+    return shutil.copytree(finished, tmp_path / finished.name)
 
 
 def sync(server: WandbServer, folder: Path, run: Path, *options: str, **extra: str) -> str:
@@ -45,8 +57,7 @@ def sync(server: WandbServer, folder: Path, run: Path, *options: str, **extra: s
     return done.stdout + done.stderr
 
 
-def test_every_step_arrives_once(tmp_path: Path) -> None:
-    run_dir = offline_run(tmp_path)
+def test_every_step_arrives_once(tmp_path: Path, run_dir: Path) -> None:
     with WandbServer() as server:
         assert "Finished syncing" in sync(server, tmp_path, run_dir)
         run = server.runs["run1"]
@@ -69,8 +80,7 @@ def test_a_failed_run_is_seen_as_failed(tmp_path: Path) -> None:
         assert server.runs["run1"].exit_codes == [3]
 
 
-def test_a_second_upload_is_seen_as_duplicates(tmp_path: Path) -> None:
-    run_dir = offline_run(tmp_path)
+def test_a_second_upload_is_seen_as_duplicates(tmp_path: Path, run_dir: Path) -> None:
     with WandbServer() as server:
         sync(server, tmp_path, run_dir)
         sync(server, tmp_path, run_dir, "--include-synced")
@@ -79,8 +89,7 @@ def test_a_second_upload_is_seen_as_duplicates(tmp_path: Path) -> None:
         assert not run.once
 
 
-def test_an_overwriting_upload_is_seen(tmp_path: Path) -> None:
-    run_dir = offline_run(tmp_path)
+def test_an_overwriting_upload_is_seen(tmp_path: Path, run_dir: Path) -> None:
     with WandbServer() as server:
         server.reports_line_count = False
         sync(server, tmp_path, run_dir)
@@ -91,8 +100,7 @@ def test_an_overwriting_upload_is_seen(tmp_path: Path) -> None:
         assert not run.once
 
 
-def test_dropped_connections_are_retried_and_nothing_doubles(tmp_path: Path) -> None:
-    run_dir = offline_run(tmp_path)
+def test_dropped_connections_are_retried_and_nothing_doubles(tmp_path: Path, run_dir: Path) -> None:
     with WandbServer() as server:
         server.fail("file_stream", 0, count=1)
         sync(server, tmp_path, run_dir)
@@ -103,9 +111,8 @@ def test_dropped_connections_are_retried_and_nothing_doubles(tmp_path: Path) -> 
         assert server.runs["run1"].arrived_steps == list(range(STEPS))
 
 
-def test_a_refused_history_goes_unnoticed_by_the_client(tmp_path: Path) -> None:
+def test_a_refused_history_goes_unnoticed_by_the_client(tmp_path: Path, run_dir: Path) -> None:
     """Why an exit status is no proof of an upload: the client finishes cheerfully and nothing arrived."""
-    run_dir = offline_run(tmp_path)
     with WandbServer() as server:
         server.fail("file_stream", 401)
         assert "Finished syncing" in sync(server, tmp_path, run_dir)

@@ -6,10 +6,10 @@
         assert run.arrived_steps == list(range(100))   # every step, once, in order
         assert run.once
 
-The protocol is what the client sends (watched on wandb 0.31): GraphQL on `/graphql`, history and console as
-numbered lines on `/files/<entity>/<project>/<run>/file_stream`, files as PUTs to the URLs that `CreateRunFiles`
-hands out. An operation the stand-in does not know is answered with a GraphQL error and kept in
-`server.unknown`. Artifacts are not covered.
+The protocol is what the client sends (watched on wandb 0.31): GraphQL on `/graphql`, history and console
+as numbered lines on `/files/<entity>/<project>/<run>/file_stream`, files as PUTs to the URLs that
+`CreateRunFiles` hands out. An operation the stand-in does not know is answered with a GraphQL error and kept
+in `server.unknown`. Artifacts are not covered.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class WandbServer:
             "RunResumeStatus": self._resume_status,
             "UpsertBucket": self._upsert,
             "CreateRunFiles": self._create_files,
-            "RunStoppedStatus": lambda _: {"project": {"run": {"stopped": False}}},
+            "RunStoppedStatus": self._stopped,
         }
         if operation not in answers:
             self.unknown.append(operation)
@@ -160,6 +160,9 @@ class WandbServer:
     def _resume_status(self, variables: dict[str, Any]) -> dict[str, Any]:
         run = self.runs.get(variables["name"])
         return {"model": _project(variables) | {"bucket": run and run.resume_bucket()}}
+
+    def _stopped(self, variables: dict[str, Any]) -> dict[str, Any]:
+        return {"project": {"run": {"stopped": False}}}
 
     def _upsert(self, variables: dict[str, Any]) -> dict[str, Any]:
         run = self._run(variables.get("entity"), variables.get("project"), variables["name"])
