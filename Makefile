@@ -1,0 +1,51 @@
+# Everything a person types. Needs Python 3.11 to 3.13 and make; the rest is installed into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+CONSTRAIN := -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint docs bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+.venv/.made:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else "clusterkit needs Python 3.11 to 3.13, this is %d.%d; try: make PYTHON=python3.12 ..." % v)'
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/.train: .venv/.made pyproject.toml constraints.txt
+	$(PIP) install -q $(CONSTRAIN) -e '.[train]'
+	@touch $@
+
+.venv/.dev: .venv/.train
+	$(PIP) install -q $(CONSTRAIN) -e '.[train,dev]'
+	@touch $@
+
+demo: .venv/.train ## train four Meta-World tasks on this machine, through the whole product (minutes)
+	$(BIN)/clusterkit demo
+
+test: .venv/.dev ## everything: linters, types, docs and all tests, on a real Slurm where this machine can run one
+	@$(MAKE) --no-print-directory lint docs
+	$(BIN)/python -m pytest
+
+check: .venv/.dev ## the quick part of `make test`, before a commit
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest -q -m 'not slow and not cluster'
+
+lint: .venv/.dev ## style, types and the floors of the house
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: .venv/.dev ## build the documentation, warnings are errors
+	$(BIN)/mkdocs build --strict --quiet
+
+bench: .venv/.dev ## the quick benchmarks, ours against the peer in the same run
+	$(BIN)/python -m tests.benchmarks.cli --quick
+	$(BIN)/python -m tests.benchmarks.transfer --quick
+
+clean: ## remove what the build and the tests leave behind (not results, not runs)
+	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
