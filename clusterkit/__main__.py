@@ -1,0 +1,5 @@
+"""`python -m clusterkit`."""
+
+from clusterkit.cli import main
+
+main()

@@ -1,0 +1,40 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Settings
+    from clusterkit.ledger import Ledger
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="clusterkit.toml to use instead of the nearest one upwards."
+    ),
+]
+ClusterOption = Annotated[
+    str | None, typer.Option("--cluster", "-c", help="Cluster to use instead of the default one.")
+]
+RunsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[RUN]...", help="Run ids, beginnings of them, job ids, or `last`."),
+]
+
+
+def load(config: Path | None) -> Settings:
+    """The settings of this project."""
+    from clusterkit.config.load import load_settings
+
+    return load_settings(config=config)
+
+
+def open_ledger(settings: Settings) -> Ledger:
+    """This project's ledger."""
+    from clusterkit.ledger import Ledger
+
+    return Ledger(settings.project_dir / ".clusterkit" / "ledger.sqlite3")

@@ -1,0 +1,162 @@
+"""The ledger: the runs this project has submitted, in SQLite.
+
+A cache of convenience: the run directories on the cluster are the truth.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+from clusterkit.errors import ClusterkitError, RunError
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class LedgerRun:
+    """One submitted run as the laptop knows it."""
+
+    run_id: str
+    cluster: str
+    name: str
+    profile: str
+    recipe: str
+    seed: int
+    job_id: str
+    submitted: str
+    """UTC, ISO 8601."""
+    run_dir: str
+    """Absolute path on the cluster."""
+    total_steps: int
+    state: str
+    """The last state seen (JobState)."""
+
+
+_COLUMNS = [field.name for field in fields(LedgerRun)]
+
+
+class Ledger:
+    """The project's ledger, `.clusterkit/ledger.sqlite3`. Use as a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.connection = sqlite3.connect(path, timeout=10.0, isolation_level=None)
+        try:
+            self._migrate(path)
+        except sqlite3.DatabaseError as error:
+            self.connection.close()
+            raise ClusterkitError(
+                f"{path}: not a readable ledger: {error}",
+                hint="move it away; runs and results are not lost, the ledger is only a cache",
+            ) from error
+
+    def _migrate(self, path: Path) -> None:
+        version = self.connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > _VERSION:
+            self.connection.close()
+            raise ClusterkitError(
+                f"{path}: written by a newer clusterkit (ledger {version}, this one reads {_VERSION})",
+                hint="upgrade clusterkit, or move the ledger away: it is only a cache",
+            )
+        self.connection.executescript(
+            f"""
+            PRAGMA journal_mode = WAL;
+            CREATE TABLE IF NOT EXISTS runs (
+                run_id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, profile TEXT NOT NULL,
+                recipe TEXT NOT NULL, seed INTEGER NOT NULL, job_id TEXT NOT NULL, submitted TEXT NOT NULL,
+                run_dir TEXT NOT NULL, total_steps INTEGER NOT NULL, state TEXT NOT NULL
+            );
+            CREATE TABLE IF NOT EXISTS digests (
+                path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, digest TEXT NOT NULL
+            );
+            CREATE TABLE IF NOT EXISTS deployments (
+                cluster TEXT PRIMARY KEY, digest TEXT NOT NULL, bytes INTEGER NOT NULL
+            );
+            PRAGMA user_version = {_VERSION};
+            """
+        )
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def add(self, run: LedgerRun) -> None:
+        """Record a run, or replace what is recorded of it."""
+        marks = ", ".join("?" for _ in _COLUMNS)
+        self.connection.execute(
+            f"INSERT OR REPLACE INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})",  # noqa: S608 - constants
+            astuple(run),
+        )
+
+    def set_states(self, states: Iterable[tuple[str, str]]) -> None:
+        """Remember the last state seen, (run id, state) pairs."""
+        self.connection.execute("BEGIN")
+        self.connection.executemany("UPDATE runs SET state = ?2 WHERE run_id = ?1", states)
+        self.connection.execute("COMMIT")
+
+    def runs(self, *, cluster: str | None = None) -> list[LedgerRun]:
+        """All runs, oldest first."""
+        rows = self.connection.execute(
+            f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE ?1 IS NULL OR cluster = ?1 "  # noqa: S608
+            "ORDER BY submitted, run_id",
+            (cluster,),
+        )
+        return [LedgerRun(*row) for row in rows]
+
+    def find(self, names: Iterable[str]) -> list[LedgerRun]:
+        """Runs by run id, unique beginning of a run id, job id, or `last`.
+
+        Raises:
+            RunError: a name matches no run, or several.
+        """
+        known = self.runs()
+        found = []
+        for name in names:
+            exact = [run for run in known if name in (run.run_id, run.job_id)]
+            matches = exact or [run for run in known if run.run_id.startswith(name)]
+            if name == "last":
+                matches = known[-1:]
+            if not matches:
+                raise RunError(
+                    f"no run {name!r} is known in this project", hint="`clusterkit status` lists them"
+                )
+            if len(matches) > 1:
+                ids = ", ".join(run.run_id for run in matches[:4])
+                raise RunError(f"{name!r} matches {len(matches)} runs: {ids}", hint="give more of the run id")
+            found.append(matches[0])
+        return found
+
+    def digest(self, path: Path) -> str | None:
+        """The recorded sha256 of a local file, if its size and time have not changed since."""
+        stat = path.stat()
+        row = self.connection.execute(
+            "SELECT digest FROM digests WHERE path = ? AND size = ? AND mtime_ns = ?",
+            (str(path), stat.st_size, stat.st_mtime_ns),
+        ).fetchone()
+        return str(row[0]) if row else None
+
+    def set_digest(self, path: Path, digest: str) -> None:
+        """Record the sha256 of a local file as it is now."""
+        stat = path.stat()
+        self.connection.execute(
+            "INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?)",
+            (str(path), stat.st_size, stat.st_mtime_ns, digest),
+        )
+
+    def deployment(self, cluster: str) -> tuple[str, int] | None:
+        """Digest and bytes of the image last deployed to a cluster."""
+        row = self.connection.execute(
+            "SELECT digest, bytes FROM deployments WHERE cluster = ?", (cluster,)
+        ).fetchone()
+        return (str(row[0]), int(row[1])) if row else None
+
+    def set_deployment(self, cluster: str, digest: str, size: int) -> None:
+        """Record the image deployed to a cluster."""
+        self.connection.execute(
+            "INSERT OR REPLACE INTO deployments VALUES (?, ?, ?)", (cluster, digest, size)
+        )

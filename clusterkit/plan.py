@@ -1,0 +1,144 @@
+"""From profile, recipe and arguments to the program's argv and environment. Pure: no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterkit.errors import ConfigError, RecipeLockedError
+from trainer import recipe as recipes
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Profile, Wandb
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a run executes."""
+
+    argv: tuple[str, ...]
+    recipe: Mapping[str, Any] | None
+    """`name`, `values`, `modified`; None when the bundled trainer does not train."""
+    env: Mapping[str, str]
+
+
+def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]) -> recipes.Recipe:
+    """The recipe with its overrides, checked on the laptop before anything is sent.
+
+    Raises:
+        RecipeLockedError: a locked value is overridden without being named in `unlock`.
+        ConfigError: the recipe or a value is unknown or wrong, or its algorithm cannot run yet.
+    """
+    try:
+        recipe = recipes.load(name).override(overrides, unlock)
+    except recipes.RecipeLocked as error:
+        raise RecipeLockedError(str(error), hint="the run will be marked as modified for ever") from error
+    except recipes.RecipeError as error:
+        raise ConfigError(str(error)) from error
+    if recipe.algorithm not in recipes.RUNNABLE:
+        raise ConfigError(
+            f"recipe {name} needs {recipe.algorithm.upper()}; "
+            f"this trainer runs {', '.join(recipes.RUNNABLE).upper()}",
+            hint="choose a profile with a SAC recipe: `clusterkit profiles` lists them",
+        )
+    return recipe
+
+
+def assignments(texts: Sequence[str], option: str) -> dict[str, str]:
+    """Parse `name=value` options.
+
+    Raises:
+        ConfigError: a text is not of that form.
+    """
+    parsed = {}
+    for text in texts:
+        match = _ASSIGNMENT.fullmatch(text)
+        if not match:
+            raise ConfigError(f"{option} {text}: not of the form name=value")
+        parsed[match[1]] = match[2]
+    return parsed
+
+
+def program(
+    profile: Profile,
+    *,
+    own_program: Sequence[str] | None,
+    arguments: Sequence[str],
+    overrides: Mapping[str, str],
+    unlock: Sequence[str],
+    seed: int,
+    total_steps: int | None,
+    wandb: Wandb,
+    run_id: str,
+    run_dir: str,
+) -> Program:
+    """Argv and environment of a run.
+
+    Args:
+        profile: hardware settings and the recipe's name.
+        own_program: argv of the user's own program; None is the bundled trainer.
+        arguments: the user's arguments, appended to the letter.
+        overrides: recipe values as text, by name.
+        unlock: recipe values that may be overridden.
+        seed: of the run.
+        total_steps: environment steps; None is the profile's.
+        wandb: where the run appears in W&B.
+        run_id: also the stable W&B run id.
+        run_dir: absolute path on the cluster; W&B writes below it.
+
+    Raises:
+        ConfigError, RecipeLockedError: as `choose_recipe`; or overrides for a program without a recipe.
+    """
+    env = _environment(profile, wandb, run_id, run_dir)
+    fixed = profile.program or own_program
+    if fixed or profile.recipe is None:
+        if overrides or unlock:
+            raise ConfigError("--set and --unlock change a recipe, and this run trains none")
+        if not fixed:
+            raise ConfigError(f"profile {profile.name} names neither a recipe nor a program")
+        return Program((*fixed, *arguments), None, env)
+    recipe = choose_recipe(profile.recipe, overrides, unlock)
+    argv = ["python", "-m", "trainer", "train", "--recipe", recipe.name]
+    options: dict[str, object] = {
+        "total-steps": total_steps or profile.total_steps,
+        "num-envs": profile.num_envs,
+        "seed": seed,
+        "precision": profile.precision,
+        "device": profile.device,
+        "eval-every": profile.eval_every,
+        "eval-episodes": profile.eval_episodes,
+        "checkpoint-every": profile.checkpoint_every,
+        "threads": profile.threads,
+        "workers": profile.workers,
+    }
+    for name, value in options.items():
+        if value is not None:
+            argv += [f"--{name}", str(value)]
+    for name, text in overrides.items():
+        argv += ["--set", f"{name}={text}"]
+    for name in unlock:
+        argv += ["--unlock", name]
+    document = {"name": recipe.name, "values": dict(recipe.values), "modified": dict(recipe.modified)}
+    return Program((*argv, *arguments), document, env)
+
+
+def _environment(profile: Profile, wandb: Wandb, run_id: str, run_dir: str) -> dict[str, str]:
+    env = {
+        "OMP_NUM_THREADS": str(profile.threads),
+        "MKL_NUM_THREADS": str(profile.threads),
+        "PYTHONUNBUFFERED": "1",
+        "WANDB_MODE": wandb.mode,
+        "WANDB_PROJECT": wandb.project,
+        "WANDB_RUN_ID": run_id,
+        "WANDB_RESUME": "allow",
+        "WANDB_DIR": run_dir,
+    }
+    if wandb.entity:
+        env["WANDB_ENTITY"] = wandb.entity
+    if profile.mujoco_gl:
+        env["MUJOCO_GL"] = profile.mujoco_gl
+    return {**env, **profile.env}

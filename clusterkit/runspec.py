@@ -1,0 +1,58 @@
+"""The frozen description of one run, and its JSON form, run.json (docs/run-directory.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything a run is. Written once as run.json and never changed."""
+
+    run_id: str
+    name: str
+    created: str
+    """UTC, ISO 8601."""
+    cluster: str
+    profile: Mapping[str, Any]
+    """The resolved profile table."""
+    recipe: Mapping[str, Any] | None
+    """`name`, `values` and `modified` ({name: [locked, used]}); None for a program of the user's own."""
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    workdir: str
+    python_path: tuple[str, ...]
+    snapshot: Mapping[str, Any]
+    image: Mapping[str, Any] | None
+    seed: int | None
+    total_steps: int | None
+    time_limit_seconds: int
+    wandb: Mapping[str, Any]
+    versions: Mapping[str, str]
+
+    def to_json(self) -> bytes:
+        """run.json: UTF-8, sorted nowhere, one key a line at the top level, ends in a newline."""
+        document = {"schema": SCHEMA, **asdict(self)}
+        return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
+
+
+def run_id(name: str, created: datetime, token: str) -> str:
+    """A run id that sorts by time within a name and is safe as a file, job and W&B name.
+
+    >>> run_id("a40-2m", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "k3f9")
+    'a40-2m-20260102-030405-k3f9'
+    """
+    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "run"
+    return f"{slug[:40]}-{created.astimezone(UTC):%Y%m%d-%H%M%S}-{token}"
+
+
+def timestamp(moment: datetime) -> str:
+    """UTC, ISO 8601 to the second, with a Z."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
