@@ -11,6 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from clusterkit.errors import TransportError
+
+
+class MissingFileError(TransportError):
+    """A file that was to be read does not exist there."""
+
 
 @dataclass(frozen=True)
 class Completed:
@@ -109,15 +115,27 @@ class Transport(Protocol):
         ...
 
     def stream(self, argv: Sequence[str]) -> Iterator[bytes]:
-        """Run argv and yield its standard output as it comes; closing the iterator ends the command."""
+        """Run argv and yield its standard output as it comes; closing the iterator ends the command.
+
+        Raises:
+            TransportError: the connection failed, or the command ended with another status than 0.
+        """
         ...
 
     def read(self, path: str) -> bytes:
-        """A whole small file. Raises TransportError when it is missing or unreadable."""
+        """A whole small file.
+
+        Raises:
+            MissingFileError: there is no such file.
+            TransportError: it cannot be read, or the connection failed.
+        """
         ...
 
     def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
-        """Create or replace a small file atomically: temporary file, fsync, rename."""
+        """Create or replace a small file atomically: temporary file, fsync, rename.
+
+        Missing parent folders are created with mode 0700.
+        """
         ...
 
     def push(
@@ -128,7 +146,13 @@ class Transport(Protocol):
         options: SyncOptions = SyncOptions(),
         progress: ProgressCallback | None = None,
     ) -> Transferred:
-        """Copy a local file onto a remote file, or a folder's contents into a remote folder."""
+        """Copy a local file onto a remote file, or a folder's contents into a remote folder.
+
+        Missing parent folders are created with mode 0700. Interrupted, it resumes when run again.
+
+        Raises:
+            TransportError: a side is missing or full, rsync is missing, or the connection failed.
+        """
         ...
 
     def pull(
@@ -139,7 +163,15 @@ class Transport(Protocol):
         options: SyncOptions = SyncOptions(),
         progress: ProgressCallback | None = None,
     ) -> Transferred:
-        """Copy a remote file onto a local file, or a folder's contents into a local folder."""
+        """Copy a remote file onto a local file, or a folder's contents into a local folder.
+
+        A source that ends with a slash is known to be a folder, which saves asking. Symbolic links
+        that point out of the tree are skipped. Interrupted, it resumes when run again.
+
+        Raises:
+            MissingFileError: the source does not exist.
+            TransportError: a side is full, rsync is missing, or the connection failed.
+        """
         ...
 
     def close(self) -> None:

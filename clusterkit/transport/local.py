@@ -1,0 +1,189 @@
+"""The transport to this machine: the same verbs as over ssh, with no connection in between."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from clusterkit.errors import TransportError
+from clusterkit.transport import faults, rsync
+from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
+from clusterkit.transport.transfer import run_rsync
+
+_WHERE = "this machine"
+_CHUNK = 1 << 16
+_STOP_SECONDS = 2.0
+
+
+class LocalTransport:
+    """Runs commands and moves files on this machine, as the current user, from the home folder."""
+
+    @property
+    def where(self) -> str:
+        """The machine's name for messages."""
+        return _WHERE
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        timeout: float | None = 60.0,
+        check: bool = True,
+    ) -> Completed:
+        """See `Transport.run`; a timeout ends the whole process group."""
+        try:
+            with _start(argv, stdin=subprocess.PIPE) as process:
+                try:
+                    stdout, stderr = process.communicate(stdin, timeout)
+                except subprocess.TimeoutExpired as error:
+                    raise faults.timed_out(argv, error.timeout, where=_WHERE) from None
+                finally:
+                    _stop(process)
+            completed = Completed(tuple(argv), process.returncode, stdout, stderr)
+        except FileNotFoundError as error:
+            completed = Completed(tuple(argv), faults.NOT_FOUND, b"", str(error).encode())
+        except OSError as error:  # not executable, too long: a shell would say 126
+            completed = Completed(tuple(argv), 126, b"", str(error).encode())
+        if check and completed.returncode != 0:
+            raise faults.command_failed(completed, where=_WHERE)
+        return completed
+
+    def stream(self, argv: Sequence[str]) -> Iterator[bytes]:
+        """See `Transport.stream`."""
+        try:
+            process = _start(argv, stdin=subprocess.DEVNULL)
+        except OSError as error:
+            missing = Completed(tuple(argv), faults.NOT_FOUND, b"", str(error).encode())
+            raise faults.command_failed(missing, where=_WHERE) from None
+        if process.stdout is None or process.stderr is None:
+            raise AssertionError("pipes were asked for")
+        errors = process.stderr
+        words: list[bytes] = []
+        listener = threading.Thread(target=lambda: words.append(errors.read()), daemon=True)
+        with process:
+            try:
+                listener.start()
+                while data := os.read(process.stdout.fileno(), _CHUNK):
+                    yield data
+                process.wait()
+            finally:
+                _stop(process)
+                listener.join()
+        if process.returncode != 0:
+            completed = Completed(tuple(argv), process.returncode, b"", b"".join(words))
+            raise faults.command_failed(completed, where=_WHERE)
+
+    def read(self, path: str) -> bytes:
+        """See `Transport.read`."""
+        try:
+            return Path(path).read_bytes()
+        except OSError as error:
+            raise faults.unreadable(path, error.strerror or str(error), where=_WHERE) from error
+
+    def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+        """See `Transport.write`."""
+        target = Path(path)
+        try:
+            _make_folders(target.parent)
+            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:64]}.")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fchmod(file.fileno(), mode)
+                    os.fsync(file.fileno())
+                Path(temporary).replace(target)
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    Path(temporary).unlink()
+                raise
+        except OSError as error:
+            raise faults.unwritable(path, error.strerror or str(error), where=_WHERE) from error
+
+    def push(
+        self,
+        source: Path,
+        target: str,
+        *,
+        options: SyncOptions = SyncOptions(),  # noqa: B008 - frozen
+        progress: ProgressCallback | None = None,
+    ) -> Transferred:
+        """See `Transport.push`."""
+        if not source.exists():
+            raise MissingFileError(f"{source} does not exist on {_WHERE}")
+        return _copy(source.absolute(), Path(target), options, progress, pulling=False)
+
+    def pull(
+        self,
+        source: str,
+        target: Path,
+        *,
+        options: SyncOptions = SyncOptions(),  # noqa: B008 - frozen
+        progress: ProgressCallback | None = None,
+    ) -> Transferred:
+        """See `Transport.pull`."""
+        if not Path(source).exists():
+            raise MissingFileError(f"{source} does not exist on {_WHERE}")
+        return _copy(Path(source), target.absolute(), options, progress, pulling=True)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _copy(
+    source: Path, target: Path, options: SyncOptions, progress: ProgressCallback | None, *, pulling: bool
+) -> Transferred:
+    folder = source.is_dir()
+    if not folder and target.is_dir():
+        raise TransportError(f"{target} on {_WHERE} is a folder, and {source} is a file")
+    try:
+        _make_folders(target.parent)
+    except OSError as error:
+        raise faults.unwritable(str(target), error.strerror or str(error), where=_WHERE) from error
+    argv = rsync.build_argv(str(source), str(target), options, folder=folder, pulling=pulling)
+    ended = run_rsync(argv, stdin=rsync.files_from_input(options), progress=progress)
+    if ended.code not in (0, rsync.VANISHED):
+        raise rsync.failure(ended.code, ended.stderr, pulling=pulling, where=_WHERE)
+    return ended.transferred
+
+
+def _make_folders(folder: Path) -> None:
+    """Create a folder and its missing parents, each with mode 0700 (not the umask's)."""
+    missing = [folder, *folder.parents]
+    for one in reversed(missing):
+        if not one.exists():
+            one.mkdir(mode=0o700, exist_ok=True)
+
+
+def _start(argv: Sequence[str], *, stdin: int) -> subprocess.Popen[bytes]:
+    if not argv:
+        raise ValueError("an empty command")
+    return subprocess.Popen(
+        argv,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=Path.home(),
+        start_new_session=True,  # one process group to end, and no Ctrl-C behind our back
+    )
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End what is left of the process group, first politely."""
+    if process.poll() is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,69 @@
+"""Questions a login may ask: passwords, one-time codes, passphrases. One callback answers them all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from clusterkit.errors import TransportError
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One thing to ask."""
+
+    text: str
+    """Shown as the server worded it."""
+    echo: bool
+    """Whether the answer may be seen while it is typed."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What one step of a login wants to know. There may be no prompt at all, only something to tell."""
+
+    where: str
+    """The machine that asks, e.g. `alice@datalab`."""
+    title: str
+    instructions: str
+    prompts: tuple[Prompt, ...]
+
+
+Ask = Callable[[Question], Sequence[str]]
+"""Returns one answer for each prompt; raising ends the login."""
+
+
+def ask_on_terminal(question: Question) -> list[str]:
+    """Ask the person at the terminal.
+
+    Raises:
+        TransportError: there is no terminal to ask on.
+    """
+    if not question.prompts:
+        for text in (question.title, question.instructions):
+            if text.strip():
+                print(text.strip(), file=sys.stderr)  # noqa: T201 - a server's message to the person
+        return []
+    if not sys.stdin.isatty():
+        wanted = question.prompts[0].text.strip().rstrip(":")
+        raise TransportError(
+            f"{question.where} asks for {wanted!r}, and there is no terminal to ask on",
+            hint="Run the command in a terminal, or use a key that needs no answer (ssh-agent, ssh-add).",
+        )
+    from getpass import getpass
+
+    for text in (question.title, question.instructions):
+        if text.strip():
+            print(text.strip(), file=sys.stderr)  # noqa: T201
+    label = f"[{question.where}] "
+    return [_ask(label + prompt.text, echo=prompt.echo, hidden=getpass) for prompt in question.prompts]
+
+
+def _ask(text: str, *, echo: bool, hidden: Callable[[str], str]) -> str:
+    if not text.endswith(" "):
+        text += " "
+    if not echo:
+        return hidden(text)
+    print(text, end="", file=sys.stderr, flush=True)  # noqa: T201 - stdout may be a pipe
+    return sys.stdin.readline().rstrip("\n")

@@ -1,0 +1,225 @@
+"""What clusterkit knows about rsync: building its argv, reading its output, naming its faults. Pure.
+
+Written for rsync 3.1 and newer on both sides (`--info=progress2` appeared in 3.1.0, protected
+arguments in 3.0.0); see rsync(1) for every option named here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from clusterkit.errors import TransportError
+from clusterkit.transport.base import Progress, SyncOptions, Transferred
+
+PARTIAL_DIR = ".clusterkit-partial"
+"""Folder beside an unfinished file that keeps what has arrived, so that a second try goes on from there."""
+
+REMOTE = "remote"
+"""The host name rsync is shown; our own remote shell ignores it."""
+
+VANISHED = 24
+"""rsync's exit status when source files disappeared while it worked, as they do below a live run."""
+
+_RATE_UNITS = {"k": 1024.0, "M": 1024.0**2, "G": 1024.0**3, "T": 1024.0**4}
+_PROGRESS = re.compile(
+    r"\s*(\d+)\s+(\d+)%\s+(\d+(?:\.\d+)?)([kMGT])B/s\s+\S+(?:\s+\(.*?(ir|to)-chk=\d+/\d+\))?"
+)
+_STATS = {
+    "Number of regular files transferred": "files",
+    "Literal data": "bytes",
+    "Total file size": "total_bytes",
+}
+
+
+def build_argv(
+    source: str,
+    target: str,
+    options: SyncOptions,
+    *,
+    folder: bool,
+    pulling: bool,
+    rsh: Sequence[str] | None = None,
+) -> list[str]:
+    """Argv of the rsync client that copies `source` onto `target`.
+
+    Args:
+        source: absolute path of a file or folder; on the remote side when `pulling`.
+        target: absolute path; on the remote side when not `pulling`.
+        options: what to move and how. `append` verifies the old part of a file by checksum and
+            sends the file anew when it was replaced instead of grown.
+        folder: the contents of `source` become the contents of `target`; else both are files.
+        pulling: the source is the side that is not trusted: links that leave the tree are skipped.
+        rsh: argv prefix of the remote shell; None copies on this machine.
+
+    With `options.files_from` the caller feeds `files_from_input(options)` to standard input.
+    """
+    argv = ["rsync", "-rlpt", "--protect-args", "--no-human-readable", "--8-bit-output"]
+    argv += ["--info=progress2", "--stats", "--outbuf=L"]
+    argv += _behaviour(options, pulling=pulling)
+    if rsh is not None:
+        argv.append(f"--rsh={quote_rsh(rsh)}")
+    if folder:
+        source, target = source.rstrip("/") + "/", target.rstrip("/") + "/"
+    if rsh is not None and pulling:
+        source = f"{REMOTE}:{_escape_wildcards(source)}"
+    elif rsh is not None:
+        target = f"{REMOTE}:{_escape_wildcards(target)}"
+    return [*argv, "--", source, target]
+
+
+def _behaviour(options: SyncOptions, *, pulling: bool) -> list[str]:
+    argv: list[str] = []
+    if options.append:
+        argv.append("--append-verify")
+    elif options.inplace:
+        argv += ["--inplace", "--partial"]
+    else:
+        argv.append(f"--partial-dir={PARTIAL_DIR}")
+    if options.follow_links:
+        argv.append("--copy-links")
+    elif pulling:
+        argv.append("--safe-links")
+    argv += [f"--include={pattern}" for pattern in options.include]
+    argv += [f"--exclude={pattern}" for pattern in options.exclude]
+    if options.files_from is not None:
+        argv += ["--from0", "--files-from=-"]
+    if options.delete:
+        argv.append("--delete")
+    if options.link_dest is not None:
+        argv.append(f"--link-dest={options.link_dest}")
+    if options.checksum:
+        argv.append("--checksum")
+    if options.compress:
+        argv.append("--compress")
+    if options.bandwidth_limit is not None:
+        argv.append(f"--bwlimit={max(1, options.bandwidth_limit // 1024)}")  # rsync counts KiB/s
+    if options.mode is not None:
+        argv.append(f"--chmod={options.mode}")
+    return argv
+
+
+def files_from_input(options: SyncOptions) -> bytes:
+    """What rsync reads from standard input for `options.files_from`; empty without it.
+
+    Raises:
+        ValueError: a path is absolute, climbs with `..`, is empty or holds a NUL.
+    """
+    if options.files_from is None:
+        return b""
+    for path in options.files_from:
+        if not path or path.startswith("/") or "\0" in path or ".." in path.split("/"):
+            raise ValueError(f"not a relative path below the source: {path!r}")
+    # "./" keeps a leading "#" or ";" from being read as a comment
+    return b"".join(b"./" + path.encode("utf-8", "surrogateescape") + b"\0" for path in options.files_from)
+
+
+def quote_rsh(words: Sequence[str]) -> str:
+    """Join words the way rsync splits `--rsh`: blanks split, quotes keep, a doubled quote is one."""
+    return " ".join("'" + word.replace("'", "''") + "'" for word in words)
+
+
+def _escape_wildcards(path: str) -> str:
+    """Remote paths are globbed by the remote rsync, but backslashes count only beside a wildcard."""
+    if not re.search(r"[*?[]", path):
+        return path
+    return re.sub(r"([*?[\]\\])", r"\\\1", path)
+
+
+class OutputParser:
+    """Reads rsync's standard output as it comes: progress reports, then the closing statistics."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._stats: dict[str, int] = {}
+        self._bounds = (0.0, float("inf"))
+
+    def feed(self, data: bytes) -> list[Progress]:
+        """The progress reports that became complete with these bytes."""
+        *lines, self._rest = re.split(rb"[\r\n]", self._rest + data)
+        reports = (self._line(line.decode("utf-8", "replace")) for line in lines)
+        return [report for report in reports if report is not None]
+
+    def transferred(self) -> Transferred:
+        """The totals. Zeros for statistics rsync did not print."""
+        self.feed(b"\n")
+        return Transferred(**{"files": 0, "bytes": 0, "total_bytes": 0, **self._stats})
+
+    def _line(self, line: str) -> Progress | None:
+        if report := _PROGRESS.match(line):
+            done, percent, rate, unit, check = report.groups()
+            total = self._total(int(done), int(percent), growing=check == "ir")
+            return Progress(int(done), total, float(rate) * _RATE_UNITS[unit])
+        name, _, value = line.partition(":")
+        if name in _STATS and (digits := re.match(r"\s*([\d,.]+)", value)):
+            self._stats[_STATS[name]] = int(re.sub(r"\D", "", digits[1]))
+        return None
+
+    def _total(self, done: int, percent: int, *, growing: bool) -> int | None:
+        """The total, narrowed down from whole per cents: percent <= 100 * done / total < percent + 1."""
+        if growing:  # rsync is still discovering files
+            self._bounds = (0.0, float("inf"))
+            return None
+        if percent == 0:
+            return None
+        if percent >= 100:
+            return done
+        low, high = (
+            max(self._bounds[0], 100 * done / (percent + 1)),
+            min(self._bounds[1], 100 * done / percent),
+        )
+        if low > high:  # the list has grown since the last report
+            low, high = 100 * done / (percent + 1), 100 * done / percent
+        self._bounds = (low, high)
+        return max(done, round((low + high) / 2))
+
+
+_FAULTS: tuple[tuple[str, str, str | None], ...] = (
+    # rsync names the side that suffers: [sender], [receiver] or [generator]
+    (r"No space left on device|Disk quota exceeded", "", None),
+    (
+        r"is your shell clean",
+        "the login shell on {remote} prints text that breaks rsync",
+        "Silence the shell start-up files there (~/.bashrc, ~/.profile): print only when $- holds an i.",
+    ),
+    (
+        r"rsync: (?:command )?not found|rsync: No such file|exec: rsync",
+        "rsync is not installed on {remote}",
+        "Install rsync there, or load the module that provides it in the shell start-up files.",
+    ),
+    (
+        r"unknown option|unrecognized option|invalid option",
+        "rsync is too old (3.1 or newer is needed)",
+        "Install a newer rsync; macOS ships an old one: brew install rsync.",
+    ),
+)
+
+
+def failure(code: int, stderr: str, *, pulling: bool, where: str) -> TransportError:
+    """The error for an rsync that ended with `code`.
+
+    Args:
+        code: rsync's exit status.
+        stderr: everything rsync and its remote half printed.
+        pulling: which side was the receiver.
+        where: the remote machine's name.
+    """
+    receiver, remote = ("this machine" if pulling else where), where
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    for pattern, cause, hint in _FAULTS:
+        line = next((text for text in lines if re.search(pattern, text)), None)
+        if line is None:
+            continue
+        if not cause:  # a full disk: say whose, and what was being written
+            problem = "disk quota exceeded" if "quota" in line else "no space left on device"
+            return TransportError(
+                f"{problem} on {receiver}: {line}",
+                hint=f"Free space on {receiver}, then run the same command again: it resumes.",
+            )
+        return TransportError(f"{cause.format(remote=remote)}: {line}", hint=hint)
+    telling = [line for line in lines if not line.startswith("rsync error:")] or lines or ["no message"]
+    verb = "from" if pulling else "to"
+    return TransportError(
+        f"copying {verb} {where} failed (rsync {code}): {telling[0]}",
+        hint="Run the same command again: what has arrived is kept.",
+    )
