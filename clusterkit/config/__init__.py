@@ -1,0 +1,1 @@
+"""Settings: TOML files in layers, checked and turned into frozen models."""

@@ -1,0 +1,69 @@
+"""Finds the line on which each key of a TOML text stands; the standard parser does not tell. Pure."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+Key = tuple[str, ...]
+
+_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
+_KEY = re.compile(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=")
+_HEADER = re.compile(rf"\s*\[\s*({_PART}(?:\s*\.\s*{_PART})*)\s*\]")
+
+
+def split_key(dotted: str) -> Key:
+    """The parts of a dotted TOML key, e.g. `gpus."1g.10gb"` -> ("gpus", "1g.10gb").
+
+    Raises:
+        ValueError: it is not a TOML key.
+    """
+    if "\n" in dotted or "=" in dotted:
+        raise ValueError(f"{dotted!r} is not a TOML key")
+    try:
+        node: object = tomllib.loads(f"{dotted} = 0")
+    except tomllib.TOMLDecodeError:
+        raise ValueError(f"{dotted!r} is not a TOML key") from None
+    parts: list[str] = []
+    while isinstance(node, dict):
+        ((part, node),) = node.items()
+        parts.append(part)
+    return tuple(parts)
+
+
+def join_key(key: Key) -> str:
+    """The dotted form of a key, quoted where TOML needs it."""
+    return ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else f'"{part}"' for part in key)
+
+
+def key_lines(text: str) -> dict[Key, int]:
+    """Line numbers (from 1) of all tables and keys of a valid TOML text.
+
+    A table without a header of its own has the line of the first one below it. Keys inside an inline table
+    are not listed; they stand on the line of the table's own key or below.
+    """
+    lines = text.splitlines()
+    found: dict[Key, int] = {}
+    table: Key = ()
+    number = 0
+    while number < len(lines):
+        if header := _HEADER.match(lines[number]):
+            table = split_key(header[1])
+            for end in range(1, len(table) + 1):
+                found.setdefault(table[:end], number + 1)
+        elif key := _KEY.match(lines[number]):
+            found.setdefault((*table, *split_key(key[1])), number + 1)
+            number = _last_line_of_value(lines, number)
+        number += 1
+    return found
+
+
+def _last_line_of_value(lines: list[str], first: int) -> int:
+    """Index of the line that ends the value begun on line `first`: where the text first parses alone."""
+    for last in range(first, len(lines)):
+        try:
+            tomllib.loads("\n".join(lines[first : last + 1]))
+        except tomllib.TOMLDecodeError:
+            continue
+        return last
+    return first

@@ -1,0 +1,212 @@
+"""What can be configured: clusters, profiles and the project, as strict frozen models.
+
+Every field is documented in docs/configuration.md; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from clusterkit.config.values import Duration, Environment, Line, Lines, LocalPath, Sbatch, Size
+
+_REQUEST = re.compile(r"--[a-z][a-z-]*=\S+")
+
+
+def _request(template: str) -> str:
+    """Checks a GPU request template; its only placeholders are {type} and {count}."""
+    try:
+        filled = template.format(type="a40", count=1)
+    except (KeyError, IndexError, ValueError):
+        filled = ""
+    if not _REQUEST.fullmatch(filled):
+        raise ValueError(
+            f"{template!r} is not one sbatch option with {{type}} and {{count}}; "
+            'write e.g. "--gres=gpu:{type}:{count}" or "--gpus={type}:{count}"'
+        )
+    return template
+
+
+def _bind(bind: str) -> str:
+    source, _, rest = bind.partition(":")
+    if not source or len(bind.split(":")) > 3 or (rest and rest.startswith(":")):
+        raise ValueError(f'{bind!r} is not a bind; write "source", "source:target" or "source:target:ro"')
+    return bind
+
+
+def _binds(binds: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_bind(bind) for bind in binds)
+
+
+def _remote_root(path: str) -> str:
+    if path != "~" and not path.startswith(("/", "~/", "$HOME", "${HOME}")):
+        raise ValueError(f'{path!r} is not absolute; start it with "/", "~/" or "$HOME/"')
+    if "$" in re.sub(r"\$(?:USER|HOME)\b|\$\{(?:USER|HOME)\}", "", path):
+        raise ValueError(f"{path!r} holds a variable other than $USER and $HOME")
+    return path
+
+
+RemotePath = Annotated[Line, AfterValidator(_remote_root)]
+"""A path on the cluster; `~`, $USER and $HOME are expanded there."""
+
+
+class Model(BaseModel):
+    """Base of all settings: unknown keys are errors, nothing is converted, nothing changes later."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Gpu(Model):
+    """How one cluster spells one GPU type. What is set here wins over the cluster's own value."""
+
+    request: Annotated[Line, AfterValidator(_request)] = "--gres=gpu:{type}:{count}"
+    partition: Line | None = None
+    account: Line | None = None
+    qos: Line | None = None
+    constraint: Line | None = None
+    memory: Size | None = None
+    """Memory of one GPU in bytes."""
+    sbatch: Sbatch = Field(default_factory=dict)
+
+
+class Cluster(Model):
+    """A login host, its file-system roots, its scheduler and its container runtime."""
+
+    name: str
+    kind: Literal["slurm", "local"] = "slurm"
+    host: Line | None = None
+    """A host as `ssh` knows it; None is this machine."""
+    root: RemotePath
+    """Everything clusterkit keeps on the cluster lies below it."""
+    scratch: RemotePath | None = None
+    container: Literal["apptainer", "singularity", "none"] = "apptainer"
+    image: LocalPath | None = None
+    """The .sif on this machine."""
+    python: Line | None = None
+    binds: Annotated[Lines, AfterValidator(_binds)] = ()
+    prelude: Lines = ()
+    """Shell lines before the program, e.g. "module load apptainer"."""
+    login_shell: bool = False
+    partition: Line | None = None
+    account: Line | None = None
+    qos: Line | None = None
+    constraint: Line | None = None
+    max_time: Duration | None = None
+    """Longest time limit the site accepts, in seconds."""
+    gpus: dict[str, Gpu] = Field(default_factory=dict)
+    sbatch: Sbatch = Field(default_factory=dict)
+    ssh_config: LocalPath | None = None
+
+    @model_validator(mode="after")
+    def _local_means_here(self) -> Cluster:
+        if self.kind == "local" and self.host is not None:
+            raise ValueError('kind = "local" runs on this machine; drop host, or write kind = "slurm"')
+        return self
+
+    @property
+    def scratch_root(self) -> str:
+        """Where per-job scratch folders are made."""
+        return self.scratch or f"{self.root.rstrip('/')}/scratch"
+
+    @property
+    def interpreter(self) -> str:
+        """The Python that runs the launcher where there is no container."""
+        return self.python or (sys.executable if self.kind == "local" else "python3")
+
+
+class Profile(Model):
+    """The hardware one kind of run asks for and the settings tuned to that hardware."""
+
+    name: str
+    description: Line = ""
+    gpu: Line | None = None
+    gpus: int = Field(default=1, ge=1)
+    cpus: int = Field(default=1, ge=1)
+    memory: Size | None = None
+    """Host memory in bytes; None leaves it to the site."""
+    time: Duration
+    """Time limit in seconds."""
+    scratch: Size | None = None
+    """Room the run needs below the cluster's scratch root, in bytes."""
+    recipe: Line | None = None
+    total_steps: int | None = Field(default=None, ge=1)
+    """Environment steps over all tasks."""
+    num_envs: int | None = Field(default=None, ge=1)
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    device: Literal["auto", "cpu", "cuda"]
+    """Left out: "cuda" when the profile names a GPU, else "auto"."""
+    eval_every: int | None = Field(default=None, ge=1)
+    """Environment steps between evaluations."""
+    eval_episodes: int | None = Field(default=None, ge=1)
+    """Episodes per task of one evaluation; None leaves it to the recipe."""
+    checkpoint_every: int | None = Field(default=None, ge=1)
+    """Environment steps between checkpoints."""
+    seed: int = Field(default=1, ge=0)
+    threads: int = Field(default=1, ge=1)
+    """OMP_NUM_THREADS and MKL_NUM_THREADS."""
+    workers: int | None = Field(default=None, ge=0)
+    """Environment worker processes; None lets the trainer choose, 0 steps them in its own process."""
+    mujoco_gl: Literal["egl", "osmesa", "glfw"] | None = None
+    """MUJOCO_GL; left out: "egl" when the profile names a GPU, else not set."""
+    env: Environment = Field(default_factory=dict)
+    program: Lines | None = None
+    """What to run instead of the project's program."""
+    sbatch: Sbatch = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _follow_gpu(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        has_gpu = data.get("gpu") is not None
+        derived = {"device": "cuda", "mujoco_gl": "egl"} if has_gpu else {"device": "auto"}
+        return {**derived, **data}
+
+    @model_validator(mode="after")
+    def _whole(self) -> Profile:
+        if self.recipe is not None and self.total_steps is None:
+            raise ValueError("names a recipe and no total_steps; say how long to train")
+        if self.program is not None and not self.program:
+            raise ValueError("program is empty; leave the key out instead")
+        return self
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs asked for; 0 when no GPU type is named."""
+        return self.gpus if self.gpu is not None else 0
+
+
+class Wandb(Model):
+    """Where the runs appear in W&B. The key is never a setting: it comes from the environment or netrc."""
+
+    project: Line = "clusterkit"
+    entity: Line | None = None
+    mode: Literal["offline", "online", "disabled"] = "offline"
+
+
+class Project(Model):
+    """The user's own project: what runs by default, what travels, where results go."""
+
+    name: Line
+    """Left out: the name of the project folder."""
+    default_cluster: Line = "local"
+    default_profile: Line = "local-demo"
+    program: Lines | None = None
+    """Argv of what a run executes; None is the bundled trainer with the profile's settings."""
+    exclude: Lines = ()
+    """Patterns of files that stay here, besides those git ignores."""
+    results: LocalPath = Field(default="results", validate_default=True)
+    max_file_size: Size = Field(default="100M", validate_default=True)
+    """Files above this size (bytes) do not travel without being asked for."""
+    wandb: Wandb = Wandb()
+
+
+class Document(Model):
+    """A whole merged settings document."""
+
+    clusters: dict[str, Cluster]
+    profiles: dict[str, Profile]
+    project: Project

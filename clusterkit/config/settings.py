@@ -1,0 +1,193 @@
+"""All settings of one invocation: what `load_settings` finds, checked, each value with its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from clusterkit.config.layers import DEFAULT, Layer, Merged, Origin, merge, nearest
+from clusterkit.config.lines import Key, join_key, split_key
+from clusterkit.config.models import Cluster, Document, Profile, Project
+from clusterkit.config.problems import config_error
+from clusterkit.errors import ConfigError
+
+_Named = TypeVar("_Named", Cluster, Profile)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked settings. Made by `load_settings`; never changed, only derived from.
+
+    Attributes:
+        clusters: by name; always holds `local`.
+        profiles: by name, the shipped ones included.
+        project: the user's project.
+        project_dir: absolute folder of clusterkit.toml, or the current one without such a file.
+        files: the user's settings files that were read, weakest first.
+    """
+
+    clusters: Mapping[str, Cluster]
+    profiles: Mapping[str, Profile]
+    project: Project
+    project_dir: Path
+    files: tuple[Path, ...]
+    layers: tuple[Layer, ...]
+    merged: Merged
+
+    def cluster(self, name: str | None = None) -> Cluster:
+        """A cluster; None is the project's default.
+
+        Raises:
+            ConfigError: there is none of this name; the hint names the nearest and lists all.
+        """
+        return self._named("cluster", self.clusters, name, "default_cluster")
+
+    def profile(self, name: str | None = None) -> Profile:
+        """A profile; None is the project's default.
+
+        Raises:
+            ConfigError: there is none of this name; the hint names the nearest and lists all.
+        """
+        return self._named("profile", self.profiles, name, "default_profile")
+
+    def with_values(self, values: Mapping[str, object]) -> Settings:
+        """These settings with values of the command line on top, by dotted key.
+
+        Example: ``settings.with_values({"profiles.a40-2m.time": "2h"})``. Checked like a file.
+
+        Raises:
+            ConfigError: a key or value is wrong.
+        """
+        layers = (*self.layers, command_line(values))
+        return settings_from(layers, self.project_dir, self.files)
+
+    def origin(self, dotted: str) -> Origin:
+        """Where the value of a dotted key was written.
+
+        Raises:
+            ConfigError: there is no such key.
+        """
+        key = _parsed(dotted)
+        known = {known for known, _ in self._leaves()}
+        if key not in known and not any(other[: len(key)] == key for other in known):
+            raise ConfigError(f"there is no setting {dotted}", hint="`clusterkit config --all` lists all.")
+        return self._origin(key)
+
+    def values(self, under: str = "") -> Iterator[tuple[str, object, Origin]]:
+        """Dotted key, value and origin of every setting that has a value, below `under` if given.
+
+        Raises:
+            ConfigError: there is nothing below `under`.
+        """
+        prefix = _parsed(under) if under else ()
+        found = [(key, value) for key, value in self._leaves() if key[: len(prefix)] == prefix]
+        if not found:
+            raise ConfigError(f"there is no setting {under}", hint="`clusterkit config --all` lists all.")
+        for key, value in found:
+            yield join_key(key), value, self._origin(key)
+
+    def _origin(self, key: Key) -> Origin:
+        source = self.merged.sources.get(key)
+        return source.origin if source else DEFAULT
+
+    def _leaves(self) -> Iterator[tuple[Key, object]]:
+        data = self.merged.data
+        yield from _walk(self.project, data.get("project", {}), ("project",))
+        for name, cluster in self.clusters.items():
+            yield from _walk(cluster, data["clusters"][name], ("clusters", name))
+        for name, profile in self.profiles.items():
+            yield from _walk(profile, data["profiles"][name], ("profiles", name))
+
+    def _named(self, kind: str, known: Mapping[str, _Named], name: str | None, default: str) -> _Named:
+        wanted = name if name is not None else getattr(self.project, default)
+        if wanted in known:
+            return known[wanted]
+        where = "" if name is not None else f"{self._origin(('project', default))}: project.{default}: "
+        raise ConfigError(f"{where}there is no {kind} {wanted!r}", hint=nearest(wanted, known))
+
+
+def settings_from(layers: tuple[Layer, ...], project_dir: Path, files: tuple[Path, ...]) -> Settings:
+    """Merges and checks layers, weakest first.
+
+    Raises:
+        ConfigError: a key or value is wrong; one line per fault.
+    """
+    merged = merge(layers)
+    try:
+        document = Document.model_validate(_with_names(merged), context={"project_dir": project_dir})
+    except ValidationError as error:
+        raise config_error(error, merged, Document) from None
+    return Settings(
+        clusters=document.clusters,
+        profiles=document.profiles,
+        project=document.project,
+        project_dir=project_dir,
+        files=files,
+        layers=layers,
+        merged=merged,
+    )
+
+
+def _with_names(merged: Merged) -> dict[str, Any]:
+    """The document with every cluster and profile told its own name, which nobody may write inside it."""
+    document = dict(merged.data)
+    for group in ("clusters", "profiles"):
+        members = document.get(group)
+        if not isinstance(members, dict):
+            continue
+        for name, member in members.items():
+            if isinstance(member, dict) and "name" in member:
+                key = (group, name, "name")
+                raise ConfigError(
+                    f"{merged.origin(key)}: {join_key(key)}: unknown key; the name is the table's own",
+                    hint=f"Rename the table: [{group}.{member['name']}].",
+                )
+        document[group] = {
+            name: {**member, "name": name} if isinstance(member, dict) else member
+            for name, member in members.items()
+        }
+    return document
+
+
+def command_line(values: Mapping[str, object]) -> Layer:
+    """The strongest layer, out of values by dotted key."""
+    data: dict[str, Any] = {}
+    for dotted, value in values.items():
+        *tables, last = _parsed(dotted)
+        node = data
+        for part in tables:
+            node = node.setdefault(part, {})
+        node[last] = value
+    return Layer("command line", data)
+
+
+def _parsed(dotted: str) -> Key:
+    try:
+        return split_key(dotted)
+    except ValueError as error:
+        raise ConfigError(str(error), hint="Write e.g. profiles.a40-2m.time.") from None
+
+
+def _walk(model: BaseModel, raw: Mapping[str, Any], key: Key) -> Iterator[tuple[Key, object]]:
+    """Every value below a model as it was (or would be) written: "64G" and not its bytes."""
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        if value is None or (name == "name" and key[0] != "project"):
+            continue
+        if isinstance(value, BaseModel):
+            yield from _walk(value, raw.get(name, {}), (*key, name))
+        elif isinstance(value, Mapping):
+            for entry, inner in value.items():
+                if isinstance(inner, BaseModel):
+                    yield from _walk(inner, raw[name][entry], (*key, name, entry))
+                else:
+                    yield (*key, name, entry), inner
+        elif name in raw or field.is_required():
+            yield (*key, name), raw.get(name, value)
+        else:
+            derived = name in model.model_fields_set
+            yield (*key, name), value if derived else field.default

@@ -1,0 +1,95 @@
+"""Finds and reads the settings files: the shipped profiles, the user's file, the project's file."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from clusterkit.config.layers import Layer
+from clusterkit.errors import ConfigError
+from clusterkit.resources import resource
+
+PROJECT_FILE = "clusterkit.toml"
+
+_POSITION = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
+
+
+def user_file() -> Path:
+    """The user's own settings file; it need not exist (XDG Base Directory Specification)."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    root = Path(base) if base.startswith("/") else Path.home() / ".config"
+    return root / "clusterkit" / "config.toml"
+
+
+def find_project_file(start: Path) -> Path | None:
+    """The nearest clusterkit.toml in `start` or above it.
+
+    The search ends below the home folder: a file there would make all of the home one project. Only a
+    start in the home folder itself looks there.
+    """
+    home = Path.home().resolve()
+    start = start.resolve()
+    for folder in (start, *start.parents):
+        if folder == home and folder != start:
+            return None
+        if (folder / PROJECT_FILE).is_file():
+            return folder / PROJECT_FILE
+    return None
+
+
+def built_in_layers(project_dir: Path) -> list[Layer]:
+    """The cluster `local`, the project's name, and the profiles that ship with clusterkit."""
+    root = str(project_dir / ".clusterkit" / "local")
+    values = {
+        "clusters": {"local": {"kind": "local", "container": "none", "root": root}},
+        "project": {"name": project_dir.name or "project"},
+    }
+    layers = [Layer("built-in", values)]
+    for file in sorted(resource("templates", "profiles").glob("*.toml")):
+        layers.append(read_layer(file, label=f"built-in {file.name}", prefix=("profiles", file.stem)))
+    return layers
+
+
+def read_layer(file: Path, *, label: str | None = None, prefix: tuple[str, ...] = ()) -> Layer:
+    """Reads one TOML file; its top level goes below `prefix`.
+
+    Raises:
+        ConfigError: it cannot be read, or is not TOML (then with the line).
+    """
+    name = label or display_path(file)
+    try:
+        text = file.read_bytes().decode("utf-8")
+        data: dict[str, Any] = tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(
+            f"{name}: cannot be read: {error.strerror}", hint="Check the path and its permissions."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name}: is not UTF-8 at byte {error.start}", hint="Save it as UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise _syntax_error(name, text, str(error)) from None
+    for part in reversed(prefix):
+        data = {part: data}
+    return Layer(name, data, file, text, prefix)
+
+
+def display_path(file: Path) -> str:
+    """A file as the user would write it: from the current folder or from home if it lies there."""
+    for root, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if file.is_relative_to(root):
+            return f"{sign}{file.relative_to(root)}"
+    return str(file)
+
+
+def _syntax_error(name: str, text: str, message: str) -> ConfigError:
+    position = _POSITION.search(message)
+    line = position[1] if position else None
+    number = int(line) if line else len(text.splitlines())
+    cause = _POSITION.sub("", message)
+    return ConfigError(
+        f"{name}:{number}: not valid TOML: {cause}",
+        hint="Text needs quotes, tables look like [profiles.mine]; see https://toml.io.",
+    )

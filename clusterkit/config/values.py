@@ -1,0 +1,88 @@
+"""The kinds of values a settings file may hold, as pydantic annotations shared by all models.
+
+A validator here raises ValueError with a phrase that reads on after "file:line: key: ".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo
+
+from clusterkit.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration, parse_size
+
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_NAME = re.compile(r"(?:^|_)(?:API_?KEY|ACCESS_?KEY|SECRET|TOKEN|PASSWORD)$", re.IGNORECASE)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+SbatchTable = Mapping[str, str | int | bool]
+"""sbatch options by long name: text or number = value, true = flag, false = remove the option."""
+
+
+def _size(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a size; write text with a unit, e.g. {SIZE_EXAMPLES}")
+    return parse_size(value)
+
+
+def _duration(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a duration; write text with a unit, e.g. {DURATION_EXAMPLES}")
+    return parse_duration(value)
+
+
+def _positive(value: int) -> int:
+    if value <= 0:
+        raise ValueError("must be more than zero")
+    return value
+
+
+def _tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _one_line(value: str) -> str:
+    if _CONTROL.search(value):
+        raise ValueError(f"{value!r} holds a line break or another control character")
+    return value
+
+
+def _local_path(value: object, info: ValidationInfo) -> object:
+    if not isinstance(value, str | Path):
+        raise ValueError(f"{value!r} is not a path; write text")
+    if value == "":
+        raise ValueError("is empty; leave the key out instead")
+    project = Path((info.context or {}).get("project_dir", "."))
+    return project / Path(value).expanduser()
+
+
+def _environment(table: Mapping[str, str]) -> Mapping[str, str]:
+    for name in table:
+        if not _ENVIRONMENT_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a name of an environment variable")
+        if _SECRET_NAME.search(name):
+            raise ValueError(f"{name} looks like a secret; it would be written to run.json in clear")
+    return table
+
+
+def _sbatch_table(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name, value in table.items():
+        if isinstance(value, str) and not value:
+            raise ValueError(f"{name} is empty; write true for an option without a value, false to remove it")
+    return table
+
+
+Size = Annotated[int, BeforeValidator(_size), AfterValidator(_positive)]
+"""Bytes; written as text such as "64G"."""
+Duration = Annotated[int, BeforeValidator(_duration), AfterValidator(_positive)]
+"""Seconds; written as text such as "4h"."""
+Line = Annotated[str, AfterValidator(_one_line)]
+"""Text without control characters."""
+Lines = Annotated[tuple[Line, ...], BeforeValidator(_tuple)]
+LocalPath = Annotated[Path, BeforeValidator(_local_path)]
+"""A path on this machine; `~` is expanded and a relative one starts at the project folder."""
+Environment = Annotated[Mapping[str, Line], AfterValidator(_environment)]
+Sbatch = Annotated[Mapping[str, bool | int | Line], AfterValidator(_sbatch_table)]

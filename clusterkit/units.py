@@ -1,0 +1,74 @@
+"""Reads and writes sizes ("64G") and durations ("1d12h") the way Slurm means them. Pure."""
+
+from __future__ import annotations
+
+import re
+
+SIZE_EXAMPLES = '"500M", "64G", "1.5T"'
+DURATION_EXAMPLES = '"30m", "4h", "1d12h", "04:00:00", "1-12:00:00"'
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])(?:i?B)?", re.IGNORECASE)
+_SIZE_FACTOR = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_COUNTED = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.IGNORECASE)
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)")
+
+
+def parse_size(text: str) -> int:
+    """Bytes in a size such as "64G"; units are binary as in Slurm (K = 1024).
+
+    Raises:
+        ValueError: there is no number, no unit, or a unit we do not know.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a size; write a number and K, M, G or T, e.g. {SIZE_EXAMPLES}")
+    return round(float(match[1]) * _SIZE_FACTOR[match[2].upper()])
+
+
+def parse_duration(text: str) -> int:
+    """Seconds in a duration such as "4h", "1d12h", "04:00:00" or "1-12:00:00".
+
+    A bare number is refused: Slurm would read it as minutes, most people as hours.
+
+    Raises:
+        ValueError: it is neither of the two forms.
+    """
+    stripped = text.strip()
+    if clock := _CLOCK.fullmatch(stripped):
+        days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+    elif stripped and (counted := _COUNTED.fullmatch(stripped)):
+        days, hours, minutes, seconds = (int(part or 0) for part in counted.groups())
+    else:
+        raise ValueError(f"{text!r} is not a duration; write e.g. {DURATION_EXAMPLES}")
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def format_size(size: int) -> str:
+    """The shortest text that `parse_size` reads back, e.g. "64G"; exact for whole KiB."""
+    for unit in "TGM":
+        if size and size % _SIZE_FACTOR[unit] == 0:
+            return f"{size // _SIZE_FACTOR[unit]}{unit}"
+    return f"{size // 1024}K" if size % 1024 == 0 else f"{size / 1024:.3f}K"
+
+
+def format_duration(seconds: int) -> str:
+    """The shortest text that `parse_duration` reads back, e.g. "1d12h"."""
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    parts = ((day, "d"), (hour, "h"), (minute, "m"), (second, "s"))
+    return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
+
+
+def slurm_time(seconds: int) -> str:
+    """Slurm's "[D-]HH:MM:SS", rounded up to whole minutes, Slurm's resolution (sbatch --time)."""
+    minutes = -(-seconds // 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    return f"{f'{day}-' if day else ''}{hour:02}:{minute:02}:00"
+
+
+def slurm_memory(size: int) -> str:
+    """Slurm's memory text, rounded up to whole MiB, e.g. "64G" or "1536M" (sbatch --mem)."""
+    mebibytes = -(-size // 2**20)
+    return f"{mebibytes // 1024}G" if mebibytes % 1024 == 0 else f"{mebibytes}M"
