@@ -1,0 +1,118 @@
+"""The device a run computes on: its choice, precision, threads, seeds and description."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import random
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+
+DEVICES = ("auto", "cpu", "cuda")
+PRECISIONS = ("fp32", "tf32", "bf16")
+
+
+class DeviceError(RuntimeError):
+    """The device or the precision asked for is not to be had here. The text says what to do; one line."""
+
+
+def configure(device: str = "auto", precision: str = "fp32", threads: int = 0) -> torch.device:
+    """Chooses the device and sets the process-wide precision and thread counts.
+
+    Args:
+        device: `cpu`, `cuda`, or `auto`, which takes CUDA where there is one.
+        precision: of matrix products: `fp32`; `tf32` (10 bits of mantissa; plain fp32 off CUDA); `bf16` (see
+            `autocast`; products outside it are TF32 on CUDA).
+        threads: of PyTorch on the CPU; 0 leaves PyTorch's own choice.
+
+    Returns:
+        The device with its index, so that tensors made on it compare equal.
+
+    Raises:
+        DeviceError: CUDA is asked for and absent, or the device does not compute in bfloat16 natively.
+        ValueError: an unknown device or precision, or a negative thread count.
+    """
+    if device not in DEVICES or precision not in PRECISIONS or threads < 0:
+        raise ValueError(f"no such setting: device {device!r}, precision {precision!r}, {threads} threads")
+    cuda = torch.cuda.is_available()
+    if device == "cuda" and not cuda:
+        raise DeviceError(
+            f"CUDA is asked for and PyTorch {torch.__version__} sees no GPU: "
+            + (
+                "this PyTorch is built without CUDA; install a CUDA build or take --device cpu"
+                if torch.version.cuda is None
+                else "check nvidia-smi, CUDA_VISIBLE_DEVICES and apptainer's --nv, or take --device cpu"
+            )
+        )
+    chosen = (
+        torch.device("cuda", torch.cuda.current_device()) if cuda and device != "cpu" else torch.device("cpu")
+    )
+    if precision == "bf16" and not _has_bf16(chosen):
+        raise DeviceError(f"{device_name(chosen)} does not compute in bfloat16; take --precision fp32")
+    torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
+    torch.backends.cudnn.allow_tf32 = precision != "fp32"
+    if threads:
+        torch.set_num_threads(threads)
+    return chosen
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
+    """Returns a fresh context in which layers compute in bfloat16, or one that changes nothing.
+
+    Weights, gradients and optimiser state stay float32; bfloat16 has float32's range, so no loss is scaled.
+    """
+    if precision == "bf16":
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+def seed_everything(seed: int) -> None:
+    """Seeds Python, NumPy and PyTorch (all devices); environments have generators of their own.
+
+    Args:
+        seed: 0 or more, below 2**32 (NumPy's limit).
+    """
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def device_name(device: torch.device) -> str:
+    """Returns the GPU's name, or the processor's as far as the operating system tells it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
+        for line in file:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def describe(device: torch.device) -> dict[str, Any]:
+    """Returns what a report needs to name the device: plain JSON types, memory in bytes.
+
+    Keys: `type`, `name`, `memory_bytes` and `capability` (such as `8.6`) of a GPU or null, `threads`,
+    `torch`, `cuda`, `cudnn`, `python`.
+    """
+    gpu = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    return {
+        "type": device.type,
+        "name": device_name(device),
+        "memory_bytes": gpu.total_memory if gpu else None,
+        "capability": f"{gpu.major}.{gpu.minor}" if gpu else None,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version() if gpu else None,  # type: ignore[no-untyped-call]
+        "python": platform.python_version(),
+    }
+
+
+def _has_bf16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    # PyTorch can emulate it on any CPU, several times slower than float32: that is never what was meant.
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
