@@ -31,16 +31,17 @@ _DIRECTORY = Path(__file__).resolve().parent / "recipes"
 _READERS: Mapping[str, Any] = {
     "int": int,
     "float": float,
-    "bool": {"true": True, "false": False}.__getitem__,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
     "text": str,
 }
 _TYPES: Mapping[str, Any] = {"int": int, "float": (int, float), "bool": bool, "text": str}
 _BOUNDS: Mapping[str, Any] = {
-    "min": (operator.ge, "at least"),
-    "max": (operator.le, "at most"),
-    "above": (operator.gt, "above"),
-    "below": (operator.lt, "below"),
+    "min": operator.ge,
+    "max": operator.le,
+    "above": operator.gt,
+    "below": operator.lt,
 }
+_BOUND_WORDS = {"min": "at least", "max": "at most", "above": "above", "below": "below"}
 
 
 class RecipeError(ValueError):
@@ -241,9 +242,9 @@ def _checked(key: str, value: Any, rule: Mapping[str, Any], recipe: str) -> Any:
         raise RecipeError(f"{fault} must be {'an int' if kind == 'int' else f'a {kind}'}")
     if "choices" in rule and value not in rule["choices"]:
         raise RecipeError(f"{fault} must be one of {', '.join(rule['choices'])}")
-    for bound, (holds, words) in _BOUNDS.items():
+    for bound, holds in _BOUNDS.items():
         if bound in rule and not holds(value, rule[bound]):
-            raise RecipeError(f"{fault} must be {words} {rule[bound]}")
+            raise RecipeError(f"{fault} must be {_BOUND_WORDS[bound]} {rule[bound]}")
     if kind != "float":
         return value
     if not math.isfinite(number := float(value)):
