@@ -35,13 +35,8 @@ _READERS: Mapping[str, Any] = {
     "text": str,
 }
 _TYPES: Mapping[str, Any] = {"int": int, "float": (int, float), "bool": bool, "text": str}
-_BOUNDS: Mapping[str, Any] = {
-    "min": operator.ge,
-    "max": operator.le,
-    "above": operator.gt,
-    "below": operator.lt,
-}
-_BOUND_WORDS = {"min": "at least", "max": "at most", "above": "above", "below": "below"}
+_BOUNDS = {"min": operator.ge, "max": operator.le, "above": operator.gt, "below": operator.lt}
+_WORDS = {"min": "at least", "max": "at most", "above": "above", "below": "below"}
 
 
 class RecipeError(ValueError):
@@ -244,7 +239,7 @@ def _checked(key: str, value: Any, rule: Mapping[str, Any], recipe: str) -> Any:
         raise RecipeError(f"{fault} must be one of {', '.join(rule['choices'])}")
     for bound, holds in _BOUNDS.items():
         if bound in rule and not holds(value, rule[bound]):
-            raise RecipeError(f"{fault} must be {_BOUND_WORDS[bound]} {rule[bound]}")
+            raise RecipeError(f"{fault} must be {_WORDS[bound]} {rule[bound]}")
     if kind != "float":
         return value
     if not math.isfinite(number := float(value)):
