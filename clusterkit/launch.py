@@ -1,0 +1,88 @@
+"""Starts the program of a run: `python launch.py RUN_DIR`, the last step before the user's own code.
+
+Copied into every run directory and run there by the interpreter of the image, so it is standard library
+only, imports nothing of clusterkit and keeps to Python 3.8. The program's arguments come from run.json and
+go straight to exec: no shell sees them, and signals reach the program itself.
+"""
+
+import json
+import os
+import signal
+import sys
+
+
+def fail(message, code):
+    """Print one line for the log and exit."""
+    print("[clusterkit] " + message, file=sys.stderr, flush=True)
+    raise SystemExit(code)
+
+
+def load(run_dir):
+    """Read run.json. Exits with 2 when it is missing or damaged."""
+    path = os.path.join(run_dir, "run.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            run = json.load(file)
+        if not run["argv"]:
+            raise ValueError("argv is empty")
+    except (OSError, ValueError, KeyError) as error:
+        fail(f"cannot read {path}: {error!r}", 2)
+    return run
+
+
+def environment(run, run_dir):
+    """The program's environment: the node's, the run's own, and where it runs."""
+    env = dict(os.environ)
+    env.setdefault("PYTHONUNBUFFERED", "1")  # the log is followed live
+    env.update({name: str(value) for name, value in run.get("env", {}).items()})
+    env["CLUSTERKIT_RUN_DIR"] = run_dir
+    env["CLUSTERKIT_RUN_ID"] = str(run.get("run_id", os.path.basename(run_dir)))
+    env.setdefault("CLUSTERKIT_ATTEMPT", "0")
+    env.setdefault("CLUSTERKIT_SCRATCH", os.path.join(run_dir, "scratch"))
+    python_path = [*run.get("python_path", []), env.get("PYTHONPATH", "")]
+    env["PYTHONPATH"] = os.pathsep.join(path for path in python_path if path)
+    return env
+
+
+def restore_signals():
+    """Undo what a shell does to its background jobs (SIGINT, SIGQUIT ignored) and Python to itself."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def mark_launched(scratch):
+    """Leave a file that tells job.sh that the container did start; a full disk does not stop the run."""
+    try:
+        with open(os.path.join(scratch, "launched"), "w"):
+            pass
+    except OSError as error:
+        print(f"[clusterkit] cannot write to the scratch folder: {error}", file=sys.stderr, flush=True)
+
+
+def main(arguments):
+    """Become the program. Exits with 2 for a damaged run directory, 126 or 127 when exec fails."""
+    if len(arguments) != 1:
+        fail("usage: launch.py RUN_DIR", 2)
+    run_dir = os.path.abspath(arguments[0])
+    if "CLUSTERKIT_SCRATCH" in os.environ:
+        mark_launched(os.environ["CLUSTERKIT_SCRATCH"])
+    run = load(run_dir)
+    env = environment(run, run_dir)
+    workdir = run.get("workdir") or run_dir
+    try:
+        os.chdir(workdir)
+    except OSError as error:
+        fail(f"cannot enter the working directory {workdir}: {error.strerror}", 2)
+    argv = [str(argument) for argument in run["argv"]]
+    program = sys.executable if argv[0] == "python" else argv[0]
+    restore_signals()
+    try:
+        os.execvpe(program, argv, env)
+    except FileNotFoundError:
+        fail("the program {!r} does not exist here (PATH={})".format(program, env.get("PATH", "")), 127)
+    except (OSError, ValueError) as error:
+        fail(f"cannot start {program!r}: {error}", 126)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
