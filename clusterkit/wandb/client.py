@@ -1,0 +1,205 @@
+"""Runs the installed wandb client and judges what it did.
+
+`wandb sync` exits 0, prints "Finished syncing" and writes its marker also when the server refused the whole
+history. What it cannot hide is its debug log, in which every request it gave up is an ERROR.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterkit.errors import WandbError
+from clusterkit.wandb.credentials import Credentials
+
+OLDEST = (0, 28, 2)
+"""The oldest client whose behaviour is known here."""
+
+_KEPT = frozenset({"WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_INSECURE_DISABLE_SSL"})
+"""The user's WANDB_ variables that reach the client; WANDB_MODE and the like would bend the upload."""
+
+_RETRIES = {
+    f"WANDB_X_{what}_{name}": value
+    for what in ("GRAPHQL", "FILE_STREAM", "FILE_TRANSFER")
+    for name, value in (
+        ("RETRY_MAX", "4"),
+        ("RETRY_WAIT_MIN_SECONDS", "1"),
+        ("RETRY_WAIT_MAX_SECONDS", "8"),
+    )
+}
+"""Without bounds the client retries a refused history for up to seven days."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether an upload arrived, as far as the client's own traces tell."""
+
+    ok: bool
+    reason: str = ""
+    """Why not; one line."""
+    warnings: tuple[str, ...] = ()
+    """What was lost beside the history: files the server refused."""
+    url: str | None = None
+    """Where the client says the run can be seen."""
+
+
+def installed_version() -> str:
+    """The version of the wandb client of this interpreter.
+
+    Raises:
+        WandbError: it is missing or too old.
+    """
+    try:
+        version = importlib.metadata.version("wandb")
+    except importlib.metadata.PackageNotFoundError:
+        raise WandbError(
+            "the wandb client is not installed here, so offline runs cannot be uploaded",
+            hint=f"{Path(sys.executable).name} -m pip install 'clusterkit[train]', or sync with --no-wandb",
+        ) from None
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    if numbers < OLDEST:
+        raise WandbError(
+            f"wandb {version} is too old to upload offline runs reliably",
+            hint=f"upgrade it to {'.'.join(map(str, OLDEST))} or newer",
+        )
+    return version
+
+
+def environment(
+    inherited: Mapping[str, str], credentials: Credentials, *, stage: Path, may_finish: bool
+) -> dict[str, str]:
+    """The client's environment: the user's, with the key, bounded retries and no other WANDB_ setting.
+
+    Args:
+        inherited: the environment of this process.
+        credentials: server and key; the key is in no argument and no file.
+        stage: folder the client may write to.
+        may_finish: whether the end of the log is the end of the run; else the run stays `running`.
+    """
+    kept = {
+        name: value for name, value in inherited.items() if not name.startswith("WANDB_") or name in _KEPT
+    }
+    ours = {
+        "WANDB_API_KEY": credentials.key,
+        "WANDB_BASE_URL": credentials.base_url,
+        "WANDB_DIR": str(stage),
+        "WANDB_ERROR_REPORTING": "false",
+        "WANDB_X_UPDATE_FINISH_STATE": "true" if may_finish else "false",
+    }
+    return {**kept, **ours, **_RETRIES}
+
+
+def sync_argv(folders: Sequence[str], *, entity: str | None, project: str | None) -> list[str]:
+    """Argv of one upload; the folders hold the logs of one W&B run. No key is on it."""
+    # -P: the current folder holds a folder `wandb`, which must not be taken for the client.
+    argv = [sys.executable, "-P", "-m", "wandb", "sync"]
+    argv += ["--entity", entity] if entity else []
+    argv += ["--project", project] if project else []
+    return [*argv, "--", *folders]
+
+
+def sync(
+    folders: Sequence[str],
+    *,
+    stage: Path,
+    credentials: Credentials,
+    entity: str | None = None,
+    project: str | None = None,
+    may_finish: bool = True,
+    timeout: float = 1800.0,
+) -> Verdict:
+    """Upload staged run folders of one W&B run with the installed client.
+
+    Args:
+        folders: names below `stage`, each holding one whole log.
+        stage: the client's working folder; its markers and logs stay in it.
+        credentials: server and key.
+        entity: upload there instead of where the log says.
+        project: upload there instead of where the log says.
+        may_finish: see `environment`.
+        timeout: seconds after which the client is ended.
+    """
+    process = subprocess.Popen(
+        sync_argv(folders, entity=entity, project=project),
+        cwd=stage,
+        env=environment(os.environ, credentials, stage=stage, may_finish=may_finish),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        return Verdict(False, f"the wandb client was still busy after {timeout:.0f} s")
+    except BaseException:
+        _end(process)
+        raise
+    debug = [path.read_text("utf-8", "replace") for path in sorted(stage.rglob("debug-sync*.log"))]
+    marked = all(any((stage / folder).glob("*.wandb.synced")) for folder in folders)
+    return judge(
+        process.returncode,
+        credentials.redact(output.decode("utf-8", "replace")),
+        [credentials.redact(line) for text in debug for line in text.splitlines()],
+        marked=marked,
+    )
+
+
+def judge(returncode: int, output: str, debug_lines: Iterable[str], *, marked: bool) -> Verdict:
+    """What the client's traces say about one upload. Pure.
+
+    Args:
+        returncode: its exit status.
+        output: what it printed.
+        debug_lines: its debug log, JSON lines.
+        marked: whether it wrote its marker beside every log.
+    """
+    entries = [entry for line in debug_lines if (entry := _entry(line))]
+    errors = [entry for entry in entries if str(entry.get("level", "")).startswith("ERROR")]
+    printed = [line.partition("ERROR")[2].strip() for line in output.splitlines() if "ERROR" in line]
+    lost = [entry for entry in errors if _is_history(entry)]
+    if lost:
+        return Verdict(False, f"the server refused the history: {_describe(lost[0])}")
+    if returncode != 0 or not marked:
+        causes = [*printed, *map(_describe, errors), *reversed(output.strip().splitlines())]
+        return Verdict(False, next(filter(None, causes), f"the client ended with status {returncode}"))
+    if not entries:
+        return Verdict(False, "the client left no debug log, so nothing proves that the history arrived")
+    seen = re.search(r"View run .* at (https?://\S+)", output)
+    return Verdict(True, warnings=tuple(dict.fromkeys(map(_describe, errors))), url=seen[1] if seen else None)
+
+
+def _entry(line: str) -> dict[str, object] | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _is_history(entry: Mapping[str, object]) -> bool:
+    return str(entry.get("url", "")).endswith("/file_stream") or "filestream" in str(entry.get("msg", ""))
+
+
+def _describe(entry: Mapping[str, object]) -> str:
+    if "status" in entry:
+        return f"{entry['status']} for {entry.get('method', 'a request')} {entry.get('url', '')}".strip()
+    text = str(entry.get("error") or entry.get("msg") or "unknown error")
+    return text.splitlines()[0][:200]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the client; its helper process leaves by itself when the client is gone."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,133 @@
+"""One offline W&B log on disk: what it holds, how far it is good, and a copy that is safe to hand over."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterkit.errors import WandbError
+from clusterkit.wandb import framing, records
+from clusterkit.wandb.framing import LogState
+from clusterkit.wandb.records import Kind
+
+_REPEATED = frozenset({Kind.HISTORY, Kind.OUTPUT, Kind.OUTPUT_RAW, Kind.STATS})
+"""Records that the server appends: sent again, they would be there twice. All others replace or merge."""
+
+
+@dataclass(frozen=True)
+class WandbLog:
+    """The facts of one log; one start of the program writes one log."""
+
+    path: Path
+    size: int
+    sha256: str
+    state: LogState
+    good_end: int
+    """Offset behind the last whole record."""
+    run_id: str | None
+    """W&B run id; None when the run record is not there yet."""
+    entity: str | None
+    project: str | None
+    started: float
+    """Unix seconds; orders the logs of one run."""
+    history: int
+    """History records."""
+    last_step: int | None
+    exit_code: int | None
+    """None when the log has no exit record: still written, or its writer was killed."""
+
+
+def find_logs(run_dir: Path) -> list[Path]:
+    """The offline logs of a pulled run directory; online runs upload themselves and are left out."""
+    return sorted(run_dir.glob("wandb/offline-run-*/run-*.wandb"))
+
+
+def inspect(path: Path) -> WandbLog:
+    """Read a log once and say what it holds.
+
+    Raises:
+        WandbError: the file cannot be read.
+    """
+    content = _Content()
+    try:
+        with path.open("rb") as stream:
+            framed = framing.scan(stream, content.see)
+            stream.seek(0)
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            size = stream.tell()
+    except OSError as error:
+        raise WandbError(f"{path}: cannot be read: {error.strerror}") from error
+    run = content.run
+    return WandbLog(
+        path=path,
+        size=size,
+        sha256=digest,
+        state=framed.state,
+        good_end=framed.good_end,
+        run_id=run.run_id if run else None,
+        entity=run.entity if run else None,
+        project=run.project if run else None,
+        started=run.started if run else 0.0,
+        history=content.history,
+        last_step=content.last_step,
+        exit_code=content.exit_code,
+    )
+
+
+@dataclass
+class _Content:
+    """What the records of one log add up to."""
+
+    run: records.RunRecord | None = None
+    history: int = 0
+    last_step: int | None = None
+    exit_code: int | None = None
+
+    def see(self, record: bytes) -> None:
+        kind = records.kind_of(record)
+        if kind == Kind.HISTORY:
+            self.history += 1
+            step = records.history_step(record)
+            self.last_step = self.last_step if step is None else step
+        elif kind == Kind.RUN and self.run is None:
+            self.run = records.run_record(record)
+        elif kind == Kind.EXIT:
+            self.exit_code = records.exit_code(record)
+
+
+def write_part(log: WandbLog, target: Path, *, skip_history: int = 0) -> None:
+    """Write a copy of a log that ends with its last whole record.
+
+    Args:
+        log: the log to copy.
+        target: the file to write.
+        skip_history: leave out this many history records from the beginning, and the console lines and
+            system metrics between them, because the server has them already.
+    """
+    if not skip_history:
+        with log.path.open("rb") as source, target.open("wb") as copy:
+            left = log.good_end
+            while left and (data := source.read(min(left, 1 << 20))):
+                copy.write(data)
+                left -= len(data)
+        return
+    with target.open("wb") as copy:
+        framing.write(copy, _without(log, skip_history))
+
+
+def _without(log: WandbLog, skip_history: int) -> list[bytes]:
+    kept: list[bytes] = []
+    skipped = 0
+
+    def see(record: bytes) -> None:
+        nonlocal skipped
+        kind = records.kind_of(record)
+        if skipped < skip_history and kind in _REPEATED:
+            skipped += kind == Kind.HISTORY
+        else:
+            kept.append(record)
+
+    with log.path.open("rb") as stream:
+        framing.scan(stream, see)
+    return kept

@@ -1,0 +1,125 @@
+"""The few record fields clusterkit needs, read from the protocol-buffer wire format.
+
+Field numbers are those of `wandb/proto/wandb_internal.proto` (0.28 to 0.31) and never change within
+protobuf's rules. Reading them here keeps wandb, which takes seconds to import, out of a sync that uploads
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Kind(IntEnum):
+    """Record types by their field number in `Record`; others are kept as plain numbers."""
+
+    HISTORY = 2
+    OUTPUT = 4
+    STATS = 7
+    OUTPUT_RAW = 13
+    RUN = 17
+    EXIT = 18
+
+
+_BOOKKEEPING = frozenset({1, 16, 19, 200})
+"""Fields of `Record` beside its one payload: num, control, uuid, _info."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The record that names the run."""
+
+    run_id: str
+    entity: str | None
+    project: str | None
+    started: float
+    """Unix seconds."""
+
+
+def kind_of(record: bytes) -> int | None:
+    """The field number of a record's payload; None when there is none."""
+    return next((number for number, _ in _fields(record) if number not in _BOOKKEEPING), None)
+
+
+def run_record(record: bytes) -> RunRecord:
+    """The content of a record of kind RUN."""
+    fields = dict(_fields(_payload(record, Kind.RUN)))
+    moment = dict(_fields(_bytes(fields.get(17, b""))))
+    return RunRecord(
+        run_id=_text(fields.get(1)) or "",
+        entity=_text(fields.get(2)),
+        project=_text(fields.get(3)),
+        started=_int(moment.get(1)) + _int(moment.get(2)) / 1e9,
+    )
+
+
+def exit_code(record: bytes) -> int:
+    """The exit code in a record of kind EXIT."""
+    value = _int(dict(_fields(_payload(record, Kind.EXIT))).get(1))
+    return value - (1 << 64) if value >> 63 else value
+
+
+def history_step(record: bytes) -> int | None:
+    """The `_step` of a record of kind HISTORY; None when it carries none."""
+    for number, item in _fields(_payload(record, Kind.HISTORY)):
+        if number == 1:
+            fields = dict(_fields(_bytes(item)))
+            key = _text(fields.get(1)) or _text(fields.get(2))
+            text = _text(fields.get(16))
+            if key == "_step" and text is not None and text.isdigit():
+                return int(text)
+        elif number == 2:
+            return _int(dict(_fields(_bytes(item))).get(1))
+    return None
+
+
+def _payload(record: bytes, kind: Kind) -> bytes:
+    return _bytes(dict(_fields(record)).get(kind, b""))
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """(field number, value) of a message, in order; a malformed rest is ignored, checksums come before us."""
+    position, end = 0, len(message)
+    while position < end:
+        tag, position = _varint(message, position)
+        wire_type = tag & 7
+        if wire_type == 0:
+            value, position = _varint(message, position)
+            yield tag >> 3, value
+            continue
+        if wire_type == 2:
+            length, position = _varint(message, position)
+        elif wire_type in (1, 5):
+            length = 8 if wire_type == 1 else 4
+        else:
+            return
+        if position + length > end:
+            return
+        yield tag >> 3, message[position : position + length]
+        position += length
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < len(message):
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    return value, position
+
+
+def _bytes(value: int | bytes) -> bytes:
+    return value if isinstance(value, bytes) else b""
+
+
+def _int(value: int | bytes | None) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _text(value: int | bytes | None) -> str | None:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) and value else None

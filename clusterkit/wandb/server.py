@@ -1,0 +1,70 @@
+"""Asks the W&B server how much of a run it holds: the only proof that does not come from the client."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+from clusterkit.errors import WandbError
+from clusterkit.wandb.credentials import Credentials
+
+_QUERY = """
+query RunResumeStatus($project: String, $entity: String, $name: String!) {
+  model(name: $project, entityName: $entity) {
+    bucket(name: $name, missingOk: true) { historyLineCount }
+  }
+}
+"""
+"""Operation and fields of the client's own question before it resumes a run."""
+
+
+def history_lines(
+    credentials: Credentials, *, entity: str | None, project: str | None, run_id: str, timeout: float = 30.0
+) -> int | None:
+    """How many history lines the server holds of a run; 0 when it has no such run.
+
+    Returns:
+        None when the server answers in a way that does not tell.
+
+    Raises:
+        WandbError: the server cannot be reached, or refuses the key.
+    """
+    variables = {"project": project, "entity": entity, "name": run_id}
+    question = {"operationName": "RunResumeStatus", "query": _QUERY, "variables": variables}
+    token = base64.b64encode(f"api:{credentials.key}".encode()).decode()
+    request = urllib.request.Request(  # noqa: S310 - the scheme is checked where the address is found
+        f"{credentials.base_url}/graphql",
+        data=json.dumps(question).encode(),
+        headers={"Content-Type": "application/json", "Authorization": f"Basic {token}"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310
+            return _count(json.load(response))
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403):
+            raise WandbError(
+                f"{credentials.base_url} refuses the W&B key ({error.code})",
+                hint="check WANDB_API_KEY or ~/.netrc, and that the key may write to this entity",
+            ) from error
+        return None
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise WandbError(
+            f"{credentials.base_url} cannot be reached: {reason}",
+            hint="results are here and safe; `clusterkit sync-results` uploads them when it can",
+        ) from error
+    except ValueError:
+        return None
+
+
+def _count(reply: Any) -> int | None:
+    """The line count in a GraphQL reply; a project or run that does not exist yet counts as 0."""
+    if not isinstance(reply, dict) or reply.get("errors") or not isinstance(reply.get("data"), dict):
+        return None
+    model = reply["data"].get("model")
+    bucket = model.get("bucket") if isinstance(model, dict) else None
+    count = bucket.get("historyLineCount") if isinstance(bucket, dict) else 0
+    return count if isinstance(count, int) else None
