@@ -1,0 +1,1 @@
+"""Environments: Meta-World as the official package computes it, and the vector of worker processes."""

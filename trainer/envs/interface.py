@@ -1,0 +1,38 @@
+"""What the vector asks of an environment and of the factory that makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Env(Protocol):
+    """What the vector steps."""
+
+    def reset(self, goal: int) -> npt.NDArray[np.float64]:
+        """Starts an episode with that goal; returns the observation."""
+
+    def step(self, action: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64], float, bool]:
+        """Returns the observation, the reward and whether the task is solved at this step."""
+
+
+class EnvFactory(Protocol):
+    """Makes environments; is sent to the workers once."""
+
+    @property
+    def tasks(self) -> Sequence[str]:
+        """Names of the tasks; an id is a place in it."""
+
+    @property
+    def observation_dim(self) -> int:
+        """Numbers in an observation."""
+
+    @property
+    def action_dim(self) -> int:
+        """Numbers in an action."""
+
+    def __call__(self, task: int) -> Env:
+        """Builds an environment of the task with that id."""

@@ -1,0 +1,130 @@
+"""Many environments stepped together, in this process or in worker processes over one block of shared memory.
+
+Nothing is pickled per step: actions, orders, observations and rewards lie in shared arrays, and one byte
+over a socket pair starts a worker and reports its end. `start` returns at once, so the learner works
+while the environments step; `wait` gathers them. What comes out does not depend on the number of workers.
+A worker that dies, fails or hangs raises a `WorkerError` that names its tasks; a worker ends by itself
+when the parent is gone.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from functools import partial
+from multiprocessing import util
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.envs.block import Block, allocate
+from trainer.envs.interface import EnvFactory
+from trainer.envs.schedule import Orders
+from trainer.envs.worker import Slots, Worker, end_all, signals_blocked
+
+STEP_TIMEOUT = 60.0
+"""Seconds a worker may take for a vector step before it counts as hung."""
+
+
+class Outcome(NamedTuple):
+    """What a vector step brought; the arrays are overwritten by the next step.
+
+    Attributes:
+        reward: float32, shape (num_envs,).
+        success: bool, shape (num_envs,): solved at this step (not latched).
+        next_observation: float32, shape (num_envs, observation_dim): what the action led to, also where
+            the episode was cut and the environment has started another since.
+    """
+
+    reward: npt.NDArray[np.float32]
+    success: npt.NDArray[np.bool_]
+    next_observation: npt.NDArray[np.float32]
+
+
+class VectorEnv:
+    """A vector of environments.
+
+    Args:
+        factory: makes the environments.
+        num_envs: how many.
+        workers: worker processes; 0 steps the environments in this process, inside `wait`.
+        step_timeout: seconds after which a worker that does not answer counts as hung.
+
+    Raises:
+        WorkerError: from `wait`.
+    """
+
+    def __init__(
+        self, factory: EnvFactory, num_envs: int, *, workers: int = 0, step_timeout: float = STEP_TIMEOUT
+    ) -> None:
+        self._factory = factory
+        self._step_timeout = step_timeout
+        self._running = False
+        shares = np.array_split(np.arange(num_envs), min(workers, num_envs)) if workers else []
+        context = multiprocessing.get_context("spawn")
+        shape = (num_envs, factory.observation_dim, factory.action_dim)
+        memory = allocate(shape, context if shares else None)
+        self._block = Block(memory, shape)
+        self._local = None if shares else Slots(factory, self._block, np.arange(num_envs))
+        self._workers: list[Worker] = []
+        with signals_blocked():
+            for share in shares:
+                self._workers.append(Worker(context, factory, memory, shape, share))
+        self._finalizer = util.Finalize(self, end_all, args=(list(self._workers),), exitpriority=10)
+
+    @property
+    def observation(self) -> npt.NDArray[np.float32]:
+        """What each environment shows now, shape (num_envs, observation_dim); a copy."""
+        return self._block.observation.copy()
+
+    def start(self, orders: Orders, action: npt.NDArray[np.float32] | None = None) -> None:
+        """Starts a vector step and returns at once.
+
+        Args:
+            orders: what each environment is to do.
+            action: shape (num_envs, action_dim) in [-1, 1]; None when no environment steps.
+        """
+        block = self._block
+        block.command[:], block.task[:], block.goal[:] = orders
+        if action is not None:
+            block.action[:] = action
+        for worker in self._workers:
+            worker.start()
+        self._running = True
+
+    def wait(self) -> Outcome:
+        """Ends the vector step begun by `start`.
+
+        Raises:
+            WorkerError: a worker died, failed or did not answer in time.
+        """
+        assert self._running, "wait without start"
+        self._running = False
+        if self._local is not None:
+            self._local.step()
+        for worker in self._workers:
+            worker.gather(self._step_timeout, partial(self._names, worker.share))
+        return Outcome(self._block.reward, self._block.success, self._block.next_observation)
+
+    def reset(self, orders: Orders) -> None:
+        """Carries out orders that step no environment."""
+        self.start(orders)
+        self.wait()
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.process.pid or 0 for worker in self._workers]
+
+    def close(self) -> None:
+        """Ends the workers."""
+        self._finalizer()
+
+    def __enter__(self) -> VectorEnv:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _names(self, share: npt.NDArray[np.int_]) -> str:
+        return ", ".join(dict.fromkeys(self._factory.tasks[task] for task in self._block.task[share]))

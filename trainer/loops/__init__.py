@@ -1,0 +1,1 @@
+"""Training loops: each reads as its algorithm in one screen."""

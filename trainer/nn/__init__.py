@@ -1,0 +1,1 @@
+"""Networks and distributions: tensors in, tensors out."""
