@@ -123,6 +123,7 @@ class Profile(Model):
     name: str
     description: Line = ""
     gpu: Line | None = None
+    """A GPU type of the cluster's table; "none" takes back that of an extended profile."""
     gpus: int = Field(default=1, ge=1)
     cpus: int = Field(default=1, ge=1)
     memory: Size | None = None
@@ -161,9 +162,9 @@ class Profile(Model):
     def _follow_gpu(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        has_gpu = data.get("gpu") is not None
-        derived = {"device": "cuda", "mujoco_gl": "egl"} if has_gpu else {"device": "auto"}
-        return {**derived, **data}
+        gpu = None if data.get("gpu") == "none" else data.get("gpu")
+        derived = {"device": "auto"} if gpu is None else {"device": "cuda", "mujoco_gl": "egl"}
+        return {**derived, **data, "gpu": gpu}
 
     @model_validator(mode="after")
     def _whole(self) -> Profile:

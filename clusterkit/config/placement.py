@@ -123,9 +123,9 @@ def _site_options(cluster: Cluster, profile: Profile) -> dict[str, Value]:
         gpu = cluster.gpus.get(profile.gpu)
         if gpu is None:
             raise ConfigError(
-                f"profile {profile.name} needs GPU {profile.gpu!r}, which cluster {cluster.name} does not have",
-                hint=f"{nearest(profile.gpu, cluster.gpus)} Add [clusters.{cluster.name}.gpus.{profile.gpu}] "
-                "if it is there.",
+                f"profile {profile.name} needs GPU {profile.gpu!r}, which cluster {cluster.name} lacks",
+                hint=f"{nearest(profile.gpu, cluster.gpus)} "
+                f"Add [clusters.{cluster.name}.gpus.{profile.gpu}] if it is there.",
             )
         name, _, value = gpu.request.format(type=profile.gpu, count=profile.gpus).partition("=")
         options[name.removeprefix("--")] = value
