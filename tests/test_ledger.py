@@ -1,0 +1,77 @@
+"""The ledger remembers runs, digests and deployments, and finds runs by what a person types."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from clusterkit.errors import ClusterkitError, RunError
+from clusterkit.ledger import Ledger, LedgerRun
+
+
+def run(
+    run_id: str, job_id: str = "1", cluster: str = "uni", submitted: str = "2026-01-01T00:00:00Z"
+) -> LedgerRun:
+    return LedgerRun(run_id, cluster, "n", "p", "r", 1, job_id, submitted, f"/runs/{run_id}", 100, "PENDING")
+
+
+def test_runs_survive_closing_and_come_oldest_first(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "ledger.sqlite3"
+    with Ledger(path) as ledger:
+        ledger.add(run("b", submitted="2026-01-02T00:00:00Z"))
+        ledger.add(run("a", submitted="2026-01-01T00:00:00Z"))
+        ledger.set_states([("a", "COMPLETED")])
+    with Ledger(path) as ledger:
+        assert [(r.run_id, r.state) for r in ledger.runs()] == [("a", "COMPLETED"), ("b", "PENDING")]
+        assert ledger.runs(cluster="elsewhere") == []
+    assert path.parent.stat().st_mode & 0o077 == 0
+
+
+def test_find_by_id_beginning_job_id_and_last(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.add(run("a40-2m-1-xx", "77", submitted="2026-01-01T00:00:00Z"))
+        ledger.add(run("a40-2m-2-yy", "78", submitted="2026-01-02T00:00:00Z"))
+        assert [r.run_id for r in ledger.find(["a40-2m-1", "78", "last"])] == [
+            "a40-2m-1-xx",
+            "a40-2m-2-yy",
+            "a40-2m-2-yy",
+        ]
+        with pytest.raises(RunError, match="matches 2 runs"):
+            ledger.find(["a40"])
+        with pytest.raises(RunError, match="no run 'zz'"):
+            ledger.find(["zz"])
+
+
+def test_last_of_nothing_is_an_error(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "l") as ledger, pytest.raises(RunError):
+        ledger.find(["last"])
+
+
+def test_a_digest_is_forgotten_when_the_file_changes(tmp_path: Path) -> None:
+    file = tmp_path / "image.sif"
+    file.write_bytes(b"one")
+    with Ledger(tmp_path / "l") as ledger:
+        assert ledger.digest(file) is None
+        ledger.set_digest(file, "abc")
+        assert ledger.digest(file) == "abc"
+        file.write_bytes(b"other")
+        assert ledger.digest(file) is None
+
+
+def test_deployments_are_per_cluster(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.set_deployment("uni", "abc", 5)
+        assert ledger.deployment("uni") == ("abc", 5)
+        assert ledger.deployment("other") is None
+
+
+def test_a_damaged_or_newer_ledger_is_named(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(b"this is no database, it is far too short to be one" * 100)
+    with pytest.raises(ClusterkitError, match="not a readable ledger"):
+        Ledger(damaged)
+    newer = tmp_path / "newer"
+    with sqlite3.connect(newer) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(ClusterkitError, match="newer clusterkit"):
+        Ledger(newer)
