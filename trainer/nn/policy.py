@@ -1,0 +1,70 @@
+"""The stochastic policy with its view of the world: all that is needed to act."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from trainer.nn.distributions import squashed_gaussian
+from trainer.nn.encoder import ObservationEncoder
+from trainer.nn.mlp import EnsembleMLP
+
+_OUTPUT_BOUND = 1e-3
+"""Initial bound of the output layer, from the code of McLean et al. 2025: the first actions are centred on 0."""
+
+
+class Policy(nn.Module):
+    """A squashed Gaussian whose mean and deviation both depend on observation and task.
+
+    Args:
+        observation_dim: numbers in an observation.
+        action_dim: numbers in an action.
+        num_tasks: tasks.
+        hidden: widths of the hidden layers.
+        one_hot: append the task's one-hot id to the observation.
+        multi_head: an output head per task.
+        init: initial distribution of the hidden weights, see `EnsembleMLP`.
+        log_std_bounds: least and greatest log standard deviation.
+    """
+
+    def __init__(
+        self,
+        observation_dim: int,
+        action_dim: int,
+        num_tasks: int,
+        *,
+        hidden: Sequence[int],
+        one_hot: bool,
+        multi_head: bool,
+        init: str,
+        log_std_bounds: tuple[float, float],
+    ) -> None:
+        super().__init__()
+        self._log_std_bounds = log_std_bounds
+        self.encoder = ObservationEncoder(observation_dim, num_tasks, one_hot=one_hot)
+        self.actor = EnsembleMLP(
+            1,
+            self.encoder.features,
+            hidden,
+            2 * action_dim,
+            heads=num_tasks if multi_head else 1,
+            init=init,
+            output_bound=_OUTPUT_BOUND,
+        )
+
+    def distribution(self, features: Tensor, task: Tensor) -> tuple[Tensor, Tensor]:
+        """Maps features (batch, features) to mean and log deviation, (batch, action_dim) each."""
+        mean, log_std = self.actor(features, task)[0].chunk(2, -1)
+        return mean, log_std.clamp(*self._log_std_bounds)
+
+    @torch.no_grad()
+    def sample(self, observation: Tensor, task: Tensor) -> Tensor:
+        """Draws actions (batch, action_dim) in (-1, 1) for observations (batch, observation_dim)."""
+        return squashed_gaussian(*self.distribution(self.encoder(observation, task), task))[0]
+
+    @torch.no_grad()
+    def mode(self, observation: Tensor, task: Tensor) -> Tensor:
+        """Returns the deterministic actions tanh(mean), (batch, action_dim)."""
+        return torch.tanh(self.distribution(self.encoder(observation, task), task)[0])
