@@ -15,7 +15,7 @@ from clusterkit.transport.base import Transport
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
 
-_VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+_VARIABLE = re.compile(r"\$(?:USER|HOME)\b|\$\{(?:USER|HOME)\}")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _resolve_script(root: str, scratch: str | None) -> str:
 
 
 def shell_path(path: str) -> str:
-    r"""A path from the configuration as one shell word: `~/` and $NAME are left to the shell.
+    r"""A path from the configuration as one shell word: `~/`, $USER and $HOME are left to the shell.
 
     >>> shell_path("/share/$USER/my runs")
     '/share/"$USER"\'/my runs\''

@@ -30,8 +30,9 @@ def test_folders_are_made_private_and_absolute(tmp_path: Path) -> None:
 
 def test_variables_and_tilde_are_expanded_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", f"{tmp_path}/my home")
-    monkeypatch.setenv("WORK", "w")
-    with open_site(local("~/ck", scratch="$HOME/$WORK/s")) as site:
+    monkeypatch.setenv("USER", "w")
+    (tmp_path / "my home").mkdir()
+    with open_site(local("~/ck", scratch="$HOME/${USER}/s")) as site:
         assert site.layout.root == f"{tmp_path}/my home/ck"
         assert site.layout.scratch == f"{tmp_path}/my home/w/s"
 
@@ -45,7 +46,7 @@ def test_looking_changes_nothing(tmp_path: Path) -> None:
 def test_a_root_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with (
-        pytest.raises(TransportError, match="work root .* cannot be used: .*Not a directory") as caught,
+        pytest.raises(TransportError, match=r"work root .* cannot be used: .*Not a directory") as caught,
         open_site(local(f"{tmp_path}/file/root")),
     ):
         pass
