@@ -71,7 +71,6 @@ def program(
     overrides: Mapping[str, str],
     unlock: Sequence[str],
     seed: int,
-    total_steps: int | None,
     wandb: Wandb,
     run_id: str,
     run_dir: str,
@@ -85,7 +84,6 @@ def program(
         overrides: recipe values as text, by name.
         unlock: recipe values that may be overridden.
         seed: of the run.
-        total_steps: environment steps; None is the profile's.
         wandb: where the run appears in W&B.
         run_id: also the stable W&B run id.
         run_dir: absolute path on the cluster; W&B writes below it.
@@ -104,7 +102,7 @@ def program(
     recipe = choose_recipe(profile.recipe, overrides, unlock)
     argv = ["python", "-m", "trainer", "train", "--recipe", recipe.name]
     options: dict[str, object] = {
-        "total-steps": total_steps or profile.total_steps,
+        "total-steps": profile.total_steps,
         "num-envs": profile.num_envs,
         "seed": seed,
         "precision": profile.precision,

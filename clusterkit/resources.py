@@ -19,3 +19,8 @@ def resource(*parts: str) -> Path:
         if candidate.exists():
             return candidate
     raise FileNotFoundError(f"{'/'.join(parts)} is missing from this installation of clusterkit")
+
+
+def launcher() -> bytes:
+    """The launcher that is copied into each run directory."""
+    return (_PACKAGE / "launch.py").read_bytes()

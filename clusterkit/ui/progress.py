@@ -20,7 +20,7 @@ from clusterkit.ui.console import err
 
 
 @contextmanager
-def transfer_bar(label: str, *, total: int | None = None) -> Iterator[ProgressCallback]:
+def transfer_bar(label: str, total: int | None) -> Iterator[ProgressCallback]:
     """A bar on standard error that a transfer's reports move; nothing is drawn without a terminal."""
     bar = Progress(
         TextColumn("{task.description}"),

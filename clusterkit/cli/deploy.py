@@ -1,0 +1,32 @@
+"""`clusterkit deploy`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the command."""
+    app.command()(deploy)
+
+
+def deploy(
+    cluster: ClusterOption = None,
+    image: Annotated[
+        Path | None, typer.Option(help="The .sif to send instead of the configured one.", metavar="FILE")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Bring the image and the code to a cluster; only what is new travels."""
+    from clusterkit.ui.progress import transfer_bar
+    from clusterkit.ui.runs import show_deployed
+    from clusterkit.verbs.deploy import deploy as verb
+
+    settings = load(config)
+    with open_ledger(settings) as ledger:
+        show_deployed(verb(settings, settings.cluster(cluster), ledger, image=image, bar=transfer_bar))

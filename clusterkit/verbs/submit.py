@@ -1,0 +1,274 @@
+"""submit: render, check, submit. Everything that can be wrong is found before the scheduler is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clusterkit import __version__, images, snapshots
+from clusterkit.errors import ImageError, SchedulerError
+from clusterkit.images import Image
+from clusterkit.ledger import Ledger, LedgerRun
+from clusterkit.plan import program
+from clusterkit.runspec import RunSpec, run_id, timestamp
+from clusterkit.scheduler import Scheduler
+from clusterkit.site import Layout, Site, open_site
+from clusterkit.slurm.script import JobScript, render
+from clusterkit.snapshots import Snapshot
+from clusterkit.verbs.deploy import Bar, hash_image, take_snapshot
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.settings import Settings
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for."""
+
+    cluster: Cluster
+    profile: Profile
+    name: str | None = None
+    seed: int | None = None
+    arguments: tuple[str, ...] = ()
+    """After `--`: appended to the program's argv, to the letter."""
+    overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unlock: tuple[str, ...] = ()
+    sbatch: tuple[str, ...] = ()
+    """`--option=value` texts that win over every configured option."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that could be submitted: what would be written, and where."""
+
+    spec: RunSpec
+    script: str
+    job: JobScript
+    snapshot: Snapshot
+    image: Image | None
+    run_dir: str
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A run the scheduler has accepted."""
+
+    spec: RunSpec
+    job_id: str
+    run_dir: str
+    snapshot_sent: bool
+
+
+def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -> Submitted:
+    """Submit one run over one login.
+
+    Raises:
+        ConfigError, RecipeLockedError: the request is wrong; nothing was sent.
+        ImageError: the cluster does not have the image.
+        SchedulerError: the scheduler refused; its words are in the message and the run directory is gone.
+        TransportError: the cluster cannot be reached.
+    """
+    _check_request(settings, request)
+    image = _image(request.cluster, ledger, bar)
+    snapshot = take_snapshot(settings)
+    with open_site(request.cluster) as site:
+        prepared = _prepare(settings, request, site.layout, snapshot, image)
+        if image and not images.present(site, image):
+            raise ImageError(
+                f"{site.transport.where}: image {image.digest[:12]} is not there",
+                hint=f"run `clusterkit deploy --cluster {request.cluster.name}` first",
+            )
+        with bar("code", snapshot.bytes) as progress:
+            sent = snapshots.publish(site, snapshot, progress=progress)
+        job_id = _hand_over(site, prepared)
+    spec = prepared.spec
+    ledger.add(
+        LedgerRun(
+            run_id=spec.run_id,
+            cluster=spec.cluster,
+            name=spec.name,
+            profile=request.profile.name,
+            recipe=str((spec.recipe or {}).get("name", "")),
+            seed=spec.seed or 0,
+            job_id=job_id,
+            submitted=spec.created,
+            run_dir=prepared.run_dir,
+            total_steps=spec.total_steps or 0,
+            state="PENDING",
+        )
+    )
+    return Submitted(spec, job_id, prepared.run_dir, sent)
+
+
+def dry_run(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -> Prepared:
+    """What `submit` would do; nothing is changed on the cluster.
+
+    It is logged in to only when its root depends on the account there (`~`, `$USER`).
+
+    Raises:
+        ConfigError, RecipeLockedError, ImageError, TransportError: as `submit`.
+    """
+    _check_request(settings, request)
+    cluster = request.cluster
+    image = _image(cluster, ledger, bar)
+    snapshot = take_snapshot(settings)
+    if not any(mark in path for path in (cluster.root, cluster.scratch_root) for mark in "$~"):
+        layout = Layout(cluster.root.rstrip("/"), cluster.scratch_root.rstrip("/"))
+    else:
+        with open_site(cluster, create=False) as site:
+            layout = site.layout
+    return _prepare(settings, request, layout, snapshot, image)
+
+
+def scheduler_of(cluster: Cluster) -> Scheduler:
+    """The scheduler that runs a cluster's jobs."""
+    if cluster.kind == "local":
+        from clusterkit.local.scheduler import LocalScheduler
+
+        return LocalScheduler()
+    from clusterkit.slurm.commands import SlurmScheduler
+
+    return SlurmScheduler()
+
+
+def _check_request(settings: Settings, request: Request) -> None:
+    """Build everything once with stand-in paths: what is wrong with a request shows before any work."""
+    nowhere = Layout("/root", "/scratch")
+    snapshot = Snapshot("0", snapshots.Tree(Path(), ()), snapshots.Tree(Path(), ()), 0)
+    image = Image("0" * 64, 1) if request.cluster.container != "none" else None
+    _prepare(settings, request, nowhere, snapshot, image)
+
+
+def _image(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
+    if cluster.container == "none":
+        return None
+    if cluster.image and cluster.image.is_file():
+        return hash_image(cluster.image, ledger, bar)
+    deployed = ledger.deployment(cluster.name)
+    if deployed:
+        return Image(*deployed)
+    raise ImageError(
+        f"no image was deployed to {cluster.name}, and {cluster.image or 'none'} is configured",
+        hint=f"run `clusterkit deploy --cluster {cluster.name} --image FILE.sif`",
+    )
+
+
+def _prepare(
+    settings: Settings, request: Request, layout: Layout, snapshot: Snapshot, image: Image | None
+) -> Prepared:
+    from clusterkit.config.placement import sbatch_options
+
+    cluster, profile = request.cluster, request.profile
+    now = datetime.now(UTC)
+    name = request.name or profile.name
+    identity = run_id(name, now, secrets.token_hex(2))
+    run_dir = layout.run(identity)
+    seed = profile.seed if request.seed is None else request.seed
+    run_program = program(
+        profile,
+        own_program=settings.project.program,
+        arguments=request.arguments,
+        overrides=request.overrides,
+        unlock=request.unlock,
+        seed=seed,
+        wandb=settings.project.wandb,
+        run_id=identity,
+        run_dir=run_dir,
+    )
+    code = snapshot.path(layout.snapshots)
+    options = sbatch_options(cluster, profile, extra=request.sbatch)
+    image_path = image.path(layout.images) if image else None
+    spec = RunSpec(
+        run_id=identity,
+        name=name,
+        created=timestamp(now),
+        cluster=cluster.name,
+        profile=profile.model_dump(mode="json"),
+        recipe=run_program.recipe,
+        argv=run_program.argv,
+        env=run_program.env,
+        workdir=f"{code}/project",
+        python_path=(f"{code}/bundle",),
+        snapshot=_snapshot_facts(snapshot),
+        image={"digest": image.digest, "path": image_path, "bytes": image.bytes} if image else None,
+        seed=seed,
+        total_steps=profile.total_steps,
+        time_limit_seconds=profile.time,
+        wandb={
+            "run_id": identity,
+            "project": settings.project.wandb.project,
+            "entity": settings.project.wandb.entity,
+            "mode": settings.project.wandb.mode,
+        },
+        versions={"clusterkit": __version__, "python": platform.python_version()},
+    )
+    job = JobScript(
+        run_id=identity,
+        job_name=identity,
+        run_dir=run_dir,
+        workdir=code,
+        scratch_root=layout.scratch,
+        cache_root=layout.cache,
+        python=cluster.interpreter,
+        options=options,
+        container=cluster.container,
+        image=image_path,
+        image_bytes=image.bytes if image else None,
+        image_digest=image.digest if image else None,
+        binds=cluster.binds,
+        nv=profile.gpu_count > 0,
+        prelude=cluster.prelude,
+    )
+    return Prepared(spec, render(job), job, snapshot, image, run_dir)
+
+
+def _snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
+    git = snapshot.git
+    return {
+        "id": snapshot.id,
+        "git_commit": git.commit,
+        "git_branch": git.branch,
+        "dirty": git.dirty,
+        "diff": git.diff,
+    }
+
+
+def _hand_over(site: Site, prepared: Prepared) -> str:
+    """Write the run directory and ask the scheduler. A refusal leaves no run directory behind."""
+    from clusterkit.resources import launcher
+
+    transport, run_dir = site.transport, prepared.run_dir
+    scheduler = scheduler_of(site.cluster)
+    transport.run(["sh", "-c", 'umask 077; mkdir -p "$1/attempts"', "sh", run_dir])
+    transport.write(f"{run_dir}/run.json", prepared.spec.to_json())
+    transport.write(f"{run_dir}/launch.py", launcher())
+    transport.write(f"{run_dir}/job.sh", prepared.script.encode(), mode=0o700)
+    result = transport.run(
+        scheduler.submit_argv(
+            f"{run_dir}/job.sh", run_dir=run_dir, job_name=prepared.job.job_name, options=prepared.job.options
+        ),
+        check=False,
+        timeout=120.0,
+    )
+    try:
+        if result.returncode != 0:
+            raise _refused(site, result.error_text)
+        return scheduler.parse_submit(result.text)
+    except SchedulerError:
+        transport.run(["rm", "-rf", run_dir], check=False)
+        raise
+
+
+def _refused(site: Site, stderr: str) -> SchedulerError:
+    from clusterkit.slurm.parse import sbatch_error
+
+    words = " / ".join(line.strip() for line in stderr.splitlines() if line.strip()) or "no reason given"
+    cause = f"{site.transport.where}: the scheduler refused the job: {words}"
+    return SchedulerError(cause, hint=sbatch_error(stderr))
