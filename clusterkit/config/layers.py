@@ -18,6 +18,10 @@ from clusterkit.errors import ConfigError
 
 Table = dict[str, Any]
 
+BUILT_IN = "built-in"
+COMMAND_LINE = "command line"
+"""Labels of the layers that are no file."""
+
 
 @dataclass(frozen=True)
 class Origin:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 
 Key = tuple[str, ...]
 
 _PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _KEY = re.compile(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=")
 _HEADER = re.compile(rf"\s*\[\s*({_PART}(?:\s*\.\s*{_PART})*)\s*\]")
 
@@ -32,8 +34,8 @@ def split_key(dotted: str) -> Key:
 
 
 def join_key(key: Key) -> str:
-    """The dotted form of a key, quoted where TOML needs it."""
-    return ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else f'"{part}"' for part in key)
+    """The dotted form of a key, quoted where TOML needs it (a JSON string is a TOML one, too)."""
+    return ".".join(part if _BARE.fullmatch(part) else json.dumps(part, ensure_ascii=False) for part in key)
 
 
 def key_lines(text: str) -> dict[Key, int]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from clusterkit.config.values import Duration, Environment, Line, Lines, LocalPath, Sbatch, Size
+from clusterkit.config.values import Duration, Environment, Line, Lines, LocalPath, Name, Sbatch, Size
 
 _REQUEST = re.compile(r"--[a-z][a-z-]*=\S+")
 
@@ -96,7 +96,7 @@ class Cluster(Model):
     constraint: Line | None = None
     max_time: Duration | None = None
     """Longest time limit the site accepts, in seconds."""
-    gpus: dict[str, Gpu] = Field(default_factory=dict)
+    gpus: dict[Name, Gpu] = Field(default_factory=dict)
     sbatch: Sbatch = Field(default_factory=dict)
     ssh_config: LocalPath | None = None
 
@@ -208,6 +208,6 @@ class Project(Model):
 class Document(Model):
     """A whole merged settings document."""
 
-    clusters: dict[str, Cluster]
-    profiles: dict[str, Profile]
+    clusters: dict[Name, Cluster]
+    profiles: dict[Name, Profile]
     project: Project

@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from clusterkit.config.layers import nearest
 from clusterkit.config.models import Cluster, Profile
+from clusterkit.config.options import long_name, rivals
 from clusterkit.errors import ConfigError
 from clusterkit.units import format_duration, slurm_memory, slurm_time
 
 Value = str | int | bool
-
-_LONG_NAME = re.compile(r"[a-z][a-z0-9-]*")
-_SHORT = {
-    "A": "account", "C": "constraint", "D": "chdir", "G": "gpus", "H": "hold", "J": "job-name",
-    "L": "licenses", "M": "clusters", "N": "nodes", "S": "core-spec", "W": "wait", "a": "array", "b": "begin",
-    "c": "cpus-per-task", "d": "dependency", "e": "error", "i": "input", "m": "distribution", "n": "ntasks",
-    "o": "output", "p": "partition", "q": "qos", "s": "oversubscribe", "t": "time", "w": "nodelist",
-    "x": "exclude",
-}  # fmt: skip
-"""sbatch's one-letter options (man sbatch)."""
-_RIVALS = (("mem", "mem-per-cpu", "mem-per-gpu"), ("requeue", "no-requeue"))
-"""Options of which sbatch takes only one; the last one set wins."""
-_PROTECTED = {
-    "job-name": "clusterkit names the job after the run",
-    "output": "the log lies in the run directory, where `logs` and `sync-results` look",
-    "error": "the log lies in the run directory, where `logs` and `sync-results` look",
-    "open-mode": "a requeued run appends to its log",
-    "chdir": "the job starts in its run directory",
-    "wrap": "the job script is clusterkit's own",
-    "array": "one run is one job; submit one run per seed",
-    "parsable": "clusterkit reads the job id from sbatch's answer",
-    "quiet": "clusterkit reads the job id from sbatch's answer",
-    "wait": "submit does not wait for the job; see `clusterkit status --watch`",
-    "test-only": "nothing would be submitted; see `clusterkit submit --dry-run`",
-}
 
 
 @dataclass(frozen=True)
@@ -97,20 +72,14 @@ def sbatch_options(
     options |= _site_options(cluster, profile)
     options |= defaults or {}
     gpu = cluster.gpus.get(profile.gpu or "")
-    tables = [(f"clusters.{cluster.name}.sbatch", cluster.sbatch)]
-    if gpu is not None:
-        tables.append((f"clusters.{cluster.name}.gpus.{profile.gpu}.sbatch", gpu.sbatch))
-    tables.append((f"profiles.{profile.name}.sbatch", profile.sbatch))
-    tables.append(("command line", dict(_parse_option(text) for text in extra)))
-    for where, table in tables:
+    for table in (cluster.sbatch, gpu.sbatch if gpu else {}, profile.sbatch, _parse_options(extra)):
         for written, value in table.items():
-            name = _long_name(written, where)
+            name = long_name(written)
             if value is False:
                 options.pop(name, None)
                 continue
-            for rival in next((group for group in _RIVALS if name in group), ()):
-                if rival != name:
-                    options.pop(rival, None)
+            for rival in rivals(name):
+                options.pop(rival, None)
             options[name] = value
     return _rendered(options)
 
@@ -136,31 +105,24 @@ def _site_options(cluster: Cluster, profile: Profile) -> dict[str, Value]:
     return options
 
 
-def _parse_option(text: str) -> tuple[str, Value]:
-    """The name and value of "--name=value" or "--flag".
+def _parse_options(texts: Sequence[str]) -> dict[str, Value]:
+    """The table of "--name=value" and "--flag" texts.
 
     Raises:
-        ConfigError: it is not of that form.
+        ConfigError: a text is not of that form, or not an option one may set.
     """
-    name, equals, value = text.partition("=")
-    if not name.startswith("--") or (equals and not value) or any(ord(char) < 32 for char in text):
-        raise ConfigError(
-            f"{text!r} is not an sbatch option", hint="Write --name=value, or --name for a flag."
-        )
-    return name, value if equals else True
-
-
-def _long_name(written: str, where: str) -> str:
-    """An option's long name without dashes in front; accepts "mail_user", "--mail-user" and "p"."""
-    name = written.lstrip("-")
-    name = _SHORT.get(name, name.replace("_", "-"))
-    if not _LONG_NAME.fullmatch(name):
-        raise ConfigError(
-            f"{where}: {written!r} is not an sbatch option", hint='Write its long name, e.g. "mail-user".'
-        )
-    if reason := _PROTECTED.get(name):
-        raise ConfigError(f"{where}: --{name} cannot be set: {reason}", hint=f"Remove {written}.")
-    return name
+    table: dict[str, Value] = {}
+    for text in texts:
+        written, equals, value = text.partition("=")
+        if not written.startswith("--") or (equals and not value) or not text.isprintable():
+            raise ConfigError(
+                f"{text!r} is not an sbatch option", hint="Write --name=value, or --name for a flag."
+            )
+        try:
+            table[long_name(written)] = value if equals else True
+        except ValueError as error:
+            raise ConfigError(f"command line: {error}", hint="Leave it out.") from None
+    return table
 
 
 def _rendered(options: Mapping[str, Value]) -> tuple[str, ...]:

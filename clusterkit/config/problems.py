@@ -48,11 +48,11 @@ def _place(key: Key, merged: Merged) -> str:
 
 
 def _key_of(location: tuple[int | str, ...], data: Mapping[str, Any]) -> Key:
-    """The part of pydantic's location that names a key; list positions and union branches are left out."""
+    """The part of pydantic's location that names a key; list positions and the like are left out."""
     key: list[str] = []
     node: Any = data
     for part in location:
-        if not isinstance(part, str) or not isinstance(node, Mapping):
+        if not isinstance(part, str) or not isinstance(node, Mapping) or part == "[key]":
             break
         key.append(part)
         node = node.get(part)

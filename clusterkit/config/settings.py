@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from clusterkit.config.layers import DEFAULT, Layer, Merged, Origin, merge, nearest
+from clusterkit.config.layers import COMMAND_LINE, DEFAULT, Layer, Merged, Origin, merge, nearest
 from clusterkit.config.lines import Key, join_key, split_key
 from clusterkit.config.models import Cluster, Document, Profile, Project
 from clusterkit.config.problems import config_error
 from clusterkit.errors import ConfigError
 
+_LIST_ALL = "`clusterkit config --all` lists all."
 _Named = TypeVar("_Named", Cluster, Profile)
+
+
+class Setting(NamedTuple):
+    """One value as it was, or would be, written in a file: "64G" and not its bytes."""
+
+    key: Key
+    value: object
+    origin: Origin
 
 
 @dataclass(frozen=True)
@@ -72,23 +81,25 @@ class Settings:
             ConfigError: there is no such key.
         """
         key = _parsed(dotted)
-        known = {known for known, _ in self._leaves()}
-        if key not in known and not any(other[: len(key)] == key for other in known):
-            raise ConfigError(f"there is no setting {dotted}", hint="`clusterkit config --all` lists all.")
+        if not any(known[: len(key)] == key for known, _ in self._leaves()):
+            raise ConfigError(f"there is no setting {dotted}", hint=_LIST_ALL)
         return self._origin(key)
 
-    def values(self, under: str = "") -> Iterator[tuple[str, object, Origin]]:
-        """Dotted key, value and origin of every setting that has a value, below `under` if given.
+    def values(self, under: str = "") -> list[Setting]:
+        """Every setting that has a value, below the dotted key `under` if given.
 
         Raises:
             ConfigError: there is nothing below `under`.
         """
         prefix = _parsed(under) if under else ()
-        found = [(key, value) for key, value in self._leaves() if key[: len(prefix)] == prefix]
+        found = [
+            Setting(key, value, self._origin(key))
+            for key, value in self._leaves()
+            if key[: len(prefix)] == prefix
+        ]
         if not found:
-            raise ConfigError(f"there is no setting {under}", hint="`clusterkit config --all` lists all.")
-        for key, value in found:
-            yield join_key(key), value, self._origin(key)
+            raise ConfigError(f"there is no setting {under}", hint=_LIST_ALL)
+        return found
 
     def _origin(self, key: Key) -> Origin:
         source = self.merged.sources.get(key)
@@ -162,7 +173,7 @@ def command_line(values: Mapping[str, object]) -> Layer:
         for part in tables:
             node = node.setdefault(part, {})
         node[last] = value
-    return Layer("command line", data)
+    return Layer(COMMAND_LINE, data)
 
 
 def _parsed(dotted: str) -> Key:
@@ -173,7 +184,7 @@ def _parsed(dotted: str) -> Key:
 
 
 def _walk(model: BaseModel, raw: Mapping[str, Any], key: Key) -> Iterator[tuple[Key, object]]:
-    """Every value below a model as it was (or would be) written: "64G" and not its bytes."""
+    """Every value below a model, as written if a layer gives it."""
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         if value is None or (name == "name" and key[0] != "project"):

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from clusterkit.config.layers import Layer
+from clusterkit.config.layers import BUILT_IN, Layer
 from clusterkit.errors import ConfigError
 from clusterkit.resources import resource
 
@@ -47,9 +47,9 @@ def built_in_layers(project_dir: Path) -> list[Layer]:
         "clusters": {"local": {"kind": "local", "container": "none", "root": root}},
         "project": {"name": project_dir.name or "project"},
     }
-    layers = [Layer("built-in", values)]
+    layers = [Layer(BUILT_IN, values)]
     for file in sorted(resource("templates", "profiles").glob("*.toml")):
-        layers.append(read_layer(file, label=f"built-in {file.name}", prefix=("profiles", file.stem)))
+        layers.append(read_layer(file, label=f"{BUILT_IN} {file.name}", prefix=("profiles", file.stem)))
     return layers
 
 

@@ -8,18 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
+from clusterkit.config.options import long_name
 from clusterkit.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration, parse_size
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_NAME = re.compile(r"(?:^|_)(?:API_?KEY|ACCESS_?KEY|SECRET|TOKEN|PASSWORD)$", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-SbatchTable = Mapping[str, str | int | bool]
-"""sbatch options by long name: text or number = value, true = flag, false = remove the option."""
 
 
 def _size(value: object) -> object:
@@ -59,20 +58,29 @@ def _local_path(value: object, info: ValidationInfo) -> object:
     return project / Path(value).expanduser()
 
 
-def _environment(table: Mapping[str, str]) -> Mapping[str, str]:
-    for name in table:
-        if not _ENVIRONMENT_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not a name of an environment variable")
-        if _SECRET_NAME.search(name):
-            raise ValueError(f"{name} looks like a secret; it would be written to run.json in clear")
-    return table
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError("is not a name; use letters, digits, dots, dashes and underscores")
+    return value
 
 
-def _sbatch_table(table: Mapping[str, Any]) -> Mapping[str, Any]:
-    for name, value in table.items():
-        if isinstance(value, str) and not value:
-            raise ValueError(f"{name} is empty; write true for an option without a value, false to remove it")
-    return table
+def _environment_name(value: str) -> str:
+    if not _ENVIRONMENT_NAME.fullmatch(value):
+        raise ValueError("is not a name of an environment variable")
+    if _SECRET_NAME.search(value):
+        raise ValueError("looks like a secret; it would be written to run.json in clear")
+    return value
+
+
+def _option_name(value: str) -> str:
+    long_name(value)
+    return value
+
+
+def _option_value(value: str | int | bool) -> str | int | bool:
+    if value == "":
+        raise ValueError("is empty; write true for an option without a value, false to remove it")
+    return _one_line(value) if isinstance(value, str) else value
 
 
 Size = Annotated[int, BeforeValidator(_size), AfterValidator(_positive)]
@@ -84,5 +92,9 @@ Line = Annotated[str, AfterValidator(_one_line)]
 Lines = Annotated[tuple[Line, ...], BeforeValidator(_tuple)]
 LocalPath = Annotated[Path, BeforeValidator(_local_path)]
 """A path on this machine; `~` is expanded and a relative one starts at the project folder."""
-Environment = Annotated[Mapping[str, Line], AfterValidator(_environment)]
-Sbatch = Annotated[Mapping[str, bool | int | Line], AfterValidator(_sbatch_table)]
+Name = Annotated[str, AfterValidator(_name)]
+Environment = Mapping[Annotated[str, AfterValidator(_environment_name)], Line]
+Sbatch = Mapping[
+    Annotated[str, AfterValidator(_option_name)], Annotated[bool | int | str, AfterValidator(_option_value)]
+]
+"""sbatch options: text or a number is a value, true makes a flag, false removes the option."""

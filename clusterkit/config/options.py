@@ -1,0 +1,50 @@
+"""Names of sbatch options: the long form of what a user wrote, and those that are not theirs to set. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_LONG = re.compile(r"[a-z][a-z0-9-]+")
+_SHORT = {
+    "A": "account", "C": "constraint", "D": "chdir", "G": "gpus", "H": "hold", "J": "job-name",
+    "L": "licenses", "M": "clusters", "N": "nodes", "S": "core-spec", "W": "wait", "a": "array", "b": "begin",
+    "c": "cpus-per-task", "d": "dependency", "e": "error", "i": "input", "m": "distribution", "n": "ntasks",
+    "o": "output", "p": "partition", "q": "qos", "s": "oversubscribe", "t": "time", "w": "nodelist",
+    "x": "exclude",
+}  # fmt: skip
+"""sbatch's one-letter options (man sbatch)."""
+_PROTECTED = {
+    "job-name": "clusterkit names the job after the run",
+    "output": "the log lies in the run directory, where `logs` and `sync-results` look",
+    "error": "the log lies in the run directory, where `logs` and `sync-results` look",
+    "open-mode": "a requeued run appends to its log",
+    "chdir": "the job starts in its run directory",
+    "wrap": "the job script is clusterkit's own",
+    "array": "one run is one job; submit one run for each seed",
+    "parsable": "clusterkit reads the job id from sbatch's answer",
+    "quiet": "clusterkit reads the job id from sbatch's answer",
+    "wait": "submit does not wait for the job; `clusterkit status` follows it",
+    "test-only": "nothing would be submitted; `clusterkit submit --dry-run` shows the request",
+}
+_RIVALS = (("mem", "mem-per-cpu", "mem-per-gpu"), ("requeue", "no-requeue"))
+
+
+def long_name(written: str) -> str:
+    """The long name without dashes of "mail-user", "mail_user", "--mail-user" or "p".
+
+    Raises:
+        ValueError: it is no option's name, or clusterkit sets that option itself.
+    """
+    name = written.removeprefix("--").removeprefix("-")
+    name = _SHORT.get(name, name.replace("_", "-"))
+    if not _LONG.fullmatch(name):
+        raise ValueError(f'{written!r} is not an sbatch option; write its long name, e.g. "mail-user"')
+    if reason := _PROTECTED.get(name):
+        raise ValueError(f"--{name} cannot be set: {reason}")
+    return name
+
+
+def rivals(name: str) -> tuple[str, ...]:
+    """Options that sbatch does not take beside this one."""
+    group = next((group for group in _RIVALS if name in group), ())
+    return tuple(other for other in group if other != name)
