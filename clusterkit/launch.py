@@ -5,24 +5,27 @@ only, imports nothing of clusterkit and keeps to Python 3.8. The program's argum
 go straight to exec: no shell sees them, and signals reach the program itself.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import signal
 import sys
+from typing import Any, NoReturn
 
 
-def fail(message, code):
+def fail(message: str, code: int) -> NoReturn:
     """Print one line for the log and exit."""
     print("[clusterkit] " + message, file=sys.stderr, flush=True)
     raise SystemExit(code)
 
 
-def load(run_dir):
+def load(run_dir: str) -> dict[str, Any]:
     """Read run.json. Exits with 2 when it is missing or damaged."""
     path = os.path.join(run_dir, "run.json")
     try:
-        with open(path, encoding="utf-8") as file:
-            run = json.load(file)
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            run: dict[str, Any] = json.load(file)
         if not run["argv"]:
             raise ValueError("argv is empty")
     except (OSError, ValueError, KeyError) as error:
@@ -30,7 +33,7 @@ def load(run_dir):
     return run
 
 
-def environment(run, run_dir):
+def environment(run: dict[str, Any], run_dir: str) -> dict[str, str]:
     """The program's environment: the node's, the run's own, and where it runs."""
     env = dict(os.environ)
     env.setdefault("PYTHONUNBUFFERED", "1")  # the log is followed live
@@ -44,13 +47,13 @@ def environment(run, run_dir):
     return env
 
 
-def restore_signals():
+def restore_signals() -> None:
     """Undo what a shell does to its background jobs (SIGINT, SIGQUIT ignored) and Python to itself."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
 
 
-def mark_launched(scratch):
+def mark_launched(scratch: str) -> None:
     """Leave a file that tells job.sh that the container did start; a full disk does not stop the run."""
     try:
         with open(os.path.join(scratch, "launched"), "w"):
@@ -59,7 +62,7 @@ def mark_launched(scratch):
         print(f"[clusterkit] cannot write to the scratch folder: {error}", file=sys.stderr, flush=True)
 
 
-def main(arguments):
+def main(arguments: list[str]) -> NoReturn:
     """Become the program. Exits with 2 for a damaged run directory, 126 or 127 when exec fails."""
     if len(arguments) != 1:
         fail("usage: launch.py RUN_DIR", 2)

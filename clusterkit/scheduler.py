@@ -6,6 +6,7 @@ run them over a transport.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -74,7 +75,15 @@ class Scheduler(Protocol):
     name: str
 
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
-        """Argv that submits the job script (an absolute path) and prints the job id."""
+        """Argv that submits the job script (an absolute path) and prints the job id.
+
+        Args:
+            script: absolute path of job.sh.
+            run_dir: absolute path of the run directory.
+            job_name: name the scheduler shows.
+            options: sbatch options; those in the script need not be repeated, but may be (Slurm), and local
+                reads `--time` and `--signal` of them and ignores the others.
+        """
         ...
 
     def parse_submit(self, stdout: str) -> str:
@@ -90,5 +99,31 @@ class Scheduler(Protocol):
         ...
 
     def parse_query(self, stdout: str) -> Mapping[str, Job]:
-        """Jobs by id; an id the scheduler no longer knows is absent."""
+        """Jobs by id, out of the query's output with anything before and after it.
+
+        An id the scheduler no longer knows is absent; when the scheduler could not be asked its jobs are
+        UNKNOWN, with the cause as their reason. Raises SchedulerError when the query's output is not there.
+        """
         ...
+
+
+_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})(?:\.\d+)?")
+
+
+def parse_time(text: str) -> int | None:
+    """Seconds in a Slurm time: `M`, `M:S`, `H:M:S`, `D-H`, `D-H:M` or `D-H:M:S` (man sbatch, --time).
+
+    Returns:
+        None for a time without end or without meaning (UNLIMITED, NOT_SET, Partition_Limit, N/A, ...).
+    """
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        return None
+    parts = [int(part) for part in match["clock"].split(":")]
+    if match["days"] is not None:
+        hours, minutes, seconds = [*parts, 0, 0][:3]
+        return ((int(match["days"]) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if len(parts) == 1:  # a single number is minutes
+        parts.append(0)
+    hours, minutes, seconds = [0, *parts][-3:]
+    return (hours * 60 + minutes) * 60 + seconds

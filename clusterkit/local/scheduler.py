@@ -1,0 +1,76 @@
+"""The scheduler interface on this machine: a job is a detached process, its id `<pid>-<start time>`. Pure."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+
+from clusterkit.errors import SchedulerError
+from clusterkit.local.processes import JOB_ID
+from clusterkit.scheduler import Job, JobState, parse_time
+
+_BEGIN, _END = "\x1eclusterkit local", "\x1eclusterkit local end"
+
+# $1 is the pid and $2 the token, so after `set` each $N is field N of /proc/<pid>/stat (man 5 proc).
+_QUERY = r"""
+ck_alive() {
+  if [ -e /proc/self/stat ]; then
+    { read -r ck_stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+    set -f
+    set -- "$1" "$2" ${ck_stat##*) }
+    set +f
+    [ "$3" != Z ] && [ "$3" != X ] && [ "${22}" = "$2" ]
+  else
+    [ "$(LC_ALL=C ps -o lstart= -p "$1" 2>/dev/null | tr -d ' :\n')" = "$2" ]
+  fi
+}
+"""
+
+
+class LocalScheduler:
+    """Runs jobs on this machine, all at once; there is no queue."""
+
+    name = "local"
+
+    def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
+        """Argv that starts the job; of the options only `--time` and `--signal` mean something here."""
+        del job_name
+        argv = [sys.executable, "-P", "-m", "clusterkit.local.start"]
+        given = dict(option.partition("=")[::2] for option in options)
+        if (limit := parse_time(given.get("--time", ""))) is not None:
+            argv += ["--time-limit", str(limit)]
+            if notice := _notice(given.get("--signal", "")):
+                argv += ["--notice", notice]
+        return [*argv, script, run_dir]
+
+    def parse_submit(self, stdout: str) -> str:
+        """The job id, the last line of the output. Raises SchedulerError when there is none."""
+        lines = stdout.split()
+        if not lines or not JOB_ID.fullmatch(lines[-1]):
+            raise SchedulerError(f"this machine started no job: {stdout.strip()[:200]!r}")
+        return lines[-1]
+
+    def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
+        """Argv that ends jobs with all their processes and returns when they are gone."""
+        return [sys.executable, "-P", "-m", "clusterkit.local.stop", *job_ids]
+
+    def query_script(self, job_ids: Sequence[str]) -> str:
+        """A POSIX sh fragment that prints the ids of the jobs that live; no process per job on Linux."""
+        known = [match for match in map(JOB_ID.fullmatch, job_ids) if match]
+        checks = [f"ck_alive {m['pid']} {m['token']} && echo {m['pid']}-{m['token']}" for m in known]
+        return "\n".join([f"echo '{_BEGIN}'", _QUERY, *checks, f"echo '{_END}'", ""])
+
+    def parse_query(self, stdout: str) -> Mapping[str, Job]:
+        """The living jobs, all RUNNING; for the others the exit record decides."""
+        _, begun, rest = stdout.partition(_BEGIN + "\n")
+        body, ended, _ = rest.partition(_END + "\n")
+        if not begun or not ended:
+            raise SchedulerError(f"this machine gave no list of its jobs: {stdout.strip()[-200:]!r}")
+        return {job_id: Job(job_id, JobState.RUNNING, "RUNNING") for job_id in body.split()}
+
+
+def _notice(text: str) -> str | None:
+    """`NAME@SECONDS` of an sbatch --signal value `[R][B:]NAME[@SECONDS]`, 60 s by default."""
+    match = re.fullmatch(r"(?:R?B?:)?(?:SIG)?([A-Z][A-Z0-9]*)(?:@(\d+))?", text)
+    return f"{match[1]}@{match[2] or 60}" if match else None

@@ -1,0 +1,140 @@
+"""The process that stands for a local job: starts job.sh, forwards signals, keeps the time limit, cleans up.
+
+It leads the job's session, so its life is the job's: while it lives the job is RUNNING. What the job came
+to is in the run directory, which job.sh writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from clusterkit.local.processes import adopt_orphans, job_id, kill_family
+
+GRACE_SECONDS = 10.0
+"""Between SIGTERM and SIGKILL."""
+_FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
+
+
+class Supervisor:
+    """One running job.
+
+    Args:
+        script: absolute path of job.sh.
+        time_limit: seconds until SIGTERM; None for no limit.
+        notice: a signal to send once, and how many seconds before the limit (sbatch --signal).
+        grace: seconds between SIGTERM and SIGKILL.
+    """
+
+    def __init__(
+        self,
+        script: str,
+        *,
+        time_limit: float | None = None,
+        notice: tuple[signal.Signals, float] | None = None,
+        grace: float = GRACE_SECONDS,
+    ) -> None:
+        self._grace = grace
+        self._due: list[tuple[float, signal.Signals]] = []
+        """What to send and when (monotonic seconds); SIGKILL goes to all that is left."""
+        environment = {**os.environ, "CLUSTERKIT_JOB_ID": job_id(os.getpid()) or str(os.getpid())}
+        if time_limit is not None:
+            environment["CLUSTERKIT_DEADLINE"] = str(int(time.time() + time_limit))
+            self._plan_stop(time.monotonic() + time_limit)
+            if notice is not None:
+                self._due.append((time.monotonic() + max(0.0, time_limit - notice[1]), notice[0]))
+        self._job = subprocess.Popen(["bash", script], stdin=subprocess.DEVNULL, env=environment)
+
+    def run(self, signals: int) -> int:
+        """Serve until the job has ended, then leave none of its processes behind.
+
+        Args:
+            signals: file descriptor on which arriving signals can be read, one byte each.
+
+        Returns:
+            job.sh's exit code.
+        """
+        while self._job.poll() is None:
+            for number in self._wait(signals):
+                if number == signal.SIGTERM:
+                    self._plan_stop(time.monotonic())
+                elif number in _FORWARDED:
+                    self._send(signal.Signals(number))
+            self._send_due()
+        kill_family(os.getpid())
+        return self._job.returncode
+
+    def _plan_stop(self, moment: float) -> None:
+        """SIGTERM then, SIGKILL after the grace; a stop that is planned already comes first."""
+        self._due += [(moment, signal.SIGTERM), (moment + self._grace, signal.SIGKILL)]
+
+    def _wait(self, signals: int) -> bytes:
+        """The signals that arrive before something is due."""
+        timeout = None
+        if self._due:
+            timeout = max(0.0, min(moment for moment, _ in self._due) - time.monotonic())
+        ready, _, _ = select.select([signals], [], [], timeout)
+        return os.read(signals, 512) if ready else b""
+
+    def _send_due(self) -> None:
+        now = time.monotonic()
+        for moment, number in sorted(self._due):
+            if moment <= now:
+                self._due.remove((moment, number))
+                self._send(number)
+
+    def _send(self, number: signal.Signals) -> None:
+        if number == signal.SIGKILL:
+            # job.sh goes last, so that it can still write the exit record and remove the scratch folder.
+            kill_family(os.getpid(), spare=[self._job.pid])
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._job.wait(self._grace)
+            self._job.kill()
+        elif self._job.poll() is None:
+            self._job.send_signal(number)
+
+
+@contextlib.contextmanager
+def incoming_signals() -> Iterator[int]:
+    """A file descriptor from which arriving signals are read, one byte each, without polling."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    for number in (signal.SIGTERM, signal.SIGCHLD, *_FORWARDED):
+        signal.signal(number, lambda *_: None)  # the wake-up descriptor tells the loop
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    previous = signal.set_wakeup_fd(writer)
+    try:
+        yield reader
+    finally:
+        signal.set_wakeup_fd(previous)
+        os.close(reader)
+        os.close(writer)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point: `python -m clusterkit.local.supervisor [--time-limit S] [--notice NAME@S] SCRIPT`."""
+    parser = argparse.ArgumentParser(prog="clusterkit.local.supervisor")
+    parser.add_argument("--time-limit", type=float)
+    parser.add_argument("--notice", metavar="NAME@SECONDS")
+    parser.add_argument("--grace", type=float, default=GRACE_SECONDS)
+    parser.add_argument("script")
+    options = parser.parse_args(arguments)
+    notice = None
+    if options.notice:
+        name, _, seconds = options.notice.partition("@")
+        notice = (signal.Signals[f"SIG{name}"], float(seconds))
+    adopt_orphans()
+    with incoming_signals() as signals:
+        job = Supervisor(options.script, time_limit=options.time_limit, notice=notice, grace=options.grace)
+        return job.run(signals)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
