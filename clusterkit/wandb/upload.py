@@ -6,6 +6,7 @@ the rest is sent.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -154,8 +155,14 @@ def _stage(log: WandbLog, stage: Path, *, skip_history: int) -> str:
     folder = stage / source.name
     folder.mkdir()
     write_part(log, folder / log.path.name, skip_history=skip_history)
-    if (source / "files").is_dir():
-        (folder / "files").symlink_to((source / "files").resolve())
+    files = folder / "files"
+    files.mkdir()
+    for item in source.glob("files/*"):
+        # The client rewrites some of these files; folders of media it only reads.
+        if item.is_dir():
+            (files / item.name).symlink_to(item.resolve())
+        else:
+            shutil.copyfile(item, files / item.name)
     return folder.name
 
 

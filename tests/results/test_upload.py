@@ -1,0 +1,280 @@
+"""Uploading pulled runs with the real wandb client to a stand-in server that counts every step."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from clusterkit.errors import WandbError
+from clusterkit.wandb.credentials import Credentials
+from clusterkit.wandb.ledger import SqliteUploads
+from clusterkit.wandb.upload import RunUpload, UploadState, UploadTarget, upload_runs
+from tests.doubles.wandb_server import API_KEY, WandbServer
+from tests.results.wandb_runs import write_offline_run
+
+pytest.importorskip("wandb", reason="the wandb client is not installed (extra `train`)")
+
+SPLIT, STEPS = 40, 60
+
+
+@pytest.fixture(scope="module")
+def two_starts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run directory of a program that was started twice under one W&B run id."""
+    run_dir = tmp_path_factory.mktemp("writer") / "run"
+    write_offline_run(run_dir, "w1", range(0, SPLIT))
+    write_offline_run(run_dir, "w1", range(SPLIT, STEPS))
+    return run_dir
+
+
+@dataclass
+class Bench:
+    """A server, a ledger, and one run directory with the logs of one or two starts."""
+
+    server: WandbServer
+    run_dir: Path
+    ledger: SqliteUploads = field(default_factory=lambda: SqliteUploads(sqlite3.connect(":memory:")))
+    ended: bool = True
+
+    @property
+    def logs(self) -> list[Path]:
+        return sorted(self.run_dir.glob("wandb/offline-run-*/*.wandb"))
+
+    @property
+    def steps(self) -> list[int]:
+        return self.server.runs["w1"].arrived_steps
+
+    def upload(self, *, dry_run: bool = False) -> RunUpload:
+        target = UploadTarget(Credentials(self.server.url, API_KEY))
+        (result,) = upload_runs(
+            {"r1": self.run_dir},
+            ended=lambda _: self.ended,
+            target=target,
+            ledger=self.ledger,
+            dry_run=dry_run,
+        )
+        return result
+
+
+@pytest.fixture
+def bench(two_starts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    with WandbServer() as server:
+        for name, value in server.client_env(tmp_path).items():
+            if name not in ("WANDB_API_KEY", "WANDB_BASE_URL"):
+                monkeypatch.setenv(name, value)
+        # A user's own settings must not bend an upload.
+        monkeypatch.setenv("WANDB_MODE", "disabled")
+        yield Bench(server, shutil.copytree(two_starts, tmp_path / "run", symlinks=True))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def keep_only_first_log(bench: Bench) -> Path:
+    shutil.rmtree(bench.logs[1].parent)
+    (log,) = bench.logs
+    return log
+
+
+def test_all_starts_of_a_run_arrive_as_one_run(bench: Bench) -> None:
+    result = bench.upload()
+    assert result.state is UploadState.UPLOADED, result.message
+    assert (result.logs, result.history, result.message) == (2, STEPS, "")
+    assert bench.steps == list(range(STEPS))
+    assert bench.server.runs["w1"].once
+    assert bench.server.runs["w1"].state == "finished"
+    assert "config.yaml" in bench.server.runs["w1"].files
+    assert result.url == f"{bench.server.url}/standin/demo/runs/w1"
+
+
+def test_nothing_is_sent_twice_and_nothing_is_left_behind(bench: Bench) -> None:
+    before = contents(bench.run_dir)
+    bench.upload()
+    asked = len(bench.server.requests)
+    assert bench.upload().state is UploadState.UP_TO_DATE
+    assert len(bench.server.requests) == asked
+    assert contents(bench.run_dir) == before
+
+
+def test_without_a_ledger_the_server_is_asked(bench: Bench) -> None:
+    bench.upload()
+    bench.ledger = SqliteUploads(sqlite3.connect(":memory:"))
+    result = bench.upload()
+    assert (result.state, result.history) == (UploadState.UPLOADED, 0)
+    assert bench.steps == list(range(STEPS))
+
+
+def test_a_refused_history_is_a_failure_and_tried_again(bench: Bench) -> None:
+    """The client calls this a success: exit 0, "Finished syncing", marker written."""
+    bench.server.fail("file_stream", 401)
+    result = bench.upload()
+    assert result.state is UploadState.FAILED
+    assert "refused the history: 401" in result.message
+    assert bench.server.runs["w1"].arrived == []
+    bench.server.faults.clear()
+    assert bench.upload().state is UploadState.UPLOADED
+    assert bench.steps == list(range(STEPS))
+    assert bench.server.runs["w1"].once
+
+
+def test_only_the_rest_follows_a_history_that_broke_off(bench: Bench) -> None:
+    bench.server.fail("file_stream", 401, after=2)
+    assert bench.upload().state is UploadState.FAILED
+    arrived = len(bench.steps)
+    assert 0 < arrived < STEPS
+    bench.server.faults.clear()
+    result = bench.upload()
+    assert (result.state, result.history) == (UploadState.UPLOADED, STEPS - arrived)
+    assert bench.steps == list(range(STEPS))
+    assert bench.server.runs["w1"].state == "finished"
+
+
+def test_a_passing_fault_is_no_failure(bench: Bench) -> None:
+    bench.server.fail("file_stream", 500, count=1)
+    assert bench.upload().state is UploadState.UPLOADED
+    assert bench.server.runs["w1"].once
+
+
+def test_refused_files_are_reported_but_not_sent_again(bench: Bench) -> None:
+    bench.server.fail("PUT", 403)
+    result = bench.upload()
+    assert result.state is UploadState.UPLOADED
+    assert "403" in result.message
+    assert bench.upload().state is UploadState.UP_TO_DATE
+    assert bench.server.runs["w1"].once
+
+
+def test_a_torn_log_of_a_dead_run_is_cut(bench: Bench) -> None:
+    log = keep_only_first_log(bench)
+    log.write_bytes(log.read_bytes()[:-2000])
+    assert bench.upload().state is UploadState.UPLOADED
+    run = bench.server.runs["w1"]
+    assert run.arrived_steps == list(range(len(run.arrived_steps)))
+    assert 0 < len(run.arrived_steps) < SPLIT
+    assert run.state == "failed"
+
+
+def test_a_torn_first_log_does_not_stop_the_second(bench: Bench) -> None:
+    first = bench.logs[0]
+    first.write_bytes(first.read_bytes()[:-2000])
+    assert bench.upload().state is UploadState.UPLOADED
+    run = bench.server.runs["w1"]
+    assert run.arrived_steps[-(STEPS - SPLIT) :] == list(range(SPLIT, STEPS))
+    assert run.once
+    assert run.state == "finished"
+
+
+def test_an_empty_log_does_not_stop_the_others(bench: Bench) -> None:
+    bench.logs[0].write_bytes(bench.logs[0].read_bytes()[:7])
+    assert bench.upload().state is UploadState.UPLOADED
+    assert bench.steps == list(range(SPLIT, STEPS))
+
+
+def test_a_run_without_any_record(bench: Bench) -> None:
+    for log in bench.logs:
+        log.write_bytes(b"")
+    assert bench.upload().state is UploadState.NOTHING
+    assert bench.server.requests == []
+
+
+def test_a_running_run_waits_until_it_ends(bench: Bench) -> None:
+    log = keep_only_first_log(bench)
+    whole = log.read_bytes()
+    log.write_bytes(whole[:-2000])
+    bench.ended = False
+    assert bench.upload().state is UploadState.RUNNING
+    assert bench.server.requests == []
+    log.write_bytes(whole)
+    assert bench.upload().state is UploadState.UPLOADED
+    assert bench.server.runs["w1"].state == "running"  # its log is closed, but the run may be started again
+
+
+def test_a_requeued_run_sends_its_closed_log_and_then_the_rest(bench: Bench) -> None:
+    second = bench.logs[1]
+    whole = second.read_bytes()
+    second.write_bytes(whole[:-2000])
+    bench.ended = False
+    assert bench.upload().state is UploadState.UPLOADED
+    assert bench.steps == list(range(SPLIT))
+    assert bench.server.runs["w1"].state == "running"
+    second.write_bytes(whole)
+    bench.ended = True
+    assert bench.upload().state is UploadState.UPLOADED
+    assert bench.steps == list(range(STEPS))
+    assert bench.server.runs["w1"].once
+    assert bench.server.runs["w1"].state == "finished"
+
+
+def test_a_log_that_grew_after_its_upload_sends_only_the_rest(bench: Bench) -> None:
+    log = keep_only_first_log(bench)
+    whole = log.read_bytes()
+    log.write_bytes(whole[: len(whole) // 2])
+    assert bench.upload().state is UploadState.UPLOADED
+    arrived = len(bench.steps)
+    assert 0 < arrived < SPLIT
+    log.write_bytes(whole)
+    assert bench.upload().history == SPLIT - arrived
+    assert bench.steps == list(range(SPLIT))
+    assert bench.server.runs["w1"].state == "finished"
+
+
+def test_damage_in_the_middle_is_said(bench: Bench) -> None:
+    log = keep_only_first_log(bench)
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    log.write_bytes(data)
+    result = bench.upload()
+    assert result.state is UploadState.UPLOADED
+    assert "damaged after step" in result.message
+    assert bench.steps == list(range(len(bench.steps)))
+
+
+def test_dry_run_asks_nobody(bench: Bench) -> None:
+    result = bench.upload(dry_run=True)
+    assert (result.state, result.history) == (UploadState.WOULD_UPLOAD, STEPS)
+    assert bench.server.requests == []
+    assert bench.upload().state is UploadState.UPLOADED
+
+
+def test_another_run_with_the_same_name_is_not_mixed_in(bench: Bench) -> None:
+    bench.upload()
+    shutil.rmtree(bench.logs[1].parent)
+    bench.ledger = SqliteUploads(sqlite3.connect(":memory:"))
+    result = bench.upload()
+    assert result.state is UploadState.FAILED
+    assert "not the same run" in result.message
+
+
+def test_doubt_without_a_server_that_counts_sends_nothing(bench: Bench) -> None:
+    bench.server.fail("file_stream", 401, after=2)
+    assert bench.upload().state is UploadState.FAILED
+    arrived = bench.steps
+    assert arrived
+    bench.server.faults.clear()
+    bench.server.fail("RunResumeStatus", 400)
+    result = bench.upload()
+    assert result.state is UploadState.FAILED
+    assert "does not say how much arrived" in result.message
+    assert bench.steps == arrived
+
+
+def test_a_refused_key_and_a_server_out_of_reach(bench: Bench) -> None:
+    bench.server.fail("graphql", 401)
+    with pytest.raises(WandbError, match="refuses the W&B key"):
+        bench.upload()
+    target = UploadTarget(Credentials("http://127.0.0.1:9", API_KEY))
+    with pytest.raises(WandbError, match="cannot be reached"):
+        upload_runs({"r1": bench.run_dir}, ended=lambda _: True, target=target, ledger=bench.ledger)
+
+
+def test_entity_and_project_can_be_chosen(bench: Bench) -> None:
+    target = UploadTarget(Credentials(bench.server.url, API_KEY), entity="lab", project="thesis")
+    upload_runs({"r1": bench.run_dir}, ended=lambda _: True, target=target, ledger=bench.ledger)
+    run = bench.server.runs["w1"]
+    assert (run.entity, run.project, run.once) == ("lab", "thesis", True)
