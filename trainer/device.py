@@ -94,8 +94,8 @@ def device_name(device: torch.device) -> str:
 def describe(device: torch.device) -> dict[str, Any]:
     """Returns what a report needs to name the device: plain JSON types, memory in bytes.
 
-    Keys: `type`, `name`, `memory_bytes` and `capability` (such as `8.6`) of a GPU or null, `threads`,
-    `torch`, `cuda`, `cudnn`, `python`.
+    Keys: `type`, `name`; `memory_bytes`, `capability` (such as `8.6`) and `uuid` (as NVML spells it) of a GPU
+    or null; `threads`, `torch`, `cuda`, `cudnn`, `python`.
     """
     gpu = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     return {
@@ -103,6 +103,7 @@ def describe(device: torch.device) -> dict[str, Any]:
         "name": device_name(device),
         "memory_bytes": gpu.total_memory if gpu else None,
         "capability": f"{gpu.major}.{gpu.minor}" if gpu else None,
+        "uuid": f"GPU-{gpu.uuid}" if gpu else None,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -81,7 +82,7 @@ class JsonLines:
 
     def write(self, row: dict[str, Any]) -> None:
         """Appends one object. Numbers that are not finite become null, since JSON has none of them."""
-        line = json.dumps(finite(row), allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        line = json.dumps(plain(row), allow_nan=False, separators=(",", ":")).encode() + b"\n"
         written = 0
         while written < len(line):
             written += os.write(self._file, line[written:])
@@ -102,13 +103,18 @@ class JsonLines:
         self.close()
 
 
-def finite(value: Any) -> Any:
-    """Returns the value with None for every number that is not finite, through dicts, lists and tuples."""
+def plain(value: Any) -> Any:
+    """Returns the value as JSON can hold it, through dicts, lists and tuples.
+
+    Scalars of NumPy and PyTorch become Python numbers, and numbers that are not finite become None.
+    """
     if isinstance(value, dict):
-        return {key: finite(each) for key, each in value.items()}
+        return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return [plain(each) for each in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 

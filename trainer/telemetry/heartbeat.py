@@ -1,0 +1,135 @@
+"""`heartbeat.json`: where the program is; the form is in docs/run-directory.md."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from trainer.files import atomic_write_json
+from trainer.telemetry.gpu import GpuSampler
+from trainer.telemetry.memory import resident_bytes
+
+INTERVAL_SECONDS = 1.0
+RATE_WINDOW_SECONDS = 30.0
+
+
+class Heartbeat:
+    """Keeps the newest facts and writes them from a thread, at most once in `interval` seconds.
+
+    `update` costs a few dictionary writes, so a loop may call it at every step. The file's `time` is that
+    of the last `update`, not of the write: a program that hangs looks as old as it is, although its threads
+    live on.
+
+    Args:
+        path: the file.
+        attempt: the number of this start of the run.
+        total_steps: environment steps the run is to make.
+        step: where this attempt starts, for the rate.
+        gpu: the sampler to read at each write, if there is one.
+        interval: seconds between two writes at the least.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        attempt: int,
+        total_steps: int,
+        *,
+        step: int = 0,
+        gpu: GpuSampler | None = None,
+        interval: float = INTERVAL_SECONDS,
+    ) -> None:
+        self._path = path
+        self._gpu = gpu
+        self._interval = interval
+        self._facts: dict[str, Any] = {
+            "schema": 1,
+            "time": time.time(),
+            "attempt": attempt,
+            "step": step,
+            "total_steps": total_steps,
+            "steps_per_second": None,
+            "updates": 0,
+            "phase": "start",
+            "success": None,
+            "return": None,
+            "checkpoint": None,
+        }
+        self._marks: deque[tuple[float, int]] = deque([(time.monotonic(), step)])
+        self._lock = threading.Lock()
+        self._changed = True
+        self._stop = threading.Event()
+        self._fault: OSError | None = None
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def update(self, **facts: Any) -> None:
+        """Takes over `step`, `updates`, `phase`, `success`, `return`, `checkpoint`; None changes nothing.
+
+        Raises:
+            KeyError: a name the file does not have.
+        """
+        now = time.monotonic()
+        with self._lock:
+            for key, value in facts.items():
+                if key not in self._facts:
+                    raise KeyError(key)
+                if value is not None:
+                    self._facts[key] = value
+            self._facts["time"] = time.time()
+            self._changed = True
+            # A mark a second is enough for the rate, and keeps the window short however often we are called.
+            if now - self._marks[-1][0] >= 1.0:
+                self._marks.append((now, self._facts["step"]))
+                while now - self._marks[0][0] > RATE_WINDOW_SECONDS and len(self._marks) > 2:
+                    self._marks.popleft()
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """Environment steps a second over the last `RATE_WINDOW_SECONDS`; None in the first moment."""
+        with self._lock:
+            return self._rate()
+
+    def take_fault(self) -> OSError | None:
+        """Returns, once, why the file could not be written since the last call."""
+        with self._lock:
+            fault, self._fault = self._fault, None
+        return fault
+
+    def close(self, phase: str | None = None) -> None:
+        """Writes the last state and ends the thread; a second call does nothing.
+
+        Raises:
+            OSError: the last state cannot be written.
+        """
+        if self._stop.is_set():
+            return
+        self._stop.set()
+        self._thread.join()
+        self.update(phase=phase)
+        self._write()
+
+    def _run(self) -> None:
+        wait = 0.0
+        while not self._stop.wait(wait):
+            wait = self._interval
+            if self._changed:
+                try:
+                    self._write()
+                except OSError as fault:
+                    with self._lock:
+                        self._fault = fault
+
+    def _write(self) -> None:
+        gpu = self._gpu.read() if self._gpu else None
+        with self._lock:
+            self._changed = False
+            facts = {**self._facts, "steps_per_second": self._rate()}
+        atomic_write_json(self._path, {**facts, "rss_bytes": resident_bytes(), "gpu": gpu})
+
+    def _rate(self) -> float | None:
+        (since, first), (until, last) = self._marks[0], self._marks[-1]
+        return (last - first) / (until - since) if until > since else None
