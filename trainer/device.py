@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from trainer.errors import TrainerError
+
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "bf16")
 
 
-class DeviceError(RuntimeError):
-    """The device or the precision asked for is not to be had here. The text says what to do; one line."""
+class DeviceError(TrainerError):
+    """The device or the precision asked for is not to be had here."""
 
 
 def configure(device: str = "auto", precision: str = "fp32", threads: int = 0) -> torch.device:
@@ -39,19 +41,18 @@ def configure(device: str = "auto", precision: str = "fp32", threads: int = 0) -
         raise ValueError(f"no such setting: device {device!r}, precision {precision!r}, {threads} threads")
     cuda = torch.cuda.is_available()
     if device == "cuda" and not cuda:
+        built = "install a CUDA build of PyTorch, this one has none" if torch.version.cuda is None else ""
         raise DeviceError(
-            f"CUDA is asked for and PyTorch {torch.__version__} sees no GPU: "
-            + (
-                "this PyTorch is built without CUDA; install a CUDA build or take --device cpu"
-                if torch.version.cuda is None
-                else "check nvidia-smi, CUDA_VISIBLE_DEVICES and apptainer's --nv, or take --device cpu"
-            )
+            f"CUDA is asked for and PyTorch {torch.__version__} sees no GPU",
+            hint=f"{built or 'check nvidia-smi, CUDA_VISIBLE_DEVICES and apptainer --nv'}; or take --device cpu",
         )
     chosen = (
         torch.device("cuda", torch.cuda.current_device()) if cuda and device != "cpu" else torch.device("cpu")
     )
     if precision == "bf16" and not _has_bf16(chosen):
-        raise DeviceError(f"{device_name(chosen)} does not compute in bfloat16; take --precision fp32")
+        raise DeviceError(
+            f"{device_name(chosen)} does not compute in bfloat16", hint="take --precision fp32 or tf32"
+        )
     torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
     torch.backends.cudnn.allow_tf32 = precision != "fp32"
     if threads:
