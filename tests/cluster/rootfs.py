@@ -1,0 +1,96 @@
+"""The root file system all nodes share, read-only: Debian with Slurm, OpenSSH, rsync, MariaDB and Apptainer.
+
+Apptainer is only in Debian's unstable branch and needs nothing else from there, so unstable is pinned below
+the stable release and serves this one package.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.cluster.cache import cached
+from tests.cluster.host import TestbedError, debian_keyring, debian_mirror, last_line
+
+SUITE = "trixie"
+USERS = {"alice": 2001, "bob": 2002}
+PACKAGES = [
+    "openssh-server",
+    "openssh-client",
+    "rsync",
+    "munge",
+    "slurmctld",
+    "slurmd",
+    "slurmdbd",
+    "slurm-client",
+    "mariadb-server-core",
+    "mariadb-client-core",
+    "apptainer",
+    "squashfuse",
+    "fuse-overlayfs",
+    "fuse3",
+    "uidmap",
+    "squashfs-tools",
+    "debootstrap",
+    "ca-certificates",
+    "hostname",
+    "iproute2",
+    "netbase",
+    "passwd",
+    "procps",
+    "python3-minimal",
+    "tini",
+    "util-linux",
+    "zstd",
+]
+
+_PIN_UNSTABLE = r"""
+mkdir -p "$1/etc/apt/preferences.d"
+printf 'Package: *\nPin: release n=sid\nPin-Priority: 100\n' >"$1/etc/apt/preferences.d/unstable"
+"""
+# A password field of `*` cannot be used to log in; with the `!` of a new account sshd refuses keys as well.
+_ADD_USERS = "\n".join(
+    [
+        *(
+            f'chroot "$1" groupadd -g {uid} {name}; '
+            f'chroot "$1" useradd -M -N -u {uid} -g {uid} -s /bin/bash -p "*" {name}'
+            for name, uid in USERS.items()
+        ),
+        'chroot "$1" usermod -p "*" root',
+        'chroot "$1" useradd -r -d /var/lib/mysql -s /usr/sbin/nologin mysql',
+        'rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/munge/munge.key',
+    ]
+)
+
+
+def rootfs() -> Path:
+    """Folder with the root file system, built in about half a minute the first time.
+
+    Raises:
+        TestbedError: it cannot be built; the message holds the builder's last line.
+    """
+    return cached("rootfs", [SUITE, *PACKAGES, _PIN_UNSTABLE, _ADD_USERS], _build)
+
+
+def _build(folder: Path) -> None:
+    mirror, keyring = debian_mirror(), debian_keyring()
+    argv = [
+        "mmdebstrap",
+        "--mode=root",
+        "--variant=minbase",
+        "--format=directory",
+        f"--include={','.join(PACKAGES)}",
+        '--aptopt=Acquire::Check-Valid-Until "false"',  # mirrors of unstable may lag behind
+        '--aptopt=APT::Install-Recommends "false"',
+        '--aptopt=Acquire::Languages "none"',
+        *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale")),
+        f"--setup-hook={_PIN_UNSTABLE}",
+        f"--customize-hook={_ADD_USERS}",
+        SUITE,
+        str(folder),
+        *(f"deb [signed-by={keyring}] {mirror} {suite} main" for suite in (SUITE, "sid")),
+    ]
+    built = subprocess.run(argv, capture_output=True, text=True)
+    if built.returncode:
+        errors = [line for line in built.stderr.splitlines() if line.startswith("E:")]
+        raise TestbedError(f"cannot build the nodes' root file system: {last_line(chr(10).join(errors[:1]))}")
