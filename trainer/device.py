@@ -41,10 +41,14 @@ def configure(device: str = "auto", precision: str = "fp32", threads: int = 0) -
         raise ValueError(f"no such setting: device {device!r}, precision {precision!r}, {threads} threads")
     cuda = torch.cuda.is_available()
     if device == "cuda" and not cuda:
-        built = "install a CUDA build of PyTorch, this one has none" if torch.version.cuda is None else ""
+        remedy = (
+            "install a CUDA build of PyTorch, this one has none"
+            if torch.version.cuda is None
+            else "check nvidia-smi, CUDA_VISIBLE_DEVICES and apptainer's --nv"
+        )
         raise DeviceError(
             f"CUDA is asked for and PyTorch {torch.__version__} sees no GPU",
-            hint=f"{built or 'check nvidia-smi, CUDA_VISIBLE_DEVICES and apptainer --nv'}; or take --device cpu",
+            hint=f"{remedy}; or take --device cpu",
         )
     chosen = (
         torch.device("cuda", torch.cuda.current_device()) if cuda and device != "cpu" else torch.device("cpu")
