@@ -14,7 +14,7 @@ from pathlib import Path
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults, rsync
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
-from clusterkit.transport.transfer import run_rsync
+from clusterkit.transport.transfer import make_folders, run_rsync
 
 _WHERE = "this machine"
 _CHUNK = 1 << 16
@@ -91,7 +91,7 @@ class LocalTransport:
         """See `Transport.write`."""
         target = Path(path)
         try:
-            _make_folders(target.parent)
+            make_folders(target.parent)
             handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:64]}.")
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -144,7 +144,7 @@ def _copy(
     if not folder and target.is_dir():
         raise TransportError(f"{target} on {_WHERE} is a folder, and {source} is a file")
     try:
-        _make_folders(target.parent)
+        make_folders(target.parent)
     except OSError as error:
         raise faults.unwritable(str(target), error.strerror or str(error), where=_WHERE) from error
     argv = rsync.build_argv(str(source), str(target), options, folder=folder, pulling=pulling)
@@ -152,14 +152,6 @@ def _copy(
     if ended.code not in (0, rsync.VANISHED):
         raise rsync.failure(ended.code, ended.stderr, pulling=pulling, where=_WHERE)
     return ended.transferred
-
-
-def _make_folders(folder: Path) -> None:
-    """Create a folder and its missing parents, each with mode 0700 (not the umask's)."""
-    missing = [folder, *folder.parents]
-    for one in reversed(missing):
-        if not one.exists():
-            one.mkdir(mode=0o700, exist_ok=True)
 
 
 def _start(argv: Sequence[str], *, stdin: int) -> subprocess.Popen[bytes]:

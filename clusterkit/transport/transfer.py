@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from clusterkit.errors import TransportError
@@ -88,6 +89,14 @@ def run_rsync(
     finally:
         process.stdout.close()
     return Ended(code, b"".join(errors).decode("utf-8", "replace"), parser.transferred())
+
+
+def make_folders(folder: Path) -> None:
+    """Create a folder and its missing parents, each with mode 0700 (not the umask's)."""
+    missing = [folder, *folder.parents]
+    for one in reversed(missing):
+        if not one.exists():
+            one.mkdir(mode=0o700, exist_ok=True)
 
 
 def _feed(pipe: IO[bytes], data: bytes) -> None:

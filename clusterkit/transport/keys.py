@@ -1,0 +1,109 @@
+"""Where login keys come from: the agent and the identity files, in OpenSSH's order."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import paramiko
+from paramiko.agent import AgentSSH
+
+from clusterkit.errors import TransportError
+from clusterkit.transport.known_hosts import fingerprint
+from clusterkit.transport.questions import Ask, Prompt, Question
+from clusterkit.transport.resolve import HostConfig
+
+_PASSPHRASE_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A key to offer."""
+
+    label: str
+    key: paramiko.PKey | None
+    """None: the file needs a passphrase, or cannot be used at all."""
+    locked: Path | None = None
+
+    def load(self, ask: Ask) -> paramiko.PKey | None:
+        """The key; None when it cannot be used or its passphrase is not given.
+
+        Raises:
+            TransportError: the passphrase was wrong too often, or there is no terminal to ask on.
+        """
+        return _unlock(self.locked, ask) if self.locked else self.key
+
+
+def candidates(host: HostConfig) -> Iterator[Candidate]:
+    """The keys to offer to a host, best first: the agent's, then files without, then with a passphrase.
+
+    A certificate beside a file (`NAME-cert.pub`) is offered with it.
+    """
+    files = [path for path in host.identity_files if path.is_file()]
+    configured = {blob for path in files if (blob := _public_blob(path)) is not None}
+    held = _agent_keys(host)
+    if host.identities_only:
+        held = [key for key in held if key.asbytes() in configured]
+    held.sort(key=lambda key: key.asbytes() not in configured)  # stable: the configured ones first
+    for key in held:
+        yield Candidate(f"agent key {fingerprint(key.asbytes())}", key)
+    in_agent = {key.asbytes() for key in held}
+    locked = []
+    for path in files:
+        if _public_blob(path) in in_agent:
+            continue
+        try:
+            loaded = paramiko.PKey.from_path(path)
+        except TypeError:  # how paramiko says that a passphrase is needed
+            locked.append(path)
+        except (ValueError, OSError, paramiko.SSHException) as error:
+            yield Candidate(f"{path} (unusable: {error})", None)
+        else:
+            yield Candidate(f"{path} {fingerprint(loaded.asbytes())}", loaded)
+    for path in locked:
+        yield Candidate(str(path), None, locked=path)
+
+
+def _unlock(path: Path, ask: Ask) -> paramiko.PKey | None:
+    """Ask for the passphrase; an empty answer passes the key over, as ssh does."""
+    for _ in range(_PASSPHRASE_TRIES):
+        question = Question("this machine", "", "", (Prompt(f"Passphrase for key {path}: ", echo=False),))
+        (phrase,) = ask(question)
+        if not phrase:
+            return None
+        with contextlib.suppress(ValueError, TypeError, paramiko.SSHException):
+            # bytes, whatever the annotation says: cryptography takes nothing else
+            return paramiko.PKey.from_path(path, phrase.encode())  # type: ignore[arg-type]
+    raise TransportError(
+        f"wrong passphrase for {path}, {_PASSPHRASE_TRIES} times",
+        hint=f"Check it with: ssh-keygen -y -f {path}",
+    )
+
+
+def _public_blob(path: Path) -> bytes | None:
+    """The public key beside a private one, if there is one; it tells which agent key is meant."""
+    try:
+        return base64.b64decode(Path(f"{path}.pub").read_text().split()[1], validate=True)
+    except (OSError, IndexError, UnicodeDecodeError, binascii.Error):
+        return None
+
+
+def _agent_keys(host: HostConfig) -> list[paramiko.PKey]:
+    path = host.identity_agent or os.environ.get("SSH_AUTH_SOCK")
+    if not path or path == "none":
+        return []
+    agent = AgentSSH()
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(path)
+        agent._connect(connection)  # type: ignore[attr-defined]
+    except (OSError, paramiko.SSHException):
+        connection.close()
+        return []  # no agent there: ssh carries on, and so do we
+    return list(agent.get_keys())

@@ -1,0 +1,161 @@
+"""Who a server must be: reading known_hosts files as OpenSSH does, and refusing everyone else.
+
+Own reader, because a single `@revoked` or `@cert-authority` line makes paramiko's drop the whole
+file, and it matches no wildcards. Format: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT. Host certificates
+are not checked, and therefore never negotiated.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterkit.errors import TransportError
+from clusterkit.transport.resolve import SSH_PORT, HostConfig
+
+_RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a known_hosts file."""
+
+    patterns: str
+    """Comma-separated wildcard patterns, or one hashed name."""
+    key_type: str
+    key: bytes
+    marker: str
+    """`@revoked`, `@cert-authority` or empty."""
+    path: Path
+    line: int
+
+    def matches(self, name: str) -> bool:
+        """Whether this line is about `name`, a host or `[host]:port`."""
+        if self.patterns.startswith("|1|"):
+            return _hash_matches(self.patterns, name)
+        verdict = False
+        for pattern in self.patterns.split(","):
+            negated = pattern.startswith("!")
+            glob = re.escape(pattern.removeprefix("!")).replace(r"\*", ".*").replace(r"\?", ".")
+            if re.fullmatch(glob, name, re.IGNORECASE):
+                if negated:
+                    return False
+                verdict = True
+        return verdict
+
+
+def _hash_matches(hashed: str, name: str) -> bool:
+    """`|1|salt|hash`: HMAC-SHA1 of the lower-case name, keyed with the salt, both base64."""
+    try:
+        _, _, salt, digest = hashed.split("|")
+        expected = base64.b64decode(digest)
+        found = hmac.digest(base64.b64decode(salt), name.lower().encode(), "sha1")
+    except (ValueError, binascii.Error):
+        return False
+    return hmac.compare_digest(found, expected)
+
+
+def parse(text: str, path: Path) -> list[Entry]:
+    """The entries of a known_hosts file; comments and damaged lines are passed over, as OpenSSH does."""
+    entries = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        marker = words.pop(0) if words[0].startswith("@") else ""
+        if len(words) < 3:
+            continue
+        try:
+            key = base64.b64decode(words[2], validate=True)
+        except binascii.Error:
+            continue
+        entries.append(Entry(words[0], words[1], key, marker, path, number))
+    return entries
+
+
+def read(paths: Iterable[Path]) -> list[Entry]:
+    """The entries of all files that exist.
+
+    Raises:
+        TransportError: a file is there and cannot be read.
+    """
+    entries = []
+    for path in paths:
+        try:
+            entries += parse(path.read_text(errors="replace"), path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise TransportError(f"cannot read the known host keys in {path}: {error.strerror}") from error
+    return entries
+
+
+def fingerprint(key: bytes) -> str:
+    """A key's fingerprint as `ssh-keygen -l` prints it."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
+
+
+class Verdict:
+    """What the known_hosts files say about one host."""
+
+    def __init__(self, host: HostConfig, entries: Sequence[Entry]) -> None:
+        self._host = host
+        self.name = host.host_key_alias or (
+            host.hostname if host.port == SSH_PORT else f"[{host.hostname}]:{host.port}"
+        )
+        """The name the keys are filed under."""
+        names = [self.name]
+        if not host.host_key_alias and host.port != SSH_PORT:
+            names.append(host.hostname)  # OpenSSH takes a key known for the host at port 22 too
+        self._own = [entry for entry in entries if entry.matches(self.name)]
+        self._all = [entry for entry in entries if any(entry.matches(name) for name in names)]
+
+    @property
+    def algorithms(self) -> list[str]:
+        """Host key algorithms to ask for first, so that the server shows the key we know."""
+        types = dict.fromkeys(entry.key_type for entry in self._all if not entry.marker)
+        return [one for kind in types for one in (_RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
+
+    def check(self, key_type: str, key: bytes) -> None:
+        """Accept the key the server has shown, or raise.
+
+        Raises:
+            TransportError: the key is unknown, another one than expected, or revoked.
+        """
+        shown = f"{key_type} {fingerprint(key)}"
+        if any(entry.marker == "@revoked" and entry.key == key for entry in self._all):
+            raise TransportError(
+                f"the host key of {self._at} is marked as revoked: {shown}",
+                hint="Do not log in. Ask the site's support.",
+            )
+        if any(not entry.marker and entry.key == key for entry in self._all):
+            return
+        same_type = [entry for entry in self._own if not entry.marker and entry.key_type == key_type]
+        if same_type:
+            known = same_type[0]
+            raise TransportError(
+                f"the host key of {self._at} has changed: the server shows {shown}, "
+                f"and {known.path} line {known.line} says {fingerprint(known.key)}",
+                hint="Someone may be listening. Only if the site has announced a new key: "
+                f"ssh-keygen -R '{self.name}' -f {known.path}, then {self._host.ssh_command}",
+            )
+        files = " or ".join(str(path) for path in self._host.known_hosts) or "any known_hosts file"
+        others = sorted({entry.key_type for entry in self._own if not entry.marker})
+        note = f" (known there: {', '.join(others)})" if others else ""
+        if not others and any(entry.marker == "@cert-authority" for entry in self._own):
+            note = " (only a @cert-authority line; host certificates are not supported)"
+        raise TransportError(
+            f"the host key of {self._at} is not known: {shown} is not in {files}{note}",
+            hint="Compare it with the fingerprint the site publishes, then accept it once with: "
+            f"{self._host.ssh_command}",
+        )
+
+    @property
+    def _at(self) -> str:
+        return f"{self._host.alias} ({self._host.address})"

@@ -1,0 +1,193 @@
+"""One login through whatever the server asks: keys, passwords, one-time codes, in any combination it wants.
+
+Order: none, publickey, keyboard-interactive, password, as far as the server lets them; after a
+partial success the methods it still wants. Every question is asked in the caller's thread.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import paramiko
+
+from clusterkit.errors import TransportError
+from clusterkit.transport.keys import Candidate, candidates
+from clusterkit.transport.known_hosts import Verdict
+from clusterkit.transport.questions import Ask, Prompt, Question
+from clusterkit.transport.resolve import HostConfig
+from clusterkit.transport.wire import Wire
+
+MAX_TRIES = 3
+"""Wrong codes or passwords before we stop; more would only get the address banned (PerSourcePenalties)."""
+
+
+def login(wire: Wire, host: HostConfig, verdict: Verdict, ask: Ask) -> None:
+    """Shake hands, check the host key, and authenticate. The wire is closed when anything fails.
+
+    Raises:
+        TransportError: no SSH server, a host key we do not trust, or a refused login.
+    """
+    try:
+        _shake_hands(wire, host)
+        key = wire.get_remote_server_key()
+        verdict.check(key.get_name(), key.asbytes())
+        _Login(wire, host, ask).run()
+    except BaseException:
+        wire.close()
+        raise
+
+
+def _shake_hands(wire: Wire, host: HostConfig) -> None:
+    where = f"{host.alias} ({host.address})"
+    try:
+        wire.start_client(timeout=wire.handshake_timeout)
+    except paramiko.ssh_exception.IncompatiblePeer as error:
+        raise TransportError(
+            f"{where} and this machine have no encryption in common: {error}",
+            hint="The server's ssh is very old or very strict; ask the site's support.",
+        ) from error
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        raise TransportError(
+            f"{where} did not answer as an SSH server: {_text(error)}",
+            hint="Check host and port. A server drops connections for a while after several failed logins.",
+        ) from error
+    if not wire.initial_kex_done:  # start_client returns silently when its time is up
+        raise TransportError(
+            f"{where} did not finish the SSH handshake within {wire.handshake_timeout:g} s",
+            hint=f"Check host, port and network, or try by hand: {host.ssh_command}",
+        )
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+@dataclass
+class _Login:
+    wire: Wire
+    host: HostConfig
+    ask: Ask
+    allowed: Sequence[str] = ()
+    tried: list[str] = field(default_factory=list)
+    banner: str = ""
+    asked: int = 0
+
+    @property
+    def _who(self) -> str:
+        return f"{self.host.user}@{self.host.alias.rpartition('@')[2]}"
+
+    def run(self) -> None:
+        keys = candidates(self.host)
+        try:
+            self.allowed = self.wire.auth_none(self.host.user)
+        except paramiko.BadAuthenticationType as error:
+            self.allowed = error.allowed_types
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise self._refused(f"the server closed the connection ({_text(error)})") from error
+        self._note_banner()
+        while not self.wire.is_authenticated():
+            attempt = self._next(keys)
+            if attempt is None:
+                raise self._refused("")
+            self._try(*attempt)
+
+    def _next(self, keys: Iterator[Candidate]) -> tuple[str, Callable[[], list[str]]] | None:
+        """The next thing to try: what to call it, and the call. None: nothing is left."""
+        user = self.host.user
+        if "publickey" in self.allowed:
+            for candidate in keys:
+                key = candidate.load(self.ask)
+                if key is None:
+                    self.tried.append(candidate.label)
+                    continue
+                return candidate.label, partial(self.wire.auth_publickey, user, key)
+        if self.asked >= MAX_TRIES:
+            return None
+        if "keyboard-interactive" in self.allowed:
+            self.asked += 1
+            return "keyboard-interactive", self._answer_questions
+        if "password" in self.allowed:
+            self.asked += 1
+            (password,) = self.ask(Question(self._who, "", "", (Prompt("Password: ", echo=False),)))
+            return "password", partial(self.wire.auth_password, user, password, fallback=False)
+        return None
+
+    def _try(self, method: str, call: Callable[[], list[str]]) -> None:
+        try:
+            more = call()
+        except paramiko.BadAuthenticationType as error:
+            self.tried.append(f"{method} (not offered)")
+            self.allowed = [one for one in error.allowed_types if one != method]
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            self.tried.append(method)
+            if not self.wire.is_active():
+                raise self._refused(f"the server closed the connection ({_text(error)})") from error
+        else:
+            if more:  # one factor is through, the server wants another
+                self.allowed, self.asked = more, 0
+        self._note_banner()
+
+    def _note_banner(self) -> None:
+        """The banner belongs to the attempt it came with and is gone with the next one."""
+        found = self.wire.get_banner() if self.wire.auth_handler else None
+        if found:
+            self.banner = found.decode("utf-8", "replace") if isinstance(found, bytes) else found
+
+    def _refused(self, why: str) -> TransportError:
+        cause = f"{self.host.alias} ({self.host.address}) refuses to log in {self.host.user}"
+        if why:
+            cause += f": {why}"
+        cause += "; tried " + (", ".join(self.tried) or "nothing: no key was found")
+        if self.allowed:
+            cause += f"; it accepts {', '.join(self.allowed)}"
+        if self.banner.strip():
+            cause += f"; it says: {' '.join(self.banner.split())}"
+        hint = f"Check user and key, or try by hand: {self.host.ssh_command}"
+        if self.asked >= MAX_TRIES:
+            hint = (
+                f"Stopped after {MAX_TRIES} wrong answers; wait a minute, then try again with a fresh code."
+            )
+        return TransportError(cause, hint=hint)
+
+    def _answer_questions(self) -> list[str]:
+        """Keyboard-interactive; paramiko asks in its own thread, we answer in the caller's.
+
+        There Ctrl-C works. An exception that is not an Exception would kill paramiko's thread and
+        hang us, so it never crosses over: the asking thread only learns that there is no answer.
+        """
+        questions: queue.Queue[Question | None] = queue.Queue()
+        answers: queue.Queue[Sequence[str] | None] = queue.Queue()
+        outcome: list[list[str] | Exception] = []
+
+        def handler(title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
+            if not prompts and not (title or instructions).strip():
+                return []
+            asked = tuple(Prompt(text, echo) for text, echo in prompts)
+            questions.put(Question(self._who, title, instructions, asked))
+            given = answers.get()
+            if given is None:
+                raise paramiko.SSHException("no answer was given")
+            return [str(one) for one in given]
+
+        def authenticate() -> None:
+            try:
+                outcome.append(self.wire.auth_interactive(self.host.user, handler))
+            except Exception as error:  # handed to the caller's thread below
+                outcome.append(error)
+            questions.put(None)
+
+        threading.Thread(target=authenticate, daemon=True).start()
+        while (question := questions.get()) is not None:
+            try:
+                answers.put(self.ask(question))
+            except BaseException:
+                answers.put(None)
+                raise
+        (result,) = outcome
+        if isinstance(result, Exception):
+            raise result
+        return result

@@ -1,0 +1,31 @@
+"""The remote shell that rsync starts: it hands rsync's own pipes to clusterkit and waits for an exit status.
+
+Run as `python -I -S rsh.py FD HOST COMMAND...`, where FD is an inherited Unix socket whose other
+end clusterkit holds. One message goes out, the command as JSON with descriptors 0 and 1 attached;
+one comes back, the exit status. No byte of the transfer passes through this process. Standard
+library only, and nothing of clusterkit is imported, so that it starts at once.
+"""
+
+import json
+import os
+import socket
+import sys
+
+LOST = 255
+"""Exit status when clusterkit is gone; ssh uses the same."""
+
+
+def main(argv: list[str]) -> int:
+    """Send the command and the pipes, return the remote exit status."""
+    _, descriptor, _host, *command = argv
+    with socket.socket(fileno=int(descriptor)) as parent:
+        socket.send_fds(parent, [json.dumps(command).encode()], [0, 1])
+        parent.shutdown(socket.SHUT_WR)
+        for pipe in (0, 1):  # else rsync would not see their end while we wait
+            os.close(pipe)
+        status = parent.recv(16)
+    return int(status) if status else LOST
+
+
+if __name__ == "__main__":
+    os._exit(main(sys.argv))  # there is no standard output left to flush

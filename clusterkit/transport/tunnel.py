@@ -1,0 +1,140 @@
+"""rsync over a connection that is already open: its remote half runs on a channel of ours, one login for all.
+
+rsync starts `rsh.py` as its remote shell, which passes rsync's pipes to this process; here bytes
+are pumped between them and the channel. The socket in between has no name that others could open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import posixpath
+import shlex
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from clusterkit.errors import TransportError
+from clusterkit.transport.base import ProgressCallback
+from clusterkit.transport.session import CHUNK, Session
+from clusterkit.transport.transfer import Ended, run_rsync
+
+_MESSAGE_BYTES = 1 << 16
+_END_SECONDS = 10.0
+
+IS_FOLDER = 91
+"""Exit status of `prepare_target`: the target of a file is a folder."""
+NO_PARENT = 92
+"""Exit status of `prepare_target`: the parent folder cannot be made."""
+
+
+def prepare_target(target: str, *, folder: bool) -> str:
+    """The sh commands that make a remote target ready, run in the same round trip as rsync itself."""
+    path = shlex.quote(target)
+    parent = shlex.quote(posixpath.dirname(target.rstrip("/")) or "/")
+    refuse_folder = "" if folder else f"[ ! -d {path} ] || exit {IS_FOLDER}\n"
+    return f"{refuse_folder}[ -d {parent} ] || (umask 077; mkdir -p -- {parent}) || exit {NO_PARENT}"
+
+
+class Tunnel:
+    """Our end of one rsync: waits for its remote shell, runs the remote half, pumps both ways."""
+
+    def __init__(self, start: Callable[[Sequence[str]], contextlib.AbstractContextManager[Session]]) -> None:
+        """Make a tunnel for one transfer.
+
+        Args:
+            start: runs a command on the connection.
+        """
+        self._start = start
+        self._session: Session | None = None
+        self.status: int | None = None
+        """Exit status of the remote half, once it has ended."""
+        self.words = ""
+        """Standard error of the remote half."""
+        self.error: TransportError | None = None
+        """Why the remote half could not be run to its end."""
+
+    def run(
+        self, build: Callable[[Sequence[str]], list[str]], *, stdin: bytes, progress: ProgressCallback | None
+    ) -> Ended:
+        """Run rsync through the tunnel.
+
+        Args:
+            build: gives rsync's argv for the argv of its remote shell.
+            stdin: for rsync itself.
+            progress: called with each report.
+
+        Raises:
+            TransportError: there is no rsync on this machine.
+        """
+        ours, theirs = socket.socketpair()
+        helper = str(Path(__file__).with_name("rsh.py"))
+        argv = build([sys.executable, "-I", "-S", helper, str(theirs.fileno())])
+        pump = threading.Thread(target=self._serve, args=(ours,), daemon=True)
+        pump.start()
+        try:
+            return run_rsync(
+                argv, stdin=stdin, progress=progress, pass_fds=[theirs.fileno()], on_start=theirs.close
+            )
+        finally:
+            theirs.close()
+            pump.join(_END_SECONDS)  # rsync has ended, so the remote half sees the end of its input
+            if pump.is_alive() and self._session is not None:
+                self._session.close()
+                pump.join()
+            ours.close()
+
+    def _serve(self, ours: socket.socket) -> None:
+        message, pipes = _receive(ours)
+        if len(pipes) != 2:
+            return  # rsync ended before it started its remote shell
+        source, sink = pipes
+        for pipe in pipes:
+            os.set_blocking(pipe, True)  # rsync hands them over non-blocking
+        upward: threading.Thread | None = None
+        try:
+            with self._start(json.loads(message)) as session:
+                self._session = session
+                upward = threading.Thread(target=_pump_up, args=(source, session), daemon=True)
+                upward.start()
+                _pump_down(session, sink)
+                self.status = session.wait()
+                self.words = session.error_bytes().decode("utf-8", "replace")
+        except TransportError as error:
+            self.error = error
+        finally:
+            os.close(sink)
+            with contextlib.suppress(OSError):  # rsync may have ended its remote shell
+                ours.send(str(255 if self.status is None else self.status & 255).encode())
+            if upward is not None:
+                upward.join()
+            os.close(source)
+
+
+def _receive(ours: socket.socket) -> tuple[bytes, list[int]]:
+    message, pipes, _, _ = socket.recv_fds(ours, _MESSAGE_BYTES, 2)
+    while more := ours.recv(_MESSAGE_BYTES):
+        message += more
+    return message, pipes
+
+
+def _pump_up(source: int, session: Session) -> None:
+    try:
+        while data := os.read(source, CHUNK):
+            session.send(data)
+    except OSError:
+        return  # the remote half has ended; its status says why
+    session.end_input()
+
+
+def _pump_down(session: Session, sink: int) -> None:
+    for data in session.output():
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(sink, view) :]
+            except BrokenPipeError:
+                return  # rsync has ended; it says why itself
