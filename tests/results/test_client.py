@@ -37,9 +37,8 @@ PUT_403 = json.dumps(
         "url": "http://h/config.yaml",
     }
 )
-FINISHED = (
-    "wandb: [demo/run1] View run a b at http://h/e/demo/runs/run1\nwandb: [demo/run1] Finished syncing x\n"
-)
+SEEN = "wandb: [demo/run1] View run a b at http://h/e/demo/runs/run1\n"
+FINISHED = f"{SEEN}wandb: [demo/run1] Finished syncing x\n"
 
 
 def test_a_clean_upload() -> None:

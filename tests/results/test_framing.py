@@ -46,7 +46,7 @@ def test_a_cut_keeps_every_whole_record(records: list[bytes], draw: st.DataObjec
     whole = [end for end in ends_of(records)[1:] if end <= cut]
     assert seen == records[: len(whole)]
     assert framing.good_end == (max([len(HEADER), *whole]) if cut >= len(HEADER) else 0)
-    # Between records there is nothing that could tell a cut from an end, but zeros before a block's end.
+    # Between records nothing tells a cut from an end, but zeros before the end of a block.
     assert (framing.state is LogState.COMPLETE) == (
         not data[framing.good_end : cut].strip(b"\0") and cut >= 7
     )

@@ -19,7 +19,7 @@ pytest.importorskip("wandb", reason="the wandb client is not installed (extra `t
 
 @pytest.fixture(scope="module")
 def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_offline_run(tmp_path_factory.mktemp("log") / "run", "run1", range(0, 60), exit_code=3)
+    return write_offline_run(tmp_path_factory.mktemp("log") / "run", "run1", range(60), exit_code=3)
 
 
 def kinds_and_steps(path: Path) -> tuple[list[int | None], list[int | None]]:

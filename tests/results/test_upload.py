@@ -26,7 +26,7 @@ SPLIT, STEPS = 40, 60
 def two_starts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run directory of a program that was started twice under one W&B run id."""
     run_dir = tmp_path_factory.mktemp("writer") / "run"
-    write_offline_run(run_dir, "w1", range(0, SPLIT))
+    write_offline_run(run_dir, "w1", range(SPLIT))
     write_offline_run(run_dir, "w1", range(SPLIT, STEPS))
     return run_dir
 

@@ -1,0 +1,1 @@
+"""Bringing run directories home: what is there, what is new, and whether it came whole."""

@@ -1,0 +1,82 @@
+"""A pulled run directory as Python values (docs/run-directory.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clusterkit.errors import RunError
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One start of a run."""
+
+    number: int
+    start: Mapping[str, Any]
+    """start.json; empty when it is missing."""
+    exit: Mapping[str, Any] | None
+    """exit.json; None while it runs, or when the node died."""
+    cancelled: bool
+    """Whether a cancel was asked for."""
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """A run as it lies here."""
+
+    path: Path
+    document: Mapping[str, Any]
+    """run.json."""
+    attempts: tuple[Attempt, ...]
+    heartbeat: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def run_id(self) -> str:
+        """The run id."""
+        return str(self.document.get("run_id", self.path.name))
+
+    @property
+    def ended(self) -> bool:
+        """Whether the newest attempt has ended and none will follow."""
+        if not self.attempts:
+            return False
+        last = self.attempts[-1]
+        return last.exit is not None and (last.exit.get("why") != "requeue" or last.cancelled)
+
+
+def read_run_dir(path: Path) -> RunDirectory:
+    """Read the small files of a run directory.
+
+    Raises:
+        RunError: there is no run directory, or its run.json cannot be read.
+    """
+    document = read_object(path / "run.json")
+    if document is None:
+        raise RunError(
+            f"{path}: no run lies here (run.json is missing or not readable)",
+            hint="`clusterkit sync-results` brings runs home",
+        )
+    folders = [folder for folder in path.glob("attempts/*") if folder.name.isdecimal()]
+    attempts = tuple(
+        Attempt(
+            number=int(folder.name),
+            start=read_object(folder / "start.json") or {},
+            exit=read_object(folder / "exit.json"),
+            cancelled=(folder / "cancel.json").is_file(),
+        )
+        for folder in sorted(folders, key=lambda folder: int(folder.name))
+    )
+    return RunDirectory(path, document, attempts, read_object(path / "heartbeat.json") or {})
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a small file; None when the file is missing or holds something else."""
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None

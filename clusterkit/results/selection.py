@@ -1,0 +1,102 @@
+"""Decides which files of the cluster's run directories come home, and how each one moves. Pure.
+
+Append-only files (logs, metrics, W&B logs) are continued in place by their tails, so that a reader that
+follows the local copy keeps its handle; rsync checks what is already here and sends a file that was replaced
+anew. Everything else appears by rename, whole or not at all. Nothing local is ever removed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from clusterkit.results.listing import RemoteFile
+
+_CHECKPOINT = re.compile(r"checkpoints/(step-\d{12})/(.+)")
+_UNFINISHED = re.compile(r"checkpoints/(\.[^/]*|[^/]*\.tmp|step-[^/]*)/")
+_APPENDED = re.compile(r"slurm\.log|attempts/\d+/log|metrics\.jsonl|wandb/.+\.wandb")
+_LEFT_OUT = re.compile(r".*\.wandb\.(synced|syncstate)|(.*/)?\.clusterkit-partial/.*", re.DOTALL)
+"""The wandb client's marks belong to the machine that uploads; a partial folder is rsync's own."""
+
+
+class Checkpoints(StrEnum):
+    """Which checkpoints come home."""
+
+    LAST = "last"
+    """The newest whole one, and the final model."""
+    ALL = "all"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """What is here of a file."""
+
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True)
+class PullPlan:
+    """What to move, by the way it moves."""
+
+    whole: tuple[RemoteFile, ...]
+    """New or changed: written beside and renamed."""
+    same_second: tuple[RemoteFile, ...]
+    """Of equal size and rewritten within one second: only their content tells (rsync compares seconds)."""
+    tails: tuple[RemoteFile, ...]
+    """Append-only and grown. They move last, so that an exit record never comes before the last lines."""
+
+    @property
+    def files(self) -> tuple[RemoteFile, ...]:
+        """All of them."""
+        return (*self.whole, *self.same_second, *self.tails)
+
+    def new_bytes(self, local: Mapping[str, LocalFile]) -> dict[str, int]:
+        """Bytes that are new of each file, by path: of a file that has grown its tail."""
+        tails = {file.path: file.size - local[file.path].size for file in self.tails}
+        return {file.path: file.size for file in (*self.whole, *self.same_second)} | tails
+
+
+def select(files: Iterable[RemoteFile], checkpoints: Checkpoints) -> list[RemoteFile]:
+    """The files that should be here."""
+    files = list(files)
+    whole: dict[str, list[str]] = defaultdict(list)
+    for file in files:
+        found = _CHECKPOINT.fullmatch(file.inside)
+        if found and found[2] == "manifest.json":
+            whole[file.run_id].append(found[1])
+    newest = {run_id: max(names) for run_id, names in whole.items()}
+
+    def wanted(file: RemoteFile) -> bool:
+        if _LEFT_OUT.fullmatch(file.inside):
+            return False
+        if not file.inside.startswith("checkpoints/"):
+            return True
+        found = _CHECKPOINT.fullmatch(file.inside)
+        if checkpoints is Checkpoints.NONE or (found is None and _UNFINISHED.match(file.inside)):
+            return False
+        if found is None:
+            return True
+        if checkpoints is Checkpoints.LAST:
+            return found[1] == newest.get(file.run_id)
+        return found[1] in whole[file.run_id]
+
+    return [file for file in files if wanted(file)]
+
+
+def compare(files: Iterable[RemoteFile], local: Mapping[str, LocalFile]) -> PullPlan:
+    """Which of the selected files must move, given what is here (by the same relative paths)."""
+    whole, same_second, tails = [], [], []
+    for file in files:
+        here = local.get(file.path)
+        if here is not None and _APPENDED.fullmatch(file.inside) and file.size > here.size:
+            tails.append(file)
+        elif here is None or (file.size, file.mtime_ns // 10**9) != (here.size, here.mtime_ns // 10**9):
+            whole.append(file)
+        elif file.mtime_ns != here.mtime_ns and here.mtime_ns % 10**9:
+            same_second.append(file)
+    return PullPlan(tuple(whole), tuple(same_second), tuple(tails))

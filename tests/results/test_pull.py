@@ -1,0 +1,307 @@
+"""Pulling real run directories with the real rsync, on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from clusterkit.errors import RunError, TransportError
+from clusterkit.results.pull import PulledRun, pull_runs
+from clusterkit.results.selection import Checkpoints
+from clusterkit.transport.base import Completed, ProgressCallback, SyncOptions, Transferred
+from clusterkit.transport.local import LocalTransport
+
+RUN = "demo-20260102-030405-k3f9"
+
+
+class Watched(LocalTransport):
+    """Counts what is asked of the connection."""
+
+    def __init__(self) -> None:
+        self.commands = 0
+        self.moved: list[Transferred] = []
+
+    def run(self, argv, **options) -> Completed:  # type: ignore[no-untyped-def]
+        self.commands += 1
+        return super().run(argv, **options)
+
+    def pull(
+        self,
+        source: str,
+        target: Path,
+        *,
+        options: SyncOptions = SyncOptions(),  # noqa: B008 - frozen
+        progress: ProgressCallback | None = None,
+    ) -> Transferred:
+        self.moved.append(super().pull(source, target, options=options, progress=progress))
+        return self.moved[-1]
+
+
+@dataclass
+class Bench:
+    """A folder of runs on a cluster that is this machine, and a results folder."""
+
+    runs: Path
+    results: Path
+    transport: Watched
+
+    @property
+    def run_dir(self) -> Path:
+        return self.runs / RUN
+
+    @property
+    def home(self) -> Path:
+        return self.results / RUN
+
+    def pull(self, *run_ids: str, checkpoints: Checkpoints = Checkpoints.LAST) -> list[PulledRun]:
+        self.transport.moved.clear()
+        return pull_runs(
+            self.transport,
+            runs_root=str(self.runs),
+            run_ids=run_ids or [RUN],
+            results=self.results,
+            checkpoints=checkpoints,
+        )
+
+    def pull_one(self, checkpoints: Checkpoints = Checkpoints.LAST) -> PulledRun:
+        (run,) = self.pull(checkpoints=checkpoints)
+        return run
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def make_checkpoint(run_dir: Path, step: int, *, replay: bool = False) -> Path:
+    folder = run_dir / "checkpoints" / f"step-{step:012d}"
+    contents = {"model.pt": os.urandom(3000)} | ({"replay.pt": os.urandom(5000)} if replay else {})
+    for name, data in contents.items():
+        write(folder / name, data)
+    files = {name: {"bytes": len(data), "sha256": "0"} for name, data in contents.items()}
+    write(folder / "manifest.json", json.dumps({"schema": 1, "step": step, "files": files}))
+    return folder
+
+
+def make_run(runs: Path, run_id: str = RUN) -> Path:
+    run_dir = runs / run_id
+    write(run_dir / "run.json", json.dumps({"schema": 1, "run_id": run_id}))
+    write(run_dir / "attempts/0/log", "line\n" * 100)
+    write(run_dir / "attempts/0/exit.json", json.dumps({"code": 0, "why": "completed", "ended": 1}))
+    write(run_dir / "metrics.jsonl", "".join(f'{{"kind": "train", "step": {n}}}\n' for n in range(50)))
+    write(run_dir / "heartbeat.json", '{"step": 1}')
+    offline = run_dir / "wandb" / "offline-run-20260102_030405-w1"
+    write(offline / "run-w1.wandb", b":W&B" + os.urandom(500))
+    write(offline / "run-w1.wandb.synced", "")
+    write(offline / "run-w1.wandb.syncstate", "{}")
+    write(offline / "files/config.yaml", "a: 1\n")
+    (run_dir / "wandb" / "latest-run").symlink_to(offline.name)
+    for step in (1000, 2000):
+        make_checkpoint(run_dir, step, replay=step == 2000)
+    write(run_dir / "checkpoints/final_model.pt", os.urandom(700))
+    write(run_dir / "checkpoints/.step-000000003000.tmp/model.pt", b"half")
+    write(run_dir / "checkpoints/step-000000004000/model.pt", b"no manifest yet")
+    return run_dir
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    make_run(tmp_path / "runs")
+    return Bench(tmp_path / "runs", tmp_path / "project" / "results", Watched())
+
+
+def names(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+
+
+def test_a_run_comes_home_whole(bench: Bench) -> None:
+    run = bench.pull_one()
+    assert names(bench.home) == {
+        "run.json",
+        "attempts/0/log",
+        "attempts/0/exit.json",
+        "metrics.jsonl",
+        "heartbeat.json",
+        "wandb/offline-run-20260102_030405-w1/run-w1.wandb",
+        "wandb/offline-run-20260102_030405-w1/files/config.yaml",
+        "checkpoints/step-000000002000/manifest.json",
+        "checkpoints/step-000000002000/model.pt",
+        "checkpoints/step-000000002000/replay.pt",
+        "checkpoints/final_model.pt",
+    }
+    sizes = {name: (bench.run_dir / name).stat().st_size for name in names(bench.home)}
+    assert {name: (bench.home / name).stat().st_size for name in sizes} == sizes
+    assert (run.files, run.bytes, run.total_bytes) == (len(sizes), sum(sizes.values()), sum(sizes.values()))
+    assert run.problems == ()
+
+
+def test_nothing_here_is_open_to_others(bench: Bench) -> None:
+    (bench.run_dir / "run.json").chmod(0o6777)
+    bench.pull_one()
+    assert stat.S_IMODE((bench.home / "run.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE(bench.home.stat().st_mode) == 0o700
+
+
+def test_nothing_new_is_one_command_and_no_transfer(bench: Bench) -> None:
+    bench.pull_one()
+    bench.transport.commands = 0
+    run = bench.pull_one()
+    assert run.up_to_date
+    assert (bench.transport.commands, bench.transport.moved) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "expected"),
+    [
+        (Checkpoints.NONE, set()),
+        (Checkpoints.LAST, {"final_model.pt", "step-000000002000"}),
+        (Checkpoints.ALL, {"final_model.pt", "step-000000001000", "step-000000002000"}),
+    ],
+)
+def test_checkpoints_can_be_chosen(bench: Bench, checkpoints: Checkpoints, expected: set[str]) -> None:
+    bench.pull_one(checkpoints)
+    assert {path.name for path in bench.home.glob("checkpoints/*")} == expected
+
+
+def test_a_grown_file_sends_its_tail_and_keeps_its_inode(bench: Bench) -> None:
+    bench.pull_one()
+    log = bench.home / "attempts/0/log"
+    with log.open() as reader:
+        reader.read()
+        with (bench.run_dir / "attempts/0/log").open("a") as writer:
+            writer.write("new\n")
+        run = bench.pull_one()
+        assert reader.read() == "new\n"
+    assert (run.files, run.bytes) == (1, 4)
+    assert sum(moved.bytes for moved in bench.transport.moved) == 4
+
+
+@pytest.mark.parametrize("text", ["other\n" * 200, "short\n", "enil\n" * 100])
+def test_a_replaced_log_is_replaced_here(bench: Bench, text: str) -> None:
+    bench.pull_one()
+    log = write(bench.run_dir / "attempts/0/log", text)
+    os.utime(log, (log.stat().st_atime, log.stat().st_mtime + 5))
+    bench.pull_one()
+    assert (bench.home / "attempts/0/log").read_text() == text
+
+
+def test_a_rewrite_within_one_second_is_seen(bench: Bench) -> None:
+    heartbeat = bench.run_dir / "heartbeat.json"
+    os.utime(heartbeat, ns=(1_700_000_000_100_000_000,) * 2)
+    bench.pull_one()
+    heartbeat.write_text('{"step": 2}')
+    os.utime(heartbeat, ns=(1_700_000_000_900_000_000,) * 2)
+    bench.pull_one()
+    assert (bench.home / "heartbeat.json").read_text() == '{"step": 2}'
+
+
+def test_what_vanished_there_stays_here(bench: Bench) -> None:
+    bench.pull_one()
+    shutil.rmtree(bench.run_dir / "checkpoints" / "step-000000002000")
+    make_checkpoint(bench.run_dir, 5000)
+    write(bench.home / "notes.txt", "mine")
+    run = bench.pull_one()
+    assert run.files == 2
+    assert (bench.home / "notes.txt").read_text() == "mine"
+    assert (bench.home / "checkpoints/step-000000002000/model.pt").exists()
+    assert (bench.home / "checkpoints/step-000000005000/model.pt").exists()
+
+
+def test_many_runs_are_one_listing_and_one_transfer(bench: Bench) -> None:
+    ids = [f"many-{n}" for n in range(20)]
+    for run_id in ids:
+        make_run(bench.runs, run_id)
+    runs = bench.pull(*ids)
+    assert [run.run_id for run in runs] == ids
+    assert all(run.files == 11 for run in runs)
+    assert (bench.transport.commands, len(bench.transport.moved)) == (1, 1)
+    write(bench.runs / ids[3] / "heartbeat.json", '{"step": 12345}')
+    runs = bench.pull(*ids)
+    assert [run.run_id for run in runs if not run.up_to_date] == [ids[3]]
+    assert bench.transport.moved[0].files == 1
+
+
+def test_missing_runs_and_roots(bench: Bench) -> None:
+    found, missing = bench.pull(RUN, "demo-gone")
+    assert found.found
+    assert (missing.found, missing.files, missing.up_to_date) == (False, 0, False)
+    assert not (bench.results / "demo-gone").exists()
+    shutil.rmtree(bench.runs)
+    with pytest.raises(RunError, match="no run was ever submitted"):
+        bench.pull()
+
+
+@pytest.mark.parametrize("run_id", ["../x", "", "-rf", "a/b", "a b", "a\nb", ".hidden"])
+def test_a_run_id_that_is_none(bench: Bench, run_id: str) -> None:
+    with pytest.raises(RunError, match="not a run id"):
+        bench.pull(run_id)
+
+
+def test_links_and_odd_names_stay_there(bench: Bench) -> None:
+    (bench.run_dir / "secrets").symlink_to("/etc")
+    (bench.run_dir / "passwd").symlink_to("/etc/passwd")
+    os.mkfifo(bench.run_dir / "pipe")
+    write(bench.run_dir / "evil\n\x1b[31mname", "x")
+    write(bench.run_dir / "ünï -#; $(x) 'q'", "fine")
+    run = bench.pull_one()
+    assert not {"secrets", "passwd", "pipe"} & {path.name for path in bench.home.iterdir()}
+    assert (bench.home / "ünï -#; $(x) 'q'").read_text() == "fine"
+    assert len(run.problems) == 1
+    assert r"evil\n\x1b[31mname" in run.problems[0]
+
+
+def test_a_checkpoint_rotated_away_meanwhile(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    pull = bench.transport.pull
+
+    def rotate_then_pull(*arguments, **options) -> Transferred:  # type: ignore[no-untyped-def]
+        old = bench.run_dir / "checkpoints" / "step-000000002000"
+        if old.exists():
+            shutil.rmtree(old)
+            make_checkpoint(bench.run_dir, 5000)
+        return pull(*arguments, **options)
+
+    monkeypatch.setattr(bench.transport, "pull", rotate_then_pull)
+    run = bench.pull_one()
+    assert (bench.home / "checkpoints/step-000000005000/model.pt").exists()
+    assert run.problems == ()
+    assert run.files == len(names(bench.home))
+
+
+def test_a_fault_that_is_not_ours_is_passed_on(bench: Bench) -> None:
+    write(bench.home / "run.json" / "in the way", "a folder where a file should be")
+    with pytest.raises(TransportError, match="copying from"):
+        bench.pull_one()
+
+
+def test_what_came_is_checked(bench: Bench) -> None:
+    write(bench.run_dir / "run.json", '{"run_id": "another"}')
+    write(bench.run_dir / "metrics.jsonl", '{"kind": "train"}\nnot json\n{"half')
+    write(bench.run_dir / "checkpoints/step-000000002000/model.pt", "torn")
+    assert bench.pull_one().problems == (
+        "run.json belongs to another run: 'another'",
+        "metrics.jsonl line 2 is not a JSON object",
+        "checkpoints/step-000000002000/model.pt has 4 bytes instead of 3000",
+    )
+
+
+def test_a_half_written_last_line_is_no_problem(bench: Bench) -> None:
+    with (bench.run_dir / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "tr')
+    assert bench.pull_one().problems == ()
+
+
+def test_machines_without_gnu_find(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = write(tmp_path / "bin" / "find", "#!/bin/sh\necho 'find: -printf: unknown' >&2\nexit 1\n")
+    find.chmod(0o755)
+    expected = bench.pull_one()
+    monkeypatch.setenv("PATH", f"{find.parent}:{os.environ['PATH']}")
+    assert bench.pull_one().up_to_date
+    shutil.rmtree(bench.home)
+    assert bench.pull_one() == expected
