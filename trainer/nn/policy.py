@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -12,7 +15,7 @@ from trainer.nn.encoder import ObservationEncoder
 from trainer.nn.mlp import EnsembleMLP
 
 _OUTPUT_BOUND = 1e-3
-"""Initial bound of the output layer, from the code of McLean et al. 2025: the first actions are centred on 0."""
+"""Initial bound of the output layer, from the code of McLean et al. 2025: actions start centred on 0."""
 
 
 class Policy(nn.Module):
@@ -68,3 +71,13 @@ class Policy(nn.Module):
     def mode(self, observation: Tensor, task: Tensor) -> Tensor:
         """Returns the deterministic actions tanh(mean), (batch, action_dim)."""
         return torch.tanh(self.distribution(self.encoder(observation, task), task)[0])
+
+    def act(
+        self, observation: npt.NDArray[np.float32], task: npt.NDArray[np.integer[Any]], *, greedy: bool
+    ) -> npt.NDArray[np.float32]:
+        """Acts from and to arrays on the host, with `mode` if greedy and `sample` otherwise; same shapes."""
+        device = self.encoder.mean.device
+        choose = self.mode if greedy else self.sample
+        action = choose(torch.from_numpy(observation).to(device), torch.from_numpy(task).to(device).long())
+        array: npt.NDArray[np.float32] = action.cpu().numpy()
+        return array

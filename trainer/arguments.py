@@ -1,0 +1,55 @@
+"""A command line whose faults are one line with the nearest valid name."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from trainer.errors import UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises `UsageError` instead of printing its whole usage."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Raises.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(message, hint=f"see {self.prog} --help")
+
+    def read(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Parses the whole command line.
+
+        Raises:
+            UsageError: an unknown option (with the nearest ones), or a value that cannot be read.
+        """
+        namespace, unknown = self.parse_known_args(argv)
+        if unknown:
+            known = [option for action in self._actions for option in action.option_strings]
+            self.error(f"unknown argument {unknown[0]!r}{nearest(unknown[0].split('=')[0], known)}")
+        return namespace
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Returns `; did you mean X?` for the closest known names, or nothing."""
+    close = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def at_least(least: int) -> Any:
+    """Returns an argparse type: an integer of at least `least`; underscores and `2e6` are understood."""
+
+    def read(text: str) -> int:
+        number = float(text)
+        if not number.is_integer() or number < least:
+            raise argparse.ArgumentTypeError(f"{text} is no whole number of at least {least}")
+        return int(number)
+
+    return read

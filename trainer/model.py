@@ -1,0 +1,106 @@
+"""What a trained policy needs to be used again: its description and weights, and how to find them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainer import checkpoint
+from trainer.algorithms.sac import SACConfig, make_policy
+from trainer.errors import CheckpointError
+from trainer.files import atomic_write_bytes
+from trainer.nn.policy import Policy
+
+FINAL_MODEL = "final_model.pt"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A policy from disk.
+
+    Attributes:
+        policy: in evaluation mode.
+        tasks: full task names, in the order of the task ids.
+        recipe: `name`, `values` and `modified` of the recipe it was trained with.
+        step: environment steps it was trained for.
+        path: the file or directory it came from.
+    """
+
+    policy: Policy
+    tasks: tuple[str, ...]
+    recipe: Mapping[str, Any]
+    step: int
+    path: Path
+
+
+def about(
+    recipe: Mapping[str, Any], tasks: tuple[str, ...], observation_dim: int, action_dim: int, step: int
+) -> dict[str, Any]:
+    """Returns the description stored beside the weights; plain values only."""
+    return {
+        "recipe": recipe,
+        "tasks": list(tasks),
+        "observation_dim": observation_dim,
+        "action_dim": action_dim,
+        "step": step,
+    }
+
+
+def save_final(run_dir: Path, description: dict[str, Any], learner: Mapping[str, Any]) -> Path:
+    """Writes `checkpoints/final_model.pt`: the networks at the end of training, without optimisers.
+
+    Raises:
+        OSError: no space or no permission.
+    """
+    home = checkpoint.directory(run_dir)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    networks = {name: learner[name] for name in ("policy", "critics", "targets", "log_alpha")}
+    buffer = io.BytesIO()
+    torch.save({"about": description, "learner": networks}, buffer)
+    atomic_write_bytes(home / FINAL_MODEL, buffer.getvalue())
+    return home / FINAL_MODEL
+
+
+def load_model(path: Path, device: torch.device | str = "cpu") -> Model:
+    """Loads a policy from a `final_model.pt`, a checkpoint, or a run (its final model or newest checkpoint).
+
+    Raises:
+        CheckpointError: there is none, or it cannot be used.
+    """
+    source = _locate(path)
+    if source.is_dir():
+        checkpoint.verify(source)
+        stored = checkpoint.load_file(source / "model.pt", device)
+    else:
+        stored = checkpoint.load_file(source, device)
+    try:
+        description, weights = stored["about"], stored["learner"]["policy"]
+        config = SACConfig.from_values(description["recipe"]["values"])
+        tasks = tuple(description["tasks"])
+        policy = make_policy(config, description["observation_dim"], description["action_dim"], len(tasks))
+        policy.load_state_dict(weights)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise CheckpointError(f"{source} is not a model of this trainer: {error}") from error
+    return Model(policy.to(device).eval(), tasks, description["recipe"], description["step"], source)
+
+
+def _locate(path: Path) -> Path:
+    if path.is_file() or (path / "manifest.json").exists():
+        return path
+    run_dir = path.parent if path.name == "checkpoints" else path
+    final = checkpoint.directory(run_dir) / FINAL_MODEL
+    if final.is_file():
+        return final
+    reasons: list[str] = []
+    found = checkpoint.newest(run_dir, reasons.append)
+    if found is None:
+        raise CheckpointError(
+            f"no usable checkpoint in {path}",
+            hint="; ".join(reasons) or "name a run, a checkpoint or a model file",
+        )
+    return found

@@ -1,0 +1,50 @@
+"""Signals that ask the run to stop: noted at once, obeyed at the end of the vector step."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+EXIT_REQUEUE = 85
+"""Checkpointed after a signal from the scheduler; wants to go on in another attempt."""
+EXIT_INTERRUPTED = 130
+"""Checkpointed after Ctrl-C."""
+
+_SCHEDULERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
+
+
+class StopSignals:
+    """Collects SIGUSR1, SIGUSR2, SIGTERM and SIGINT while it is entered, in the main thread.
+
+    A second SIGINT raises KeyboardInterrupt at once, for someone who does not want to wait.
+
+    Attributes:
+        received: the first signal, or None.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._before: dict[signal.Signals, object] = {}
+
+    @property
+    def exit_code(self) -> int:
+        """What the process ends with after the signal received."""
+        return EXIT_INTERRUPTED if self.received == signal.SIGINT else EXIT_REQUEUE
+
+    def __bool__(self) -> bool:
+        return self.received is not None
+
+    def __enter__(self) -> StopSignals:
+        for number in (*_SCHEDULERS, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if self.received == signal.SIGINT and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self.received is None:
+            self.received = signal.Signals(number)

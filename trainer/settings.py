@@ -1,0 +1,179 @@
+"""What one training run is asked to do, read from the command line and the environment."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer import recipe as recipes
+from trainer.arguments import Parser, at_least, nearest
+from trainer.errors import UsageError
+from trainer.recipe import RUNNABLE, Recipe, RecipeError
+
+NEWEST = "newest"
+"""`resume`: continue from the newest good checkpoint of the run directory, if there is one."""
+
+_EVALUATIONS = 10
+"""Evaluations, and checkpoints, in a run that does not say how often."""
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """The settings of a run. The science is in the recipe; the rest is hardware and habit.
+
+    Attributes:
+        recipe: the hyperparameters, with the unlocked changes.
+        tasks: full names of the tasks.
+        total_steps: environment steps, over all environments.
+        num_envs: environments; changes the speed, not the science.
+        seed: of everything random.
+        precision: `fp32`, `tf32` or `bf16`.
+        device: `auto`, `cpu` or `cuda`.
+        run_dir: where everything is written.
+        run_id: name of the run.
+        attempt: which start of the run this is.
+        eval_every: environment steps between evaluations; 0 for none at all.
+        eval_episodes: episodes per task of an evaluation.
+        final_episodes: episodes per task of the last one.
+        checkpoint_every: environment steps between checkpoints; 0 for one at the end only.
+        keep: checkpoints to keep.
+        log_every: environment steps between lines of training metrics.
+        workers: environment processes; 0 for none, None for a choice by the processors.
+        threads: PyTorch's threads; None for a choice.
+        resume: None, `newest`, or the path of a checkpoint.
+        wandb: `auto`, `offline`, `online` or `disabled`.
+    """
+
+    recipe: Recipe
+    tasks: tuple[str, ...]
+    total_steps: int
+    num_envs: int
+    seed: int
+    precision: str
+    device: str
+    run_dir: Path
+    run_id: str
+    attempt: int
+    eval_every: int
+    eval_episodes: int
+    final_episodes: int
+    checkpoint_every: int
+    keep: int
+    log_every: int
+    workers: int | None
+    threads: int | None
+    resume: str | Path | None
+    wandb: str
+
+
+def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSettings:
+    """Reads the arguments of `python -m trainer train`.
+
+    Args:
+        argv: the arguments after `train`.
+        environ: the environment; `CLUSTERKIT_RUN_DIR`, `CLUSTERKIT_RUN_ID` and `CLUSTERKIT_ATTEMPT` are
+            looked at.
+
+    Raises:
+        UsageError: an argument is wrong or the recipe's algorithm is not one this trainer runs.
+        RecipeError: the recipe or one of its values is unknown, locked or out of range.
+    """
+    given = _parser().read(argv)
+    recipe = _recipe(given.recipe, given.overrides, given.tasks, given.unlock)
+    tasks = recipes.task_names(recipe.values["tasks"])
+    attempt = int(environ.get("CLUSTERKIT_ATTEMPT") or 0)
+    run_dir = Path(given.run_dir or environ.get("CLUSTERKIT_RUN_DIR") or _new_run_dir(recipe.name))
+    often = max(given.total_steps // _EVALUATIONS, 1)
+    eval_episodes = given.eval_episodes or recipe.values["evaluation_episodes"]
+    return TrainSettings(
+        recipe=recipe,
+        tasks=tasks,
+        total_steps=given.total_steps,
+        num_envs=given.num_envs or len(tasks),
+        seed=given.seed,
+        precision=given.precision,
+        device=given.device,
+        run_dir=run_dir,
+        run_id=environ.get("CLUSTERKIT_RUN_ID") or run_dir.resolve().name,
+        attempt=attempt,
+        eval_every=often if given.eval_every is None else given.eval_every,
+        eval_episodes=eval_episodes,
+        final_episodes=given.final_episodes or eval_episodes,
+        checkpoint_every=often if given.checkpoint_every is None else given.checkpoint_every,
+        keep=given.keep,
+        log_every=given.log_every or max(1000, given.total_steps // 1000),
+        workers=given.workers,
+        threads=given.threads,
+        resume=_resume(given.resume, attempt),
+        wandb=given.wandb,
+    )
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m trainer train", description="Train a recipe on Meta-World.")
+    add = parser.add_argument
+    add("--recipe", required=True, help="hyperparameters: " + ", ".join(recipes.names()))
+    add("--tasks", metavar="A,B", help="short for --set tasks=A,B (needs --unlock tasks)")
+    add(
+        "--set",
+        dest="overrides",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="change a recipe value; may be given several times",
+    )
+    add("--unlock", metavar="NAME", action="append", default=[], help="allow a locked value to change")
+    count = at_least(1)
+    add("--total-steps", type=count, default=2_000_000, metavar="N", help="environment steps (2 000 000)")
+    add("--num-envs", type=count, metavar="N", help="environments (one per task); not part of the science")
+    add("--seed", type=at_least(0), default=0, metavar="S", help="of everything random (0)")
+    add("--precision", choices=("fp32", "tf32", "bf16"), default="fp32", help="of matrix products (fp32)")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to learn (auto)")
+    add("--run-dir", metavar="DIR", help="where to write ($CLUSTERKIT_RUN_DIR, or runs/<recipe>-<time>)")
+    add("--eval-every", type=at_least(0), metavar="N", help="steps between evaluations; 0 for none")
+    add("--eval-episodes", type=count, metavar="N", help="episodes a task (the recipe's)")
+    add("--final-episodes", type=count, metavar="N", help="episodes a task at the end (the same)")
+    add("--checkpoint-every", type=at_least(0), metavar="N", help="steps between checkpoints; 0: at the end")
+    add("--keep", type=count, default=3, metavar="N", help="checkpoints to keep (3)")
+    add("--log-every", type=count, metavar="N", help="steps between training metrics (a thousandth)")
+    add("--workers", type=at_least(0), metavar="N", help="environment processes (by processors)")
+    add("--threads", type=at_least(0), metavar="N", help="PyTorch's threads (1 beside workers)")
+    add(
+        "--resume",
+        nargs="?",
+        const=NEWEST,
+        metavar="PATH",
+        help="continue from PATH, or from the newest good checkpoint of the run directory",
+    )
+    add("--wandb", choices=("auto", "offline", "online", "disabled"), default="auto", help="W&B mode (auto)")
+    return parser
+
+
+def _recipe(name: str, pairs: Sequence[str], tasks: str | None, unlock: Sequence[str]) -> Recipe:
+    recipe = recipes.load(name)
+    if recipe.algorithm not in RUNNABLE:
+        raise UsageError(
+            f"this trainer runs {', '.join(RUNNABLE)}; recipe {name} is {recipe.algorithm}",
+            hint="list the recipes with python -m trainer train --help",
+        )
+    overrides = {} if tasks is None else {"tasks": tasks}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--set {pair}: expected NAME=VALUE{nearest(key, list(recipe.values))}")
+        if overrides.setdefault(key, value) != value:
+            raise RecipeError(f"{key} is set twice, to {overrides[key]} and {value}")
+    return recipe.override(overrides, set(unlock))
+
+
+def _resume(given: str | None, attempt: int) -> str | Path | None:
+    if given is None:
+        return NEWEST if attempt > 0 else None
+    return given if given == NEWEST else Path(given)
+
+
+def _new_run_dir(recipe: str) -> Path:
+    now = datetime.datetime.now(datetime.UTC)
+    return Path("runs") / f"{recipe}-{now:%Y%m%d-%H%M%S}"
