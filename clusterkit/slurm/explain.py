@@ -35,8 +35,8 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"(QOS|Assoc|Max)\w+",
-        "you or your group use as much as you may ({}): it starts when another job ends, but never if it alone"
-        " asks for more than the limit",
+        "you or your group use as much as you may ({}): it starts when another job ends, but never if it"
+        " alone asks for more than the limit",
     ),
     # Waiting that never ends without help.
     (r"PartitionNodeLimit|PartitionConfig", "its partition cannot give what it asks for; it will not start"),
@@ -62,7 +62,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     (r"InvalidQOS", "its QOS may not be used here: check the QOS"),
     # Ends.
-    (r"OUT_OF_MEMORY|OOM", "it used more main memory than it asked for: raise the profile's memory"),
+    (r"OUT_OF_MEMORY|OutOfMemory", "it used more main memory than it asked for: raise the profile's memory"),
     (r"TIMEOUT|TimeLimit", "it reached its time limit"),
     (r"DEADLINE", "it could not end before its deadline"),
     (r"NODE_FAIL|NodeFail", "its node failed"),

@@ -1,0 +1,137 @@
+"""Collects what run directories say about runs, many in one go. Pure: a shell fragment and its parser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusterkit.errors import RunError
+
+_MARK = "\x1eclusterkit"
+_FILE = re.compile(r"attempts/(\d+)/(start|exit|cancel)\.json")
+
+# Builtins only: reading a thousand runs starts no process. A run directory that is gone is said so.
+_COLLECT = rf"""
+ck_show() {{
+  [ -f "$1" ] || return 0
+  echo "{_MARK} file $1"
+  while IFS= read -r ck_line || [ -n "$ck_line" ]; do printf '%s\n' "$ck_line"; done <"$1"
+}}
+ck_run() {{
+  printf '%s\n' "{_MARK} run $1"
+  cd "$1" 2>/dev/null || {{ echo "{_MARK} missing"; return 0; }}
+  ck_show heartbeat.json
+  for ck_attempt in attempts/*/; do
+    for ck_name in start exit cancel; do ck_show "$ck_attempt$ck_name.json"; done
+  done
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The records of one start; None for a file that is absent or not JSON."""
+
+    number: int
+    start: Mapping[str, Any] | None = None
+    exit: Mapping[str, Any] | None = None
+    cancel: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The small files of one run directory (docs/run-directory.md)."""
+
+    exists: bool = True
+    """Whether there is a run directory."""
+    attempts: tuple[Attempt, ...] = ()
+    """By number."""
+    heartbeat: Mapping[str, Any] | None = None
+    now: float | None = None
+    """The cluster's clock when they were read, Unix seconds; the files' times are of the same clock."""
+
+    @property
+    def started(self) -> Attempt | None:
+        """The newest attempt that was started."""
+        return next((attempt for attempt in reversed(self.attempts) if attempt.start is not None), None)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether a cancel was asked for the newest start, or before there was one."""
+        newest = self.started
+        return any(
+            attempt.cancel is not None
+            and (
+                newest is None
+                or newest.start is None
+                or attempt.number >= newest.number
+                or (attempt.cancel.get("job_id") or None) == newest.start.get("job_id")
+            )
+            for attempt in self.attempts
+        )
+
+
+def collect_script(run_dirs: Sequence[str]) -> str:
+    """A POSIX sh fragment that prints the small files of runs; it never fails.
+
+    Give it to `sh` on standard input: for a thousand runs it is longer than one argument may be. It changes
+    the working directory, so it comes last.
+    """
+    calls = [f"ck_run {shlex.quote(path)}" for path in run_dirs]
+    return "\n".join([_COLLECT, f'echo "{_MARK} now $(date +%s)"', *calls, f'echo "{_MARK} end"', ""])
+
+
+def parse_collect(stdout: str) -> dict[str, RunRecord]:
+    """Records by run directory, out of the fragment's output with anything before it.
+
+    Raises:
+        RunError: the output is not there or was cut short.
+    """
+    _, begun, rest = stdout.partition(f"{_MARK} now ")
+    clock, _, body = rest.partition("\n")
+    body, ended, _ = body.rpartition(f"{_MARK} end")
+    if not begun or not ended:
+        raise RunError(f"the run directories gave no answer: {stdout.strip()[-200:]!r}", hint="try again")
+    now = float(clock) if clock.isdigit() else None
+    records: dict[str, RunRecord] = {}
+    for text in body.split(f"{_MARK} run ")[1:]:
+        head, *chunks = text.split(f"{_MARK} ")
+        files = _Files()
+        for chunk in chunks:
+            files.add(chunk)
+        records[head.removesuffix("\n")] = files.record(now)
+    return records
+
+
+@dataclass
+class _Files:
+    """The files of one run as they are read."""
+
+    exists: bool = True
+    heartbeat: Mapping[str, Any] | None = None
+    attempts: dict[int, dict[str, Mapping[str, Any] | None]] = field(default_factory=dict)
+
+    def add(self, chunk: str) -> None:
+        head, _, content = chunk.partition("\n")
+        if head == "missing":
+            self.exists = False
+        elif head == "file heartbeat.json":
+            self.heartbeat = _object(content)
+        elif match := _FILE.fullmatch(head.removeprefix("file ")):
+            self.attempts.setdefault(int(match[1]), {})[match[2]] = _object(content)
+
+    def record(self, now: float | None) -> RunRecord:
+        attempts = tuple(Attempt(number, **files) for number, files in sorted(self.attempts.items()))
+        return RunRecord(self.exists, attempts, self.heartbeat, now)
+
+
+def _object(text: str) -> Mapping[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except ValueError:  # a disk that filled up, or another program's file
+        return None
+    return value if isinstance(value, dict) else None
