@@ -20,7 +20,7 @@ def split_key(dotted: str) -> Key:
     Raises:
         ValueError: it is not a TOML key.
     """
-    if "\n" in dotted or "=" in dotted:
+    if not _KEY.fullmatch(f"{dotted} ="):
         raise ValueError(f"{dotted!r} is not a TOML key")
     try:
         node: object = tomllib.loads(f"{dotted} = 0")
@@ -34,8 +34,13 @@ def split_key(dotted: str) -> Key:
 
 
 def join_key(key: Key) -> str:
-    """The dotted form of a key, quoted where TOML needs it (a JSON string is a TOML one, too)."""
-    return ".".join(part if _BARE.fullmatch(part) else json.dumps(part, ensure_ascii=False) for part in key)
+    """The dotted form of a key, quoted where TOML needs it."""
+    return ".".join(part if _BARE.fullmatch(part) else _quoted(part) for part in key)
+
+
+def _quoted(part: str) -> str:
+    """A TOML string; JSON's differ only in that they may hold a raw DEL."""
+    return json.dumps(part, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def key_lines(text: str) -> dict[Key, int]:

@@ -25,7 +25,7 @@ def load_settings(
     begin = (start or Path.cwd()).resolve()
     found = config.resolve() if config else find_project_file(begin)
     project_dir = found.parent if found else begin
-    files = tuple(file for file in (user_file(), found) if file and (file == found or file.is_file()))
+    files = tuple(file for file in (user_file(), found) if file)
     layers = [*built_in_layers(project_dir), *(read_layer(file) for file in files)]
     if values:
         layers.append(command_line(values))

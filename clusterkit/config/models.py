@@ -11,7 +11,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from clusterkit.config.values import Duration, Environment, Line, Lines, LocalPath, Name, Sbatch, Size
+from clusterkit.config.values import (
+    Duration,
+    Environment,
+    Line,
+    Lines,
+    LocalPath,
+    Name,
+    Program,
+    Sbatch,
+    Size,
+)
 
 _REQUEST = re.compile(r"--[a-z][a-z-]*=\S+")
 
@@ -153,7 +163,7 @@ class Profile(Model):
     mujoco_gl: Literal["egl", "osmesa", "glfw"] | None = None
     """MUJOCO_GL; left out: "egl" when the profile names a GPU, else not set."""
     env: Environment = Field(default_factory=dict)
-    program: Lines | None = None
+    program: Program | None = None
     """What to run instead of the project's program."""
     sbatch: Sbatch = Field(default_factory=dict)
 
@@ -167,11 +177,9 @@ class Profile(Model):
         return {**derived, **data, "gpu": gpu}
 
     @model_validator(mode="after")
-    def _whole(self) -> Profile:
+    def _recipe_has_steps(self) -> Profile:
         if self.recipe is not None and self.total_steps is None:
             raise ValueError("names a recipe and no total_steps; say how long to train")
-        if self.program is not None and not self.program:
-            raise ValueError("program is empty; leave the key out instead")
         return self
 
     @property
@@ -195,7 +203,7 @@ class Project(Model):
     """Left out: the name of the project folder."""
     default_cluster: Line = "local"
     default_profile: Line = "local-demo"
-    program: Lines | None = None
+    program: Program | None = None
     """Argv of what a run executes; None is the bundled trainer with the profile's settings."""
     exclude: Lines = ()
     """Patterns of files that stay here, besides those git ignores."""

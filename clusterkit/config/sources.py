@@ -17,11 +17,13 @@ PROJECT_FILE = "clusterkit.toml"
 _POSITION = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
-def user_file() -> Path:
-    """The user's own settings file; it need not exist (XDG Base Directory Specification)."""
+def user_file() -> Path | None:
+    """The user's own settings file if there is one (XDG Base Directory Specification)."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
-    root = Path(base) if base.startswith("/") else Path.home() / ".config"
-    return root / "clusterkit" / "config.toml"
+    home = _home()
+    root = Path(base) if base.startswith("/") else home and home / ".config"
+    file = root and root / "clusterkit" / "config.toml"
+    return file if file and _is_file(file) else None
 
 
 def find_project_file(start: Path) -> Path | None:
@@ -30,12 +32,11 @@ def find_project_file(start: Path) -> Path | None:
     The search ends below the home folder: a file there would make all of the home one project. Only a
     start in the home folder itself looks there.
     """
-    home = Path.home().resolve()
-    start = start.resolve()
+    start, home = start.resolve(), _home()
     for folder in (start, *start.parents):
         if folder == home and folder != start:
             return None
-        if (folder / PROJECT_FILE).is_file():
+        if _is_file(folder / PROJECT_FILE):
             return folder / PROJECT_FILE
     return None
 
@@ -78,10 +79,26 @@ def read_layer(file: Path, *, label: str | None = None, prefix: tuple[str, ...] 
 
 def display_path(file: Path) -> str:
     """A file as the user would write it: from the current folder or from home if it lies there."""
-    for root, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
-        if file.is_relative_to(root):
+    for root, sign in ((Path.cwd(), ""), (_home(), "~/")):
+        if root and file.is_relative_to(root):
             return f"{sign}{file.relative_to(root)}"
     return str(file)
+
+
+def _home() -> Path | None:
+    """The home folder; None for a user without one, as in some containers."""
+    try:
+        return Path.home().resolve()
+    except RuntimeError:
+        return None
+
+
+def _is_file(file: Path) -> bool:
+    """Whether we can see such a file; a folder we may not enter holds none for us."""
+    try:
+        return file.is_file()
+    except OSError:
+        return False
 
 
 def _syntax_error(name: str, text: str, message: str) -> ConfigError:

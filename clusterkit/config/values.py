@@ -43,6 +43,12 @@ def _tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _not_empty(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise ValueError("is empty; leave the key out instead")
+    return value
+
+
 def _one_line(value: str) -> str:
     if _CONTROL.search(value):
         raise ValueError(f"{value!r} holds a line break or another control character")
@@ -55,7 +61,10 @@ def _local_path(value: object, info: ValidationInfo) -> object:
     if value == "":
         raise ValueError("is empty; leave the key out instead")
     project = Path((info.context or {}).get("project_dir", "."))
-    return project / Path(value).expanduser()
+    try:
+        return project / Path(value).expanduser()
+    except RuntimeError:
+        raise ValueError(f"{value!r} starts with a home folder that is not known") from None
 
 
 def _name(value: str) -> str:
@@ -90,6 +99,8 @@ Duration = Annotated[int, BeforeValidator(_duration), AfterValidator(_positive)]
 Line = Annotated[str, AfterValidator(_one_line)]
 """Text without control characters."""
 Lines = Annotated[tuple[Line, ...], BeforeValidator(_tuple)]
+Program = Annotated[Lines, AfterValidator(_not_empty)]
+"""Argv of a program."""
 LocalPath = Annotated[Path, BeforeValidator(_local_path)]
 """A path on this machine; `~` is expanded and a relative one starts at the project folder."""
 Name = Annotated[str, AfterValidator(_name)]

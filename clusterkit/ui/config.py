@@ -28,7 +28,7 @@ def show_config(settings: Settings, *, under: str, everything: bool, show_origin
     values = settings.values(under)
     hidden: set[str] = set()
     if not under and not everything:
-        shown = _own_profiles(settings, values)
+        shown = _own_profiles(settings)
         hidden = {value.key[1] for value in values if value.key[0] == "profiles"} - shown
         values = [value for value in values if value.key[0] != "profiles" or value.key[1] in shown]
     if not under:
@@ -66,15 +66,13 @@ def show_profiles(settings: Settings) -> None:
     out.print(table)
 
 
-def _own_profiles(settings: Settings, values: Iterable[Setting]) -> set[str]:
-    """The default profile and those the user's own files change or add."""
-    own = {
-        value.key[1]
-        for value in values
-        if value.key[0] == "profiles"
-        and (value.origin.file in settings.files or value.origin.label == COMMAND_LINE)
-    }
-    return own | {settings.project.default_profile}
+def _own_profiles(settings: Settings) -> set[str]:
+    """The default profile and those the user's own files or the command line name."""
+    own = {settings.project.default_profile}
+    for layer in settings.layers:
+        if layer.file in settings.files or layer.label == COMMAND_LINE:
+            own |= set(layer.data.get("profiles", {}))
+    return own
 
 
 def _toml(values: Sequence[Setting], *, show_origin: bool) -> Iterable[Text]:

@@ -1,0 +1,111 @@
+"""docs/configuration.md and docs/profiles.md say what the code does."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from clusterkit.config.models import Cluster, Gpu, Profile, Project, Wandb
+from clusterkit.config.options import long_name
+from clusterkit.config.placement import sbatch_options
+from clusterkit.units import format_duration
+from tests.config.conftest import Place
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+TABLES = [
+    ("[project]", Project, set()),
+    ("[project.wandb]", Wandb, set()),
+    ("[clusters.NAME]", Cluster, {"name"}),
+    ("[clusters.NAME.gpus.TYPE]", Gpu, set()),
+    ("[profiles.NAME]", Profile, {"name"}),
+]
+
+
+def configuration() -> str:
+    return (DOCS / "configuration.md").read_text(encoding="utf-8")
+
+
+def rows(section: str) -> dict[str, list[str]]:
+    """The cells of the table below a heading, by the first of them."""
+    text = configuration().split(f"## `{section}`\n", 1)[1].split("\n## ", 1)[0]
+    table = [line for line in text.splitlines() if line.startswith("| `")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table]
+    return {row[0].strip("`"): row for row in cells}
+
+
+def default_of(model: type[BaseModel], name: str) -> str | None:
+    """The default as the page should write it; None where the page explains it in words."""
+    field = model.model_fields[name]
+    if (model, name) in {(Profile, "device"), (Profile, "mujoco_gl"), (Project, "name")}:
+        return None
+    if field.is_required():
+        return "required"
+    default = field.get_default(call_default_factory=True)
+    if default is None or default is PydanticUndefined:
+        return "-"
+    return f"`{json.dumps(default)}`"
+
+
+@pytest.mark.parametrize(("section", "model", "internal"), TABLES, ids=[table[0] for table in TABLES])
+def test_every_key_is_documented_with_its_default(
+    section: str, model: type[BaseModel], internal: set[str]
+) -> None:
+    documented = rows(section)
+    subtables = {"wandb"} if model is Project else set()
+    assert list(documented) == [key for key in model.model_fields if key not in internal | subtables]
+    for name, cells in documented.items():
+        expected = default_of(model, name)
+        assert expected is None or cells[2] == expected, name
+        assert cells[3], name
+
+
+def test_the_example_on_the_page_is_valid(place: Place) -> None:
+    example = re.search(r"```toml\n(.*?)```", configuration(), re.DOTALL)
+    assert example
+    settings = place.load(example[1])
+    options = sbatch_options(settings.cluster(), settings.profile("mine"))
+    assert "--gpus=a40:1" in options
+    assert "--partition=GPU-a40" in options
+    assert "--mail-user=me@example.org" in options
+    assert not any(option.startswith("--mem") for option in options)
+    mine = settings.profile("mine")
+    assert (mine.total_steps, mine.num_envs, mine.time) == (5_000_000, 40, 6 * 3600)
+
+
+def test_the_page_lists_the_options_one_cannot_set() -> None:
+    text = configuration().split("refuses them:", 1)[1]
+    listed = re.findall(r"`([a-z-]+)`", text)
+    assert len(listed) == 11
+    for name in listed:
+        with pytest.raises(ValueError, match="cannot be set"):
+            long_name(name)
+
+
+def test_every_profile_is_listed_as_it_is(place: Place) -> None:
+    page = (DOCS / "profiles.md").read_text(encoding="utf-8")
+    listed = {line for line in page.splitlines() if line.startswith("| `")}
+    assert listed == {table_row(profile) for profile in place.load().profiles.values()}
+
+
+def table_row(profile: Profile) -> str:
+    def count(value: int | None) -> str:
+        return "-" if value is None else f"{value:,}"
+
+    cells = [
+        f"`{profile.name}`",
+        profile.gpu or "-",
+        str(profile.cpus),
+        format_duration(profile.time),
+        f"`{profile.recipe}`" if profile.recipe else "-",
+        count(profile.total_steps),
+        count(profile.num_envs),
+        profile.precision,
+        count(profile.eval_every),
+        count(profile.checkpoint_every),
+    ]
+    return f"| {' | '.join(cells)} |"

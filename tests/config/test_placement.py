@@ -1,0 +1,179 @@
+"""A profile and a cluster become sbatch options: mapping, precedence, additions and removals."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterkit.config.models import Cluster, Profile
+from clusterkit.config.placement import resolve_gpu, sbatch_options
+from clusterkit.errors import ConfigError
+
+
+def cluster(**keys: object) -> Cluster:
+    return Cluster.model_validate({"name": "site", "root": "/work", **keys})
+
+
+def profile(**keys: object) -> Profile:
+    return Profile.model_validate({"name": "p", "cpus": 16, "memory": "32G", "time": "4h", **keys})
+
+
+def test_a_plain_job_asks_for_its_resources_in_a_stable_order() -> None:
+    assert sbatch_options(cluster(), profile()) == (
+        "--nodes=1",
+        "--ntasks=1",
+        "--cpus-per-task=16",
+        "--mem=32G",
+        "--time=04:00:00",
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (None, "--gres=gpu:a40:2"),
+        ("--gpus={type}:{count}", "--gpus=a40:2"),
+        ("--gres=gpu:{count}", "--gres=gpu:2"),
+        ("--gres=gpu:nvidia_a40:{count}", "--gres=gpu:nvidia_a40:2"),
+    ],
+)
+def test_each_site_spells_the_gpu_its_own_way(request_: str | None, expected: str) -> None:
+    gpu = {"partition": "GPU-a40"} | ({"request": request_} if request_ else {})
+    placement = resolve_gpu(cluster(gpus={"a40": gpu}), profile(gpu="a40", gpus=2))
+    assert placement.partition == "GPU-a40"
+    assert placement.options == (expected, "--partition=GPU-a40")
+
+
+def test_the_gpu_types_own_values_win_over_the_clusters() -> None:
+    site = cluster(
+        partition="cpu",
+        account="all",
+        qos="normal",
+        constraint="ib",
+        gpus={"a40": {"partition": "gpu", "account": "gpus"}},
+    )
+    assert resolve_gpu(site, profile(gpu="a40")).options == (
+        "--gres=gpu:a40:1",
+        "--partition=gpu",
+        "--account=gpus",
+        "--qos=normal",
+        "--constraint=ib",
+    )
+    assert resolve_gpu(site, profile()).options == (
+        "--partition=cpu",
+        "--account=all",
+        "--qos=normal",
+        "--constraint=ib",
+    )
+
+
+def test_a_gpu_the_cluster_lacks_is_refused_with_those_it_has() -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve_gpu(cluster(gpus={"a100": {}, "a40": {}}), profile(gpu="h100"))
+    assert caught.value.cause == "profile p needs GPU 'h100', which cluster site lacks"
+    assert caught.value.hint is not None
+    assert "There are: a100, a40." in caught.value.hint
+
+
+def test_a_slurm_cluster_without_a_table_of_gpus_has_none() -> None:
+    with pytest.raises(ConfigError, match="which cluster site lacks"):
+        resolve_gpu(cluster(), profile(gpu="a40"))
+
+
+def test_a_local_cluster_takes_any_gpu_unless_it_lists_them() -> None:
+    assert resolve_gpu(cluster(kind="local"), profile(gpu="rtx4060")).options == ()
+    with pytest.raises(ConfigError, match="which cluster site lacks"):
+        resolve_gpu(cluster(kind="local", gpus={"rtx4070": {}}), profile(gpu="rtx4060"))
+
+
+def test_the_weakest_to_the_strongest() -> None:
+    levels = [
+        {"defaults": {"comment": "default"}},
+        {"cluster": {"comment": "cluster"}},
+        {"gpu": {"comment": "gpu"}},
+        {"profile": {"comment": "profile"}},
+        {"extra": ["--comment=command"]},
+    ]
+    expected = ["default", "cluster", "gpu", "profile", "command"]
+    for count in range(1, len(levels) + 1):
+        given_: dict[str, object] = {}
+        for level in levels[:count]:
+            given_ |= level
+        options = sbatch_options(
+            cluster(sbatch=given_.get("cluster", {}), gpus={"a40": {"sbatch": given_.get("gpu", {})}}),
+            profile(gpu="a40", sbatch=given_.get("profile", {})),
+            defaults=given_.get("defaults"),  # type: ignore[arg-type]
+            extra=given_.get("extra", ()),  # type: ignore[arg-type]
+        )
+        assert [o for o in options if o.startswith("--comment")] == [f"--comment={expected[count - 1]}"]
+
+
+def test_options_are_added_changed_and_removed() -> None:
+    site = cluster(sbatch={"mem": False, "exclusive": True, "mail_user": "me@x.org", "nice": 100})
+    assert sbatch_options(site, profile(sbatch={"exclusive": False, "N": 2})) == (
+        "--nodes=2",
+        "--ntasks=1",
+        "--cpus-per-task=16",
+        "--time=04:00:00",
+        "--mail-user=me@x.org",
+        "--nice=100",
+    )
+
+
+@pytest.mark.parametrize(("option", "gone"), [("mem-per-cpu", "--mem="), ("mem-per-gpu", "--mem=")])
+def test_of_options_sbatch_takes_only_one_of_the_stronger_stays(option: str, gone: str) -> None:
+    options = sbatch_options(cluster(), profile(sbatch={option: "2G"}))
+    assert f"--{option}=2G" in options
+    assert not any(o.startswith(gone) for o in options)
+
+
+def test_requeue_and_its_opposite_do_not_meet() -> None:
+    options = sbatch_options(cluster(), profile(), defaults={"requeue": True}, extra=["--no-requeue"])
+    assert options[-1] == "--no-requeue"
+    assert "--requeue" not in options
+
+
+@pytest.mark.parametrize(("time", "option"), [("90s", "--time=00:02:00"), ("1d12h", "--time=1-12:00:00")])
+def test_the_time_limit_is_rounded_up_to_minutes(time: str, option: str) -> None:
+    assert option in sbatch_options(cluster(), profile(time=time))
+
+
+def test_more_time_than_the_site_allows_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        sbatch_options(cluster(max_time="8h"), profile(time="1d"))
+    assert caught.value.cause == ("profile p asks for 1d and cluster site allows 8h (clusters.site.max_time)")
+    assert sbatch_options(cluster(max_time="8h"), profile(time="8h"))
+
+
+@pytest.mark.parametrize("option", ["--job-name=x", "--output=x", "--parsable", "--array=1-3", "--wrap=ls"])
+def test_what_clusterkit_sets_itself_cannot_be_set(option: str) -> None:
+    with pytest.raises(ConfigError, match=r"^command line: --[a-z-]+ cannot be set: \w+"):
+        sbatch_options(cluster(), profile(), extra=[option])
+
+
+@pytest.mark.parametrize("option", ["qos=high", "-qhigh", "--qos=", "--qos=a\nb", "--", "--=x", "--q os=x"])
+def test_what_is_no_option_is_refused(option: str) -> None:
+    with pytest.raises(ConfigError, match="is not an sbatch option"):
+        sbatch_options(cluster(), profile(), extra=[option])
+
+
+_VALUES = st.one_of(st.booleans(), st.integers(0, 99), st.sampled_from(["a", "b:c", "d e"]))
+_NAMES = st.sampled_from(["mem", "qos", "exclusive", "mail-user", "mail_user", "comment", "gres", "time"])
+
+
+@given(st.lists(st.dictionaries(_NAMES, _VALUES, max_size=4), min_size=3, max_size=3))
+def test_every_option_appears_once_and_as_the_strongest_table_says(tables: list[dict[str, object]]) -> None:
+    site = cluster(sbatch=tables[0], gpus={"a40": {"sbatch": tables[1]}})
+    options = sbatch_options(site, profile(gpu="a40", sbatch=tables[2]))
+    names = [option.removeprefix("--").partition("=")[0] for option in options]
+    assert len(names) == len(set(names))
+    last: dict[str, object] = {}
+    for table in tables:
+        for name, value in table.items():
+            last[name.replace("_", "-")] = value
+    for name, value in last.items():
+        if value is False:
+            assert name not in names
+        else:
+            assert (f"--{name}" if value is True else f"--{name}={value}") in options

@@ -1,0 +1,88 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterkit.units import (
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+    slurm_memory,
+    slurm_time,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1K", 1024),
+        ("500M", 500 * 2**20),
+        ("64G", 64 * 2**30),
+        ("64GB", 64 * 2**30),
+        ("64 GiB", 64 * 2**30),
+        ("64g", 64 * 2**30),
+        ("1.5T", 3 * 2**39),
+    ],
+)
+def test_sizes_are_binary_as_in_slurm(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "64", "G", "64X", "-1G", "1,5G", "64Gb/s", "1e3M", "inf G"])
+def test_a_size_without_a_known_unit_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(ValueError, match=r'is not a size; .* "64G"'):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("30m", 1800),
+        ("4h", 14400),
+        ("90m", 5400),
+        ("1d", 86400),
+        ("1d12h", 129600),
+        ("1h30m15s", 5415),
+        ("04:00:00", 14400),
+        ("00:00:30", 30),
+        ("1-12:00:00", 129600),
+    ],
+)
+def test_durations(text: str, seconds: int) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "4", "4 hours", "12h1d", "04:00", "1-12", "04:60:00", "4w", "-4h", "1.5h"]
+)
+def test_a_duration_slurm_and_people_might_read_differently_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r'is not a duration; .* "1d12h"'):
+        parse_duration(text)
+
+
+@given(st.integers(1, 10**15))
+def test_a_formatted_size_reads_back_to_the_kibibyte(kibibytes: int) -> None:
+    assert parse_size(format_size(kibibytes * 1024)) == kibibytes * 1024
+
+
+@given(st.integers(0, 10**9))
+def test_a_formatted_duration_reads_back(seconds: int) -> None:
+    assert parse_duration(format_duration(seconds)) == seconds
+
+
+@given(st.integers(1, 10**8))
+def test_slurm_time_is_the_next_full_minute(seconds: int) -> None:
+    assert parse_duration(slurm_time(seconds)) == -(-seconds // 60) * 60
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(1, "00:01:00"), (3601, "01:01:00"), (86400, "1-00:00:00"), (129600, "1-12:00:00")]
+)
+def test_slurm_time_in_slurms_form(seconds: int, text: str) -> None:
+    assert slurm_time(seconds) == text
+
+
+@given(st.integers(1, 2**50))
+def test_slurm_memory_never_asks_for_less(size: int) -> None:
+    assert 0 <= parse_size(slurm_memory(size)) - size < 2**20
