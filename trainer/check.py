@@ -196,7 +196,7 @@ def _wandb() -> Finding:
 
 def _shared_memory() -> Finding:
     usage = shutil.disk_usage("/dev/shm")  # noqa: S108 - the file system itself, not a file in it
-    text = f"/dev/shm {_gib(usage.total)} ({_gib(usage.free)} free)"
+    text = f"of {_gib(usage.total)} ({_gib(usage.free)} free)"
     hint = "give the container more of it, such as docker's --shm-size=1g; apptainer takes the node's"
     facts = {"free_bytes": usage.free, "total_bytes": usage.total}
     return Finding("shared memory", usage.free >= LEAST_SHARED_MEMORY, text, hint, facts)
