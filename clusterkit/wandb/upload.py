@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -73,8 +73,8 @@ def upload_runs(
     ledger: UploadLedger,
     dry_run: bool = False,
     on_run: Callable[[str], None] = lambda _: None,
-) -> list[RunUpload]:
-    """Upload what is new and closed of some runs. One run's failure does not stop the others.
+) -> Iterator[RunUpload]:
+    """Upload what is new and closed of some runs, one at a time. A failed one does not stop the others.
 
     Args:
         run_dirs: local run directories by run id.
@@ -87,27 +87,23 @@ def upload_runs(
     Raises:
         WandbError: no run can be uploaded: client missing, server out of reach, key refused.
     """
-    results = []
     for run_id, run_dir in run_dirs.items():
         logs = [inspect(path) for path in find_logs(run_dir)]
         known = {log.path: ledger.get(target.destination, _name(run_id, log)) for log in logs}
         over = ended(run_id)
         plans = plan(logs, known, ended=over)
         if logs and not plans:
-            results.append(RunUpload(run_id, None, UploadState.NOTHING))
+            yield RunUpload(run_id, None, UploadState.NOTHING)
         for one in plans:
             if not one.send:
                 state = UploadState.RUNNING if one.waiting else UploadState.UP_TO_DATE
-                results.append(RunUpload(run_id, one.wandb_run_id, state))
+                yield RunUpload(run_id, one.wandb_run_id, state)
             elif dry_run:
                 history = sum(log.history for log in one.send)
-                wanted = UploadState.WOULD_UPLOAD
-                results.append(RunUpload(run_id, one.wandb_run_id, wanted, len(one.send), history))
+                yield RunUpload(run_id, one.wandb_run_id, UploadState.WOULD_UPLOAD, len(one.send), history)
             else:
                 on_run(run_id)
-                may_finish = over and not one.waiting
-                results.append(_upload(run_id, one, target, ledger, may_finish=may_finish))
-    return results
+                yield _upload(run_id, one, target, ledger, may_finish=over and not one.waiting)
 
 
 def _upload(

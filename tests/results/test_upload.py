@@ -270,11 +270,11 @@ def test_a_refused_key_and_a_server_out_of_reach(bench: Bench) -> None:
         bench.upload()
     target = UploadTarget(Credentials("http://127.0.0.1:9", API_KEY))
     with pytest.raises(WandbError, match="cannot be reached"):
-        upload_runs({"r1": bench.run_dir}, ended=lambda _: True, target=target, ledger=bench.ledger)
+        list(upload_runs({"r1": bench.run_dir}, ended=lambda _: True, target=target, ledger=bench.ledger))
 
 
 def test_entity_and_project_can_be_chosen(bench: Bench) -> None:
     target = UploadTarget(Credentials(bench.server.url, API_KEY), entity="lab", project="thesis")
-    upload_runs({"r1": bench.run_dir}, ended=lambda _: True, target=target, ledger=bench.ledger)
+    list(upload_runs({"r1": bench.run_dir}, ended=lambda _: True, target=target, ledger=bench.ledger))
     run = bench.server.runs["w1"]
     assert (run.entity, run.project, run.once) == ("lab", "thesis", True)

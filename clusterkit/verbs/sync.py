@@ -1,0 +1,156 @@
+"""sync-results: bring home what is new, then upload the offline W&B runs that have ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterkit.errors import RunError, WandbError
+from clusterkit.ledger import Ledger, LedgerRun
+from clusterkit.results.pull import PulledRun, pull_runs
+from clusterkit.results.run_dir import read_run_dir
+from clusterkit.results.selection import Checkpoints
+from clusterkit.scheduler import JobState
+from clusterkit.site import connected
+from clusterkit.verbs.deploy import Bar
+from clusterkit.wandb import credentials
+from clusterkit.wandb.ledger import SqliteUploads
+from clusterkit.wandb.log import find_logs
+from clusterkit.wandb.upload import RunUpload, UploadTarget, upload_runs
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+_OVER = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMEOUT})
+"""States that no scheduler leaves by itself, unlike NODE_FAIL and PREEMPTED."""
+
+
+@dataclass(frozen=True)
+class SyncRequest:
+    """What the user asked for."""
+
+    names: tuple[str, ...] = ()
+    """Runs, as `Ledger.find` takes them; empty means all."""
+    cluster: str | None = None
+    """Only runs of this cluster."""
+    checkpoints: Checkpoints = Checkpoints.LAST
+    bandwidth_limit: int | None = None
+    """Bytes per second at most."""
+    wandb: bool = True
+    wandb_dry_run: bool = False
+    wandb_entity: str | None = None
+    wandb_project: str | None = None
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What came home and what went on to W&B."""
+
+    results: Path
+    runs: tuple[PulledRun, ...]
+    uploads: tuple[RunUpload, ...] = ()
+    waiting_for_key: int = 0
+    """Offline W&B logs that were not looked at because there is no key."""
+    wandb_error: WandbError | None = None
+    """Why no upload could be made at all; what was pulled is safe."""
+
+
+def sync_results(
+    settings: Settings,
+    request: SyncRequest,
+    ledger: Ledger,
+    *,
+    bar: Bar,
+    on_upload: Callable[[str], None] = lambda _: None,
+    environment: Mapping[str, str] = os.environ,
+) -> Synced:
+    """Mirror runs to the results folder, one login a cluster, then upload to W&B if there is a key.
+
+    Args:
+        settings: of the project.
+        request: what to bring, and whether to upload.
+        ledger: knows the runs and what was uploaded.
+        bar: opens progress bars.
+        on_upload: called with a run id when its upload starts.
+        environment: where the W&B key may be.
+
+    Raises:
+        RunError: a run is not known, or there are none.
+        TransportError: a cluster cannot be reached or a transfer broke off; repeat it to go on.
+    """
+    runs = _chosen(ledger, request)
+    results = settings.project.results
+    pulled: list[PulledRun] = []
+    for (cluster, root), group in groupby(sorted(runs, key=_place), key=_place):
+        with (
+            connected(settings.cluster(cluster)) as transport,
+            bar(f"results from {cluster}", None) as progress,
+        ):
+            pulled += pull_runs(
+                transport,
+                runs_root=root,
+                run_ids=[run.run_id for run in group],
+                results=results,
+                checkpoints=request.checkpoints,
+                bandwidth_limit=request.bandwidth_limit,
+                progress=progress,
+            )
+    order = {run.run_id: number for number, run in enumerate(runs)}
+    synced = Synced(results, tuple(sorted(pulled, key=lambda run: order[run.run_id])))
+    return _upload(synced, request, ledger, runs, on_upload, environment) if request.wandb else synced
+
+
+def _chosen(ledger: Ledger, request: SyncRequest) -> list[LedgerRun]:
+    runs = ledger.find(request.names) if request.names else ledger.runs(cluster=request.cluster)
+    if not runs:
+        place = f" on {request.cluster}" if request.cluster else ""
+        raise RunError(f"no run of this project is known{place}", hint="`clusterkit submit` starts one")
+    return list({run.run_id: run for run in runs}.values())
+
+
+def _place(run: LedgerRun) -> tuple[str, str]:
+    """Cluster and folder of all runs: those of one place share one connection and one transfer."""
+    return run.cluster, run.run_dir.rpartition("/")[0]
+
+
+def _upload(
+    synced: Synced,
+    request: SyncRequest,
+    ledger: Ledger,
+    runs: Sequence[LedgerRun],
+    on_upload: Callable[[str], None],
+    environment: Mapping[str, str],
+) -> Synced:
+    here = {run.run_id: synced.results / run.run_id for run in synced.runs if run.found}
+    logs = {run_id: len(find_logs(path)) for run_id, path in here.items()}
+    if not any(logs.values()):
+        return synced
+    states = {run.run_id: run.state for run in runs}
+    uploads: list[RunUpload] = []
+    try:
+        found = credentials.find(environment, Path.home())
+        if found is None:
+            return replace(synced, waiting_for_key=sum(logs.values()))
+        for upload in upload_runs(
+            {run_id: path for run_id, path in here.items() if logs[run_id]},
+            ended=lambda run_id: states[run_id] in _OVER or _ended(here[run_id]),
+            target=UploadTarget(found, request.wandb_entity, request.wandb_project),
+            ledger=SqliteUploads(ledger.connection),
+            dry_run=request.wandb_dry_run,
+            on_run=on_upload,
+        ):
+            uploads.append(upload)  # kept also when a later one stops everything
+    except WandbError as error:
+        return replace(synced, uploads=tuple(uploads), wandb_error=error)
+    return replace(synced, uploads=tuple(uploads))
+
+
+def _ended(run_dir: Path) -> bool:
+    try:
+        return read_run_dir(run_dir).ended
+    except RunError:
+        return False  # the pull has already said that its run.json is missing
