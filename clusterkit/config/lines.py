@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 
@@ -35,12 +34,20 @@ def split_key(dotted: str) -> Key:
 
 def join_key(key: Key) -> str:
     """The dotted form of a key, quoted where TOML needs it."""
-    return ".".join(part if _BARE.fullmatch(part) else _quoted(part) for part in key)
+    return ".".join(part if _BARE.fullmatch(part) else quoted(part) for part in key)
 
 
-def _quoted(part: str) -> str:
-    """A TOML string; JSON's differ only in that they may hold a raw DEL."""
-    return json.dumps(part, ensure_ascii=False).replace("\x7f", "\\u007f")
+def quoted(text: str) -> str:
+    """A TOML basic string; what a terminal would not print is escaped."""
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(char: str) -> str:
+    if char in '"\\':
+        return f"\\{char}"
+    if char.isprintable():
+        return char
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
 
 
 def key_lines(text: str) -> dict[Key, int]:

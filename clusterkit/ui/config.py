@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 from rich.text import Text
 
 from clusterkit.config.layers import COMMAND_LINE
-from clusterkit.config.lines import join_key
+from clusterkit.config.lines import join_key, quoted
 from clusterkit.config.settings import Setting, Settings
 from clusterkit.config.sources import display_path
 from clusterkit.ui.console import out
@@ -95,11 +94,9 @@ def _toml(values: Sequence[Setting], *, show_origin: bool) -> Iterable[Text]:
 def _toml_value(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml_value, value))}]"
-    return (
-        json.dumps(value, ensure_ascii=False)
-        if isinstance(value, str | bool | int)
-        else json.dumps(str(value))
-    )
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else quoted(str(value))
 
 
 def _count(steps: int | None) -> str:
