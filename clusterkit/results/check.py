@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from clusterkit.results.run_dir import read_object
+from clusterkit.run_dir import read_object
 
 
 def problems(run_dir: Path, run_id: str) -> list[str]:

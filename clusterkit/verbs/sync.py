@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from clusterkit.errors import RunError, WandbError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.results.pull import PulledRun, pull_runs
-from clusterkit.results.run_dir import read_run_dir
+from clusterkit.run_dir import read_run_dir
 from clusterkit.results.selection import Checkpoints
 from clusterkit.scheduler import JobState
 from clusterkit.site import connected
