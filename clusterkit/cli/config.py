@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 def config(
     key: Annotated[
-        str, typer.Argument(metavar="[KEY]", help="Only what lies below this key, e.g. profiles.a40-2m.")
+        str, typer.Argument(metavar="KEY", help="Only what lies below this key, e.g. profiles.a40-2m.")
     ] = "",
     show_origin: Annotated[
         bool, typer.Option("--show-origin", help="Say of each value where it was written.")
