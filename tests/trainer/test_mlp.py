@@ -1,0 +1,108 @@
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+from trainer.nn.encoder import ObservationEncoder
+from trainer.nn.mlp import EnsembleMLP
+from trainer.nn.policy import Policy
+
+
+def count(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("tasks", "width", "parameters"),
+    [(10, 1024, 2_232_400), (10, 2048, 8_659_024), (50, 256, 257_424), (50, 512, 776_592)],
+)
+def test_multi_head_actors_have_the_published_number_of_parameters(tasks, width, parameters):
+    policy = Policy(
+        39,
+        4,
+        tasks,
+        hidden=[width] * 3,
+        one_hot=True,
+        multi_head=True,
+        init="he_uniform",
+        log_std_bounds=(-20, 2),
+    )
+    assert count(policy) == parameters
+
+
+def test_the_published_critics_have_the_published_number_of_parameters():
+    assert round(count(EnsembleMLP(2, 49 + 4, [1024] * 3, 1, heads=10)), -3) == 4_329_000
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_each_member_is_a_plain_perceptron(layer_norm):
+    torch.manual_seed(0)
+    network = EnsembleMLP(3, 5, [7, 6], 2, layer_norm=layer_norm, output_bound=1.0)
+    rows = torch.randn(4, 5)
+    found = network(rows, torch.zeros(4, dtype=torch.int64))
+    assert found.shape == (3, 4, 2)
+    for member in range(3):
+        values = rows
+        for layer in range(3):
+            weight, bias = network.weights[layer][member], network.biases[layer][member]
+            values = functional.linear(values, weight.T, bias[0])
+            if layer < 2:
+                values = functional.layer_norm(values, values.shape[-1:]) if layer_norm else values
+                values = values.relu()
+        torch.testing.assert_close(found[member], values)
+    assert not torch.allclose(found[0], found[1])
+
+
+def test_layer_norm_adds_no_parameters():
+    assert count(EnsembleMLP(1, 5, [8], 1, layer_norm=True)) == count(EnsembleMLP(1, 5, [8], 1))
+
+
+def test_each_row_gets_the_outputs_of_its_own_head():
+    torch.manual_seed(0)
+    network = EnsembleMLP(2, 5, [6], 3, heads=4)
+    rows = torch.randn(8, 5)
+    head = torch.tensor([0, 1, 2, 3, 3, 2, 1, 0])
+    found = network(rows, head)
+    hidden = torch.baddbmm(network.biases[0], rows.expand(2, -1, -1), network.weights[0]).relu()
+    every = torch.baddbmm(network.biases[1], hidden, network.weights[1])
+    for row, own in enumerate(head.tolist()):
+        torch.testing.assert_close(found[:, row], every[:, row, 3 * own : 3 * own + 3])
+
+
+def test_a_head_learns_from_its_own_rows_only():
+    network = EnsembleMLP(1, 5, [6], 2, heads=3)
+    network(torch.randn(4, 5), torch.tensor([1, 1, 1, 1])).sum().backward()
+    gradient = network.weights[1].grad.view(6, 3, 2)
+    assert gradient[:, 1].abs().sum() > 0
+    assert gradient[:, [0, 2]].abs().sum() == 0
+
+
+@pytest.mark.parametrize(("init", "gain"), [("he_uniform", 6.0), ("lecun_uniform", 3.0)])
+def test_initial_values_lie_where_they_should(init, gain):
+    network = EnsembleMLP(2, 100, [200], 50, init=init, output_bound=3e-3)
+    bound = math.sqrt(gain / 100)
+    assert 0.95 * bound < network.weights[0].abs().max() <= bound
+    assert network.biases[0].abs().max() == 0
+    for last in (network.weights[1], network.biases[1]):
+        assert 2.5e-3 < last.abs().max() <= 3e-3
+
+
+def test_the_encoder_standardises_and_names_the_task():
+    encoder = ObservationEncoder(2, 3, one_hot=True)
+    seen = torch.tensor([[0.0, 5.0], [2.0, 5.0]])
+    task = torch.tensor([2, 0])
+    assert encoder(seen, task).tolist() == [[0, 5, 0, 0, 1], [2, 5, 1, 0, 0]]
+    encoder.fit(seen, std_floor=0.5)
+    expected = torch.tensor([[-(0.5**0.5), 0, 0, 0, 1], [0.5**0.5, 0, 1, 0, 0]])
+    torch.testing.assert_close(encoder(seen, task), expected)
+    assert ObservationEncoder(2, 3, one_hot=False)(seen, task).shape == (2, 2)
+
+
+def test_the_statistics_belong_to_the_saved_policy():
+    encoder = ObservationEncoder(2, 3, one_hot=True)
+    encoder.fit(torch.randn(10, 2), std_floor=0.01)
+    other = ObservationEncoder(2, 3, one_hot=True)
+    other.load_state_dict(encoder.state_dict())
+    assert torch.equal(other.mean, encoder.mean)
+    assert torch.equal(other.std, encoder.std)

@@ -1,0 +1,44 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.loops.pacing import UpdateCredit, crossed, worker_count
+
+
+@given(
+    steps_per_update=st.one_of(st.integers(1, 64), st.sampled_from([0.5, 2.5, 12.0, 16.0])),
+    num_envs=st.integers(1, 100),
+    vector_steps=st.integers(1, 300),
+)
+def test_updates_follow_the_steps_not_the_environments(steps_per_update, num_envs, vector_steps):
+    credit = UpdateCredit(steps_per_update)
+    updates = sum(credit.earn(num_envs) for _ in range(vector_steps))
+    assert updates == int(num_envs * vector_steps // steps_per_update)
+
+
+@given(cut=st.integers(0, 100))
+def test_credit_is_carried_over_an_interruption(cut):
+    first = UpdateCredit(10)
+    updates = sum(first.earn(3) for _ in range(cut))
+    second = UpdateCredit(10, first.credit)
+    updates += sum(second.earn(3) for _ in range(100 - cut))
+    assert updates == 30
+
+
+@given(interval=st.integers(1, 50), num_envs=st.integers(1, 70), vector_steps=st.integers(1, 100))
+def test_what_is_due_comes_once_for_each_multiple_passed(interval, num_envs, vector_steps):
+    total = num_envs * vector_steps
+    times = sum(crossed(interval, step, step + num_envs) for step in range(0, total, num_envs))
+    assert times == (total // interval if num_envs <= interval else vector_steps)
+
+
+def test_an_interval_of_zero_is_never_due():
+    assert not crossed(0, 0, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "processors", "workers"),
+    [(16, 2, 1), (10, 16, 10), (32, 16, 11), (48, 16, 12), (1, 64, 1), (10, 1, 0), (10, 4, 3)],
+)
+def test_workers_leave_the_learner_a_processor_and_none_is_wasted(num_envs, processors, workers):
+    assert worker_count(num_envs, processors) == workers

@@ -1,0 +1,206 @@
+import copy
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
+
+from trainer.algorithms.sac import SAC, SACConfig
+from trainer.device import autocast
+from trainer.replay import Batch
+
+CONFIG = SACConfig(
+    heads="one-hot",
+    one_hot=True,
+    actor_hidden=(16, 16),
+    critic_hidden=(24, 24),
+    layer_norm=False,
+    init="he_uniform",
+    actor_learning_rate=1e-3,
+    critic_learning_rate=2e-3,
+    alpha_learning_rate=3e-3,
+    adam_eps=1e-5,
+    gamma=0.9,
+    tau=0.05,
+    initial_alpha=0.4,
+    target_entropy=-2.0,
+    max_grad_norm=0.0,
+    log_std_min=-20.0,
+    log_std_max=2.0,
+    reward_scale=1.0,
+)
+TASKS, OBSERVATION, ACTION = 3, 5, 2
+
+
+def make(config: SACConfig, autocasting=nullcontext) -> SAC:
+    torch.manual_seed(0)
+    agent = SAC(config, OBSERVATION, ACTION, TASKS, autocast=autocasting)
+    # output layers large enough that every term of every loss matters
+    for network in (agent.policy.actor, agent.critics, agent.targets):
+        for last in (network.weights[-1], network.biases[-1]):
+            last.data.uniform_(-0.5, 0.5)
+    return agent
+
+
+def make_batch(size: int = 12) -> Batch:
+    return Batch(
+        torch.randn(size, OBSERVATION),
+        torch.rand(size, ACTION) * 2 - 1,
+        torch.randn(size),
+        torch.randn(size, OBSERVATION),
+        torch.arange(size) % TASKS,
+    )
+
+
+class Reference:
+    """SAC as in a textbook: one network after the other, plain Adam, distributions from PyTorch."""
+
+    def __init__(self, agent: SAC, config: SACConfig) -> None:
+        self.config = config
+        self.actor = copy.deepcopy(agent.policy)
+        self.critics = copy.deepcopy(agent.critics)
+        self.targets = copy.deepcopy(agent.targets)
+        self.log_alpha = agent.log_alpha.detach().clone().requires_grad_()
+        eps = config.adam_eps
+        self.actor_adam = torch.optim.Adam(self.actor.parameters(), config.actor_learning_rate, eps=eps)
+        self.critic_adam = torch.optim.Adam(self.critics.parameters(), config.critic_learning_rate, eps=eps)
+        self.alpha_adam = torch.optim.Adam([self.log_alpha], config.alpha_learning_rate, eps=eps)
+
+    def features(self, observation, task):
+        return torch.cat([observation, torch.eye(TASKS)[task]], 1)
+
+    def act(self, observation, task):
+        mean, log_std = self.actor.actor(self.features(observation, task), task)[0].chunk(2, -1)
+        gaussian = Independent(Normal(mean, log_std.clamp(-20, 2).exp()), 1)
+        policy = TransformedDistribution(gaussian, [TanhTransform(cache_size=1)])
+        action = policy.rsample()
+        return action, policy.log_prob(action)
+
+    def q(self, critics, observation, action, task):
+        rows = torch.cat([self.features(observation, task), action], 1)
+        return critics(rows, task)[:, :, 0]
+
+    def update(self, batch: Batch) -> None:
+        config, task = self.config, batch.task
+        alpha = self.log_alpha.exp().detach()[task]
+        with torch.no_grad():
+            action, log_density = self.act(batch.next_observation, task)
+            worst = self.q(self.targets, batch.next_observation, action, task).min(0).values
+            target = config.reward_scale * batch.reward + config.gamma * (worst - alpha * log_density)
+        first, second = self.q(self.critics, batch.observation, batch.action, task)
+        loss = 0.5 * (((first - target) ** 2).mean() + ((second - target) ** 2).mean())
+        self.descend(self.critic_adam, loss, self.critics.parameters())
+        with torch.no_grad():
+            for slow, fast in zip(self.targets.parameters(), self.critics.parameters(), strict=True):
+                slow.copy_((1 - config.tau) * slow + config.tau * fast)
+        action, log_density = self.act(batch.observation, task)
+        worst = self.q(self.critics, batch.observation, action, task).min(0).values
+        self.descend(self.actor_adam, (alpha * log_density - worst).mean(), self.actor.parameters())
+        loss = (-self.log_alpha[task] * (log_density.detach() + config.target_entropy)).mean()
+        self.descend(self.alpha_adam, loss, None)
+
+    def descend(self, adam, loss, clipped) -> None:
+        adam.zero_grad()
+        loss.backward()
+        if clipped is not None and self.config.max_grad_norm > 0:
+            torch.nn.utils.clip_grad_norm_(list(clipped), self.config.max_grad_norm)
+        adam.step()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"layer_norm": True},
+        {"heads": "multi-head"},
+        {"max_grad_norm": 0.05},
+        {"reward_scale": 0.1, "gamma": 0.99},
+    ],
+    ids=str,
+)
+def test_updates_equal_a_plain_implementation(changes):
+    config = replace(CONFIG, **changes)
+    agent = make(config)
+    reference = Reference(agent, config)
+    torch.manual_seed(1)
+    batches = [make_batch() for _ in range(4)]
+    for seed, batch in enumerate(batches):
+        torch.manual_seed(seed)
+        agent.update(batch)
+        torch.manual_seed(seed)
+        reference.update(batch)
+    for ours, theirs in (
+        (agent.policy, reference.actor),
+        (agent.critics, reference.critics),
+        (agent.targets, reference.targets),
+    ):
+        for left, right in zip(ours.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(agent.log_alpha, reference.log_alpha, rtol=1e-4, atol=1e-5)
+
+
+def test_each_task_has_a_temperature_of_its_own():
+    agent = make(CONFIG)
+    only_task_1 = make_batch()._replace(task=torch.ones(12, dtype=torch.int64))
+    agent.update(only_task_1)
+    start = torch.tensor(0.4)
+    assert agent.alpha[1] != start
+    torch.testing.assert_close(agent.alpha[[0, 2]], start.expand(2))
+
+
+def test_the_actor_step_makes_no_gradients_for_the_critics():
+    agent = make(CONFIG)
+    batch = make_batch()
+    agent.update(batch)
+    held = [parameter.grad.clone() for parameter in agent.critics.parameters()]
+    torch.manual_seed(0)
+    agent._step("actor", agent._actor_parameters[0].sum(), agent._actor_parameters[:1], 0.0)
+    for before, parameter in zip(held, agent.critics.parameters(), strict=True):
+        assert torch.equal(before, parameter.grad)
+    assert all(parameter.grad is None for parameter in agent.targets.parameters())
+
+
+def test_targets_and_losses_stay_float32_under_bfloat16():
+    exact = make(CONFIG)
+    rounded = make(CONFIG, lambda: autocast(torch.device("cpu"), "bf16"))
+    torch.manual_seed(1)
+    batch = make_batch(256)
+    torch.manual_seed(2)
+    expected = exact._td_target(batch, torch.full((256,), 0.4))
+    torch.manual_seed(2)
+    target = rounded._td_target(batch, torch.full((256,), 0.4))
+    assert target.dtype == torch.float32
+    # the matrix products are rounded, the arithmetic after them is not: gamma 0.9 would become 0.898
+    torch.testing.assert_close(target, expected, rtol=0.05, atol=0.05)
+    losses = rounded.update(batch)
+    assert {loss.dtype for loss in losses.values()} == {torch.float32}
+    assert all(parameter.dtype == torch.float32 for parameter in rounded.critics.parameters())
+
+
+def test_a_restored_learner_goes_on_as_the_first_would_have():
+    agent = make(CONFIG)
+    torch.manual_seed(1)
+    batches = [make_batch() for _ in range(6)]
+    for batch in batches[:3]:
+        agent.update(batch)
+    torch.manual_seed(5)
+    other = SAC(CONFIG, OBSERVATION, ACTION, TASKS)
+    other.load_state_dict(copy.deepcopy(agent.state_dict()))
+    for learner in (agent, other):
+        torch.manual_seed(7)
+        for batch in batches[3:]:
+            learner.update(batch)
+    for left, right in zip(agent.policy.parameters(), other.policy.parameters(), strict=True):
+        assert torch.equal(left, right)
+    assert torch.equal(agent.log_alpha, other.log_alpha)
+
+
+def test_greedy_actions_are_deterministic_and_sampled_ones_are_not():
+    agent = make(CONFIG)
+    batch = make_batch()
+    policy = agent.policy
+    assert torch.equal(policy.mode(batch.observation, batch.task), policy.mode(batch.observation, batch.task))
+    first = policy.sample(batch.observation, batch.task)
+    assert not torch.equal(first, policy.sample(batch.observation, batch.task))
+    assert first.abs().max() < 1

@@ -1,0 +1,155 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.trainer.toys import CounterFactory
+from trainer.envs.metaworld import MetaworldFactory
+from trainer.envs.schedule import Command, Orders, Schedule
+from trainer.envs.vector import VectorEnv
+from trainer.errors import WorkerError
+
+
+def orders(command: Command, task: list[int], goal: list[int]) -> Orders:
+    return Orders(np.full(len(task), command, np.int8), np.array(task, np.int32), np.array(goal, np.int32))
+
+
+def play(factory, num_envs: int, workers: int, steps: int, episode_steps: int) -> np.ndarray:
+    """Everything that comes out of a scheduled run, in one array."""
+    schedule = Schedule(
+        num_envs, len(factory.tasks), episode_steps, 50, np.random.default_rng(0), stagger=True
+    )
+    actions = np.random.default_rng(1)
+    rows = []
+    with VectorEnv(factory, num_envs, workers=workers) as vector:
+        vector.reset(schedule.first())
+        for _ in range(steps):
+            shown = vector.observation
+            action = actions.uniform(-1, 1, (num_envs, factory.action_dim)).astype(np.float32)
+            vector.start(schedule.advance(), action)
+            reward, success, led_to = vector.wait()
+            rows.append(np.concatenate([shown, led_to, reward[:, None], success[:, None]], axis=1))
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_results_do_not_depend_on_the_number_of_workers(workers):
+    factory = MetaworldFactory(("reach-v3", "drawer-close-v3"))
+    # five environments over two tasks: one of them moves, from worker-owned to worker-owned environment
+    alone = play(factory, 5, 0, 45, 10)
+    assert np.array_equal(play(factory, 5, workers, 45, 10), alone)
+    assert alone.dtype == np.float32
+    assert len(np.unique(alone[:, 0, 36:39], axis=0)) > 2  # several goals were played
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_an_action_led_to_is_kept_where_the_episode_is_cut(workers):
+    action = np.ones((3, 2), np.float32)
+    with VectorEnv(CounterFactory(), 3, workers=workers) as vector:
+        vector.reset(orders(Command.RESET, [0, 1, 2], [2, 5, 5]))
+        vector.start(orders(Command.STEP, [0, 0, 0], [0, 0, 0]), action)
+        vector.wait()
+        vector.start(orders(Command.STEP_THEN_RESET, [2, 1, 0], [8, 9, 10]), action)
+        outcome = vector.wait()
+        assert outcome.next_observation.tolist() == [[0, 2, 2], [1, 5, 2], [2, 5, 2]]
+        assert outcome.reward.tolist() == [4, 4, 4]
+        assert outcome.success.tolist() == [True, False, False]
+        assert vector.observation.tolist() == [[2, 8, 0], [1, 9, 0], [0, 10, 0]]
+
+
+def test_an_idle_environment_stands_still():
+    with VectorEnv(CounterFactory(), 2) as vector:
+        vector.reset(orders(Command.RESET, [0, 1], [5, 5]))
+        mixed = orders(Command.STEP, [0, 1], [0, 0])
+        mixed.command[1] = Command.IDLE
+        vector.start(mixed, np.zeros((2, 2), np.float32))
+        vector.wait()
+        assert vector.observation.tolist() == [[0, 5, 1], [1, 5, 0]]
+
+
+def step_until_fault(vector: VectorEnv) -> None:
+    vector.reset(orders(Command.RESET, [0, 1, 2], [9, 9, 9]))
+    for _ in range(3):
+        vector.start(orders(Command.STEP, [0, 1, 2], [0, 0, 0]), np.zeros((3, 2), np.float32))
+        vector.wait()
+
+
+def test_a_failing_environment_is_named_with_its_traceback():
+    with VectorEnv(CounterFactory(fault="raise"), 3, workers=3) as vector:
+        with pytest.raises(WorkerError, match=r"worker of green failed: ValueError: the drawer") as caught:
+            step_until_fault(vector)
+        assert "in step" in caught.value.hint
+
+
+def test_a_worker_that_exits_is_named():
+    with VectorEnv(CounterFactory(fault="exit"), 3, workers=3) as vector:
+        with pytest.raises(WorkerError, match=r"worker of green .* died with exit code 7"):
+            step_until_fault(vector)
+
+
+def test_a_worker_that_is_killed_is_named():
+    with VectorEnv(CounterFactory(), 3, workers=2) as vector:
+        step_until_fault(vector)
+        os.kill(vector.pids[1], signal.SIGKILL)
+        with pytest.raises(WorkerError, match=r"worker of blue .* died by SIGKILL"):
+            step_until_fault(vector)
+
+
+def test_a_worker_that_hangs_is_named_and_ended():
+    with VectorEnv(CounterFactory(fault="hang"), 3, workers=3, step_timeout=0.5) as vector:
+        pids = vector.pids
+        with pytest.raises(WorkerError, match=r"worker of green .* has not answered"):
+            step_until_fault(vector)
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_workers_leave_signals_to_the_parent():
+    with VectorEnv(CounterFactory(), 3, workers=2) as vector:
+        pids = vector.pids
+        step_until_fault(vector)
+        for pid in pids:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+                os.kill(pid, number)
+        step_until_fault(vector)
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_a_signal_during_the_start_does_not_kill_a_worker():
+    with VectorEnv(CounterFactory(), 3, workers=2) as vector:
+        for pid in vector.pids:  # they are still importing
+            os.kill(pid, signal.SIGUSR1)
+            os.kill(pid, signal.SIGTERM)
+        step_until_fault(vector)
+
+
+def test_workers_end_when_the_parent_is_killed():
+    script = (
+        "import sys, time\n"
+        "from tests.trainer.test_vector import CounterFactory, VectorEnv, step_until_fault\n"
+        "if __name__ == '__main__':\n"
+        "    vector = VectorEnv(CounterFactory(), 3, workers=2)\n"
+        "    step_until_fault(vector)\n"
+        "    print(*vector.pids, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        assert all(alive(pid) for pid in pids)
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while any(alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, "a worker outlived its parent"
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False

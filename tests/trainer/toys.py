@@ -1,0 +1,53 @@
+"""Environments small enough to predict by hand; in a module of their own, for worker processes import them."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Counter:
+    """Shows (task, goal, steps); solved at the step equal to its goal, then no more (success is not latched)."""
+
+    def __init__(self, task: int, fault: str) -> None:
+        self._task = task
+        self._fault = fault
+        self._goal = 0
+        self._steps = 0
+
+    def reset(self, goal: int) -> npt.NDArray[np.float64]:
+        self._goal, self._steps = goal, 0
+        return self._show()
+
+    def step(self, action: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64], float, bool]:
+        self._steps += 1
+        if self._task == 1 and self._steps == 3:
+            if self._fault == "raise":
+                raise ValueError("the drawer fell off")
+            if self._fault == "exit":
+                os._exit(7)
+            if self._fault == "hang":
+                time.sleep(600)
+        return self._show(), float(action.sum()) + self._steps, self._steps == self._goal
+
+    def _show(self) -> npt.NDArray[np.float64]:
+        return np.array([self._task, self._goal, self._steps], np.float64)
+
+
+@dataclass(frozen=True)
+class CounterFactory:
+    """Makes counters; with a fault, task 1 shows it in the third step of an episode."""
+
+    tasks: tuple[str, ...] = ("red", "green", "blue")
+    fault: str = ""
+
+    observation_dim: ClassVar[int] = 3
+    action_dim: ClassVar[int] = 2
+
+    def __call__(self, task: int) -> Counter:
+        return Counter(task, self.fault)
