@@ -1,5 +1,5 @@
 """`python -m clusterkit`."""
 
-from clusterkit.cli import main
+from clusterkit.cli.app import main
 
 main()

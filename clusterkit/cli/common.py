@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from clusterkit.config.models import Settings
+    from clusterkit.config.settings import Settings
     from clusterkit.ledger import Ledger
 
 ConfigOption = Annotated[

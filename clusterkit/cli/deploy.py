@@ -24,7 +24,7 @@ def deploy(
 ) -> None:
     """Bring the image and the code to a cluster; only what is new travels."""
     from clusterkit.ui.progress import transfer_bar
-    from clusterkit.ui.runs import show_deployed
+    from clusterkit.ui.submit import show_deployed
     from clusterkit.verbs.deploy import deploy as verb
 
     settings = load(config)

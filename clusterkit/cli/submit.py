@@ -47,7 +47,7 @@ def submit(
     from clusterkit.config.lines import join_key
     from clusterkit.plan import assignments
     from clusterkit.ui.progress import transfer_bar
-    from clusterkit.ui.runs import show_dry_run, show_submitted
+    from clusterkit.ui.submit import show_dry_run, show_submitted
     from clusterkit.verbs import submit as verb
 
     settings = load(config)

@@ -1,0 +1,32 @@
+"""Numbers as a person reads them."""
+
+from __future__ import annotations
+
+
+def format_bytes(size: float) -> str:
+    """A size with three digits at most, e.g. "547 MiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def format_count(count: float) -> str:
+    """A count of steps, e.g. "2M", "256k", "1.25M"."""
+    for factor, unit in ((1_000_000, "M"), (1_000, "k")):
+        if count >= factor:
+            return f"{count / factor:.2f}".rstrip("0").rstrip(".") + unit
+    return f"{count:.0f}"
+
+
+def format_seconds(seconds: float) -> str:
+    """A span of time in its two largest units, e.g. "2h 05m"."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d {hour:02}h"
+    if hours:
+        return f"{hours}h {minute:02}m"
+    return f"{minutes}m {second:02}s" if minutes else f"{second}s"

@@ -1,0 +1,93 @@
+"""The package as a user gets it: a light import, and its data found in a checkout and in a wheel."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = ("paramiko", "jinja2", "torch", "pydantic", "numpy", "matplotlib", "wandb", "sqlite3")
+
+LIST_DATA = """
+from clusterkit.resources import launcher, resource
+from trainer import recipe
+print(resource("templates", "job.sh.j2"))
+print(sorted(p.name for p in resource("templates", "profiles").iterdir()))
+print(sorted(p.name for p in resource("containers").iterdir()))
+print(recipe.names())
+print(len(launcher()))
+"""
+
+
+def python(code: str, **more: object) -> str:
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        **more,  # type: ignore[call-overload]
+    )
+    assert run.returncode == 0, run.stderr
+    return str(run.stdout)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom clusterkit.cli.app import app\n"
+        "try: app(['--help'], standalone_mode=False)\nexcept SystemExit: pass\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    assert python(code).splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "deploy",
+        "submit",
+        "status",
+        "logs",
+        "cancel",
+        "sync-results",
+        "report",
+        "build",
+        "config",
+        "profiles",
+        "demo",
+    ],
+)
+def test_every_command_has_help_and_is_listed(command: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "clusterkit", command, "--help"], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert "Usage" in run.stdout
+    assert command in (ROOT / "docs" / "commands.md").read_text()
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "clusterkit", "sumbit"], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 2
+    assert "submit" in run.stderr
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_what_the_checkout_holds(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    site = tmp_path / "site"
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel], check=True
+    )
+    checkout = python(LIST_DATA, cwd=tmp_path).splitlines()
+    installed = python(LIST_DATA, cwd=tmp_path, env={"PYTHONPATH": str(site), "PATH": ""}).splitlines()
+    assert installed[0] == str(site / "clusterkit" / "_data" / "templates" / "job.sh.j2")
+    assert checkout[0] == str(ROOT / "templates" / "job.sh.j2")
+    assert installed[1:] == checkout[1:]

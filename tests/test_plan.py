@@ -1,0 +1,116 @@
+"""Profile, recipe and arguments become argv and environment; what is wrong is found on the laptop."""
+
+from typing import Any
+
+import pytest
+
+from clusterkit.config.models import Profile, Wandb
+from clusterkit.errors import ConfigError, RecipeLockedError
+from clusterkit.plan import Program, assignments, program
+from trainer import recipe as recipes
+
+
+def profile(**more: Any) -> Profile:
+    base = {
+        "name": "p",
+        "gpu": "a40",
+        "recipe": "guide-mt10",
+        "total_steps": 2_000_000,
+        "num_envs": 32,
+        "eval_every": 200_000,
+        "checkpoint_every": 50_000,
+        "time": "4h",
+        "cpus": 16,
+        "precision": "tf32",
+    }
+    return Profile(**{**base, **more})
+
+
+def planned(chosen: Profile, **more: Any) -> Program:
+    arguments: dict[str, Any] = {
+        "own_program": None,
+        "arguments": (),
+        "overrides": {},
+        "unlock": (),
+        "seed": 7,
+        "wandb": Wandb(entity="lab"),
+        "run_id": "p-1",
+        "run_dir": "/r/p-1",
+    }
+    return program(chosen, **{**arguments, **more})
+
+
+def option(argv: tuple[str, ...], name: str) -> str:
+    return argv[argv.index(name) + 1]
+
+
+def test_the_trainer_gets_what_the_profile_says() -> None:
+    plan = planned(profile())
+    assert plan.argv[:4] == ("python", "-m", "trainer", "train")
+    assert option(plan.argv, "--recipe") == "guide-mt10"
+    assert option(plan.argv, "--total-steps") == "2000000"
+    assert option(plan.argv, "--num-envs") == "32"
+    assert option(plan.argv, "--seed") == "7"
+    assert option(plan.argv, "--device") == "cuda"
+    assert option(plan.argv, "--precision") == "tf32"
+    assert plan.recipe is not None
+    assert plan.recipe["values"]["batch_size"] == 512
+    assert plan.recipe["modified"] == {}
+
+
+def test_threads_rendering_and_wandb_reach_the_environment() -> None:
+    env = planned(profile(threads=2, env={"FOO": "a b"})).env
+    assert env["OMP_NUM_THREADS"] == env["MKL_NUM_THREADS"] == "2"
+    assert env["MUJOCO_GL"] == "egl"
+    assert env["WANDB_MODE"] == "offline"
+    assert env["WANDB_RUN_ID"] == "p-1"
+    assert env["WANDB_DIR"] == "/r/p-1"
+    assert env["WANDB_ENTITY"] == "lab"
+    assert env["FOO"] == "a b"
+    assert not any("KEY" in name for name in env)
+
+
+def test_user_arguments_come_last_and_unchanged() -> None:
+    arguments = ("--flag", "a b", "", 'q"$(x)', "ü\n")
+    assert planned(profile(), arguments=arguments).argv[-5:] == arguments
+    own = planned(profile(), own_program=("python", "train.py"), arguments=arguments)
+    assert own.argv == ("python", "train.py", *arguments)
+    assert own.recipe is None
+
+
+def test_a_program_of_the_profile_wins() -> None:
+    check = profile(program=["python", "-m", "trainer", "check"], recipe=None, total_steps=None)
+    assert planned(check, own_program=("x",)).argv == ("python", "-m", "trainer", "check")
+
+
+def test_a_locked_value_needs_unlock_and_marks_the_run() -> None:
+    with pytest.raises(RecipeLockedError, match="--unlock batch_size"):
+        planned(profile(), overrides={"batch_size": "1280"})
+    plan = planned(profile(), overrides={"batch_size": "1280"}, unlock=("batch_size",))
+    assert plan.recipe is not None
+    assert plan.recipe["modified"] == {"batch_size": [512, 1280]}
+    assert plan.argv[-4:] == ("--set", "batch_size=1280", "--unlock", "batch_size")
+
+
+def test_wrong_recipe_values_are_named() -> None:
+    with pytest.raises(ConfigError, match="batch_size"):
+        planned(profile(), overrides={"batchsize": "1"}, unlock=("batchsize",))
+    with pytest.raises(ConfigError, match="guide-mt10"):
+        planned(profile(recipe="guide-mt1O"))
+    with pytest.raises(ConfigError, match="trains none"):
+        planned(profile(), own_program=("x",), overrides={"gamma": "0.9"})
+
+
+def test_an_algorithm_that_cannot_run_is_refused_here() -> None:
+    for name in recipes.names():
+        if recipes.load(name).algorithm in recipes.RUNNABLE:
+            assert planned(profile(recipe=name)).recipe
+        else:
+            with pytest.raises(ConfigError, match="this trainer runs"):
+                planned(profile(recipe=name))
+
+
+def test_assignments() -> None:
+    assert assignments(["a=1", "b=x=y", "c="], "--set") == {"a": "1", "b": "x=y", "c": ""}
+    with pytest.raises(ConfigError, match="name=value"):
+        assignments(["lr"], "--set")
