@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from clusterkit.errors import TransportError
-from clusterkit.transport.base import Progress, SyncOptions, Transferred
+from clusterkit.transport.base import MissingFileError, Progress, SyncOptions, Transferred
 
 PARTIAL_DIR = ".clusterkit-partial"
 """Folder beside an unfinished file that keeps what has arrived, so that a second try goes on from there."""
@@ -45,7 +45,7 @@ def build_argv(
 
     Args:
         source: absolute path of a file or folder; on the remote side when `pulling`.
-        target: absolute path; on the remote side when not `pulling`.
+        target: absolute path; or on the remote side, when not `pulling`, one `safe_as_target`.
         options: what to move and how. `append` verifies the old part of a file by checksum and
             sends the file anew when it was replaced instead of grown.
         folder: the contents of `source` become the contents of `target`; else both are files.
@@ -64,7 +64,7 @@ def build_argv(
     if rsh is not None and pulling:
         source = f"{REMOTE}:{_escape_wildcards(source)}"
     elif rsh is not None:
-        target = f"{REMOTE}:{_escape_wildcards(target)}"
+        target = f"{REMOTE}:{target}"
     return [*argv, "--", source, target]
 
 
@@ -119,9 +119,18 @@ def quote_rsh(words: Sequence[str]) -> str:
     return " ".join("'" + word.replace("'", "''") + "'" for word in words)
 
 
+def safe_as_target(path: str) -> bool:
+    """Whether a remote target reaches rsync's remote half unchanged.
+
+    It globs even targets, takes a pattern without a match as it stands, and so can be told neither
+    way about a new file whose name holds a wildcard. Folders avoid this: enter them, then name `.`.
+    """
+    return re.search(r"[*?[]", path) is None
+
+
 def _escape_wildcards(path: str) -> str:
-    """Remote paths are globbed by the remote rsync, but backslashes count only beside a wildcard."""
-    if not re.search(r"[*?[]", path):
+    """Remote sources are globbed by the remote rsync, where backslashes count only beside a wildcard."""
+    if safe_as_target(path):
         return path
     return re.sub(r"([*?[\]\\])", r"\\\1", path)
 
@@ -195,6 +204,9 @@ _FAULTS: tuple[tuple[str, str, str | None], ...] = (
 )
 
 
+_MISSING = re.compile(r'(?:link_stat|change_dir) "(.+?)/?" failed: No such file or directory')
+
+
 def failure(code: int, stderr: str, *, pulling: bool, where: str) -> TransportError:
     """The error for an rsync that ended with `code`.
 
@@ -217,6 +229,9 @@ def failure(code: int, stderr: str, *, pulling: bool, where: str) -> TransportEr
                 hint=f"Free space on {receiver}, then run the same command again: it resumes.",
             )
         return TransportError(f"{cause.format(remote=remote)}: {line}", hint=hint)
+    missing = next((found for text in lines if (found := _MISSING.search(text))), None)
+    if missing and pulling:
+        return MissingFileError(f"{missing[1]} does not exist on {where}")
     telling = [line for line in lines if not line.startswith("rsync error:")] or lines or ["no message"]
     verb = "from" if pulling else "to"
     return TransportError(

@@ -16,6 +16,8 @@ from clusterkit.transport.wire import Wire
 
 CHUNK = 1 << 18
 _OPEN_SECONDS = 30.0
+_BUSY_SECONDS = 10.0
+_BUSY_PAUSE = 0.05
 _END_SECONDS = 5.0
 _NO_STATUS = -1
 """What paramiko gives for a command whose exit status never came."""
@@ -71,7 +73,7 @@ class Session:
         self._words = bytearray()
         command = remote_shell.wrap(argv, marker, login_shell=login_shell, prepare=prepare)
         try:
-            self._channel = wire.open_session(timeout=_OPEN_SECONDS)
+            self._channel = _open_channel(wire)
             self._channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise self._lost(error) from error
@@ -163,9 +165,9 @@ class Session:
                 f"the connection to {self._where} died: {why}",
                 hint="Run the same command again; what is done is not done twice.",
             )
-        if isinstance(error, paramiko.ChannelException):
+        if isinstance(error, paramiko.SSHException):
             return TransportError(
-                f"{self._where} refuses another command on this connection: {error.text}",
+                f"{self._where} refuses another command on this connection: {error}",
                 hint="The server allows few sessions at a time (MaxSessions); end other commands first.",
             )
         return TransportError(
@@ -210,3 +212,15 @@ class Session:
             if not data:
                 return
             self._words += self._err.feed(data)
+
+
+def _open_channel(wire: Wire) -> paramiko.Channel:
+    """Open a channel, waiting for one if need be: sshd counts an ended command until it has reaped it."""
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            return wire.open_session(timeout=_OPEN_SECONDS)
+        except paramiko.SSHException:
+            if not wire.is_active() or time.monotonic() > deadline:
+                raise
+        time.sleep(_BUSY_PAUSE)

@@ -7,6 +7,7 @@ import posixpath
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from clusterkit.errors import TransportError
@@ -128,14 +129,18 @@ class SshTransport:
         if not source.exists():
             raise MissingFileError(f"{source} does not exist on this machine")
         folder = source.is_dir()
+        prepare, name = tunnel.prepare_target(target, folder=folder)
+        if not rsync.safe_as_target(name):
+            raise TransportError(
+                f"rsync cannot create a single file named {name.removeprefix('./')} on {self._where}",
+                hint="Rename it (no * ? or [), or copy the folder that holds it.",
+            )
 
         def build(rsh: Sequence[str]) -> list[str]:
             here = str(source.absolute())
-            return rsync.build_argv(here, target, options, folder=folder, pulling=False, rsh=rsh)
+            return rsync.build_argv(here, name, options, folder=folder, pulling=False, rsh=rsh)
 
-        way = tunnel.Tunnel(
-            lambda argv: self._session(argv, prepare=tunnel.prepare_target(target, folder=folder))
-        )
+        way = tunnel.Tunnel(partial(self._session, prepare=prepare))
         ended = way.run(build, stdin=rsync.files_from_input(options), progress=progress)
         self._judge(way, ended, target, pulling=False)
         return ended.transferred

@@ -31,12 +31,16 @@ NO_PARENT = 92
 """Exit status of `prepare_target`: the parent folder cannot be made."""
 
 
-def prepare_target(target: str, *, folder: bool) -> str:
-    """The sh commands that make a remote target ready, run in the same round trip as rsync itself."""
-    path = shlex.quote(target)
-    parent = shlex.quote(posixpath.dirname(target.rstrip("/")) or "/")
-    refuse_folder = "" if folder else f"[ ! -d {path} ] || exit {IS_FOLDER}\n"
-    return f"{refuse_folder}[ -d {parent} ] || (umask 077; mkdir -p -- {parent}) || exit {NO_PARENT}"
+def prepare_target(target: str, *, folder: bool) -> tuple[str, str]:
+    """What makes a remote target ready, in the same round trip as rsync itself.
+
+    Returns:
+        The sh commands to run before rsync, and the target's name relative to where they end.
+    """
+    parent, name = (target, ".") if folder else posixpath.split(target)
+    refuse_folder = "" if folder else f"[ ! -d {shlex.quote(target)} ] || exit {IS_FOLDER}\n"
+    enter = f"(umask 077; mkdir -p -- {shlex.quote(parent)}) && cd -- {shlex.quote(parent)}"
+    return f"{refuse_folder}{enter} || exit {NO_PARENT}", name if folder else f"./{name}"
 
 
 class Tunnel:
