@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.host import UnavailableError
+from tests.cluster.image import trainer_image
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +24,19 @@ def cluster() -> Iterator[Cluster]:
         _do_without(str(reason))
     yield running
     running.down()
+
+
+@pytest.fixture(scope="session")
+def trainer_sif(cluster: Cluster, request: pytest.FixtureRequest) -> Path:
+    """The trainer image on this machine; says how long it took when it had to be built."""
+    began = time.monotonic()
+    image = trainer_image(cluster)
+    if (seconds := time.monotonic() - began) > 1:
+        megabytes = image.stat().st_size / 1e6
+        request.config.get_terminal_writer().line(
+            f"built {image.name}, {megabytes:.0f} MB, in {seconds:.0f} s"
+        )
+    return image
 
 
 def _do_without(reason: str) -> NoReturn:

@@ -1,0 +1,52 @@
+"""The trainer image works on a node, as an ordinary user, without a GPU."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+
+STEPS_AND_A_FRAME = """
+import metaworld, numpy, torch
+from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+import gymnasium
+env = gymnasium.make("Meta-World/MT1", env_name="reach-v3", seed=1, render_mode="rgb_array")
+env.reset()
+for _ in range(50):
+    observation, reward, *_ = env.step(env.action_space.sample())
+assert numpy.isfinite(reward) and observation.shape == (39,), observation.shape
+frame = env.render()
+assert frame.ndim == 3 and frame.std() > 10, frame.std()
+print(len(ALL_V3_ENVIRONMENTS), torch.ones(2).sum().item())
+"""
+
+
+@pytest.fixture(scope="module")
+def image(cluster: Cluster, trainer_sif: Path) -> str:
+    """Path of the image as the nodes see it."""
+    shutil.copyfile(trainer_sif, cluster.share / "trainer.sif")
+    return "/share/trainer.sif"
+
+
+def inside(cluster: Cluster, image: str, *argv: str) -> str:
+    run = ["apptainer", "-q", "exec", "--cleanenv", "--containall", "--env", "MUJOCO_GL=osmesa", image]
+    return cluster.run("a40n1", [*run, *argv], user=cluster.user, timeout=120).stdout
+
+
+def test_meta_world_steps_and_renders(cluster: Cluster, image: str) -> None:
+    assert inside(cluster, image, "python", "-c", STEPS_AND_A_FRAME).split() == ["50", "2.0"]
+
+
+def test_python_is_the_environment_made_for_it(cluster: Cluster, image: str) -> None:
+    assert inside(cluster, image, "sh", "-c", "command -v python").strip() == "/opt/venv/bin/python"
+
+
+def test_bytecode_is_there_and_does_not_go_stale(cluster: Cluster, image: str) -> None:
+    """Without it, each start would compile all of torch; flag 1 in a .pyc is `unchecked-hash` (PEP 552)."""
+    find = (
+        "import torch, importlib.util as u; print(open(u.cache_from_source(torch.__file__), 'rb').read(8)[4])"
+    )
+    assert inside(cluster, image, "python", "-c", find).strip() == "1"
