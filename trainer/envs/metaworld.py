@@ -54,6 +54,11 @@ class MetaworldEnv:
         observation, reward, _, _, info = self._env.step(action)
         return observation, float(reward), bool(info["success"])
 
+    @property
+    def simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        """MuJoCo's model and its current state, for a camera to look at."""
+        return self._env.model, self._env.data
+
     def close(self) -> None:
         """Frees the renderer, if any."""
         self._env.close()

@@ -26,7 +26,7 @@ class GpuSampler:
 
     @classmethod
     def start(cls, uuid: str | None) -> GpuSampler | None:
-        """Starts sampling the GPU of this UUID (`GPU-...`, as PyTorch and NVML call it).
+        """Starts sampling the GPU of this UUID, with NVML's `GPU-` before it or, as PyTorch has it, without.
 
         Returns:
             None without a UUID, without NVML (no driver, no `pynvml`), or when NVML does not know the GPU.
@@ -39,7 +39,12 @@ class GpuSampler:
             return None
         try:
             pynvml.nvmlInit()
-            return cls(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid))
+            return cls(
+                pynvml,
+                pynvml.nvmlDeviceGetHandleByUUID(
+                    uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+                ),
+            )
         except pynvml.NVMLError:
             return None
 
