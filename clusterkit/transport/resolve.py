@@ -20,7 +20,7 @@ SSH_PORT = 22
 CONNECT_SECONDS = 15.0
 _SSH_G_SECONDS = 60.0
 _DESTINATION = re.compile(
-    r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^]]+\]|[^:/]+)(?::(?P<port>\d+))?/?",
+    r"(?:ssh://)?(?:(?P<user>.+)@)?(?P<host>\[[^]]+\]|[^:/@\s]+)(?::(?P<port>\d+))?/?",
 )
 
 

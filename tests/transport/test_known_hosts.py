@@ -1,0 +1,147 @@
+"""Host keys: our reader must agree with OpenSSH's, and name file, fingerprint and next step."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from clusterkit.errors import TransportError
+from clusterkit.transport.known_hosts import Verdict, fingerprint, parse, read
+from clusterkit.transport.resolve import HostConfig
+from tests.doubles.loopback_sshd import make_key
+
+
+def host(**other: object) -> HostConfig:
+    fixed = {"alias": "hpc", "hostname": "login.example", "port": 22, "user": "me"}
+    return HostConfig(**{**fixed, **other})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
+    """Type and base64 blob of some host keys."""
+    folder = tmp_path_factory.mktemp("keys")
+    made = {"ed": "ed25519", "other": "ed25519", "rsa": "rsa", "ecdsa": "ecdsa"}
+    paths = {name: make_key(folder / name, kind=kind) for name, kind in made.items()}
+    words = {name: Path(f"{path}.pub").read_text().split() for name, path in paths.items()}
+    return {name: (kind, blob) for name, (kind, blob, _) in words.items()}
+
+
+def line(name: str, key: tuple[str, str], marker: str = "") -> str:
+    return f"{marker} {name} {key[0]} {key[1]}\n".lstrip()
+
+
+def verdict(text: str, **other: object) -> Verdict:
+    return Verdict(host(**other), parse(text, Path("/kh")))
+
+
+def check(judge: Verdict, key: tuple[str, str]) -> None:
+    judge.check(key[0], base64.b64decode(key[1]))
+
+
+@pytest.mark.parametrize(
+    ("patterns", "port", "known"),
+    [
+        ("login.example", 22, True),
+        ("LOGIN.example", 22, True),
+        ("other.example", 22, False),
+        ("a,login.example,b", 22, True),
+        ("*.example", 22, True),
+        ("login.exampl?", 22, True),
+        ("*.example,!login.example", 22, False),
+        ("!other.example,*.example", 22, True),
+        ("[login.example]:2222", 2222, True),
+        ("[login.example]:2222", 22, False),
+        ("[login.example]:22", 2222, False),
+        ("login.example", 2222, True),  # OpenSSH falls back to the name without the port
+        ("login.example.evil", 22, False),
+    ],
+)
+@pytest.mark.parametrize("hashed", [False, True])
+def test_names_match_as_openssh_matches_them(
+    patterns: str, port: int, known: bool, hashed: bool, keys: dict[str, tuple[str, str]], tmp_path: Path
+) -> None:
+    path = tmp_path / "known_hosts"
+    path.write_text(line(patterns, keys["ed"]))
+    if hashed:
+        if set(patterns) & set("*?!,"):
+            pytest.skip("hashes hold one plain name")
+        subprocess.run(["ssh-keygen", "-H", "-f", path], check=True, capture_output=True)
+        assert path.read_text().startswith("|1|")
+    judge = Verdict(host(port=port), read([tmp_path / "absent", path]))
+    if known:
+        check(judge, keys["ed"])
+        assert judge.algorithms == ["ssh-ed25519"]
+    else:
+        with pytest.raises(TransportError, match="is not known"):
+            check(judge, keys["ed"])
+    if port == 22 and not hashed:
+        found = subprocess.run(
+            ["ssh-keygen", "-F", "login.example", "-f", path], capture_output=True, check=False
+        )
+        assert (found.returncode == 0) == known
+
+
+def test_a_host_key_alias_replaces_name_and_port(keys: dict[str, tuple[str, str]]) -> None:
+    check(verdict(line("gate", keys["ed"]), host_key_alias="gate", port=2222), keys["ed"])
+
+
+def test_an_unknown_key_names_fingerprint_file_and_next_step(keys: dict[str, tuple[str, str]]) -> None:
+    judge = verdict("", known_hosts=(Path("/home/me/.ssh/known_hosts"),), config=Path("/my/config"))
+    with pytest.raises(TransportError) as caught:
+        check(judge, keys["ed"])
+    key = fingerprint(base64.b64decode(keys["ed"][1]))
+    assert caught.value.cause == (
+        f"the host key of hpc (login.example:22) is not known: ssh-ed25519 {key} "
+        "is not in /home/me/.ssh/known_hosts"
+    )
+    assert caught.value.hint
+    assert caught.value.hint.endswith("ssh -F /my/config hpc")
+
+
+def test_a_changed_key_names_both_and_the_line(keys: dict[str, tuple[str, str]]) -> None:
+    judge = verdict("# comment\n\n" + line("[login.example]:2222", keys["ed"]), port=2222)
+    with pytest.raises(TransportError, match=r"has changed: .*, and /kh line 3 says SHA256:") as caught:
+        check(judge, keys["other"])
+    assert caught.value.hint
+    assert "ssh-keygen -R '[login.example]:2222' -f /kh" in caught.value.hint
+
+
+def test_a_key_of_another_type_is_not_known(keys: dict[str, tuple[str, str]]) -> None:
+    with pytest.raises(TransportError, match=r"is not known: .* \(known there: ssh-ed25519\)"):
+        check(verdict(line("login.example", keys["ed"])), keys["ecdsa"])
+
+
+def test_a_revoked_key_is_refused_even_when_listed(keys: dict[str, tuple[str, str]]) -> None:
+    text = line("login.example", keys["ed"]) + line("*", keys["ed"], "@revoked")
+    with pytest.raises(TransportError, match="marked as revoked"):
+        check(verdict(text), keys["ed"])
+
+
+def test_other_markers_and_junk_do_not_spoil_the_file(keys: dict[str, tuple[str, str]]) -> None:
+    text = line("*.example", keys["rsa"], "@cert-authority") + "junk\n|1|broken ssh-ed25519 AAAA\nx y z\n"
+    check(verdict(text + line("login.example", keys["ed"])), keys["ed"])
+    with pytest.raises(TransportError, match="host certificates are not supported"):
+        check(verdict(text), keys["ed"])
+
+
+def test_the_known_types_are_asked_for_first(keys: dict[str, tuple[str, str]]) -> None:
+    text = line("login.example", keys["rsa"]) + line("login.example", keys["ecdsa"])
+    expected = ["rsa-sha2-512", "rsa-sha2-256", "ecdsa-sha2-nistp256"]
+    assert verdict(text).algorithms == expected
+
+
+def test_fingerprints_are_those_of_ssh_keygen(keys: dict[str, tuple[str, str]], tmp_path: Path) -> None:
+    for kind, blob in keys.values():
+        (tmp_path / "key.pub").write_text(f"{kind} {blob}\n")
+        shown = subprocess.run(
+            ["ssh-keygen", "-l", "-f", tmp_path / "key.pub"], capture_output=True, text=True
+        )
+        assert fingerprint(base64.b64decode(blob)) in shown.stdout.split()
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TransportError, match=f"cannot read the known host keys in {tmp_path}"):
+        read([tmp_path])
