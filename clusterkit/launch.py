@@ -77,14 +77,15 @@ def main(arguments: list[str]) -> NoReturn:
     except OSError as error:
         fail(f"cannot enter the working directory {workdir}: {error.strerror}", 2)
     argv = [str(argument) for argument in run["argv"]]
-    program = sys.executable if argv[0] == "python" else argv[0]
+    if argv[0] == "python":
+        argv[0] = sys.executable  # also as argv[0]: by it Python finds its virtual environment
     restore_signals()
     try:
-        os.execvpe(program, argv, env)
+        os.execvpe(argv[0], argv, env)
     except FileNotFoundError:
-        fail("the program {!r} does not exist here (PATH={})".format(program, env.get("PATH", "")), 127)
+        fail(f"the program {argv[0]!r} does not exist here (PATH={env.get('PATH', '')})", 127)
     except (OSError, ValueError) as error:
-        fail(f"cannot start {program!r}: {error}", 126)
+        fail(f"cannot start {argv[0]!r}: {error}", 126)
 
 
 if __name__ == "__main__":

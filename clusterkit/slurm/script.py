@@ -45,7 +45,7 @@ PASSTHROUGH = (
 """Variables of the node that a program in a container may need; `--cleanenv` would drop them."""
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_OPTION = re.compile(r"-[A-Za-z]\S*|--[a-z][a-z0-9-]*(=.*)?", re.DOTALL)
+_OPTION = re.compile(r"--[a-z][a-z0-9-]*(=.*)?", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

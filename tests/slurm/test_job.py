@@ -1,0 +1,238 @@
+"""job.sh run for real by bash, without a container."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.runs import Run, python, until
+
+
+def test_success(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("print('hello', flush=True)", "print('trouble', file=sys.stderr)"))
+    assert run.run(SLURM_JOB_ID="42", SLURM_RESTART_COUNT="1", SLURMD_NODENAME='n"1') == 0
+    assert run.exit == {"code": 0, "signal": None, "why": "completed"}
+    start = run.record.attempts[0].start
+    assert start is not None
+    assert abs(start.pop("started") - time.time()) < 60  # type: ignore[attr-defined]
+    assert start == {"attempt": 0, "job_id": "42", "node": 'n"1', "restart_count": 1}
+    assert "hello\ntrouble\n" in run.log()
+    assert run.output == ""
+
+
+def test_everything_is_private_and_nothing_temporary_stays(tmp_path: Path) -> None:
+    program = python(
+        "open(os.environ['TMPDIR'] + '/left', 'w').close()",
+        "print(oct(os.stat(os.environ['CLUSTERKIT_SCRATCH']).st_mode))",
+    )
+    run = Run(tmp_path, program)
+    assert run.run() == 0
+    assert "0o40700\n" in run.log()
+    files = sorted(path.name for path in (run.dir / "attempts/0").iterdir())
+    assert files == ["exit.json", "log", "start.json"]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (run.dir / "attempts").rglob("*"))
+    assert list(run.scratch.iterdir()) == []
+
+
+def test_a_failing_program_keeps_its_code(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("sys.exit(3)"))
+    assert run.run() == 3
+    assert run.exit == {"code": 3, "signal": None, "why": "failed"}
+
+
+def test_the_requeue_code(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("sys.exit(85)"))
+    assert run.run() == 85
+    assert run.exit == {"code": 85, "signal": None, "why": "requeue"}
+
+
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT"])
+def test_signals_reach_the_program_and_its_answer_is_awaited(tmp_path: Path, name: str) -> None:
+    number = signal.Signals[name]
+    program = python(
+        f"signal.signal(signal.{name}, lambda *_: (time.sleep(0.3), print('checkpointed'), sys.exit(85)))",
+        "ready()",
+        "while True: time.sleep(1)",
+    )
+    run = Run(tmp_path, program)
+    assert run.signalled(number) == 85
+    assert run.exit == {"code": 85, "signal": name.removeprefix("SIG"), "why": "requeue"}
+    assert "checkpointed" in run.log()
+    assert list(run.scratch.iterdir()) == []
+
+
+def test_a_program_may_go_on_after_several_signals(tmp_path: Path) -> None:
+    program = python(
+        "got = []",
+        "for n in (signal.SIGUSR1, signal.SIGUSR2): signal.signal(n, lambda n, _: got.append(n))",
+        "ready()",
+        "while len(got) < 2: time.sleep(0.01)",
+        "sys.exit(7)",
+    )
+    run = Run(tmp_path, program)
+    process = run.start()
+    until((run.dir / "ready").exists)
+    process.send_signal(signal.SIGUSR1)
+    until(lambda: "caught SIGUSR1" in run.log())
+    process.send_signal(signal.SIGUSR2)
+    process.communicate()
+    assert process.returncode == 7
+
+
+def test_a_program_that_does_not_listen_dies_of_the_signal(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("ready()", "while True: time.sleep(1)"))
+    assert run.signalled(signal.SIGTERM) == 143
+    assert run.exit == {"code": 143, "signal": "TERM", "why": "signalled"}
+    assert list(run.scratch.iterdir()) == []
+
+
+def test_sigint_is_not_ignored_as_shells_make_background_jobs_do(tmp_path: Path) -> None:
+    program = python(
+        "ready()", "try:", "    while True: time.sleep(1)", "except KeyboardInterrupt: sys.exit(9)"
+    )
+    run = Run(tmp_path, program)
+    assert run.signalled(signal.SIGINT) == 9
+
+
+def test_a_stop_at_the_deadline_is_a_timeout(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("ready()", "while True: time.sleep(1)"))
+    assert run.signalled(signal.SIGTERM, CLUSTERKIT_DEADLINE=str(int(time.time()))) == 143
+    assert run.exit == {"code": 143, "signal": "TERM", "why": "timeout"}
+
+
+def test_a_killed_program(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("os.kill(os.getpid(), signal.SIGKILL)"))
+    assert run.run() == 137
+    assert run.exit == {"code": 137, "signal": "KILL", "why": "signalled"}
+
+
+def test_attempts_are_numbered_and_old_scratch_goes(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("print(os.environ['CLUSTERKIT_ATTEMPT'], os.environ['CLUSTERKIT_SCRATCH'])"))
+    assert run.run() == 0
+    left = run.scratch / "run-1-0" / "tmp"
+    left.mkdir(parents=True)  # as after a power cut
+    assert run.run() == 0
+    assert f"1 {run.scratch}/run-1-1\n" in run.log(1)
+    assert [attempt.number for attempt in run.record.attempts] == [0, 1]
+    assert list(run.scratch.iterdir()) == []
+
+
+def test_starts_at_the_same_time_never_share_an_attempt(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("time.sleep(0.2)"))
+    for process in [run.start() for _ in range(6)]:
+        process.communicate()
+    assert [attempt.number for attempt in run.record.attempts] == list(range(6))
+    for attempt in run.record.attempts:
+        assert attempt.exit is not None
+        assert attempt.exit["code"] == 0, run.log(attempt.number)
+
+
+def test_a_missing_interpreter(tmp_path: Path) -> None:
+    run = Run(tmp_path, job={"python": "/no/such/python"})
+    assert run.run() == 127
+    assert run.exit == {"code": 127, "signal": None, "why": "failed"}
+    assert "/no/such/python did not start the launcher" in run.log()
+
+
+def test_a_missing_program(tmp_path: Path) -> None:
+    run = Run(tmp_path, ["no-such-program", "--flag"])
+    assert run.run() == 127
+    assert "the program 'no-such-program' does not exist here" in run.log()
+
+
+def test_a_missing_code_folder(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.work.rmdir()
+    assert run.run() == 1
+    assert run.exit["why"] == "failed"
+    assert f"the code folder {run.work} does not exist" in run.log()
+
+
+def test_a_missing_run_directory_is_said_on_stderr(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    script = run.path.rename(tmp_path / "job.sh")
+    for path in run.dir.iterdir():
+        path.unlink()
+    run.dir.rmdir()
+    done = subprocess.run(["bash", script], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"the run directory {run.dir} does not exist" in done.stderr
+
+
+def test_scratch_that_cannot_be_made(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.scratch.write_text("in the way")
+    assert run.run() == 1
+    assert run.exit == {"code": 1, "signal": None, "why": "failed"}
+    assert f"cannot create the scratch folder {run.scratch}/run-1-0" in run.log()
+
+
+def test_foreign_scratch_is_neither_used_nor_removed(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    foreign = run.scratch / "run-1-0"
+    foreign.mkdir(parents=True)
+    assert run.run() == 1
+    assert foreign.is_dir()
+
+
+def test_the_prelude_runs_and_may_use_unset_variables(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("print(os.environ['SITE'])"), job={"prelude": ('export SITE="x$NO_SUCH"',)})
+    assert run.run() == 0
+    assert "\nx\n" in run.log()
+
+
+def test_a_prelude_that_gives_up_leaves_an_exit_record(tmp_path: Path) -> None:
+    run = Run(tmp_path, job={"prelude": ("exit 9",)})
+    assert run.run() == 9
+    assert run.exit == {"code": 9, "signal": None, "why": "failed"}
+    assert list(run.scratch.iterdir()) == []
+
+
+def test_a_signal_before_the_program_starts_stops_it(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("print('too late')"), job={"prelude": ("kill -USR1 $$",)})
+    assert run.run() == 128 + signal.SIGUSR1
+    assert run.exit == {"code": 138, "signal": "USR1", "why": "signalled"}
+    assert "too late" not in run.log()
+
+
+def test_sockets_fit_into_tmpdir_below_a_long_path(tmp_path: Path) -> None:
+    program = python(
+        "import socket, tempfile",
+        "path = os.path.join(tempfile.mkdtemp(), 'listener-12345678')",
+        "socket.socket(socket.AF_UNIX).bind(path)",
+        "print('real', os.path.realpath(path))",
+        "print('tmpdir', os.environ['TMPDIR'])",
+    )
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    run = Run(long, program)
+    assert run.run() == 0, run.log()
+    assert f"real {run.scratch}/run-1-0/tmp/" in run.log()
+    shortcut = next(line for line in run.log().splitlines() if line.startswith("tmpdir")).split()[1]
+    assert not Path(shortcut).parent.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_still_gets_its_exit_record(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a small disk: {mounted.stderr.decode().strip()}")
+    try:
+        program = python(
+            "file = open(os.environ['TMPDIR'] + '/fill', 'wb', 0)",
+            "try:",
+            "    while True: file.write(bytes(4096))",
+            "except OSError: sys.exit(28)",
+        )
+        run = Run(disk, program)
+        assert run.run() == 28
+        assert run.exit == {"code": 28, "signal": None, "why": "failed"}
+    finally:
+        subprocess.run(["umount", disk], check=True)

@@ -1,0 +1,161 @@
+"""Rendering: what the script holds, and that every value survives the shell."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterkit.errors import ConfigError
+from clusterkit.slurm.script import JobScript, directive, render
+
+PLAIN: dict[str, Any] = {
+    "run_id": "mt10-20260102-k3f9",
+    "job_name": "mt10",
+    "run_dir": "/work/runs/mt10-20260102-k3f9",
+    "workdir": "/work/snapshots/abc",
+    "scratch_root": "/work/scratch",
+    "cache_root": "/work/cache",
+}
+CONTAINED: dict[str, Any] = PLAIN | {
+    "container": "apptainer",
+    "image": "/work/images/ab cd.sif",
+    "image_bytes": 1234,
+    "image_digest": "sha256:" + "0f" * 32,
+    "binds": ("/data:/data:ro", "/scratch/it's here"),
+    "prelude": ("module load apptainer/1.4",),
+}
+
+
+def text(**changes: Any) -> str:
+    return render(JobScript(**(PLAIN | changes)))
+
+
+def contained(**changes: Any) -> str:
+    return render(JobScript(**(CONTAINED | changes)))
+
+
+@pytest.fixture(
+    params=[
+        PLAIN,
+        CONTAINED,
+        CONTAINED | {"nv": True, "container": "singularity", "image_digest": None, "image_bytes": None},
+        PLAIN | {"run_dir": "/w/é ' \" $HOME `id` \\ #/r", "options": ("--comment=a 'b' \"c\" # \\ $d",)},
+    ],
+    ids=["plain", "contained", "singularity", "hostile"],
+)
+def script(request: pytest.FixtureRequest) -> str:
+    return render(JobScript(**request.param))
+
+
+def test_bash_accepts_it(script: str) -> None:
+    checked = subprocess.run(["bash", "-n"], input=script.encode(), capture_output=True)
+    assert (checked.returncode, checked.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_shellcheck_has_no_warnings(script: str, tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text(script)
+    checked = subprocess.run(
+        ["shellcheck", "-S", "warning", tmp_path / "job.sh"], capture_output=True, text=True
+    )
+    assert checked.stdout == ""
+
+
+def test_directives_come_first_and_the_users_win() -> None:
+    lines = text(options=("--time=01:00:00", "--job-name=mine")).splitlines()
+    assert lines[:6] == [
+        "#!/bin/bash",
+        "#SBATCH --output=/work/runs/mt10-20260102-k3f9/slurm.log",
+        "#SBATCH --open-mode=append",
+        "#SBATCH --chdir=/work/runs/mt10-20260102-k3f9",
+        "#SBATCH --time=01:00:00",
+        "#SBATCH --job-name=mine",
+    ]
+    assert "#SBATCH" not in "\n".join(lines[6:])
+
+
+def test_a_percent_sign_in_the_log_path_is_no_sbatch_field() -> None:
+    assert "#SBATCH --output=/w/100%%j/slurm.log" in text(run_dir="/w/100%j")
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("--gres=gpu:a40:1", "#SBATCH --gres=gpu:a40:1"),
+        ("--exclusive", "#SBATCH --exclusive"),
+        ("--comment=a b", r"#SBATCH --comment=a\ b"),
+        ("--comment='\"#\\", r"#SBATCH --comment=\'\"\#\\"),
+    ],
+)
+def test_directive_quotes_as_sbatch_reads(option: str, line: str) -> None:
+    assert directive(option) == line
+
+
+@pytest.mark.parametrize(
+    "option", ["--a=b\n#SBATCH --time=9", "time=3", "-p gpu", "--a=\x00", "", "--", "rm -rf /"]
+)
+def test_directive_refuses_what_sbatch_cannot_read(option: str) -> None:
+    with pytest.raises(ConfigError):
+        directive(option)
+
+
+@given(values=st.tuples(*[st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)] * 3))
+def test_values_reach_the_shell_unchanged(values: tuple[str, str, str]) -> None:
+    names = ("workdir", "scratch_root", "cache_root")
+    script = text(**{name: "/" + value for name, value in zip(names, values, strict=True)})
+    start = script.index("\nrun_id=")
+    shell = (
+        script[start : script.index("\n\nset -u", start)]
+        + '\nprintf "%s\\0" "$workdir" "$scratch_root" "$cache_root"'
+    )
+    answer = subprocess.run(["bash", "-c", shell], capture_output=True, check=True).stdout
+    assert answer.decode().split("\0")[:3] == ["/" + value for value in values]
+
+
+def test_without_a_container_there_is_no_trace_of_one() -> None:
+    assert "--cleanenv" not in text()
+    assert "image" not in text()
+
+
+def test_container_isolates_and_binds() -> None:
+    script = contained()
+    for part in (
+        "--cleanenv --contain\n",
+        '--home "$scratch/home"',
+        '--bind "$run_dir" --bind "$scratch" --bind "$workdir:$workdir:ro"',
+        '--bind "$scratch/tmp:/tmp"',
+        "--bind /data:/data:ro\n",
+        "--bind '/scratch/it'\"'\"'s here'\n",
+        "image='/work/images/ab cd.sif'\n",
+        "\nmodule load apptainer/1.4\n",
+        "APPTAINERENV_",
+    ):
+        assert part in script
+    assert "SINGULARITYENV_" in contained(container="singularity")
+
+
+def test_nv_only_when_a_gpu_is_asked_for() -> None:
+    assert "--nv" not in contained()
+    assert "exec --nv --cleanenv" in contained(nv=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"run_id": "a b"}, "no run id"),
+        ({"run_dir": "runs/x"}, "absolute"),
+        ({"image": None}, "needs an image"),
+        ({"workdir": "/w/a:b"}, "':'"),
+        ({"scratch_root": "/w/a,b"}, "','"),
+        ({"passthrough": ("A-B",)}, "environment variable"),
+    ],
+)
+def test_refuses_what_cannot_be_said(changes: dict[str, Any], cause: str) -> None:
+    with pytest.raises(ConfigError, match=cause):
+        JobScript(**(CONTAINED | changes))
