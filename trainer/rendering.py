@@ -104,6 +104,9 @@ class Camera:
         model.vis.global_.offwidth = max(model.vis.global_.offwidth, width)
         model.vis.global_.offheight = max(model.vis.global_.offheight, height)
         self._renderer = mujoco.Renderer(model, height, width)
+        # Three quarters of the time of a frame in software, and little to see.
+        for costly in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
+            self._renderer.scene.flags[costly] = False
         self._name = name
 
     def frame(self, data: Any) -> npt.NDArray[np.uint8]:

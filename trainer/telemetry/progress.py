@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import sys
 import time
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
+BAR_SECONDS = 0.25
 LINE_SECONDS = 15.0
 
 
@@ -52,16 +53,19 @@ class Bar:
             TaskProgressColumn(),
             TextColumn("{task.fields[facts]}"),
             console=Console(file=stream),
-            refresh_per_second=4,
+            refresh_per_second=1 / BAR_SECONDS,
         )
         self._total = total_steps
         self._task = self._live.add_task("start", total=total_steps, completed=step, facts="")
+        self._next = 0.0
+        self._last: tuple[int, str, float | None, float | None] = (step, "start", None, None)
         self._live.start()
 
     def update(self, step: int, phase: str, rate: float | None, success: float | None) -> None:
-        """Shows where the run is."""
-        facts = _facts(step, self._total, rate, success)
-        self._live.update(self._task, completed=step, description=phase, facts=facts)
+        """Shows where the run is, as often as the bar is drawn."""
+        self._last = (step, phase, rate, success)
+        if time.monotonic() >= self._next:
+            self._draw()
 
     def say(self, text: str) -> None:
         """Prints a line above the bar."""
@@ -69,7 +73,14 @@ class Bar:
 
     def close(self) -> None:
         """Leaves the bar as it is."""
+        self._draw()
         self._live.stop()
+
+    def _draw(self) -> None:
+        step, phase, rate, success = self._last
+        self._next = time.monotonic() + BAR_SECONDS
+        facts = _facts(step, self._total, rate, success)
+        self._live.update(self._task, completed=step, description=phase, facts=facts)
 
 
 class Lines:
@@ -81,7 +92,7 @@ class Lines:
         self._seconds = seconds
         self._next = 0.0
         self._phase = ""
-        self._last: tuple[Any, ...] | None = None
+        self._last: tuple[int, str, float | None, float | None] | None = None
 
     def update(self, step: int, phase: str, rate: float | None, success: float | None) -> None:
         """Writes a line if it is time for one."""
