@@ -21,9 +21,10 @@ from clusterkit.site import Site
 from clusterkit.transport.base import ProgressCallback, SyncOptions
 
 ALWAYS_EXCLUDED = (
-    ".git", ".clusterkit", ".venv*", "__pycache__", "*.pyc", "wandb", "results", "*.sif",
+    ".git", ".clusterkit", ".venv*", "__pycache__", "*.pyc", "/wandb", "*.sif",
     ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "node_modules",
 )  # fmt: skip
+"""Patterns as in `exclude`: a leading slash means the top of the project only."""
 # What looks like a secret stays here, whatever git or the excludes say.
 SECRETS = (
     ".env",
@@ -139,11 +140,14 @@ def _digest(digest: hashlib._Hash, part: str, tree: Tree) -> int:
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a relative path, one of its folders or its last part matches a pattern."""
+    """Whether a relative path, one of its folders or one of its parts matches a pattern."""
     parts = PurePosixPath(name).parts
     prefixes = ["/".join(parts[: end + 1]) for end in range(len(parts))]
+    anchored = [f"/{prefix}" for prefix in prefixes]
     return any(
-        fnmatch.fnmatchcase(text, pattern.rstrip("/")) for pattern in patterns for text in (*parts, *prefixes)
+        fnmatch.fnmatchcase(text, pattern.rstrip("/"))
+        for pattern in patterns
+        for text in (*parts, *prefixes, *anchored)
     )
 
 

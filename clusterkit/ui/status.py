@@ -41,7 +41,7 @@ _WIDE = 130
 
 
 def show_status(report: StatusReport) -> None:
-    """One line a run; what one waits for or died of stands beside it, or below where the terminal is narrow."""
+    """One line a run; why it waits or failed stands beside it, or below where the terminal is narrow."""
     for cluster, cause in report.silent.items():
         err.print(f"[yellow]{cluster} gives no answer:[/]", end=" ")
         err.print(cause, markup=False, soft_wrap=True)
@@ -66,7 +66,7 @@ def status_table(rows: Sequence[StatusRow], *, wide: bool) -> Table:
         table.add_column("why", style="dim", overflow="fold")
     for row in rows:
         state = row.state
-        cells = [
+        cells: list[str | Text] = [
             row.run.run_id,
             row.run.cluster,
             Text(state.state.value, style=_COLOURS.get(state.state, "red")),
@@ -75,7 +75,7 @@ def status_table(rows: Sequence[StatusRow], *, wide: bool) -> Table:
             format_seconds(state.eta_seconds) if state.eta_seconds is not None else "",
             f"{state.success:.0%}" if state.success is not None else "",
         ]
-        table.add_row(*cells, *([Text(state.why or "")] if wide else []))
+        table.add_row(*cells, *((Text(state.why or ""),) if wide else ()))
     return table
 
 

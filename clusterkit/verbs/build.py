@@ -1,8 +1,7 @@
-"""build: the trainer image, from the definition that ships with clusterkit, with Apptainer on this machine."""
+"""build: the trainer image, from the definition that ships with clusterkit, with Apptainer here."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -81,10 +80,10 @@ def build(request: Request, output: Path, *, force: bool = False) -> Built:
             shutil.copy(resource(*name), folder)
         Path(folder, "trainer.def").write_text(text)
         part = output.with_name(f".{output.name}.part")
-        argv = [apptainer, "build", "--force", "--fakeroot", "--mksquashfs-args", _PACKED, part, "trainer.def"]
+        options = ["--force", "--fakeroot", "--mksquashfs-args", _PACKED]
+        argv = [apptainer, "build", *options, str(part), "trainer.def"]
         if subprocess.run(argv, cwd=folder, check=False).returncode != 0:
             part.unlink(missing_ok=True)
             raise ImageError("apptainer could not build the image", hint="its own lines above say why")
-        os.replace(part, output)
+        part.replace(output)
     return Built(output, output.stat().st_size)
-

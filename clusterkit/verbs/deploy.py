@@ -91,5 +91,8 @@ def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
 
 def take_snapshot(settings: Settings) -> Snapshot:
     """The working tree of the project, ready to be sent."""
-    project = settings.project
-    return snapshots.take(settings.project_dir, exclude=project.exclude, max_file_size=project.max_file_size)
+    project, folder = settings.project, settings.project_dir
+    exclude = list(project.exclude)
+    if project.results.is_relative_to(folder):
+        exclude.append(f"/{project.results.relative_to(folder).as_posix()}")
+    return snapshots.take(folder, exclude=exclude, max_file_size=project.max_file_size)

@@ -19,7 +19,8 @@ _SCRIPT = """
 cd "$1" 2>/dev/null || { echo "the run directory $1 is gone" >&2; exit 3; }
 attempt=$3
 newest() {
-  ls attempts 2>/dev/null | sort -n | while read -r n; do test -f "attempts/$n/log" && echo "$n"; done | tail -n 1
+  ls attempts 2>/dev/null | sort -n |
+    while read -r n; do test -f "attempts/$n/log" && echo "$n"; done | tail -n 1
 }
 test -n "$attempt" || attempt=$(newest)
 while test -z "$attempt" && test -n "$4"; do sleep 1; attempt=$(newest); done

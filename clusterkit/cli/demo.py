@@ -1,0 +1,32 @@
+"""`clusterkit demo`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from clusterkit.cli.common import ConfigOption, load, open_ledger
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the command."""
+    app.command()(demo)
+
+
+def demo(
+    profile: Annotated[str, typer.Option("--profile", "-p", help="What to run.")] = "local-demo",
+    config: ConfigOption = None,
+) -> None:
+    """Train a real multi-task run on this machine, through the whole product."""
+    from clusterkit.ui.demo import live_row, show_demonstrated
+    from clusterkit.ui.progress import transfer_bar
+    from clusterkit.ui.submit import show_submitted
+    from clusterkit.verbs.demo import demo as verb
+
+    settings = load(config)
+    with open_ledger(settings) as ledger, live_row() as on_row:
+        done = verb(
+            settings, ledger, profile=profile, bar=transfer_bar, on_submit=show_submitted, on_row=on_row
+        )
+    show_demonstrated(done)

@@ -1,0 +1,82 @@
+"""The demo as a person sees it: the run while it trains, and the table at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from clusterkit.ui.console import err, note, out
+from clusterkit.ui.status import status_table
+from clusterkit.ui.text import format_bytes, format_count, format_seconds
+
+if TYPE_CHECKING:
+    from clusterkit.verbs.demo import Demonstrated
+    from clusterkit.verbs.status import StatusRow
+
+_FILES = {".png": "curves", ".html": "report"}
+_LINE_SECONDS = 15.0
+"""Between two lines where there is no terminal to redraw."""
+
+
+@contextmanager
+def live_row() -> Iterator[Callable[[StatusRow], None]]:
+    """Redraws the run's line on a terminal; elsewhere prints one now and then."""
+    if err.is_terminal:
+        with Live(console=err, transient=True, auto_refresh=False) as live:
+            yield lambda row: live.update(status_table([row], wide=err.width >= 110), refresh=True)
+        return
+    printed = -_LINE_SECONDS
+
+    def show(row: StatusRow) -> None:
+        nonlocal printed
+        if time.monotonic() - printed >= _LINE_SECONDS or not row.state.state.active:
+            printed = time.monotonic()
+            note(_line(row))
+
+    yield show
+
+
+def _line(row: StatusRow) -> str:
+    state = row.state
+    parts = [state.state.value]
+    if state.progress is not None:
+        parts.append(f"{state.progress:.0%} of {format_count(row.run.total_steps)} steps")
+    if state.steps_per_second:
+        parts.append(f"{state.steps_per_second:,.0f} steps/s")
+    if state.eta_seconds is not None:
+        parts.append(f"{format_seconds(state.eta_seconds)} left")
+    if state.success is not None:
+        parts.append(f"success {state.success:.0%}")
+    return "  ".join(parts)
+
+
+def show_demonstrated(done: Demonstrated) -> None:
+    """State, success rates, what was synced, where the picture is."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    state = done.row.state.state
+    table.add_row("run", done.row.run.run_id)
+    table.add_row("state", Text(state.value, style="green"))
+    steps = format_count(done.row.run.total_steps)
+    table.add_row(
+        "trained", f"{steps} environment steps; {format_seconds(done.seconds)} from submit to report"
+    )
+    for task, rate in done.success.items():
+        label = "success" if task == next(iter(done.success)) else ""
+        table.add_row(label, Text(f"{rate:>6.1%}  {task}", style="bold" if task == "mean" else ""))
+    files = sum(run.files for run in done.synced.runs)
+    size = sum(run.bytes for run in done.synced.runs)
+    table.add_row(
+        "synced", f"{files} files, {format_bytes(size)} to {done.synced.results / done.row.run.run_id}"
+    )
+    for path in done.reported.files:
+        if path.suffix in _FILES:
+            table.add_row(_FILES[path.suffix], str(path))
+    out.print(table, soft_wrap=not out.is_terminal)

@@ -1,0 +1,86 @@
+"""A project in a temporary folder, and the real command line run in it."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import json, os, pathlib, signal, sys, time
+run = pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"])
+(run / "arguments.json").write_text(json.dumps(sys.argv[1:]))
+(run / "cwd").write_text(os.getcwd())
+print("hello from", os.environ["CLUSTERKIT_RUN_ID"], flush=True)
+beat = {"schema": 1, "time": time.time(), "step": 40, "total_steps": 100, "steps_per_second": 10.0}
+(run / "heartbeat.json").write_text(json.dumps(beat))
+if "sleep" in sys.argv:
+    while True:
+        time.sleep(0.1)
+sys.exit(int(sys.argv[1]) if sys.argv[1:] and sys.argv[1].isdigit() else 0)
+"""
+
+CONFIG = """
+[project]
+name = "demo"
+program = ["python", "train.py"]
+default_profile = "tiny"
+
+[profiles.tiny]
+time = "5m"
+"""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project folder and its command line."""
+
+    folder: Path
+
+    def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run clusterkit; the exit code must be `code`."""
+        done = subprocess.run(
+            [sys.executable, "-m", "clusterkit", *arguments],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "COLUMNS": "200"},
+        )
+        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+        return done
+
+    def submit(self, *arguments: str) -> str:
+        """Submit and return the run id."""
+        return self.run("submit", *arguments).stdout.strip()
+
+    def run_dir(self, run_id: str) -> Path:
+        return self.folder / ".clusterkit" / "local" / "runs" / run_id
+
+    def until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
+        """Wait until something holds."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < deadline, "it did not happen in time"
+            time.sleep(0.1)
+
+    def ended(self, run_id: str) -> None:
+        """Wait for a run's exit record."""
+        self.until((self.run_dir(run_id) / "attempts" / "0" / "exit.json").exists)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    folder = tmp_path / "my project"
+    folder.mkdir()
+    (folder / "train.py").write_text(PROGRAM)
+    (folder / "clusterkit.toml").write_text(CONFIG)
+    return Project(folder)

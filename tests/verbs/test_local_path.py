@@ -1,0 +1,102 @@
+"""The whole path on the local cluster, through the real command line."""
+
+import json
+from pathlib import Path
+
+from tests.verbs.conftest import Project
+
+
+def state(project: Project, run_id: str) -> dict[str, object]:
+    (row,) = json.loads(project.run("status", "--json", run_id).stdout)["runs"]
+    return dict(row)
+
+
+def test_a_run_from_submit_to_results(project: Project) -> None:
+    arguments = ["--flag", "two words", "", 'it\'s "$HOME" `x`', "ünï\ncode", "--"]
+    run_id = project.submit("--name", "first", "--", *arguments)
+    project.ended(run_id)
+    run_dir = project.run_dir(run_id)
+    assert json.loads((run_dir / "arguments.json").read_text()) == arguments
+    assert run_dir.stat().st_mode & 0o777 == 0o700
+    spec = json.loads((run_dir / "run.json").read_text())
+    assert spec["argv"] == ["python", "train.py", *arguments]
+    assert spec["run_id"] == run_id
+    assert spec["name"] == "first"
+    row = state(project, run_id)
+    assert row["state"] == "COMPLETED"
+    assert row["progress"] == 0.4
+    assert f"hello from {run_id}" in project.run("logs", run_id).stdout
+    project.run("sync-results")
+    home = project.folder / "results" / run_id
+    assert (home / "arguments.json").read_text() == (run_dir / "arguments.json").read_text()
+    assert json.loads((home / "attempts" / "0" / "exit.json").read_text())["code"] == 0
+
+
+def test_a_queued_run_keeps_its_code(project: Project) -> None:
+    run_id = project.submit("--", "sleep")
+    workdir = project.run_dir(run_id) / "cwd"
+    project.until(workdir.exists)
+    (project.folder / "train.py").write_text("raise SystemExit('edited')")
+    snapshot = Path(workdir.read_text())
+    assert "hello from" in (snapshot / "train.py").read_text()
+    project.run("cancel", run_id)
+
+
+def test_a_failing_program_is_failed_and_says_why(project: Project) -> None:
+    run_id = project.submit("--", "7")
+    project.ended(run_id)
+    row = state(project, run_id)
+    assert row["state"] == "FAILED"
+    assert "exit code 7" in str(row["why"])
+
+
+def test_cancel_ends_the_program_and_is_remembered(project: Project) -> None:
+    run_id = project.submit("--", "sleep")
+    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+    assert state(project, run_id)["state"] == "RUNNING"
+    assert "cancelled" in project.run("cancel", run_id).stdout
+    assert state(project, run_id)["state"] == "CANCELLED"
+    assert "had ended already" in project.run("cancel", "last").stdout
+
+
+def test_follow_prints_until_the_run_ends(project: Project) -> None:
+    run_id = project.submit()
+    shown = project.run("logs", run_id, "--follow").stdout
+    assert f"hello from {run_id}" in shown
+    assert "attempt 0 ended: completed" in shown
+
+
+def test_a_dry_run_prints_the_script_and_changes_nothing(project: Project) -> None:
+    shown = project.run("submit", "--dry-run", "--", "a b").stdout
+    assert "#!/bin/bash" in shown
+    assert "argv[2]  'a b'" in shown
+    assert "train.py" in shown.split("would be sent")[1]
+    assert not (project.folder / ".clusterkit" / "local").exists()
+
+
+def test_the_modified_mark(project: Project) -> None:
+    toml = project.folder / "clusterkit.toml"
+    toml.write_text(toml.read_text().replace('program = ["python", "train.py"]\n', ""))
+    refused = project.run("submit", "-p", "local-demo", "--set", "gamma=0.9", code=7)
+    assert "--unlock gamma" in refused.stderr
+    shown = project.run("submit", "-p", "local-demo", "--set", "gamma=0.9", "--unlock", "gamma", "--dry-run")
+    assert "--unlock" in shown.stdout
+
+
+def test_runs_by_name_and_nothing_known(project: Project) -> None:
+    assert "no runs yet" in project.run("status").stderr
+    assert "no run 'nothing'" in project.run("logs", "nothing", code=8).stderr
+    first, second = project.submit(), project.submit()
+    project.ended(first)
+    project.ended(second)
+    everything = project.run("status").stdout
+    assert first in everything
+    assert second in everything
+
+
+def test_a_log_before_there_is_one(project: Project) -> None:
+    run_id = project.submit("--", "sleep")
+    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+    missing = project.run("logs", run_id, "--attempt", "5", code=8)
+    assert "there is no attempt 5" in missing.stderr
+    project.run("cancel", run_id)
