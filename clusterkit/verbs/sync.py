@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from clusterkit.errors import RunError, WandbError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.results.pull import PulledRun, pull_runs
-from clusterkit.run_dir import read_run_dir
 from clusterkit.results.selection import Checkpoints
+from clusterkit.run_dir import read_run_dir
 from clusterkit.scheduler import JobState
 from clusterkit.site import connected
 from clusterkit.verbs.deploy import Bar
 from clusterkit.wandb import credentials
 from clusterkit.wandb.ledger import SqliteUploads
 from clusterkit.wandb.log import find_logs
-from clusterkit.wandb.upload import RunUpload, UploadTarget, upload_runs
+from clusterkit.wandb.upload import RunUpload, UploadState, UploadTarget, upload_runs
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -57,6 +57,11 @@ class Synced:
     """Offline W&B logs that were not looked at because there is no key."""
     wandb_error: WandbError | None = None
     """Why no upload could be made at all; what was pulled is safe."""
+
+    @property
+    def failed_uploads(self) -> int:
+        """W&B runs that were tried and did not arrive."""
+        return sum(upload.state is UploadState.FAILED for upload in self.uploads)
 
 
 def sync_results(

@@ -1,0 +1,99 @@
+"""`clusterkit sync-results` and `clusterkit report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clusterkit.cli.common import ClusterOption, ConfigOption, RunsArgument, load, open_ledger
+from clusterkit.errors import ConfigError, WandbError
+from clusterkit.results.selection import Checkpoints
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the commands."""
+    app.command("sync-results")(sync_results)
+    app.command()(report)
+
+
+def sync_results(
+    runs: RunsArgument = None,
+    cluster: ClusterOption = None,
+    checkpoints: Annotated[
+        Checkpoints, typer.Option(help="Which checkpoints to bring; the final model comes with last and all.")
+    ] = Checkpoints.LAST,
+    no_wandb: Annotated[bool, typer.Option("--no-wandb", help="Upload nothing to W&B.")] = False,
+    wandb_dry_run: Annotated[
+        bool, typer.Option("--wandb-dry-run", help="Say what would be uploaded to W&B, and upload nothing.")
+    ] = False,
+    wandb_entity: Annotated[str | None, typer.Option(help="Upload to this W&B entity.")] = None,
+    wandb_project: Annotated[str | None, typer.Option(help="Upload to this W&B project.")] = None,
+    bandwidth_limit: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Bytes a second at most, e.g. 5M.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Bring home what is new of all runs or the named ones, then upload offline W&B runs that have ended."""
+    from clusterkit.ui.console import note
+    from clusterkit.ui.progress import transfer_bar
+    from clusterkit.ui.results import show_synced
+    from clusterkit.units import parse_size
+    from clusterkit.verbs.sync import SyncRequest
+    from clusterkit.verbs.sync import sync_results as verb
+
+    try:
+        limit = parse_size(bandwidth_limit) if bandwidth_limit else None
+    except ValueError as error:
+        raise ConfigError(f"--bandwidth-limit: {error}") from None
+    request = SyncRequest(
+        names=tuple(runs or ()),
+        cluster=cluster,
+        checkpoints=checkpoints,
+        bandwidth_limit=limit,
+        wandb=not no_wandb,
+        wandb_dry_run=wandb_dry_run,
+        wandb_entity=wandb_entity,
+        wandb_project=wandb_project,
+    )
+    settings = load(config)
+    with open_ledger(settings) as ledger:
+        synced = verb(
+            settings,
+            request,
+            ledger,
+            bar=transfer_bar,
+            on_upload=lambda run_id: note(f"W&B: uploading {run_id}"),
+        )
+    show_synced(synced)
+    if synced.wandb_error:
+        raise synced.wandb_error
+    if synced.failed_uploads:
+        count = f"{synced.failed_uploads} of {len(synced.uploads)}"
+        raise WandbError(
+            f"{count} W&B uploads failed; the results are here and safe",
+            hint="`clusterkit sync-results` tries again and sends only what is missing",
+        )
+
+
+def report(
+    runs: RunsArgument = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where to write the report.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Draw learning curves of pulled runs (the last one if none is named) and write one HTML page."""
+    from datetime import UTC, datetime
+
+    from clusterkit.ui.results import show_reported
+    from clusterkit.verbs.report import find_pulled
+    from clusterkit.verbs.report import report as verb
+
+    settings = load(config)
+    results = settings.project.results
+    with open_ledger(settings) as ledger:
+        folders = find_pulled(results, runs or ["last"], ledger)
+    name = folders[0].resolve().name + (f"-and-{len(folders) - 1}-more" if len(folders) > 1 else "")
+    show_reported(verb(folders, out or results / "reports" / name, now=datetime.now(UTC)))

@@ -1,0 +1,1 @@
+"""Reports from pulled run directories: statistics, curves and one page."""

@@ -1,0 +1,113 @@
+"""What a report says about one run beside its curves: provenance, settings, attempts. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from clusterkit.report.groups import Run
+from clusterkit.run_dir import Attempt
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A labelled line about a run."""
+
+    name: str
+    value: str
+    warn: bool = False
+
+
+@dataclass(frozen=True)
+class AttemptRow:
+    """One start of a run, in words."""
+
+    number: int
+    job: str
+    node: str
+    started: str
+    lasted: str
+    end: str
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Everything the page says about one run."""
+
+    run: Run
+    facts: tuple[Fact, ...]
+    attempts: tuple[AttemptRow, ...]
+
+
+def describe(run: Run) -> RunFacts:
+    """Put a run into words."""
+    document = run.document
+    profile, snapshot = _table(document, "profile"), _table(document, "snapshot")
+    image, wandb = _table(document, "image"), _table(document, "wandb")
+    modified = _table(run.recipe, "modified")
+    changes = ", ".join(f"{name}: {_change(both)}" for name, both in modified.items())
+    commit = str(snapshot.get("git_commit") or "")[:10]
+    git = f"{snapshot.get('git_branch') or 'detached'}@{commit}" if commit else "no git"
+    total = document.get("total_steps")
+    speed = run.steps_per_second
+    facts = [
+        Fact("cluster", str(document.get("cluster") or "-")),
+        Fact("profile", str(profile.get("name") or "-")),
+        Fact("recipe", str(run.recipe.get("name") or "none: a program of the user's own")),
+        Fact("locked values", f"modified: {changes}" if modified else "unchanged", warn=bool(modified)),
+        Fact("seed", str(document.get("seed"))),
+        Fact("steps", f"{run.last_step:,}" + (f" of {total:,}" if isinstance(total, int) else "")),
+        Fact("steps a second", "-" if speed is None else f"{speed:,.0f} (median)"),
+        Fact("code", git + (" with uncommitted changes" if snapshot.get("dirty") else "")),
+        Fact("image", str(image["digest"])[:19] if image.get("digest") else "no container"),
+        Fact("created", str(document.get("created") or "-")),
+        Fact("W&B run", str(wandb.get("run_id") or "-")),
+        Fact("versions", ", ".join(f"{name} {text}" for name, text in _versions(run).items()) or "-"),
+        Fact("program", shlex.join(map(str, document.get("argv") or []))),
+    ]
+    return RunFacts(run, tuple(facts), tuple(map(_attempt, run.directory.attempts)))
+
+
+def _versions(run: Run) -> Mapping[str, Any]:
+    """What the node reported, else what the laptop recorded."""
+    reported = [row.values["versions"] for row in run.rows if row.kind == "run" and "versions" in row.values]
+    newest = reported[-1] if reported else run.document.get("versions")
+    return newest if isinstance(newest, dict) else {}
+
+
+def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _change(both: object) -> str:
+    return " → ".join(map(str, both)) if isinstance(both, list) else str(both)
+
+
+def _attempt(attempt: Attempt) -> AttemptRow:
+    started, end = attempt.start.get("started"), attempt.exit or {}
+    ended = end.get("ended")
+    began = lasted = "-"
+    if isinstance(started, int | float):
+        began = f"{datetime.fromtimestamp(started, UTC):%Y-%m-%d %H:%M:%S}"
+        lasted = _span(ended - started) if isinstance(ended, int | float) else "-"
+    how = [str(end.get("why") or "no record: still running, or the node died")]
+    how += [str(end["signal"])] if end.get("signal") else []
+    how += [f"exit code {end['code']}"] if end.get("code") not in (None, 0) else []
+    return AttemptRow(
+        number=attempt.number,
+        job=str(attempt.start.get("job_id") or "-"),
+        node=str(attempt.start.get("node") or "-"),
+        started=began,
+        lasted=lasted,
+        end=", ".join(how),
+    )
+
+
+def _span(seconds: float) -> str:
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}h {minute:02}m" if hours else f"{minutes}m {second:02}s"

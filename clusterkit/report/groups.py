@@ -1,0 +1,177 @@
+"""Pulled runs as groups of seeds, and their curves. Reads run directories, computes nothing else."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from clusterkit.errors import RunError
+from clusterkit.report.metrics import Row, latest, parse
+from clusterkit.report.statistics import Interval, student, wilson
+from clusterkit.run_dir import RunDirectory, read_run_dir
+
+_SUCCESS = "success/"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One pulled run and its metrics."""
+
+    directory: RunDirectory
+    rows: tuple[Row, ...]
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """run.json."""
+        return self.directory.document
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        """The recipe's entry of run.json; empty for a program of the user's own."""
+        return self.document.get("recipe") or {}
+
+    @cached_property
+    def evaluations(self) -> list[Row]:
+        """Evaluations by step, the attempt rule applied."""
+        return latest(self.rows, "eval")
+
+    @cached_property
+    def training(self) -> list[Row]:
+        """Training rows by step, the attempt rule applied."""
+        return latest(self.rows, "train")
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """Median over the training rows."""
+        rates = [rate for row in self.training if (rate := row.number("steps_per_second")) is not None]
+        return statistics.median(rates) if rates else None
+
+    @property
+    def last_step(self) -> int:
+        """The highest step in the metrics."""
+        return max((row.step for row in self.rows), default=0)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value on a curve."""
+
+    step: int
+    value: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ only in their seed."""
+
+    label: str
+    runs: tuple[Run, ...]
+
+    @cached_property
+    def tasks(self) -> tuple[str, ...]:
+        """Task names in the order in which the program logs them."""
+        keys = (key for run in self.runs for row in run.evaluations for key in row.values)
+        names = (key.removeprefix(_SUCCESS) for key in keys if key.startswith(_SUCCESS))
+        return tuple(dict.fromkeys(name for name in names if name != "mean"))
+
+    @cached_property
+    def final_step(self) -> int | None:
+        """The last step at which every run was evaluated; the last of any when there is no such step."""
+        steps = [{row.step for row in run.evaluations} for run in self.runs]
+        return max(set.intersection(*steps), default=max(set.union(*steps), default=None))
+
+    def curve(self, key: str) -> list[Point]:
+        """The mean of an evaluation metric over runs, with its 95% interval, by step.
+
+        Several runs: Student's t over them. Success rates of one run, or of runs that agree exactly (whose
+        spread would be nothing): Wilson's interval over all their episodes.
+        """
+        values: dict[int, list[float]] = {}
+        trials: dict[int, int] = {}
+        for run in self.runs:
+            for row in run.evaluations:
+                value = row.number(key)
+                if value is not None:
+                    values.setdefault(row.step, []).append(value)
+                    trials[row.step] = trials.get(row.step, 0) + self._trials(row, key)
+        return [
+            Point(step, statistics.fmean(at), self._interval(key, at, trials[step]))
+            for step, at in sorted(values.items())
+        ]
+
+    def final(self, key: str) -> Point | None:
+        """The point of a curve at the final step."""
+        return next((point for point in self.curve(key) if point.step == self.final_step), None)
+
+    def final_scores(self) -> list[list[float]]:
+        """Final success rates: one list of runs a task."""
+        rows = [row for run in self.runs for row in run.evaluations if row.step == self.final_step]
+        return [
+            [rate for row in rows if (rate := row.number(_SUCCESS + task)) is not None] for task in self.tasks
+        ]
+
+    def _trials(self, row: Row, key: str) -> int:
+        episodes = int(row.number("episodes") or 0)
+        return episodes * len(self.tasks) if key == "success/mean" else episodes
+
+    def _interval(self, key: str, values: Sequence[float], trials: int) -> Interval | None:
+        if not key.startswith(_SUCCESS):
+            return student(values)
+        if len(set(values)) == 1:
+            return wilson(min(1.0, max(0.0, values[0])), trials)
+        interval = student(values)
+        return interval and Interval(max(0.0, interval.low), min(1.0, interval.high))
+
+
+def load_runs(folders: Iterable[Path]) -> list[Run]:
+    """Read pulled run directories.
+
+    Raises:
+        RunError: a folder is no run, or no run has logged an evaluation.
+    """
+    runs = []
+    for folder in folders:
+        directory = read_run_dir(folder)
+        try:
+            with (folder / "metrics.jsonl").open("rb") as lines:
+                rows = tuple(parse(lines))
+        except FileNotFoundError:
+            rows = ()
+        runs.append(Run(directory, rows))
+    if not any(run.evaluations for run in runs):
+        names = ", ".join(run.directory.run_id for run in runs[:3])
+        raise RunError(
+            f"no evaluation is in metrics.jsonl of {names}: there is nothing to plot",
+            hint="wait for the first evaluation, then `clusterkit sync-results`",
+        )
+    return runs
+
+
+def group_runs(runs: Iterable[Run]) -> list[Group]:
+    """Put runs of one name and recipe (with the same modified values) together, in order of first sight."""
+    groups: dict[tuple[str, str, str], list[Run]] = {}
+    for run in runs:
+        name = str(run.document.get("name") or run.directory.run_id)
+        modified = json.dumps(run.recipe.get("modified") or {}, sort_keys=True)
+        groups.setdefault((name, str(run.recipe.get("name") or ""), modified), []).append(run)
+    labels = _labels(list(groups))
+    return [Group(label, tuple(members)) for label, members in zip(labels, groups.values(), strict=True)]
+
+
+def _labels(keys: Sequence[tuple[str, str, str]]) -> list[str]:
+    """A name each, with the recipe only where names repeat, and a number where that is not enough."""
+    names = [name for name, _, _ in keys]
+    labels: list[str] = []
+    for name, recipe, modified in keys:
+        label = name
+        if names.count(name) > 1:
+            label += f" ({recipe or 'no recipe'}{', modified' if modified != '{}' else ''})"
+        same = sum(other == label or other.startswith(f"{label} #") for other in labels)
+        labels.append(f"{label} #{same + 1}" if same else label)
+    return labels

@@ -1,0 +1,65 @@
+"""Reads metrics.jsonl (docs/run-directory.md). Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of metrics.jsonl."""
+
+    kind: str
+    step: int
+    """Environment steps."""
+    time: float
+    """Unix seconds."""
+    attempt: int
+    values: Mapping[str, Any]
+    """Everything else in the line."""
+
+    def number(self, key: str) -> float | None:
+        """A finite number, or None."""
+        value = self.values.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            return None
+        return float(value)
+
+
+def parse(lines: Iterable[bytes]) -> list[Row]:
+    """The rows of a metrics file, in file order.
+
+    Lines that are no row are left out: the last one may be half written, and a program of the user's own
+    may write others.
+    """
+    return [row for line in lines if (row := _row(line)) is not None]
+
+
+def latest(rows: Iterable[Row], kind: str) -> list[Row]:
+    """The rows of one kind by step, each step once.
+
+    A resumed attempt repeats the steps since its checkpoint; of one step the highest attempt's line counts,
+    and of one attempt's lines the last.
+    """
+    chosen: dict[int, Row] = {}
+    for row in rows:
+        if row.kind == kind and (row.step not in chosen or row.attempt >= chosen[row.step].attempt):
+            chosen[row.step] = row
+    return [chosen[step] for step in sorted(chosen)]
+
+
+def _row(line: bytes) -> Row | None:
+    try:
+        document = json.loads(line)
+        kind, step = document.pop("kind"), document.pop("step")
+        time, attempt = document.pop("time", 0.0), document.pop("attempt", 0)
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return None
+    numbers = (step, time, attempt)
+    if not isinstance(kind, str) or not all(isinstance(n, int | float) and math.isfinite(n) for n in numbers):
+        return None
+    return Row(kind, int(step), float(time), int(attempt), document)

@@ -1,0 +1,186 @@
+"""The geometry of the page's charts: numbers in, SVG coordinates out; the template draws them. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from clusterkit.report.groups import Point
+
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 8.0, 24.0
+"""Margins around the plot area, for the tick labels; SVG user units."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A labelled position on an axis."""
+
+    at: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A data point with the text that a pointer shows."""
+
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve."""
+
+    label: str
+    colour: int
+    """Index into the palette."""
+    points: str
+    """`x,y x,y ...` of a polyline."""
+    band: str
+    """The same of the interval's polygon; empty without one."""
+    marks: tuple[Mark, ...]
+    thick: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart."""
+
+    title: str
+    width: float
+    height: float
+    lines: tuple[Line, ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    starts: tuple[Tick, ...] = ()
+    """Where later attempts of a run started."""
+
+    @property
+    def left(self) -> float:
+        """Left edge of the plot area."""
+        return LEFT
+
+    @property
+    def right(self) -> float:
+        """Right edge of the plot area."""
+        return self.width - RIGHT
+
+    @property
+    def top(self) -> float:
+        """Upper edge of the plot area."""
+        return TOP
+
+    @property
+    def bottom(self) -> float:
+        """Lower edge of the plot area."""
+        return self.height - BOTTOM
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve before it has coordinates."""
+
+    label: str
+    colour: int
+    points: Sequence[Point]
+    thick: bool = False
+
+
+def panel(
+    title: str,
+    series: Sequence[Series],
+    *,
+    width: float,
+    height: float,
+    rate: bool = False,
+    from_zero: bool = False,
+    last_step: int,
+    starts: Sequence[tuple[int, str]] = (),
+) -> Panel:
+    """Lay out one chart.
+
+    Args:
+        title: what is plotted.
+        series: the curves, drawn in order.
+        width: SVG user units.
+        height: SVG user units.
+        rate: the values are rates; the axis runs from 0 to 100%.
+        from_zero: the axis starts at 0, so that small changes look small.
+        last_step: right end of the x axis, environment steps.
+        starts: (step, text) of later attempts.
+    """
+    values = [
+        value
+        for line in series
+        for point in line.points
+        for value in (point.value, *(point.interval or ()))
+        if math.isfinite(value)
+    ]
+    low = 0.0 if rate or from_zero else min(values, default=0.0)
+    high = 1.0 if rate else max(values, default=1.0)
+    high = high if high > low else low + (abs(low) or 1.0)
+    y_values = [0, 0.25, 0.5, 0.75, 1] if rate else nice_ticks(low, high, 4)
+    x_values = nice_ticks(0, max(1, last_step), 4)
+    right, bottom = width - RIGHT, height - BOTTOM
+
+    def x(step: float) -> float:
+        return round(LEFT + (right - LEFT) * step / max(1, last_step), 2)
+
+    def y(value: float) -> float:
+        return round(bottom - (bottom - TOP) * (value - low) / (high - low), 2)
+
+    def show(value: float) -> str:
+        return f"{value:.0%}" if rate else format_value(value)
+
+    def line(one: Series) -> Line:
+        within = [(point, point.interval) for point in one.points if point.interval is not None]
+        outline = [(x(p.step), y(i.high)) for p, i in within] + [
+            (x(p.step), y(i.low)) for p, i in reversed(within)
+        ]
+        marks = tuple(Mark(x(p.step), y(p.value), _describe(one.label, p, show)) for p in one.points)
+        return Line(
+            label=one.label,
+            colour=one.colour,
+            points=_join([(mark.x, mark.y) for mark in marks]),
+            band=_join(outline) if len(within) > 1 else "",
+            marks=marks,
+            thick=one.thick,
+        )
+
+    return Panel(
+        title=title,
+        width=width,
+        height=height,
+        lines=tuple(map(line, series)),
+        x_ticks=tuple(Tick(x(step), format_value(step)) for step in x_values),
+        y_ticks=tuple(Tick(y(value), show(value)) for value in y_values),
+        starts=tuple(Tick(x(step), text) for step, text in starts),
+    )
+
+
+def nice_ticks(low: float, high: float, count: int) -> list[float]:
+    """About `count` round values within low..high (low < high), ascending."""
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(number * step, 12) for number in range(first, last + 1)]
+
+
+def format_value(value: float) -> str:
+    """A number of any size in three digits: "0.25", "950", "256k", "12.3M"."""
+    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def _describe(label: str, point: Point, show: Callable[[float], str]) -> str:
+    interval = f" ({show(point.interval.low)} to {show(point.interval.high)})" if point.interval else ""
+    return f"{label}: {show(point.value)}{interval} at {point.step:,} steps"
+
+
+def _join(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in points)

@@ -1,0 +1,102 @@
+"""report: learning curves and one page from pulled runs. Reads only the results folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from clusterkit.errors import RunError
+from clusterkit.ledger import Ledger
+from clusterkit.report.figures import write_figures
+from clusterkit.report.groups import Group, group_runs, load_runs
+from clusterkit.report.page import render
+
+
+@dataclass(frozen=True)
+class ReportRow:
+    """The final success of one group of runs."""
+
+    group: str
+    runs: int
+    step: int
+    success: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What a report found and wrote."""
+
+    rows: tuple[ReportRow, ...]
+    files: tuple[Path, ...]
+    left_out: tuple[str, ...]
+    """Runs without any evaluation."""
+
+
+def report(folders: Sequence[Path], out: Path, *, now: datetime) -> Reported:
+    """Write report.html, curves.png and curves.svg.
+
+    Args:
+        folders: pulled run directories.
+        out: folder to write to; made when absent.
+        now: the time the page shows.
+
+    Raises:
+        RunError: a folder is no run, or there is nothing to plot.
+        ClusterkitError: matplotlib is missing; report.html is written all the same.
+    """
+    runs = load_runs(folders)
+    groups = group_runs(run for run in runs if run.evaluations)
+    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    page = out / "report.html"
+    page.write_text(render(groups, now=now), encoding="utf-8")
+    figures = write_figures(groups, out)
+    left_out = tuple(run.directory.run_id for run in runs if not run.evaluations)
+    return Reported(tuple(map(_row, groups)), (*figures, page), left_out)
+
+
+def find_pulled(results: Path, names: Sequence[str], ledger: Ledger) -> list[Path]:
+    """Local run directories by path, run id, unique beginning of one, or what `Ledger.find` takes.
+
+    Raises:
+        RunError: a name matches no pulled run, or several.
+    """
+    return list(dict.fromkeys(_find(results, name, ledger) for name in names))
+
+
+def _find(results: Path, name: str, ledger: Ledger) -> Path:
+    for folder in (results / name, Path(name)):
+        if name and (folder / "run.json").is_file():
+            return folder
+    matches = [
+        path.parent for path in sorted(results.glob("*/run.json")) if path.parent.name.startswith(name)
+    ]
+    if name and len(matches) == 1:
+        return matches[0]
+    if name and matches:
+        shown = ", ".join(path.name for path in matches[:4])
+        raise RunError(f"{name!r} matches {len(matches)} runs: {shown}", hint="give more of the run id")
+    (known,) = ledger.find([name])
+    folder = results / known.run_id
+    if not (folder / "run.json").is_file():
+        raise RunError(
+            f"{known.run_id} is not in {results}",
+            hint=f"`clusterkit sync-results {known.run_id}` brings it home",
+        )
+    return folder
+
+
+def _row(group: Group) -> ReportRow:
+    final = group.final("success/mean")
+    low, high = (final and final.interval) or (None, None)
+    return ReportRow(
+        group=group.label,
+        runs=len(group.runs),
+        step=group.final_step or 0,
+        success=final.value if final else None,
+        low=low,
+        high=high,
+    )

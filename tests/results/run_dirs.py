@@ -1,0 +1,114 @@
+"""Pulled run directories for tests, written by hand after docs/run-directory.md."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+TASKS = ("reach-v3", "drawer-close-v3", "coffee-button-v3", "door-close-v3")
+
+
+def make_run_dir(
+    results: Path,
+    run_id: str,
+    *,
+    name: str = "local-demo",
+    recipe: str | None = "local-demo",
+    modified: dict[str, list[Any]] | None = None,
+    seed: int = 1,
+    tasks: Sequence[str] = TASKS,
+    steps: int = 256_000,
+    evaluations: int = 8,
+    episodes: int = 10,
+    speed: float = 4000.0,
+    restarted_at: int | None = None,
+) -> Path:
+    """A run that learns: each task's success rises at its own pace. Deterministic."""
+    folder = results / run_id
+    folder.mkdir(parents=True)
+    document = {
+        "schema": 1,
+        "run_id": run_id,
+        "name": name,
+        "created": "2026-01-02T03:04:05Z",
+        "cluster": "datalab",
+        "profile": {"name": name, "gpu": "a40"},
+        "recipe": {"name": recipe, "values": {}, "modified": modified or {}} if recipe else None,
+        "argv": ["python", "-m", "trainer", "train", "--recipe", recipe or "none"],
+        "seed": seed,
+        "total_steps": steps,
+        "snapshot": {"git_commit": "0123456789abcdef", "git_branch": "main", "dirty": True},
+        "image": {"digest": "sha256:0123456789abcdef", "path": "/x.sif", "bytes": 1},
+        "wandb": {"run_id": run_id, "project": "demo", "entity": None, "mode": "offline"},
+        "versions": {"clusterkit": "0.1.0"},
+    }
+    (folder / "run.json").write_text(json.dumps(document))
+    starts = [0] if restarted_at is None else [0, restarted_at]
+    write_metrics(folder, _rows(seed, tasks, steps, evaluations, episodes, speed, starts))
+    for number in range(len(starts)):
+        last = number == len(starts) - 1
+        _write_attempt(folder, number, code=0 if last else 85, why="completed" if last else "requeue")
+    return folder
+
+
+def write_metrics(folder: Path, rows: Sequence[dict[str, Any]]) -> None:
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def evaluation(step: int, success: dict[str, float], *, attempt: int = 0, episodes: int = 10) -> dict[str, Any]:
+    """An `eval` row; the mean is over the tasks, returns are 1000 times the success."""
+    mean = sum(success.values()) / len(success)
+    row: dict[str, Any] = {"kind": "eval", "step": step, "time": step / 4000, "attempt": attempt}
+    row |= {"episodes": episodes, "success/mean": mean, "return/mean": 1000 * mean}
+    for task, rate in success.items():
+        row |= {f"success/{task}": rate, f"return/{task}": 1000 * rate}
+    return row
+
+
+def _rows(
+    seed: int,
+    tasks: Sequence[str],
+    steps: int,
+    evaluations: int,
+    episodes: int,
+    speed: float,
+    starts: Sequence[int],
+) -> list[dict[str, Any]]:
+    noise = random.Random(seed)
+    rows: list[dict[str, Any]] = []
+    for attempt, start in enumerate(starts):
+        versions = {"python": "3.11.7", "torch": "2.13.0"}
+        rows.append({"kind": "run", "step": start, "time": 0.0, "attempt": attempt, "versions": versions})
+        last = steps if attempt == len(starts) - 1 else min(steps, start + steps // 2)
+        for number in range(40 * start // steps + 1, 40 * last // steps + 1):
+            rate = speed * noise.uniform(0.9, 1.1)
+            row = {"kind": "train", "step": number * steps // 40, "time": 1.0, "attempt": attempt}
+            rows.append(row | {"steps_per_second": rate, "loss/critic": 1.0})
+        for number in range(evaluations * start // steps + 1, evaluations * last // steps + 1):
+            step = number * steps // evaluations
+            rows.append(evaluation(step, _success(noise, tasks, step / steps, episodes), attempt=attempt))
+    return rows
+
+
+def _success(noise: random.Random, tasks: Sequence[str], progress: float, episodes: int) -> dict[str, float]:
+    rates = {}
+    for number, task in enumerate(tasks):
+        middle = 0.15 + 0.6 * number / len(tasks)
+        chance = 1 / (1 + math.exp(-12 * (progress - middle)))
+        rates[task] = sum(noise.random() < chance for _ in range(episodes)) / episodes
+    return rates
+
+
+def _write_attempt(folder: Path, number: int, *, code: int, why: str) -> None:
+    attempt = folder / "attempts" / str(number)
+    attempt.mkdir(parents=True)
+    started = 1_767_323_045 + 4000 * number
+    start = {"attempt": number, "job_id": str(4711 + number), "node": f"gpu0{number}", "started": started}
+    (attempt / "start.json").write_text(json.dumps(start))
+    (attempt / "exit.json").write_text(
+        json.dumps({"code": code, "signal": None, "why": why, "ended": started + 3723})
+    )
