@@ -51,19 +51,20 @@ def _shake_hands(wire: Wire, host: HostConfig) -> None:
             hint="The server's ssh is very old or very strict; ask the site's support.",
         ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
-        raise TransportError(
-            f"{where} did not answer as an SSH server: {_text(error)}",
-            hint="Check host and port. A server drops connections for a while after several failed logins.",
-        ) from error
-    if not wire.initial_kex_done:  # start_client returns silently when its time is up
-        raise TransportError(
-            f"{where} did not finish the SSH handshake within {wire.handshake_timeout:g} s",
-            hint=f"Check host, port and network, or try by hand: {host.ssh_command}",
-        )
+        problem = error
+    else:
+        if wire.initial_kex_done:
+            return
+        # start_client returns silently when its time is up
+        problem = TimeoutError(f"nothing within {wire.handshake_timeout:g} s")
+    raise TransportError(
+        f"{where} does not answer as an SSH server: {_text(problem)}",
+        hint="Check host and port. A server drops connections for a while after several failed logins.",
+    ) from problem
 
 
 def _text(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    return str(error) or ("it closed the connection" if isinstance(error, EOFError) else type(error).__name__)
 
 
 @dataclass
@@ -75,6 +76,9 @@ class _Login:
     tried: list[str] = field(default_factory=list)
     banner: str = ""
     asked: int = 0
+    """Passwords and dialogs tried since the last success."""
+    questions: int = 0
+    """Prompts of the last dialog."""
 
     @property
     def _who(self) -> str:
@@ -126,6 +130,8 @@ class _Login:
             self.tried.append(method)
             if not self.wire.is_active():
                 raise self._refused(f"the server closed the connection ({_text(error)})") from error
+            if method == "keyboard-interactive" and not self.questions:
+                self.allowed = [one for one in self.allowed if one != method]  # it refuses without asking
         else:
             if more:  # one factor is through, the server wants another
                 self.allowed, self.asked = more, 0
@@ -159,6 +165,7 @@ class _Login:
         There Ctrl-C works. An exception that is not an Exception would kill paramiko's thread and
         hang us, so it never crosses over: the asking thread only learns that there is no answer.
         """
+        self.questions = 0
         questions: queue.Queue[Question | None] = queue.Queue()
         answers: queue.Queue[Sequence[str] | None] = queue.Queue()
         outcome: list[list[str] | Exception] = []
@@ -166,6 +173,7 @@ class _Login:
         def handler(title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
             if not prompts and not (title or instructions).strip():
                 return []
+            self.questions += len(prompts)
             asked = tuple(Prompt(text, echo) for text, echo in prompts)
             questions.put(Question(self._who, title, instructions, asked))
             given = answers.get()

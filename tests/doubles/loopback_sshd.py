@@ -83,6 +83,7 @@ class LoopbackSshd:
             "UsePAM no",
             "PermitRootLogin yes",
             "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
             "StrictModes no",  # the folder lies below a world-writable /tmp
             "PidFile none",
             "UseDNS no",

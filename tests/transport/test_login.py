@@ -1,0 +1,317 @@
+"""Logging in: keys, passphrases, agents, passwords and codes, and a clear word for every refusal."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from clusterkit.errors import TransportError
+from clusterkit.transport.factory import connect
+from clusterkit.transport.jump import travel
+from clusterkit.transport.questions import Ask, Question, ask_on_terminal
+from tests.doubles.dialog_server import Ask as Asked
+from tests.doubles.dialog_server import DialogServer, Factor, SilentServer
+from tests.doubles.loopback_sshd import LoopbackSshd, make_key
+
+
+class Answers:
+    """Answers questions from a list and remembers them."""
+
+    def __init__(self, *answers: str) -> None:
+        self.left, self.asked = list(answers), list[str]()
+        self.questions: list[Question] = []
+        self.threads: set[int] = set()
+
+    def __call__(self, question: Question) -> list[str]:
+        self.threads.add(threading.get_ident())
+        self.questions.append(question)
+        self.asked += [prompt.text for prompt in question.prompts]
+        return [self.left.pop(0) for _ in question.prompts]
+
+
+def log_in(server: LoopbackSshd | DialogServer, ask: Ask | None = None, config: Path | None = None) -> None:
+    with closing(travel(server.alias, ask=ask or Answers(), config=config or server.ssh_config)):
+        pass
+
+
+def refused(
+    server: LoopbackSshd | DialogServer, ask: Ask | None = None, config: Path | None = None
+) -> TransportError:
+    with pytest.raises(TransportError) as caught:
+        log_in(server, ask, config)
+    return caught.value
+
+
+@pytest.fixture
+def own_config(sshd: LoopbackSshd, tmp_path: Path) -> Callable[..., Path]:
+    """An ssh_config for the shared server with some lines put first."""
+
+    def write(*lines: str) -> Path:
+        path = tmp_path / "ssh_config"
+        path.write_text(sshd.host_block(lines=lines))
+        return path
+
+    return write
+
+
+# real sshd: keys -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+def test_every_kind_of_key(
+    kind: str, sshd: LoopbackSshd, tmp_path: Path, own_config: Callable[..., Path]
+) -> None:
+    key = make_key(tmp_path / "key", kind=kind)
+    sshd.authorize(key)
+    log_in(sshd, config=own_config(f"IdentityFile {key}"))
+
+
+def test_a_key_the_server_does_not_know(sshd: LoopbackSshd, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    wrong = make_key(tmp_path / "wrong")
+    config.write_text(sshd.host_block().replace(str(sshd.key), str(wrong)))
+    error = refused(sshd, config=config)
+    assert error.cause.startswith(
+        f"node (127.0.0.1:{sshd.port}) refuses to log in {sshd.user}; tried {wrong} SHA256:"
+    )
+    assert error.cause.endswith("; it accepts publickey")
+    assert error.hint == f"Check user and key, or try by hand: ssh -F {config} node"
+
+
+def test_no_key_at_all(sshd: LoopbackSshd, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(sshd.host_block().replace(str(sshd.key), str(tmp_path / "absent")))
+    assert "tried nothing: no key was found" in refused(sshd, config=config).cause
+
+
+def test_a_passphrase_is_asked_for_once(sshd: LoopbackSshd, tmp_path: Path) -> None:
+    key = make_key(tmp_path / "locked", passphrase="open sesame ü")
+    sshd.authorize(key)
+    config = tmp_path / "config"
+    config.write_text(sshd.host_block().replace(str(sshd.key), str(key)))
+    ask = Answers("wrong", "open sesame ü")
+    log_in(sshd, ask, config)
+    assert ask.asked == [f"Passphrase for key {key}: "] * 2
+    assert "wrong passphrase" in refused(sshd, Answers("a", "b", "c"), config).cause
+    assert "refuses to log in" in refused(sshd, Answers(""), config).cause
+
+
+def test_an_open_key_goes_before_a_locked_one(
+    sshd: LoopbackSshd, tmp_path: Path, own_config: Callable[..., Path]
+) -> None:
+    locked = make_key(tmp_path / "locked", passphrase="secret")
+    ask = Answers()
+    log_in(sshd, ask, own_config(f"IdentityFile {locked}"))
+    assert ask.asked == []
+
+
+def test_a_damaged_key_is_passed_over(
+    sshd: LoopbackSshd, tmp_path: Path, own_config: Callable[..., Path]
+) -> None:
+    (tmp_path / "junk").write_text("not a key\n")
+    log_in(sshd, config=own_config(f"IdentityFile {tmp_path / 'junk'}"))
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Path]:
+    path = Path(f"/tmp/ck-agent-{os.getpid()}.sock")  # short: socket paths have 108 bytes
+    with ExitStack() as stack:
+        process = subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL)
+        stack.callback(path.unlink, missing_ok=True)
+        stack.callback(process.wait)
+        stack.callback(process.terminate)
+        while not path.exists():
+            assert process.poll() is None
+        yield path
+
+
+def test_keys_of_the_agent(
+    sshd: LoopbackSshd, agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = make_key(tmp_path / "in_agent")
+    sshd.authorize(key)
+    subprocess.run(
+        ["ssh-add", "-q", key],
+        env={**os.environ, "SSH_AUTH_SOCK": str(agent)},
+        check=True,
+        capture_output=True,
+    )
+    key.unlink()  # only its public half stays, which tells the agent's key
+    block = sshd.host_block().replace(str(sshd.key), str(key))
+    config = tmp_path / "config"
+    config.write_text(
+        block.replace("IdentityAgent none", f"IdentityAgent {agent}").replace("Only yes", "Only no")
+    )
+    log_in(sshd, config=config)
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(agent))
+    config.write_text(
+        block.replace("IdentityAgent none", "IdentityAgent SSH_AUTH_SOCK").replace("Only yes", "Only no")
+    )
+    log_in(sshd, config=config)
+    config.write_text(block)  # IdentityAgent none
+    refused(sshd, config=config)
+
+
+# host keys -----------------------------------------------------------------------------------
+
+
+def test_an_unknown_host_key(sshd: LoopbackSshd, tmp_path: Path, own_config: Callable[..., Path]) -> None:
+    before = sshd.accepted_logins()
+    error = refused(sshd, config=own_config(f"UserKnownHostsFile {tmp_path / 'empty'}"))
+    assert f"127.0.0.1:{sshd.port}) is not known: ssh-ed25519 SHA256:" in error.cause
+    assert error.hint
+    assert "accept it once with: ssh -F" in error.hint
+    assert sshd.accepted_logins() == before
+    assert not (tmp_path / "empty").exists()
+
+
+def test_a_wrong_host_key(sshd: LoopbackSshd, tmp_path: Path, own_config: Callable[..., Path]) -> None:
+    impostor = Path(f"{make_key(tmp_path / 'impostor')}.pub").read_text()
+    (tmp_path / "known").write_text(f"[127.0.0.1]:{sshd.port} {impostor}")
+    before = sshd.accepted_logins()
+    error = refused(sshd, config=own_config(f"UserKnownHostsFile {tmp_path / 'known'}"))
+    assert "has changed" in error.cause
+    assert f"{tmp_path / 'known'} line 1" in error.cause
+    assert sshd.accepted_logins() == before
+
+
+# unreachable ---------------------------------------------------------------------------------
+
+
+def config_for(folder: Path, port: int, *lines: str) -> Path:
+    path = folder / "config"
+    path.write_text(
+        "Host away\n" + "".join(f"  {one}\n" for one in (*lines, "HostName 127.0.0.1", f"Port {port}"))
+    )
+    return path
+
+
+def test_a_refused_port_names_host_and_port(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(
+        TransportError, match=rf"^away \(127\.0\.0\.1:{port}\) cannot be reached: Connection refused$"
+    ):
+        connect("away", ssh_config=config_for(tmp_path, port))
+
+
+def test_a_name_nobody_knows(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("Host away\n  HostName no-such-host.invalid\n")
+    with pytest.raises(TransportError, match=r"the name no-such-host\.invalid \(for away\) cannot be found"):
+        connect("away", ssh_config=config)
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        lambda peer: None,
+        lambda peer: peer.close(),
+        lambda peer: peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+        lambda peer: peer.sendall(b"SSH-2.0-stuck\r\n"),
+    ],
+    ids=["silent", "closes", "http", "stuck"],
+)
+def test_something_else_listens(behaviour: Callable[[socket.socket], None], tmp_path: Path) -> None:
+    with closing(SilentServer(behaviour)) as server:
+        config = config_for(tmp_path, server.port, "ConnectTimeout 1")
+        with pytest.raises(
+            TransportError, match=rf"^away .*:{server.port}\) does not answer as an SSH server"
+        ):
+            connect("away", ssh_config=config)
+
+
+# dialogs -------------------------------------------------------------------------------------
+
+CODE = Asked((("One-time code: ", False),), ("123456",))
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., DialogServer]]:
+    with ExitStack() as stack:
+
+        def start(*factors: Factor, banner: str = "") -> DialogServer:
+            return stack.enter_context(closing(DialogServer(tmp_path / "server", factors, banner=banner)))
+
+        yield start
+
+
+def test_a_key_and_then_a_code(serve: Callable[..., DialogServer]) -> None:
+    server = serve(Factor("publickey"), Factor("keyboard-interactive", [CODE]))
+    ask = Answers("123456")
+    log_in(server, ask)
+    assert server.record.attempts == ["publickey good", "keyboard-interactive good"]
+    assert ask.questions[0].where == "me@asks"
+    assert ask.threads == {threading.get_ident()}
+
+
+def test_password_and_code_in_two_requests(serve: Callable[..., DialogServer]) -> None:
+    password = Asked((("Password: ", False),), ("secret",))
+    log_in(serve(Factor("keyboard-interactive", [password, CODE])), Answers("secret", "123456"))
+
+
+def test_two_prompts_in_one_request_and_a_push_without_any(serve: Callable[..., DialogServer]) -> None:
+    both = Asked((("Password: ", False), ("Name: ", True)), ("secret", "me"), title="Login")
+    push = Asked((), (), instructions="Approve on your phone")
+    ask = Answers("secret", "me")
+    log_in(serve(Factor("keyboard-interactive", [both, push])), ask)
+    assert [prompt.echo for prompt in ask.questions[0].prompts] == [False, True]
+    assert [question.instructions for question in ask.questions] == ["", "Approve on your phone"]
+
+
+def test_a_password_alone(serve: Callable[..., DialogServer]) -> None:
+    ask = Answers("typo", "secret")
+    log_in(serve(Factor("password", password="secret")), ask)
+    assert ask.asked == ["Password: ", "Password: "]
+
+
+def test_a_second_try_after_a_wrong_code(serve: Callable[..., DialogServer]) -> None:
+    log_in(serve(Factor("publickey"), Factor("keyboard-interactive", [CODE])), Answers("000000", "123456"))
+
+
+def test_three_wrong_codes_and_we_stop(serve: Callable[..., DialogServer]) -> None:
+    server = serve(
+        Factor("publickey"), Factor("keyboard-interactive", [CODE]), banner="NOTICE: maintenance at 6"
+    )
+    ask = Answers("1", "2", "3", "123456")
+    error = refused(server, ask)
+    assert ask.left == ["123456"]
+    assert server.record.attempts[1:] == ["keyboard-interactive bad"] * 3
+    assert "NOTICE: maintenance at 6" in error.cause
+    assert error.hint
+    assert error.hint.startswith("Stopped after 3 wrong answers")
+    assert "1, 2" not in error.cause
+
+
+class Interrupted(BaseException):
+    """Stands for KeyboardInterrupt, which pytest would take for its own."""
+
+
+@pytest.mark.parametrize("kind", [Interrupted, TransportError])
+def test_an_interrupted_question_ends_the_login(
+    serve: Callable[..., DialogServer], kind: type[BaseException]
+) -> None:
+    def interrupt(question: Question) -> list[str]:
+        raise kind("stop")
+
+    server = serve(Factor("publickey"), Factor("keyboard-interactive", [CODE]))
+    with pytest.raises(kind, match="stop"):
+        log_in(server, interrupt)
+    assert server.record.logins == 0
+
+
+def test_without_a_terminal_nobody_is_asked(
+    serve: Callable[..., DialogServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(Factor("publickey"), Factor("keyboard-interactive", [CODE]))
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        error = refused(server, ask_on_terminal)
+    assert error.cause == "me@asks asks for 'One-time code', and there is no terminal to ask on"
