@@ -17,6 +17,7 @@ COMMANDS = {
     "check": "is everything here that a run needs?",
 }
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str]) -> int:
@@ -35,6 +36,8 @@ def main(argv: Sequence[str]) -> int:
         return _fail(str(error), EXIT_USAGE)
     except TrainerError as error:
         return _fail(error.cause, error.exit_code, error.hint)
+    except KeyboardInterrupt:
+        return _fail("interrupted", EXIT_INTERRUPTED)
 
 
 def _fail(cause: str, code: int, hint: str | None = None) -> int:

@@ -52,4 +52,5 @@ def at_least(least: int) -> Any:
             raise argparse.ArgumentTypeError(f"{text} is no whole number of at least {least}")
         return int(number)
 
+    read.__name__ = "whole number"  # argparse calls it so in its message
     return read

@@ -144,15 +144,16 @@ def main(argv: Sequence[str]) -> int:
         UsageError: an argument is wrong.
         CheckpointError: there is no usable model at the path.
     """
-    from trainer.envs.metaworld import MetaworldFactory
-    from trainer.model import load_model
-
     parser = Parser(prog="python -m trainer evaluate", description="Success rates of a trained policy.")
     parser.add_argument("checkpoint", type=Path, help="a run, a checkpoint or a final_model.pt")
     parser.add_argument("--episodes", type=at_least(1), default=50, metavar="N", help="per task (50)")
     parser.add_argument("--workers", type=at_least(0), metavar="N", help="processes (all processors)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.read(argv)
+
+    from trainer.envs.metaworld import MetaworldFactory
+    from trainer.model import load_model  # both take their time to import; --help should not
+
     model = load_model(given.checkpoint)
     goals = model.recipe["values"]["goals_per_task"]
     evaluator = Evaluator(

@@ -1,134 +1,21 @@
-"""`python -m trainer train`: puts a run together, resumes it if asked to, and ends it with its exit code."""
+"""`python -m trainer train`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib import metadata
-from pathlib import Path
-from typing import Any
 
-import torch
-
-from trainer import checkpoint
-from trainer.device import configure, describe, seed_everything
-from trainer.envs.metaworld import MetaworldFactory
-from trainer.errors import CheckpointError, UsageError
-from trainer.loops.off_policy import OffPolicyRun
-from trainer.loops.pacing import worker_count
-from trainer.preemption import StopSignals
-from trainer.settings import NEWEST, TrainSettings, read_settings
-from trainer.telemetry import Telemetry
+from trainer.settings import read_settings
 
 
 def main(argv: Sequence[str]) -> int:
-    """Trains; returns the exit code.
+    """Trains as the arguments say; returns the exit code.
 
     Raises:
         TrainerError: the arguments, the checkpoint or a worker are at fault.
         RecipeError: the recipe is.
-        DeviceError: the device is.
     """
-    return train(read_settings(argv, os.environ))
+    settings = read_settings(argv, os.environ)
+    from trainer.training import train  # takes seconds to import, which --help and a typing error should not
 
-
-def train(settings: TrainSettings) -> int:
-    """Carries out a run, or goes on with it; returns the exit code.
-
-    Raises:
-        UsageError: the run directory already holds checkpoints and nobody asked to resume.
-        CheckpointError: the checkpoint to resume does not fit.
-        WorkerError: an environment worker died or hangs.
-    """
-    with StopSignals() as stop:  # first of all: a signal during the start must not be lost
-        device = configure(settings.device, settings.precision, _threads(settings))
-        seed_everything(settings.seed)
-        events: list[str] = []
-        restored = _find_checkpoint(settings, events)
-        values = settings.recipe.values
-        factory = MetaworldFactory(settings.tasks, goals_per_task=values["goals_per_task"])
-        telemetry = Telemetry.open(
-            settings.run_dir,
-            _header(settings, device),
-            settings.total_steps,
-            settings.attempt,
-            settings.wandb,
-            step=restored["state"]["progress"]["step"] if restored else 0,
-            config=values,
-            gpu_uuid=str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else None,
-        )
-        with telemetry:
-            for event in events:
-                telemetry.event(restored["state"]["progress"]["step"] if restored else 0, event)
-            with OffPolicyRun(settings, factory, device, telemetry, stop, restored) as run:
-                code = run.run()
-            telemetry.close(code)
-        return code
-
-
-def _find_checkpoint(settings: TrainSettings, events: list[str]) -> dict[str, Any] | None:
-    """Returns the parts of the checkpoint to go on from, if any, and notes what happened as events."""
-    held = checkpoint.directory(settings.run_dir)
-    if settings.resume is None:
-        if any(held.glob("step-*")):
-            raise UsageError(
-                f"{held} already holds checkpoints",
-                hint="go on with --resume, or start afresh in another --run-dir",
-            )
-        return None
-    path = (
-        checkpoint.newest(settings.run_dir, lambda reason: events.append(f"refused: {reason}"))
-        if settings.resume == NEWEST
-        else Path(settings.resume)
-    )
-    if path is None:
-        events.append("no checkpoint to resume: starting from the beginning")
-        return None
-    parts = checkpoint.load(path)
-    if parts.keys() < {"model", "state"}:
-        raise CheckpointError(f"{path} is not a checkpoint of this trainer")
-    _check_fit(path, parts["model"]["about"], settings)
-    step = parts["state"]["progress"]["step"]
-    events.append(f"resumed from {path.name} at step {step:,}")
-    if checkpoint.REPLAY not in parts:
-        events.append("the checkpoint holds no replay: the policy fills it again before learning goes on")
-    return parts
-
-
-def _check_fit(path: Path, made_by: dict[str, Any], settings: TrainSettings) -> None:
-    """Refuses a checkpoint of another recipe, or of other values of it."""
-    ours = settings.recipe.as_json()
-    theirs = made_by["recipe"]
-    if theirs["name"] != ours["name"]:
-        raise CheckpointError(f"{path} was made by recipe {theirs['name']}, not {ours['name']}")
-    for key, value in ours["values"].items():
-        if theirs["values"].get(key) != value:
-            raise CheckpointError(
-                f"{path} was made with {key} = {theirs['values'].get(key)}, this run has {value}",
-                hint="resume with the values it was made with",
-            )
-
-
-def _threads(settings: TrainSettings) -> int:
-    """Returns PyTorch's threads: 1 beside workers, since more would fight with them for the processors."""
-    if settings.threads is not None:
-        return settings.threads
-    workers = worker_count(settings.num_envs) if settings.workers is None else settings.workers
-    return 1 if workers else 0
-
-
-def _header(settings: TrainSettings, device: torch.device) -> dict[str, Any]:
-    recipe = settings.recipe.as_json()
-    facts = describe(device)
-    packages = ("metaworld", "mujoco", "gymnasium", "numpy")
-    return {
-        "recipe": recipe["name"],
-        "modified": recipe["modified"],
-        "tasks": list(settings.tasks),
-        "seed": settings.seed,
-        "total_steps": settings.total_steps,
-        "num_envs": settings.num_envs,
-        "precision": settings.precision,
-        "device": facts.pop("name"),
-        "versions": facts | {name: metadata.version(name) for name in packages},
-    }
+    return train(settings)

@@ -18,16 +18,8 @@ def count(module: torch.nn.Module) -> int:
     [(10, 1024, 2_232_400), (10, 2048, 8_659_024), (50, 256, 257_424), (50, 512, 776_592)],
 )
 def test_multi_head_actors_have_the_published_number_of_parameters(tasks, width, parameters):
-    policy = Policy(
-        39,
-        4,
-        tasks,
-        hidden=[width] * 3,
-        one_hot=True,
-        multi_head=True,
-        init="he_uniform",
-        log_std_bounds=(-20, 2),
-    )
+    sizes = {"hidden": [width] * 3, "one_hot": True, "multi_head": True}
+    policy = Policy(39, 4, tasks, **sizes, init="he_uniform", log_std_bounds=(-20, 2))
     assert count(policy) == parameters
 
 

@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 from trainer.envs.schedule import Command, Schedule
 
 
-def steps_per_task(
-    num_envs: int, num_tasks: int, episode_steps: int, vector_steps: int, **options
-) -> np.ndarray:
+def steps_per_task(num_envs, num_tasks, episode_steps, vector_steps, **options) -> np.ndarray:
     schedule = Schedule(num_envs, num_tasks, episode_steps, 50, np.random.default_rng(0), **options)
     steps = np.zeros(num_tasks, np.int64)
     for _ in range(vector_steps):

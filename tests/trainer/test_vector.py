@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,9 +21,8 @@ def orders(command: Command, task: list[int], goal: list[int]) -> Orders:
 
 def play(factory, num_envs: int, workers: int, steps: int, episode_steps: int) -> np.ndarray:
     """Everything that comes out of a scheduled run, in one array."""
-    schedule = Schedule(
-        num_envs, len(factory.tasks), episode_steps, 50, np.random.default_rng(0), stagger=True
-    )
+    rng = np.random.default_rng(0)
+    schedule = Schedule(num_envs, len(factory.tasks), episode_steps, 50, rng, stagger=True)
     actions = np.random.default_rng(1)
     rows = []
     with VectorEnv(factory, num_envs, workers=workers) as vector:
@@ -86,9 +86,9 @@ def test_a_failing_environment_is_named_with_its_traceback():
 
 
 def test_a_worker_that_exits_is_named():
-    with VectorEnv(CounterFactory(fault="exit"), 3, workers=3) as vector:
-        with pytest.raises(WorkerError, match=r"worker of green .* died with exit code 7"):
-            step_until_fault(vector)
+    died = pytest.raises(WorkerError, match=r"worker of green .* died with exit code 7")
+    with VectorEnv(CounterFactory(fault="exit"), 3, workers=3) as vector, died:
+        step_until_fault(vector)
 
 
 def test_a_worker_that_is_killed_is_named():
@@ -149,7 +149,6 @@ def test_workers_end_when_the_parent_is_killed():
 
 def alive(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""Environments small enough to predict by hand; in a module of their own, for worker processes import them."""
+"""Environments small enough to predict by hand, in a module that worker processes can import."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 
 class Counter:
-    """Shows (task, goal, steps); solved at the step equal to its goal, then no more (success is not latched)."""
+    """Shows (task, goal, steps); solved at the step equal to its goal, and at no other."""
 
     def __init__(self, task: int, fault: str) -> None:
         self._task = task

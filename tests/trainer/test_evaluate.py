@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+
+from tests.trainer.toys import CounterFactory
+from trainer.evaluate import Evaluator
+
+
+def lazy(observation, task):
+    return np.zeros((len(task), 2), np.float32)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_goals_are_distinct_dealt_in_advance_and_solved_at_any_step(workers):
+    seen = set()
+
+    def watching(observation, task):
+        seen.update((int(row[0]), int(row[1])) for row in observation)
+        return lazy(observation, task)
+
+    evaluator = Evaluator(CounterFactory(), 10, 10, 50, workers=workers, max_steps=30)
+    result = evaluator.run(watching, 10)
+    evaluator.close()
+    goals = [0, 5, 10, 15, 20, 25, 30, 35, 40, 45]
+    assert seen == {(task, goal) for task in range(3) for goal in goals}
+    # a goal g is met at step g, at that step only; 0 and those beyond the 30th step never
+    assert result.success.tolist() == [[0 < goal <= 30 for goal in goals]] * 3
+    # the reward of step n is n, up to the step that solves it
+    ends = [goal if 0 < goal <= 30 else 30 for goal in goals]
+    assert result.returns.tolist() == [[end * (end + 1) / 2 for end in ends]] * 3
+
+
+def test_metrics_have_the_names_of_the_run_directory():
+    evaluator = Evaluator(CounterFactory(), 2, 2, 50, max_steps=30)
+    metrics = evaluator.run(lazy, 2).metrics()
+    assert metrics == {
+        "success/mean": 0.5,
+        "success/red": 0.5,
+        "success/green": 0.5,
+        "success/blue": 0.5,
+        "return/mean": 395.0,
+        "return/red": 395.0,
+        "return/green": 395.0,
+        "return/blue": 395.0,
+        "episodes": 2,
+    }
+
+
+def test_it_can_be_used_again_and_given_up():
+    evaluator = Evaluator(CounterFactory(), 3, 3, 50, max_steps=40)
+    first = evaluator.run(lazy, 3)
+    calls = iter(range(100))
+    assert evaluator.run(lazy, 3, lambda: next(calls) >= 5) is None
+    again = evaluator.run(lazy, 3)
+    assert np.array_equal(first.success, again.success)
+    assert np.array_equal(first.returns, again.returns)
+
+
+def test_more_episodes_than_environments():
+    evaluator = Evaluator(CounterFactory(), 50, 50, 50, max_steps=60)
+    result = evaluator.run(lazy, 50)
+    assert result.success.sum(1).tolist() == [49] * 3  # all goals but 0

@@ -1,0 +1,90 @@
+from pathlib import Path
+
+import pytest
+
+from trainer.errors import UsageError
+from trainer.recipe import RecipeError
+from trainer.settings import NEWEST, read_settings
+
+
+def read(*argv: str, **environ: str):
+    return read_settings(["--recipe", "local-demo", *argv], environ)
+
+
+def test_what_is_not_said_comes_from_the_recipe_and_the_tasks():
+    settings = read("--total-steps", "50_000")
+    assert settings.tasks == ("reach-v3", "drawer-close-v3", "coffee-button-v3", "door-close-v3")
+    assert settings.num_envs == 4
+    assert settings.eval_episodes == settings.final_episodes == 10
+    assert settings.eval_every == settings.checkpoint_every == 5000
+    assert settings.log_every == 1000
+    assert settings.resume is None
+    assert settings.run_dir.parent == Path("runs")
+    assert settings.run_dir.name.startswith("local-demo-")
+
+
+def test_what_is_said_counts():
+    settings = read(
+        *("--total-steps", "2e6", "--num-envs", "7", "--seed", "3", "--eval-every", "0"),
+        *("--run-dir", "here", "--workers", "0", "--threads", "2", "--precision", "bf16"),
+        *("--final-episodes", "50", "--resume", "x/step-1"),
+    )
+    assert (settings.total_steps, settings.num_envs, settings.seed) == (2_000_000, 7, 3)
+    assert (settings.eval_every, settings.final_episodes) == (0, 50)
+    assert (settings.workers, settings.threads, settings.precision) == (0, 2, "bf16")
+    assert (settings.run_dir, settings.resume) == (Path("here"), Path("x/step-1"))
+
+
+def test_the_environment_of_a_run_is_used():
+    settings = read(CLUSTERKIT_RUN_DIR="/a/b", CLUSTERKIT_RUN_ID="mt10-1", CLUSTERKIT_ATTEMPT="2")
+    assert (settings.run_dir, settings.run_id, settings.attempt) == (Path("/a/b"), "mt10-1", 2)
+    assert settings.resume == NEWEST  # a later attempt goes on by itself
+    assert read(CLUSTERKIT_ATTEMPT="0").resume is None
+    assert read("--resume").resume == NEWEST
+
+
+def test_a_recipe_value_needs_its_lock_lifted():
+    with pytest.raises(RecipeError, match="--unlock tasks"):
+        read("--tasks", "reach,push")
+    settings = read("--tasks", "reach,push", "--set", "gamma=0.97", "--unlock", "tasks", "--unlock", "gamma")
+    assert settings.tasks == ("reach-v3", "push-v3")
+    assert settings.recipe.modified.keys() == {"tasks", "gamma"}
+    assert settings.recipe.values["gamma"] == 0.97
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--num-env", "3"], "unknown argument '--num-env'; did you mean --num-envs"),
+        (["--total-steps", "many"], "argument --total-steps: invalid whole number value: 'many'"),
+        (["--num-envs", "0"], "0 is no whole number of at least 1"),
+        (["--seed", "1.5"], "1.5 is no whole number of at least 0"),
+        (["--device", "gpu"], "argument --device: invalid choice"),
+        (["--set", "gamma"], "expected NAME=VALUE"),
+    ],
+)
+def test_wrong_arguments_are_one_line(argv, message):
+    with pytest.raises(UsageError) as caught:
+        read(*argv)
+    assert message in caught.value.cause
+    assert "\n" not in caught.value.cause
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--recipe", "local-dmo"], "local-demo"),
+        (["--set", "gama=1"], "gamma"),
+        (["--set", "gamma=0.9", "--set", "gamma=0.8", "--unlock", "gamma"], "set twice"),
+        (["--tasks", "raech", "--unlock", "tasks"], "reach-v3"),
+    ],
+)
+def test_wrong_names_come_with_the_nearest_right_one(argv, message):
+    with pytest.raises(RecipeError, match=message):
+        read(*argv)
+
+
+def test_a_recipe_of_another_algorithm_is_refused():
+    with pytest.raises(UsageError, match="this trainer runs sac; recipe guide-ppo-fast is ppo"):
+        read("--recipe", "guide-ppo-fast")

@@ -1,0 +1,198 @@
+"""The trainer as a process: real Meta-World, real workers, real signals."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.test_checkpoint import truncate
+
+TINY = [
+    *("train", "--recipe", "local-demo", "--tasks", "reach,door-close", "--unlock", "tasks"),
+    *("--set", "warmup_steps=200", "--unlock", "warmup_steps", "--num-envs", "2", "--wandb", "disabled"),
+    *("--workers", "1", "--eval-every", "0", "--checkpoint-every", "400"),
+]
+
+
+def start(run_dir, *argv: str, attempt: int = 0) -> subprocess.Popen:
+    environ = os.environ | {"CLUSTERKIT_RUN_DIR": str(run_dir), "CLUSTERKIT_ATTEMPT": str(attempt)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainer", *argv],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen) -> str:
+    output, _ = process.communicate(timeout=120)
+    return output
+
+
+def step_of(run_dir) -> int:
+    try:
+        return json.loads((run_dir / "heartbeat.json").read_text())["step"]
+    except FileNotFoundError:
+        return 0
+
+
+def interrupted(run_dir, number: signal.Signals) -> tuple[int, str]:
+    """Starts a run that would take for ever, signals its whole process group as Slurm does, and waits."""
+    process = start(run_dir, *TINY, "--total-steps", "10_000_000")
+    deadline = time.monotonic() + 100
+    while step_of(run_dir) < 250:
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, number)
+    output = finish(process)
+    return process.returncode, output
+
+
+def checkpoints(run_dir) -> list:
+    return sorted((run_dir / "checkpoints").glob("step-*"))
+
+
+def rows(run_dir, kind):
+    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
+    return [row for row in map(json.loads, lines) if row["kind"] == kind]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGUSR1, 85), (signal.SIGINT, 130)])
+def test_a_signal_to_the_whole_group_ends_in_a_checkpoint_that_the_next_attempt_continues(
+    tmp_path, number, code
+):
+    returned, output = interrupted(tmp_path, number)
+    assert returned == code, output
+    left_at = int(checkpoints(tmp_path)[-1].name.removeprefix("step-"))
+    assert left_at >= 250
+
+    total = left_at + 300
+    process = start(tmp_path, *TINY, "--total-steps", str(total), attempt=1)
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert f"resumed from step-{left_at:012d}" in output
+    assert int(checkpoints(tmp_path)[-1].name.removeprefix("step-")) == total
+    assert (tmp_path / "checkpoints" / "final_model.pt").exists()
+    assert step_of(tmp_path) == total
+    assert [row["attempt"] for row in rows(tmp_path, "run")] == [0, 1]
+    assert rows(tmp_path, "run")[1]["modified"].keys() == {"tasks", "warmup_steps"}
+    assert "Traceback" not in output
+
+
+def test_a_torn_checkpoint_is_passed_over_when_resuming(tmp_path):
+    output = finish(start(tmp_path, *TINY, "--total-steps", "800"))
+    assert [path.name[-3:] for path in checkpoints(tmp_path)] == ["400", "800"], output
+    truncate(checkpoints(tmp_path)[-1])
+
+    # a start that does not ask to resume does not touch a run that is there
+    process = start(tmp_path, *TINY, "--total-steps", "900")
+    output = finish(process)
+    assert (process.returncode, output.count("\n")) == (2, 2), output
+    assert "already holds checkpoints" in output
+
+    process = start(tmp_path, *TINY, "--total-steps", "900", "--resume")
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert "refused" in output
+    assert "model.pt has 100 bytes" in output
+    assert "resumed from step-000000000400" in output
+
+    other = [*TINY, "--set", "gamma=0.9", "--unlock", "gamma"]
+    process = start(tmp_path, *other, "--total-steps", "1000", "--resume", str(checkpoints(tmp_path)[-1]))
+    output = finish(process)
+    assert process.returncode == 1
+    assert "was made with gamma = 0.99, this run has 0.9" in output
+
+    process = start(tmp_path, "evaluate", str(tmp_path), "--episodes", "2", "--workers", "1", "--json")
+    output = finish(process)
+    assert process.returncode == 0, output
+    found = json.loads(output)
+    assert found["step"] == 900
+    assert found["episodes"] == 2
+    assert found.keys() >= {"success/mean", "success/reach-v3", "return/door-close-v3"}
+
+
+def test_a_worker_killed_in_a_run_ends_it_with_its_task_named(tmp_path):
+    process = start(tmp_path, *TINY, "--total-steps", "10_000_000")
+    deadline = time.monotonic() + 100
+    while step_of(tmp_path) < 50:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    children = [int(pid) for pid in listed.split()]
+    worker = next(pid for pid in children if "spawn_main" in command_line(pid))
+    os.kill(worker, signal.SIGKILL)
+    output = finish(process)
+    assert process.returncode == 1
+    assert re.search(r"worker of reach-v3, door-close-v3 \(pid \d+\) died by SIGKILL", output)
+    assert "Traceback" not in output
+
+
+def command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["trian"], "unknown command 'trian'; did you mean train"),
+        (["train", "--recipe", "local-dem"], "local-demo"),
+        (["train", "--recipe", "local-demo", "--numenvs", "3"], "did you mean --num-envs"),
+        (["train", "--recipe", "guide-ppo-fast"], "this trainer runs sac; recipe guide-ppo-fast is ppo"),
+        (["train", "--recipe", "local-demo", "--set", "gamma=0.9"], "--unlock gamma"),
+    ],
+)
+def test_bad_arguments_end_with_code_2_and_say_so_in_a_line(tmp_path, argv, said):
+    process = start(tmp_path, *argv)
+    output = finish(process)
+    assert process.returncode == 2
+    assert said in output.splitlines()[0]
+    assert len(output.splitlines()) <= 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["train", "--help"], ["evaluate", "--help"]])
+def test_help_needs_no_heavy_import(argv):
+    script = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: print('torch' in sys.modules))\n"
+        f"from trainer.__main__ import main; sys.exit(main({argv}))"
+    )
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert "usage: python -m trainer" in output
+    assert output.splitlines()[-1] == "False"
+
+
+@pytest.mark.slow
+def test_three_tasks_are_learnt(tmp_path):
+    """The returns of reach rise from 1.4..1.9 a step at random to 7.3..8.3 (six seeds) in 48 000 steps."""
+    argv = ["train", "--recipe", "local-demo", "--tasks", "reach,drawer-close,coffee-button"]
+    changes = {"tasks": None, "batch_size": "192", "env_steps_per_update": "12"}
+    for key, value in changes.items():
+        argv += ["--unlock", key] + (["--set", f"{key}={value}"] if value else [])
+    process = start(
+        tmp_path,
+        *argv,
+        "--num-envs",
+        "12",
+        "--total-steps",
+        "48_000",
+        "--eval-every",
+        "0",
+        "--wandb",
+        "disabled",
+    )
+    output = finish(process)
+    assert process.returncode == 0, output
+    reach = [row["return/reach-v3"] for row in rows(tmp_path, "train") if row["step"] > 24_000]
+    assert len(reach) >= 20
+    assert sum(reach) / len(reach) / 200 >= 5.0
