@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from trainer import device
+from trainer.device import DeviceError
+
+
+@pytest.fixture(autouse=True)
+def settings_as_before() -> Iterator[None]:
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    tf32 = torch.backends.cudnn.allow_tf32
+    yield
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(precision)
+    torch.backends.cudnn.allow_tf32 = tf32
+
+
+def test_the_cpu_with_threads() -> None:
+    assert device.configure("cpu", threads=2) == torch.device("cpu")
+    assert torch.get_num_threads() == 2
+    device.configure("cpu")
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize(
+    ("precision", "matmul", "tf32"), [("fp32", "highest", False), ("tf32", "high", True)]
+)
+def test_precision_is_set_for_the_process(precision: str, matmul: str, tf32: bool) -> None:
+    device.configure("cpu", precision)
+    assert torch.get_float32_matmul_precision() == matmul
+    assert torch.backends.cudnn.allow_tf32 is tf32
+
+
+def test_auto_takes_cuda_where_there_is_one() -> None:
+    assert device.configure("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_cuda_that_is_not_there_says_what_to_do() -> None:
+    with pytest.raises(DeviceError, match="sees no GPU") as caught:
+        device.configure("cuda")
+    assert "--device cpu" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("wrong", [("tpu", "fp32", 0), ("cpu", "fp16", 0), ("cpu", "fp32", -1)])
+def test_what_is_no_setting(wrong: tuple[str, str, int]) -> None:
+    with pytest.raises(ValueError, match="no such setting"):
+        device.configure(*wrong)
+
+
+def test_bf16_computes_in_bf16_or_is_refused() -> None:
+    try:
+        chosen = device.configure("cpu", "bf16")
+    except DeviceError as error:
+        assert not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        assert "fp32" in (error.hint or "")
+        return
+    layer = torch.nn.Linear(8, 8)
+    with device.autocast(chosen, "bf16"):
+        assert layer(torch.ones(1, 8)).dtype is torch.bfloat16
+    assert layer.weight.dtype is torch.float32
+
+
+@pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(),
+    reason="this CPU has no bf16, so the test above saw it refused",
+)
+def test_bf16_is_refused_on_a_cpu_without_it() -> None:
+    code = "from trainer.device import configure; configure('cpu', 'bf16')"
+    older = {**os.environ, "ONEDNN_MAX_CPU_ISA": "SSE41"}
+    done = subprocess.run([sys.executable, "-c", code], env=older, capture_output=True, text=True)
+    assert "does not compute in bfloat16" in done.stderr
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_autocast_changes_nothing_otherwise(precision: str) -> None:
+    with device.autocast(torch.device("cpu"), precision):
+        assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype is torch.float32
+
+
+def test_seeds_reach_all_generators() -> None:
+    def draw() -> tuple[float, float, float]:
+        device.seed_everything(3)
+        return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+    assert draw() == draw()
+
+
+def test_description_is_plain_json() -> None:
+    facts = device.describe(torch.device("cpu"))
+    assert json.loads(json.dumps(facts)) == facts
+    assert facts["name"]
+    assert (facts["type"], facts["memory_bytes"], facts["uuid"]) == ("cpu", None, None)

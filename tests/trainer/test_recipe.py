@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer import recipe
+from trainer.recipe import RecipeError, RecipeLocked
+
+NAMES = {
+    *("guide-mt10", "guide-mt10-conservative", "guide-mt10-aggressive", "guide-mt10-debug"),
+    *("mclean2025-mt10", "mclean2025-mt50", "local-demo", "rtx4060-sac"),
+    *("guide-ppo-fast", "guide-ppo-heavy", "guide-ppo-beast", "rtx4060-ppo", "rtx4060-a2c", "rtx4070-ppo"),
+}
+SAC = sorted(name for name in NAMES if recipe.load(name).algorithm == "sac")
+
+
+def differences(one: str, other: str) -> dict[str, object]:
+    """What the second recipe has that the first has otherwise."""
+    ours, theirs = recipe.load(one).values, recipe.load(other).values
+    return {key: theirs[key] for key in ours if ours[key] != theirs[key]}
+
+
+def test_it_needs_the_standard_library_alone() -> None:
+    code = "import sys, trainer.recipe as r; [r.load(n) for n in r.names()]; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    roots = {name.split(".")[0] for name in loaded.stdout.split()}
+    # What site-packages' own .pth files import at start-up is not ours.
+    bare = subprocess.run(
+        [sys.executable, "-I", "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True
+    )
+    roots -= {name.split(".")[0] for name in bare.stdout.split()}
+    assert roots - set(sys.stdlib_module_names) == {"trainer"}
+
+
+def test_every_recipe_is_there_and_complete() -> None:
+    assert set(recipe.names()) == NAMES
+    for name in NAMES:
+        loaded = recipe.load(name)
+        assert loaded.description
+        assert loaded.source
+        assert not loaded.modified
+
+
+def test_the_guides_values() -> None:
+    values = recipe.load("guide-mt10").values
+    assert values["tasks"] == ("MT10",)
+    assert (values["replay_capacity"], values["batch_size"]) == (2_000_000, 512)
+    assert {values[f"{net}_learning_rate"] for net in ("actor", "critic", "alpha")} == {3e-4}
+    assert (values["actor_hidden"], values["critic_hidden"]) == ((256, 256), (1024, 1024, 1024))
+    assert (values["env_steps_per_update"], values["warmup_steps"]) == (10, 40_000)
+    assert differences("guide-mt10", "guide-mt10-conservative") == {}
+
+
+def test_the_guides_other_options() -> None:
+    rates = {"actor_learning_rate", "critic_learning_rate", "alpha_learning_rate"}
+    aggressive = {"batch_size": 2048, "replay_capacity": 10_000_000} | dict.fromkeys(rates, 5e-4)
+    assert differences("guide-mt10", "guide-mt10-aggressive") == aggressive
+    debug = differences("guide-mt10", "guide-mt10-debug")
+    assert (debug["batch_size"], debug["replay_capacity"], debug["actor_learning_rate"]) == (
+        128,
+        100_000,
+        1e-3,
+    )
+
+
+def test_the_papers_values() -> None:
+    values = recipe.load("mclean2025-mt10").values
+    assert values["actor_hidden"] == values["critic_hidden"] == (1024, 1024, 1024)
+    assert (values["heads"], values["one_hot"], values["init"]) == ("multi-head", True, "he_uniform")
+    assert (values["batch_size"], values["replay_capacity"]) == (1280, 1_000_000)
+    assert (values["max_grad_norm"], values["adam_eps"]) == (1.0, 1e-5)
+    mt50 = {"tasks": ("MT50",), "batch_size": 6400, "replay_capacity": 5_000_000}
+    mt50 |= {"env_steps_per_update": 50.0, "warmup_steps": 200_000}
+    assert differences("mclean2025-mt10", "mclean2025-mt50") == mt50
+
+
+@pytest.mark.parametrize(
+    ("name", "rollout", "batch", "epochs", "hidden"),
+    [
+        ("guide-ppo-fast", 16 * 256, 2048, 15, (512, 512)),
+        ("guide-ppo-heavy", 32 * 256, 4096, 20, (1024, 512, 256)),
+        ("guide-ppo-beast", 64 * 512, 8192, 30, (1024, 512, 512, 256)),
+        ("rtx4070-ppo", 32 * 256, 4096, 20, (1024, 512, 256)),
+        ("rtx4060-ppo", 8192, 512, 40, (256, 256)),
+    ],
+)
+def test_the_ppo_presets(name: str, rollout: int, batch: int, epochs: int, hidden: tuple[int, ...]) -> None:
+    values = recipe.load(name).values
+    assert (values["rollout_size"], values["batch_size"], values["epochs"], values["hidden"]) == (
+        rollout,
+        batch,
+        epochs,
+        hidden,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "parameters"),
+    [
+        ("mclean2025-mt10", 1024, 2_232_400),
+        ("mclean2025-mt10", 2048, 8_659_024),
+        ("mclean2025-mt10", 4096, 34_095_184),
+        ("mclean2025-mt50", 256, 257_424),
+        ("mclean2025-mt50", 512, 776_592),
+        ("mclean2025-mt50", 1024, 2_601_360),
+        ("mclean2025-mt50", 4096, 35_570_064),
+    ],
+)
+def test_actors_have_the_published_sizes(name: str, width: int, parameters: int) -> None:
+    widths = f"{width},{width},{width}"
+    loaded = recipe.load(name).override({"actor_hidden": widths}, {"actor_hidden"})
+    assert recipe.parameter_count(loaded).actor == parameters
+
+
+@pytest.mark.parametrize("name", SAC)
+def test_the_footprint_is_that_of_the_real_thing(name: str) -> None:
+    from trainer.algorithms import sac
+    from trainer.replay import Replay
+
+    loaded = recipe.load(name)
+    tasks = len(recipe.task_names(loaded.values["tasks"]))
+    learner = sac.SAC(sac.SACConfig.from_values(loaded.values), 39, 4, tasks)
+    count = recipe.parameter_count(loaded)
+    assert sum(p.numel() for p in learner.policy.parameters()) == count.actor
+    assert sum(p.numel() for p in learner.critics.parameters()) == count.critics == count.targets
+    assert learner.log_alpha.numel() == count.alphas == tasks
+    assert count.trained == count.actor + count.critics + count.alphas
+    small = loaded.override({"replay_capacity": "50000"}, {"replay_capacity"})
+    assert Replay(tasks, 50_000, 100, 39, 4).nbytes == recipe.replay_bytes(small)
+
+
+def test_on_policy_footprints() -> None:
+    fast = recipe.load("guide-ppo-fast")
+    assert recipe.replay_bytes(fast) == 0
+    # Pendulum: 3 observations, 1 action with its log deviation.
+    assert recipe.parameter_count(fast, 3, 1).actor == (3 + 1) * 512 + 513 * 512 + 513 + 1
+
+
+def test_task_sets_are_those_of_metaworld() -> None:
+    env_dict = pytest.importorskip("metaworld.env_dict", reason="the extra `train` is not installed")
+    for name in ("MT10", "MT25", "MT50"):
+        assert recipe.task_names(name) == tuple(getattr(env_dict, f"{name}_V3"))
+    assert set(recipe.task_names("MT50")) == set(env_dict.ALL_V3_ENVIRONMENTS)
+
+
+def test_task_names() -> None:
+    assert recipe.task_names(["reach", "door-close-v3"]) == ("reach-v3", "door-close-v3")
+    with pytest.raises(RecipeError, match=r"'pick-plase'; did you mean pick-place-v3"):
+        recipe.task_names(["pick-plase"])
+    with pytest.raises(RecipeError, match="MT10"):
+        recipe.task_names("MT100")
+    with pytest.raises(RecipeError, match="twice: reach-v3"):
+        recipe.task_names(["MT10", "reach"])
+    with pytest.raises(RecipeError, match="no task"):
+        recipe.task_names([])
+
+
+def test_unknown_names_suggest_the_nearest() -> None:
+    with pytest.raises(RecipeError, match=r"'guide-mt1'; did you mean guide-mt10"):
+        recipe.load("guide-mt1")
+    guide = recipe.load("guide-mt10")
+    with pytest.raises(RecipeError, match=r"'batchsize'; did you mean batch_size"):
+        guide.override({"batchsize": "1"})
+    with pytest.raises(RecipeError, match=r"'gama'; did you mean gamma"):
+        guide.override({}, {"gama"})
+
+
+def test_a_locked_value_says_how_to_unlock_it() -> None:
+    guide = recipe.load("guide-mt10")
+    with pytest.raises(RecipeLocked, match=r"batch_size is locked to 512 .* --unlock batch_size allows 1024"):
+        guide.override({"batch_size": "1024"}, {"gamma"})
+    changed = guide.override({"batch_size": "1_024"}, {"batch_size"})
+    assert changed.values["batch_size"] == 1024
+    assert changed.modified == {"batch_size": [512, 1024]}
+    assert guide.values["batch_size"] == 512
+
+
+def test_the_locked_value_itself_is_no_modification() -> None:
+    guide = recipe.load("guide-mt10")
+    assert guide.override({"batch_size": "512", "gamma": "0.99", "actor_hidden": "256, 256"}) == guide
+
+
+def test_overriding_twice_remembers_the_lock_and_the_way_back() -> None:
+    once = recipe.load("guide-mt10").override({"gamma": "0.9"}, {"gamma"})
+    assert once.override({"gamma": "0.8"}, {"gamma"}).modified == {"gamma": [0.99, 0.8]}
+    assert once.override({"gamma": "0.99"}).modified == {}
+    with pytest.raises(RecipeLocked):
+        once.override({"gamma": "0.8"})
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("batch_size", "2e3", 2000),
+        ("gamma", ".5", 0.5),
+        ("env_steps_per_update", "0.0009765625", 2 / 2048),
+        ("layer_norm", "True", True),
+        ("heads", "multi-head", "multi-head"),
+        ("critic_hidden", "400,400,400", (400, 400, 400)),
+        ("critic_hidden", "[400]", (400,)),
+        ("tasks", "reach,push", ("reach", "push")),
+        ("tasks", '["MT50"]', ("MT50",)),
+    ],
+)
+def test_text_is_read_by_the_type_of_the_value(key: str, text: str, value: object) -> None:
+    changed = recipe.load("guide-mt10").override({key: text}, {key})
+    assert changed.values[key] == value
+    assert type(changed.values[key]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("gamma", "1", "must be below 1"),
+        ("gamma", "nan", "gamma = NaN"),
+        ("reward_scale", "inf", "must be finite"),
+        ("tau", "1.5", "must be at most 1"),
+        ("batch_size", "many", "cannot be read as int"),
+        ("batch_size", "1.5", "cannot be read as int"),
+        ("batch_size", "1e-3", "must be an int"),
+        ("layer_norm", "1", "cannot be read as bool"),
+        ("heads", "two", "must be one of one-hot, multi-head"),
+        ("actor_hidden", "[256, true]", "must be an int"),
+        ("actor_hidden", ",", "not empty"),
+        ("actor_hidden", "[256", "cannot be read as ints"),
+        ("batch_size", "9", "less than the number of tasks"),
+        ("warmup_steps", "9", "less than the number of tasks"),
+        ("replay_capacity", "511", "less than batch_size"),
+        ("evaluation_goals", "51", "at most 50"),
+        ("log_std_min", "3", "log_std_max = 2.0 is less"),
+        ("one_hot", "false", "leaves the task unknown"),
+        ("tasks", "reach,raech", "unknown Meta-World task 'raech'"),
+    ],
+)
+def test_values_out_of_range(key: str, text: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        recipe.load("guide-mt10").override({key: text}, {key})
+
+
+@given(st.data())
+def test_no_text_does_more_than_raise_a_recipe_error(data: st.DataObject) -> None:
+    base = recipe.load(data.draw(st.sampled_from(sorted(NAMES))))
+    key = data.draw(st.sampled_from(sorted(base.values)))
+    text = data.draw(
+        st.text(max_size=12) | st.floats().map(str) | st.integers().map(str) | st.sampled_from(["[]", "{}"])
+    )
+    try:
+        changed = base.override({key: text}, {key})
+    except RecipeError:
+        return
+    assert set(changed.modified) <= {key}
+    # What was accepted is accepted again in its own words, and changes nothing more.
+    again = (
+        json.dumps(changed.values[key])
+        if isinstance(changed.values[key], tuple)
+        else str(changed.values[key])
+    )
+    assert changed.override({key: again}, {key}) == changed
+
+
+def test_values_cannot_be_changed_in_place() -> None:
+    guide = recipe.load("guide-mt10")
+    with pytest.raises(TypeError):
+        guide.values["gamma"] = 0.5  # type: ignore[index]
+    with pytest.raises(TypeError):
+        guide.modified["gamma"] = [0.99, 0.5]  # type: ignore[index]
+
+
+def test_as_json_is_plain() -> None:
+    changed = recipe.load("local-demo").override({"actor_hidden": "64,64"}, {"actor_hidden"})
+    plain = changed.as_json()
+    assert plain == json.loads(json.dumps(plain))
+    assert plain["modified"] == {"actor_hidden": [[128, 128], [64, 64]]}
+    assert set(plain) == {"name", "values", "modified"}
+
+
+def text_of(name: str) -> str:
+    return (recipe._DIRECTORY / f"{name}.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("gamma = 0.99", "", "missing value gamma"),
+        ("gamma = 0.99", "gamma = 0.99\ngama = 1", "unknown value 'gama'; did you mean gamma"),
+        ("gamma = 0.99", 'gamma = "0.99"', "must be a float"),
+        ("gamma = 0.99", "gamma = true", "must be a float"),
+        ("batch_size = 512", "batch_size = 512.0", "must be an int"),
+        ("gamma = 0.99", "gamma = ", "not valid TOML"),
+        ('algorithm = "sac"', 'algorithm = "sag"', "unknown algorithm 'sag'; did you mean sac"),
+        ("source = ", "sauce = ", "unknown entry 'sauce'; did you mean source"),
+    ],
+)
+def test_a_broken_file(old: str, new: str, message: str) -> None:
+    text = text_of("guide-mt10")
+    assert old in text
+    with pytest.raises(RecipeError, match=message):
+        recipe.parse("mine", text.replace(old, new))
+
+
+def test_a_batch_divides_the_rollout() -> None:
+    with pytest.raises(RecipeError, match="must divide rollout_size 4096"):
+        recipe.load("guide-ppo-fast").override({"batch_size": "1000"}, {"batch_size"})
+
+
+def test_every_value_is_documented() -> None:
+    for algorithm in ("sac", "ppo", "a2c"):
+        schema = tomllib.loads(
+            (recipe._DIRECTORY / "schemas" / f"{algorithm}.toml").read_text(encoding="utf-8")
+        )
+        for key, rule in schema.items():
+            assert rule["doc"], key
+            assert rule.keys() <= {"type", "doc", "choices", "min", "max", "above", "below"}
