@@ -31,7 +31,10 @@ def test_every_option_is_documented() -> None:
 def test_every_clusterkit_command_in_the_docs_exists() -> None:
     known = commands()
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
-        for name in re.findall(r"(?:^ *|`)clusterkit ([a-z][a-z-]+)", page.read_text(), re.MULTILINE):
+        code = "\n".join(
+            re.findall(r"^```.*?^```|^    .*?$|`[^`]+`", page.read_text(), re.MULTILINE | re.DOTALL)
+        )
+        for name in re.findall(r"(?:^ *|`)clusterkit ([a-z][a-z-]+)", code, re.MULTILINE):
             assert name in known, f"{page.name}: clusterkit {name}"
 
 
