@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.cluster import cgroups, janitor
-from tests.cluster.host import TestbedError, prepare
+from tests.cluster.host import TestbedError, last_line, prepare
 from tests.cluster.network import Network, limit_argv
 from tests.cluster.node import Node, Role, identity
 from tests.cluster.rootfs import rootfs
@@ -60,6 +60,7 @@ class Cluster:
         state = Path(tempfile.mkdtemp(prefix="clusterkit-testbed-"))
         self.site = Site(state)
         self._nodes = {name: Node(name, role, state) for name, role in ROLES.items()}
+        self._network = Network(self.name)
         self._cgroups = control_groups and cgroups.available()
         self._janitor = _hire()
         self._leave("tree", str(state))
@@ -139,8 +140,7 @@ class Cluster:
 
     def rate(self, node: str, rate: str | None) -> None:
         """Limit a node's network in both directions, e.g. "100mbit"; None lifts the limit."""
-        outside = limit_argv(self._network.cable(ROLES[node].host), rate)
-        subprocess.run(outside, check=rate is not None, capture_output=True)
+        self._network.limit(ROLES[node].host, rate)
         self.run(node, limit_argv("eth0", rate), check=rate is not None)
 
     def kill_node(self, node: str) -> None:
@@ -154,23 +154,23 @@ class Cluster:
         self._wait(f"node {node}", lambda: self._nodes[node].ready)
 
     def down(self) -> None:
-        """Remove everything; safe to call twice. Raises TestbedError when something stays behind."""
+        """Remove everything; safe to call twice. Raises TestbedError when something stays."""
         assert self._janitor.stdin
         self._janitor.stdin.close()
         failed = self._janitor.wait(janitor.PATIENCE_SECONDS * 4)
         for node in self._nodes.values():
             node.kill()
+        self._network.down()
         if failed:
             raise TestbedError(f"the test cluster {self.name} has left something behind, see above")
 
     def _up(self) -> None:
         prepare(Path(tempfile.mkdtemp(dir=self.site.state)))
         self._rootfs = rootfs()
-        self._network = Network(self.name)
+        self._leave("link", self._network.uplink)
+        self._network.up()
         addresses = {name: self._network.address(role.host) for name, role in ROLES.items()}
         self.site.write(self._rootfs, addresses, cgroups=self._cgroups)
-        self._leave("link", self._network.bridge)
-        self._network.up()
         for top in cgroups.tops(self.name) if self._cgroups else ():
             self._leave("cgroup", str(top))
         for name in ROLES:
@@ -194,8 +194,13 @@ class Cluster:
         deadline = time.monotonic() + START_SECONDS
         while not ready():
             if time.monotonic() > deadline:
-                raise TestbedError(f"{what} of the test cluster did not come up in {START_SECONDS:.0f} s")
+                raise TestbedError(f"{what} of the test cluster did not come up:\n{self._last_words()}")
             time.sleep(0.05)
+
+    def _last_words(self) -> str:
+        logs = sorted(self.site.state.glob("nodes/*/testbed/*.log"))
+        said = {f"{log.parts[-3]} {log.stem}": log.read_text(errors="replace") for log in logs}
+        return "\n".join(f"{who}: {last_line(text)}" for who, text in said.items())
 
     def _leave(self, *duty: object) -> None:
         """Tell the janitor what to clean, before or as soon as it exists."""

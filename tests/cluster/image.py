@@ -1,8 +1,8 @@
 """The trainer image, really built from containers/ on the cluster, by an ordinary user.
 
-The one thing that differs from what a user builds is where packages come from: this machine's pip fetches the
-wheels, so that its configuration (a proxy, an index of one's own) is honoured, and the build sees nothing else.
-torch is the CPU build where the index has one.
+The one thing that differs from what a user builds is where packages come from: this machine's pip fetches
+the wheels, so that its configuration (a proxy, an index of one's own) is honoured, and the build sees nothing
+else. torch is the CPU build where the index has one.
 """
 
 from __future__ import annotations

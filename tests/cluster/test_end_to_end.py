@@ -1,0 +1,287 @@
+"""The whole product on a real cluster: deploy, submit, status, logs, cancel, sync-results, W&B.
+
+Everything goes through the command line as a user types it, from a project folder of the user's own. The
+steps build on each other: each is a fixture that asks for the one before, so that any test can be run alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.doubles.wandb_server import WandbServer
+
+SETTINGS = """
+[project]
+name = "journey"
+default_cluster = "site"
+default_profile = "tiny"
+
+[clusters.site]
+host = "login"
+ssh_config = "{ssh_config}"
+root = "/share/$USER/clusterkit"
+image = "{image}"
+
+[clusters.site.gpus]
+a40 = {{ partition = "gpu-a40", request = "--gpus={{type}}:{{count}}" }}
+a100 = {{ partition = "gpu-a100" }}
+
+[profiles.tiny]
+gpu = "a40"
+cpus = 2
+memory = "3G"
+time = "10m"
+recipe = "local-demo"
+total_steps = 800
+num_envs = 8
+workers = 0
+device = "cpu"
+mujoco_gl = "osmesa"
+eval_every = 400
+eval_episodes = 1
+checkpoint_every = 400
+
+[profiles.tiny-a100]
+extends = "tiny"
+gpu = "a100"
+
+[profiles.endless]
+extends = "tiny"
+total_steps = 100_000_000
+eval_every = 100_000_000
+"""
+SHORT_WARMUP = ["--set", "warmup_steps=160", "--unlock", "warmup_steps"]
+
+
+@dataclass(frozen=True)
+class User:
+    """A person at a laptop, in a project folder."""
+
+    folder: Path
+    cluster: Cluster
+
+    def types(self, *words: str, **variables: str) -> str:
+        """Run a clusterkit command that must succeed; returns its standard output."""
+        done = self.tries(*words, **variables)
+        assert done.returncode == 0, f"clusterkit {words}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def tries(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "COLUMNS": "200"} | variables
+        argv = [sys.executable, "-m", "clusterkit", *words]
+        return subprocess.run(argv, cwd=self.folder, env=env, capture_output=True, text=True, timeout=240)
+
+    def status(self, *names: str) -> dict[str, dict[str, Any]]:
+        """`clusterkit status --json`, by run id."""
+        report = json.loads(self.types("status", "--json", *names))
+        assert report["silent"] == {}
+        return {run["run_id"]: run for run in report["runs"]}
+
+    def submits(self, *words: str) -> str:
+        """Submit; returns the run id, which is all that standard output holds."""
+        return self.types("submit", *words).strip()
+
+    @contextmanager
+    def logging_in(self, times: int) -> Iterator[None]:
+        """Assert how many logins the login node's sshd accepts meanwhile."""
+        before = self.cluster.logins()
+        yield
+        assert self.cluster.logins() - before == times
+
+
+@pytest.fixture(scope="module")
+def user(cluster: Cluster, trainer_sif: Path, tmp_path_factory: pytest.TempPathFactory) -> User:
+    folder = tmp_path_factory.mktemp("laptop") / "journey"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("part of the snapshot\n")
+    settings = SETTINGS.format(ssh_config=cluster.ssh_config, image=trainer_sif)
+    (folder / "clusterkit.toml").write_text(settings)
+    return User(folder, cluster)
+
+
+@pytest.fixture(scope="module")
+def deployed(user: User) -> str:
+    """What the first deploy said."""
+    with user.logging_in(times=1):
+        return user.types("deploy")
+
+
+@pytest.fixture(scope="module")
+def finished(user: User, deployed: str) -> dict[str, list[str]]:
+    """Two runs, one on each partition, watched to their end: run id -> states in order of appearance.
+
+    Somebody else has all A100 GPUs first, so that the second run must wait.
+    """
+    block = [
+        "sbatch",
+        "--parsable",
+        "-p",
+        "gpu-a100",
+        "--gres=gpu:a100:2",
+        "-o",
+        "/dev/null",
+        "--wrap",
+        "sleep 600",
+    ]
+    blocker = user.cluster.run("login", block, user="bob").stdout.strip()
+    with user.logging_in(times=1):
+        free = user.submits("--profile", "tiny", "--seed", "3", *SHORT_WARMUP)
+    with user.logging_in(times=1):
+        waiting = user.submits("--profile", "tiny-a100", "--name", "second run's name")
+    states: dict[str, list[str]] = {free: [], waiting: []}
+    deadline = time.monotonic() + 240
+    while {seen[-1] for seen in states.values() if seen} != {"COMPLETED"}:
+        assert time.monotonic() < deadline, f"{states}\n{user.types('logs', free)}"
+        for run_id, run in user.status().items():
+            if states[run_id][-1:] != [run["state"]]:
+                states[run_id].append(run["state"])
+            if run["state"] == "PENDING" and run_id == waiting:
+                assert run["why"]
+        if blocker and "PENDING" in states[waiting]:
+            user.cluster.run("login", ["scancel", blocker], user="bob")
+            blocker = ""
+        time.sleep(0.5)
+    return states
+
+
+@pytest.fixture(scope="module")
+def results(user: User, finished: dict[str, list[str]]) -> dict[str, Path]:
+    """Both runs at home: run id -> folder. There is no W&B key, and none is asked for."""
+    with user.logging_in(times=1):
+        user.types("sync-results")
+    return {run_id: user.folder / "results" / run_id for run_id in finished}
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_deploy_brings_image_and_code_over_one_login(user: User, deployed: str) -> None:
+    assert deployed.count("sent") == 2
+    with user.logging_in(times=1):
+        assert user.types("deploy").count("already there") == 2
+    root = user.cluster.share / "alice/clusterkit"
+    (image,) = root.glob("images/*.sif")
+    assert image.stat().st_uid == 2001
+    assert [path.read_text() for path in root.glob("snapshots/*/project/notes.txt")] == [
+        "part of the snapshot\n"
+    ]
+
+
+def test_a_gpu_the_cluster_lacks_changes_nothing(user: User, deployed: str) -> None:
+    with user.logging_in(times=0):
+        refused = user.tries("submit", "--profile", "h100-20m")
+    assert refused.returncode == 3
+    assert "h100" in refused.stderr
+    assert "a100" in refused.stderr
+
+
+def test_a_locked_recipe_value_changes_nothing(user: User, deployed: str) -> None:
+    with user.logging_in(times=0):
+        refused = user.tries("submit", "--set", "gamma=0.5")
+    assert refused.returncode == 7
+    assert "gamma" in refused.stderr
+
+
+def test_a_refused_submission_shows_the_schedulers_words_and_leaves_no_run(user: User, deployed: str) -> None:
+    runs = user.cluster.share / "alice/clusterkit/runs"
+    before = sorted(runs.iterdir())
+    refused = user.tries("submit", "--sbatch", "qos=nosuch")
+    assert refused.returncode == 5
+    assert "qos" in refused.stderr.lower()
+    assert sorted(runs.iterdir()) == before
+
+
+def test_runs_wait_run_and_complete(finished: dict[str, list[str]]) -> None:
+    free, waiting = finished.values()
+    assert free[-2:] == ["RUNNING", "COMPLETED"]
+    assert waiting == ["PENDING", "RUNNING", "COMPLETED"]
+
+
+def test_each_ran_on_its_partition(user: User, finished: dict[str, list[str]]) -> None:
+    assert [user.status(run_id)[run_id]["node"] for run_id in finished] == ["a40n1", "a100n1"]
+
+
+def test_logs_show_the_program(user: User, finished: dict[str, list[str]]) -> None:
+    for run_id in finished:
+        with user.logging_in(times=1):
+            text = user.types("logs", run_id, "-n", "1000")
+        assert "800" in text
+        assert "Traceback" not in text
+
+
+def test_the_run_directory_is_private(user: User, finished: dict[str, list[str]]) -> None:
+    for run_id in finished:
+        path = f"/share/alice/clusterkit/runs/{run_id}"
+        assert user.cluster.run("login", ["stat", "-c", "%a", path]).stdout == "700\n"
+        assert user.cluster.run("login", ["ls", path], user="bob", check=False).returncode != 0
+
+
+def test_nothing_is_left_in_scratch(user: User, finished: dict[str, list[str]]) -> None:
+    assert list((user.cluster.share / "alice/clusterkit/scratch").iterdir()) == []
+
+
+def test_results_come_home_whole(results: dict[str, Path]) -> None:
+    for folder in results.values():
+        record = json.loads((folder / "run.json").read_text())
+        assert record["run_id"] == folder.name
+        assert json.loads((folder / "attempts/0/exit.json").read_text())["why"] == "completed"
+        assert json.loads((folder / "heartbeat.json").read_text())["step"] == 800
+        assert (folder / "checkpoints/final_model.pt").stat().st_size > 10_000
+        evaluations = [line for line in lines(folder) if line["kind"] == "eval"]
+        assert evaluations[-1]["step"] == 800
+        assert 0 <= evaluations[-1]["success/mean"] <= 1
+
+
+def test_an_unlocked_recipe_value_marks_the_run(results: dict[str, Path]) -> None:
+    modified = [
+        json.loads((folder / "run.json").read_text())["recipe"]["modified"] for folder in results.values()
+    ]
+    assert modified == [{"warmup_steps": [3000, 160]}, {}]
+
+
+def test_the_networks_were_updated(results: dict[str, Path]) -> None:
+    learned, warming_up = (
+        json.loads((path / "heartbeat.json").read_text())["updates"] for path in results.values()
+    )
+    assert learned == (800 - 160) // 16
+    assert warming_up == 0
+
+
+def test_every_step_reaches_wandb_once(user: User, results: dict[str, Path]) -> None:
+    with WandbServer() as server, user.logging_in(times=1):
+        user.types("sync-results", **server.client_env(user.folder.parent))
+        assert set(server.runs) == set(results)
+        for run_id, folder in results.items():
+            run = server.runs[run_id]
+            steps = {line["step"] for line in lines(folder) if line["kind"] in ("train", "eval")}
+            assert run.arrived_steps == sorted(steps)
+            assert run.once
+            assert run.state == "finished"
+        assert server.unknown == []
+
+
+def test_cancel_ends_a_running_run(user: User, deployed: str) -> None:
+    run_id = user.submits("--profile", "endless")
+    deadline = time.monotonic() + 120
+    while not user.status(run_id)[run_id]["progress"]:
+        assert time.monotonic() < deadline, user.types("logs", run_id)
+        time.sleep(0.5)
+    with user.logging_in(times=1):
+        user.types("cancel", run_id)
+    while (state := user.status(run_id)[run_id]["state"]) != "CANCELLED":
+        assert time.monotonic() < deadline, state
+        time.sleep(0.5)
+    assert user.cluster.run("a40n1", ["pgrep", "-u", "alice", "-f", "trainer"], check=False).stdout == ""
