@@ -132,9 +132,10 @@ def _speed(groups: Sequence[Group]) -> Panel | None:
 def _task_charts(groups: Sequence[Group], tasks: Sequence[str]) -> list[Panel]:
     charts = []
     for task in tasks:
+        curves = [group.curve(f"success/{task}") for group in groups]
         lines = [
-            Series(group.label, number % _INK, group.curve(f"success/{task}"))
-            for number, group in enumerate(groups)
+            Series(group.label, number % _INK, curve)
+            for number, (group, curve) in enumerate(zip(groups, curves, strict=True))
         ]
         charts.append(_panel(task, lines, groups, _SMALL, rate=True))
     return [chart for chart in charts if chart is not None]

@@ -59,8 +59,10 @@ def write_metrics(folder: Path, rows: Sequence[dict[str, Any]]) -> None:
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def evaluation(step: int, success: dict[str, float], *, attempt: int = 0, episodes: int = 10) -> dict[str, Any]:
-    """An `eval` row; the mean is over the tasks, returns are 1000 times the success."""
+def evaluation(
+    step: int, success: dict[str, float], *, attempt: int = 0, episodes: int = 10
+) -> dict[str, Any]:
+    """An `eval` row; returns are 1000 times the success, means are over the tasks."""
     mean = sum(success.values()) / len(success)
     row: dict[str, Any] = {"kind": "eval", "step": step, "time": step / 4000, "attempt": attempt}
     row |= {"episodes": episodes, "success/mean": mean, "return/mean": 1000 * mean}

@@ -1,0 +1,78 @@
+"""Reading metrics.jsonl: the attempt rule, and files that are not all rows."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterkit.report.metrics import Row, latest, parse
+
+ROWS = st.lists(
+    st.builds(
+        Row,
+        kind=st.sampled_from(["eval", "train", "event"]),
+        step=st.integers(0, 6),
+        time=st.just(0.0),
+        attempt=st.integers(0, 3),
+        values=st.fixed_dictionaries({"value": st.integers()}),
+    ),
+    max_size=40,
+)
+
+
+def as_line(row: Row) -> bytes:
+    fields = {"kind": row.kind, "step": row.step, "time": row.time, "attempt": row.attempt}
+    return json.dumps(fields | dict(row.values)).encode() + b"\n"
+
+
+@given(ROWS)
+def test_rows_survive_the_file(rows: list[Row]) -> None:
+    assert parse(map(as_line, rows)) == rows
+
+
+@given(ROWS)
+def test_of_one_kind_and_step_the_highest_attempt_counts(rows: list[Row]) -> None:
+    kept = latest(rows, "eval")
+    mine = [row for row in rows if row.kind == "eval"]
+    assert [row.step for row in kept] == sorted({row.step for row in mine})
+    for row in kept:
+        rivals = [other for other in mine if other.step == row.step]
+        assert row.attempt == max(other.attempt for other in rivals)
+        assert row == [other for other in rivals if other.attempt == row.attempt][-1]
+
+
+def test_a_resumed_run_has_every_step_once() -> None:
+    first = [Row("eval", step, 0.0, 0, {"success/mean": 0.1}) for step in (100, 200, 300)]
+    second = [Row("eval", step, 0.0, 1, {"success/mean": 0.9}) for step in (300, 400)]
+    assert [(row.step, row.attempt) for row in latest(first + second, "eval")] == [
+        (100, 0),
+        (200, 0),
+        (300, 1),
+        (400, 1),
+    ]
+
+
+def test_lines_that_are_no_rows_are_left_out() -> None:
+    lines = [
+        b'{"kind": "eval", "step": 10, "success/mean": 0.5}\n',
+        b"\n",
+        b"[1, 2]\n",
+        b'"eval"\n',
+        b"17\n",
+        b'{"loss": 1}\n',
+        b'{"kind": 3, "step": 1}\n',
+        b'{"kind": "eval", "step": "ten"}\n',
+        b'{"kind": "eval", "step": NaN}\n',
+        b"\xff\xfe\n",
+        b'{"kind": "eval", "step": 20, "succ',
+    ]
+    assert parse(lines) == [Row("eval", 10, 0.0, 0, {"success/mean": 0.5})]
+
+
+def test_numbers_are_finite_numbers() -> None:
+    row = Row(
+        "eval", 0, 0.0, 0, {"a": 1, "b": float("nan"), "c": True, "d": "1", "e": float("inf"), "f": 0.5}
+    )
+    assert [row.number(key) for key in "abcdefg"] == [1.0, None, None, None, None, 0.5, None]

@@ -1,0 +1,230 @@
+"""The report verb: pictures, the page, and that its numbers are those of metrics.jsonl."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import struct
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from clusterkit.errors import ClusterkitError, RunError
+from clusterkit.ledger import Ledger
+from clusterkit.verbs.report import Reported, find_pulled, report
+from tests.results.run_dirs import TASKS, evaluation, make_run_dir, write_metrics
+
+pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra `train`)")
+
+NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+MANY = [f"task-{number}-v3" for number in range(50)]
+
+
+class Page(HTMLParser):
+    """The tags of a page and the text of its cells."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.rows: list[list[str]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag not in ("meta", "br", "line", "polyline", "polygon"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("line", "polyline", "polygon"):
+            return
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.open[-1:] == ["td"] or self.open[-2:-1] == ["td"]:
+            self.rows[-1][-1] += data
+
+
+def write(folders: list[Path], out: Path) -> tuple[Reported, Page, str]:
+    reported = report(folders, out, now=NOW)
+    text = (out / "report.html").read_text()
+    return reported, Page(text), text
+
+
+def test_files_and_final_row(tmp_path: Path) -> None:
+    folder = make_run_dir(tmp_path, "demo-1")
+    reported, page, _ = write([folder], tmp_path / "out")
+    assert [path.name for path in reported.files] == ["curves.png", "curves.svg", "report.html"]
+    png = (tmp_path / "out" / "curves.png").read_bytes()
+    width, height = struct.unpack(">II", png[16:24])
+    assert png.startswith(b"\x89PNG")
+    assert width >= 1200
+    assert height >= 500
+    ET.parse(tmp_path / "out" / "curves.svg")
+    (row,) = reported.rows
+    assert (row.group, row.runs, row.step) == ("local-demo", 1, 256_000)
+    assert page.open == []
+
+
+def test_numbers_are_those_of_the_metrics(tmp_path: Path) -> None:
+    folders = [make_run_dir(tmp_path, f"demo-{seed}", seed=seed) for seed in (1, 2, 3)]
+    reported, page, _ = write(folders, tmp_path / "out")
+    rows = [json.loads(line) for folder in folders for line in (folder / "metrics.jsonl").open()]
+    last = [row for row in rows if row["kind"] == "eval" and row["step"] == 256_000]
+    cells = {row[0]: row[1:] for row in page.rows if row}
+    for name in (*TASKS, "mean"):
+        success = statistics.fmean(row[f"success/{name}"] for row in last)
+        value = statistics.fmean(row[f"return/{name}"] for row in last)
+        assert cells[name][0].split()[0] == f"{100 * success:.1f}%"
+        assert float(cells[name][1]) == pytest.approx(value, rel=1e-3)
+    assert reported.rows[0].success == pytest.approx(statistics.fmean(row["success/mean"] for row in last))
+
+
+def test_the_newest_attempt_counts(tmp_path: Path) -> None:
+    folder = make_run_dir(tmp_path, "demo-1")
+    rows = [evaluation(100, {"x": 0.1}), evaluation(200, {"x": 0.2}), evaluation(200, {"x": 0.9}, attempt=1)]
+    write_metrics(folder, rows)
+    reported, page, _ = write([folder], tmp_path / "out")
+    assert reported.rows[0].success == 0.9
+    (title,) = re.findall(r"x: 90%[^\n]*? at 200 steps", page.text)
+    assert title
+    assert "at 200 steps" in page.text
+    assert "20%" not in title
+
+
+def test_facts_of_a_run(tmp_path: Path) -> None:
+    folder = make_run_dir(tmp_path, "demo-1", modified={"gamma": [0.99, 0.9]}, restarted_at=96_000)
+    _, page, text = write([folder], tmp_path / "out")
+    for fact in (
+        "datalab",
+        "local-demo",
+        "modified: gamma: 0.99 → 0.9",
+        "main@0123456789 with uncommitted changes",
+    ):
+        assert fact in page.text
+    assert '<dd class="warn">modified' in text
+    attempts = [row for row in page.rows if len(row) == 6 and row[0] in ("0", "1")]
+    assert [row[1:] for row in attempts] == [
+        ["4711", "gpu00", "2026-01-02 03:04:05", "1h 02m", "requeue, exit code 85"],
+        ["4712", "gpu01", "2026-01-02 04:10:45", "1h 02m", "completed"],
+    ]
+    assert "demo-1: attempt 1" in page.text
+
+
+def test_the_page_needs_no_network(tmp_path: Path) -> None:
+    _, page, text = write([make_run_dir(tmp_path, "demo-1")], tmp_path / "out")
+    assert not re.search(r"https?:|//|url\(|@import|src=|href=", text)
+    assert {tag for tag, _ in page.tags}.isdisjoint({"script", "link", "img", "iframe", "object"})
+
+
+def test_names_cannot_break_the_page_or_the_pictures(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script> \"'& --> $\\frac{x$ {{ 7*7 }}"
+    folder = make_run_dir(tmp_path, "demo-1", name=evil, recipe=evil, tasks=[evil, "plain"])
+    document = json.loads((folder / "run.json").read_text())
+    document |= {"run_id": evil, "cluster": evil, "argv": [evil], "versions": {evil: evil}}
+    (folder / "run.json").write_text(json.dumps(document))
+    reported, page, text = write([folder], tmp_path / "out")
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert all("onload" not in attributes for _, attributes in page.tags)
+    assert "{{ 7*7 }}" in page.text
+    assert page.open == []
+    assert evil in page.text
+    assert "<script" not in text
+    ET.parse(reported.files[1])
+
+
+@pytest.mark.parametrize("tasks", [TASKS[:1], TASKS, MANY[:10], MANY])
+def test_any_number_of_tasks(tmp_path: Path, tasks: list[str]) -> None:
+    folders = [make_run_dir(tmp_path, f"r{seed}", tasks=tasks, seed=seed, evaluations=4) for seed in (1, 2)]
+    _, page, text = write(folders, tmp_path / "out")
+    assert page.open == []
+    assert set(tasks) <= {row[0] for row in page.rows if row}
+    assert text.count('<figure class="small">') == (len(tasks) if len(tasks) > 6 else 0)
+
+
+def test_groups_are_compared(tmp_path: Path) -> None:
+    folders = [
+        make_run_dir(tmp_path, f"{name}-{seed}", name=name, seed=seed) for name in "ab" for seed in (1, 2)
+    ]
+    reported, page, _ = write(folders, tmp_path / "out")
+    assert [(row.group, row.runs) for row in reported.rows] == [("a", 2), ("b", 2)]
+    assert "2 groups of runs" in page.text
+    assert "IQM" in page.text
+
+
+def test_a_program_that_logs_only_returns(tmp_path: Path) -> None:
+    folder = make_run_dir(tmp_path, "own-1", name="own", recipe=None)
+    write_metrics(folder, [{"kind": "eval", "step": step, "return/mean": step / 10.0} for step in (10, 20)])
+    reported, page, _ = write([folder], tmp_path / "out")
+    assert reported.rows[0].success is None
+    assert page.open == []
+    assert "Evaluation return" in page.text
+
+
+def test_one_evaluation_and_a_run_without(tmp_path: Path) -> None:
+    folder = make_run_dir(tmp_path, "demo-1")
+    write_metrics(folder, [evaluation(0, {"x": 0.0})])
+    empty = make_run_dir(tmp_path, "demo-2")
+    (empty / "metrics.jsonl").unlink()
+    reported, _, _ = write([folder, empty], tmp_path / "out")
+    assert reported.left_out == ("demo-2",)
+    with pytest.raises(RunError, match="nothing to plot"):
+        report([empty], tmp_path / "out2", now=NOW)
+    assert not (tmp_path / "out2").exists()
+
+
+def test_the_same_runs_give_the_same_files(tmp_path: Path) -> None:
+    folder = make_run_dir(tmp_path, "demo-1")
+    for out in ("a", "b"):
+        report([folder], tmp_path / out, now=NOW)
+    for name in ("curves.png", "curves.svg", "report.html"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_without_matplotlib_the_page_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ClusterkitError, match="matplotlib is not installed") as error:
+        report([make_run_dir(tmp_path, "demo-1")], tmp_path / "out", now=NOW)
+    assert "clusterkit[train]" in (error.value.hint or "")
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+@pytest.fixture
+def find(tmp_path: Path) -> Callable[..., list[str]]:
+    def names(*wanted: str) -> list[str]:
+        with Ledger(tmp_path / "ledger.sqlite3") as ledger:
+            return [path.name for path in find_pulled(tmp_path / "results", wanted, ledger)]
+
+    return names
+
+
+def test_runs_are_found_by_name_beginning_or_path(tmp_path: Path, find: Callable[..., list[str]]) -> None:
+    for run_id in ("demo-1", "demo-22", "other-1"):
+        make_run_dir(tmp_path / "results", run_id)
+    assert find("demo-1", "oth", str(tmp_path / "results" / "demo-22"), "demo-1") == [
+        "demo-1",
+        "other-1",
+        "demo-22",
+    ]
+    with pytest.raises(RunError, match="matches 2 runs"):
+        find("demo")
+    with pytest.raises(RunError, match="no run 'gone'"):
+        find("gone")
+    with pytest.raises(RunError):
+        find("")

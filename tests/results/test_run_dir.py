@@ -1,0 +1,47 @@
+"""When a pulled run counts as ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clusterkit.run_dir import read_run_dir
+
+
+@pytest.mark.parametrize(
+    ("attempts", "ended"),
+    [
+        ([], False),
+        ([{}], False),
+        ([{"exit": "completed"}], True),
+        ([{"exit": "failed"}], True),
+        ([{"exit": "requeue"}], False),
+        ([{"exit": "requeue"}, {}], False),
+        ([{"exit": "requeue"}, {"exit": "completed"}], True),
+        ([{"exit": "failed"}, {}], False),
+        ([{"exit": "requeue", "cancel": True}], True),
+        ([{"cancel": True}], False),
+    ],
+)
+def test_ended(tmp_path: Path, attempts: list[dict[str, object]], ended: bool) -> None:
+    (tmp_path / "run.json").write_text('{"run_id": "r"}')
+    for number, facts in enumerate(attempts):
+        folder = tmp_path / "attempts" / str(number)
+        folder.mkdir(parents=True)
+        if "exit" in facts:
+            (folder / "exit.json").write_text(json.dumps({"code": 0, "why": facts["exit"]}))
+        if "cancel" in facts:
+            (folder / "cancel.json").write_text("{}")
+    assert read_run_dir(tmp_path).ended is ended
+
+
+def test_attempts_are_in_order_of_number(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"run_id": "r"}')
+    for number in (10, 9, 2):
+        (tmp_path / "attempts" / str(number)).mkdir(parents=True)
+    (tmp_path / "attempts" / "notes").mkdir()
+    run = read_run_dir(tmp_path)
+    assert [attempt.number for attempt in run.attempts] == [2, 9, 10]
+    assert run.run_id == "r"
