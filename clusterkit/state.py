@@ -23,6 +23,7 @@ TIMEOUT, failed, signalled and container -> FAILED.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -181,7 +182,9 @@ def _silence(record: RunRecord, start: Mapping[str, Any]) -> float | None:
 
 def _number(record: Mapping[str, Any], key: str) -> float | None:
     value = record.get(key)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
 
 
 def _duration(seconds: float) -> str:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Iterable
 from pathlib import Path
 
 JOB_ID = re.compile(r"(?P<pid>[1-9][0-9]*)-(?P<token>[0-9A-Za-z]+)")
@@ -73,19 +73,23 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(set_child_subreaper, 1, 0, 0, 0)
 
 
-def kill_family(leader: int, *, spare: Collection[int] = (), patience: float = 2.0) -> None:
-    """SIGKILL to all of a job but its leader and those to spare, again until nobody is left.
+def kill(pids: Iterable[int]) -> None:
+    """SIGKILL to processes, some of which may have ended."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or no longer ours
+            os.kill(pid, signal.SIGKILL)
+
+
+def kill_family(leader: int, *, patience: float = 2.0) -> None:
+    """SIGKILL to all of a job but its leader, again until nobody is left.
 
     Args:
         leader: pid of the job's group leader.
-        spare: pids to leave alone.
         patience: seconds after which we stop trying; a process in uninterruptible sleep cannot be helped.
     """
     end = time.monotonic() + patience
-    while (targets := family(leader) - set(spare)) and time.monotonic() < end:
-        for pid in targets:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or no longer ours
-                os.kill(pid, signal.SIGKILL)
+    while (targets := family(leader)) and time.monotonic() < end:
+        kill(targets)
         time.sleep(0.02)
 
 

@@ -16,10 +16,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from clusterkit.local.processes import adopt_orphans, job_id, kill_family
+from clusterkit.local.processes import adopt_orphans, family, job_id, kill, kill_family
 
 GRACE_SECONDS = 10.0
 """Between SIGTERM and SIGKILL."""
+_CLEAN_UP_SECONDS = 10.0
+"""For job.sh to write its record and remove its scratch folder after the program was killed."""
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
 
 
@@ -92,10 +94,11 @@ class Supervisor:
 
     def _send(self, number: signal.Signals) -> None:
         if number == signal.SIGKILL:
-            # job.sh goes last, so that it can still write the exit record and remove the scratch folder.
-            kill_family(os.getpid(), spare=[self._job.pid])
+            # job.sh goes last, so that it can still write the exit record and remove the scratch folder;
+            # so only those are killed who live now, not the tools it then starts.
+            kill(family(os.getpid()) - {self._job.pid})
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._job.wait(self._grace)
+                self._job.wait(_CLEAN_UP_SECONDS)
             self._job.kill()
         elif self._job.poll() is None:
             self._job.send_signal(number)

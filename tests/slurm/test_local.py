@@ -1,0 +1,192 @@
+"""Jobs of this machine: real processes, started, asked, limited and ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clusterkit.errors import SchedulerError
+from clusterkit.local.processes import family, job_id, living_pid, start_token
+from clusterkit.local.scheduler import LocalScheduler
+from clusterkit.scheduler import JobState
+from clusterkit.state import fold
+from tests.slurm.runs import Run, python, until
+
+local = LocalScheduler()
+FOREVER = ("ready()", "while True: time.sleep(1)")
+STUBBORN = ("signal.signal(signal.SIGTERM, lambda *_: None)", *FOREVER)
+
+
+def submit(run: Run, *options: str, grace: float | None = None) -> str:
+    argv = local.submit_argv(str(run.path), run_dir=str(run.dir), job_name="x", options=options)
+    if grace is not None:
+        argv[4:4] = ["--grace", str(grace)]
+    return local.parse_submit(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
+
+
+def running(*job_ids: str) -> set[str]:
+    done = subprocess.run(
+        ["sh"], input=local.query_script(job_ids), capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    jobs = local.parse_query(done.stdout)
+    assert all(job.state is JobState.RUNNING for job in jobs.values())
+    return set(jobs)
+
+
+def cancel(*job_ids: str) -> None:
+    subprocess.run(local.cancel_argv(job_ids), check=True)
+
+
+def wait(run: Run, identifier: str) -> None:
+    until(lambda: not running(identifier))
+    assert list(run.scratch.iterdir()) == []
+
+
+def test_a_job_runs_and_is_gone(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("time.sleep(0.3)"))
+    identifier = submit(run)
+    assert running(identifier) == {identifier}
+    wait(run, identifier)
+    assert fold(run.record, None).state is JobState.COMPLETED
+    assert fold(run.record, None).job_id == identifier
+    assert (run.dir / "slurm.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_it_survives_the_end_of_its_submitter_and_terminal(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("ready()", "time.sleep(1)"))
+    argv = local.submit_argv(str(run.path), run_dir=str(run.dir), job_name="x", options=[])
+    shell = subprocess.Popen(["setsid", "sh", "-c", '"$@"; sleep 60', "sh", *argv], stdout=subprocess.PIPE)
+    assert shell.stdout is not None
+    identifier = local.parse_submit(shell.stdout.readline().decode())
+    until((run.dir / "ready").exists)
+    os.killpg(shell.pid, signal.SIGHUP)  # what a closing terminal sends
+    shell.wait()
+    assert running(identifier) == {identifier}
+    wait(run, identifier)
+    assert run.exit["why"] == "completed"
+
+
+def test_the_answer_comes_before_the_job_ends(tmp_path: Path) -> None:
+    """The submitter's pipe is not held open by the job."""
+    run = Run(tmp_path, python(*FOREVER))
+    identifier = submit(run)
+    assert running(identifier)
+    cancel(identifier)
+
+
+def test_cancel_lets_the_program_checkpoint(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("signal.signal(signal.SIGTERM, lambda *_: sys.exit(85))", *FOREVER))
+    identifier = submit(run)
+    until((run.dir / "ready").exists)
+    cancel(identifier, "1-2", "999999-nothing")
+    assert not running(identifier)
+    assert run.exit == {"code": 85, "signal": "TERM", "why": "requeue"}
+
+
+def test_cancel_ends_all_of_a_stubborn_family(tmp_path: Path) -> None:
+    children = (
+        "import subprocess; [subprocess.Popen(['sleep', '1000'], start_new_session=new) for new in (0, 1)]"
+    )
+    run = Run(tmp_path, python(children, *STUBBORN))
+    identifier = submit(run, grace=0.3)
+    until((run.dir / "ready").exists)
+    pid = living_pid(identifier)
+    assert pid is not None
+    members = family(pid)
+    assert len(members) >= 4  # job.sh, the program, its two children
+    cancel(identifier)
+    assert not running(identifier)
+    assert [member for member in members if start_token(member)] == []
+    assert run.exit == {"code": 137, "signal": "KILL", "why": "signalled"}
+    assert list(run.scratch.iterdir()) == []
+
+
+def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
+    daemon = "child = subprocess.Popen(['sleep', '1000'], start_new_session=True)"
+    run = Run(tmp_path, python("import subprocess", daemon, "print(child.pid)", "time.sleep(0.2)"))
+    wait(run, submit(run))
+    orphan = int(run.log().splitlines()[1])
+    until(lambda: start_token(orphan) is None)
+
+
+def test_the_time_limit(tmp_path: Path) -> None:
+    run = Run(tmp_path, python(*FOREVER))
+    wait(run, submit(run, "--time=0:01", "--gres=gpu:1"))
+    assert run.exit == {"code": 143, "signal": "TERM", "why": "timeout"}
+    assert fold(run.record, None).state is JobState.TIMEOUT
+
+
+def test_the_time_limit_of_a_stubborn_program(tmp_path: Path) -> None:
+    run = Run(tmp_path, python(*STUBBORN))
+    wait(run, submit(run, "--time=0:01", grace=0.3))
+    assert run.exit == {"code": 137, "signal": "TERM", "why": "timeout"}
+
+
+def test_the_notice_before_the_limit(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("signal.signal(signal.SIGUSR1, lambda *_: sys.exit(85))", *FOREVER))
+    wait(run, submit(run, "--time=0:30", "--signal=B:USR1@29"))
+    assert run.exit == {"code": 85, "signal": "USR1", "why": "requeue"}
+
+
+def test_a_supervisor_killed_with_its_job_leaves_a_failed_run(tmp_path: Path) -> None:
+    run = Run(tmp_path, python(*FOREVER))
+    identifier = submit(run)
+    until((run.dir / "ready").exists)
+    pid = living_pid(identifier)
+    assert pid is not None
+    os.killpg(pid, signal.SIGKILL)
+    until(lambda: not running(identifier))
+    assert fold(run.record, None).state is JobState.FAILED
+    assert "without an exit record" in str(fold(run.record, None).why)
+
+
+def test_ids_tell_processes_with_the_same_pid_apart() -> None:
+    mine = job_id(os.getpid())
+    assert mine is not None
+    assert living_pid(mine) == os.getpid()
+    assert running(mine) == {mine}
+    other = f"{os.getpid()}-1"
+    assert living_pid(other) is None
+    assert running(other) == set()
+
+
+def test_a_zombie_is_no_running_job() -> None:
+    process = subprocess.Popen(["true"])
+    until(lambda: Path(f"/proc/{process.pid}/stat").read_text().split()[2] == "Z" or sys.platform != "linux")
+    assert job_id(process.pid) is None
+    process.wait()
+
+
+@pytest.mark.parametrize("text", ["", "no", "12", "1-2\ngarbage here!"])
+def test_no_job_was_started(text: str) -> None:
+    with pytest.raises(SchedulerError):
+        local.parse_submit(text)
+
+
+def test_an_answer_that_is_not_there() -> None:
+    with pytest.raises(SchedulerError):
+        local.parse_query("Welcome\n")
+
+
+def test_hostile_ids_are_not_run() -> None:
+    assert running("1-2; echo 3-4", "$(id)", "") == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["/no/job.sh", "/tmp"], "/no/job.sh does not exist"),
+        ([__file__, "/no/dir"], "cannot write to /no/dir"),
+    ],
+)
+def test_a_start_that_cannot_be(arguments: list[str], words: str) -> None:
+    argv = [sys.executable, "-P", "-m", "clusterkit.local.start", *arguments]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert words in done.stderr

@@ -1,0 +1,107 @@
+"""Reading run directories with the real shell fragment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterkit.errors import RunError
+from clusterkit.record import Attempt, RunRecord, collect_script, parse_collect
+from tests.slurm.runs import collect
+
+
+def write(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def test_what_lies_there_is_what_is_read(tmp_path: Path) -> None:
+    run = tmp_path / "a 'run' é $HOME"
+    start = {"attempt": 0, "job_id": "7", "node": 'n"\\1é'}
+    write(run / "attempts/0/start.json", start)
+    write(run / "attempts/0/exit.json", json.dumps({"code": 85}, indent=2))  # many lines, no line end
+    for number in (2, 10):  # by number, not by name
+        write(run / f"attempts/{number}/start.json", {"attempt": number})
+    write(run / "attempts/10/cancel.json", {"time": 1})
+    write(run / "heartbeat.json", {"step": 5})
+    record = collect(run)[str(run)]
+    assert record.attempts == (
+        Attempt(0, start=start, exit={"code": 85}),
+        Attempt(2, start={"attempt": 2}),
+        Attempt(10, start={"attempt": 10}, cancel={"time": 1}),
+    )
+    assert record.heartbeat == {"step": 5}
+    assert record.now is not None
+    assert abs(record.now - time.time()) < 60
+
+
+def test_damaged_empty_and_missing(tmp_path: Path) -> None:
+    damaged, empty, missing = tmp_path / "damaged", tmp_path / "empty", tmp_path / "missing"
+    for name in ("attempts/0/start.json", "attempts/0/exit.json", "heartbeat.json"):
+        write(damaged / name, '{"code": ')
+    write(damaged / "attempts/0/cancel.json", "[]")
+    write(damaged / "attempts/notes/exit.json", "{}")
+    empty.mkdir()
+    records = collect(damaged, empty, missing)
+    assert [records[str(path)].attempts for path in (damaged, empty, missing)] == [(Attempt(0),), (), ()]
+    assert [records[str(path)].exists for path in (damaged, empty, missing)] == [True, True, False]
+
+
+def test_one_run_does_not_disturb_the_next(tmp_path: Path) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    write(first / "heartbeat.json", "no json")
+    write(second / "heartbeat.json", {"step": 1})
+    records = collect(first, tmp_path / "gone", second)
+    assert records[str(second)].heartbeat == {"step": 1}
+
+
+def test_a_thousand_runs_start_no_thousand_processes(tmp_path: Path) -> None:
+    runs = [tmp_path / str(number) for number in range(1000)]
+    for run in runs:
+        write(run / "attempts/0/start.json", {"attempt": 0})
+        write(run / "heartbeat.json", {"step": 1})
+    script = collect_script([str(run) for run in runs])
+    # With no PATH every program would fail to start; only the clock needs one.
+    done = subprocess.run(["/bin/sh"], input=script, capture_output=True, text=True, env={"PATH": ""})
+    records = parse_collect(done.stdout)
+    assert len(records) == 1000
+    assert all(record.heartbeat and record.attempts for record in records.values())
+
+
+def test_banners_before_it_do_not_matter_and_a_cut_is_an_error(tmp_path: Path) -> None:
+    answer = subprocess.run(
+        ["sh"], input=collect_script([str(tmp_path)]), capture_output=True, text=True
+    ).stdout
+    assert parse_collect("Welcome\n" + answer)[str(tmp_path)].exists
+    for text in ("", "Welcome\n", answer[:-5]):
+        with pytest.raises(RunError):
+            parse_collect(text)
+
+
+def test_no_runs() -> None:
+    assert collect() == {}
+
+
+@pytest.mark.parametrize(
+    ("attempts", "cancelled"),
+    [
+        ((), False),
+        ((Attempt(0, start={"job_id": "1"}),), False),
+        ((Attempt(0, cancel={}),), True),
+        ((Attempt(0, start={"job_id": "1"}, cancel={}),), True),
+        # Asked while it waited, and it started all the same.
+        ((Attempt(0, cancel={"job_id": "1"}), Attempt(1, start={"job_id": "1"})), True),
+        # Cancelled long ago and resumed since.
+        (
+            (Attempt(0, start={"job_id": "1"}, cancel={"job_id": "1"}), Attempt(1, start={"job_id": "2"})),
+            False,
+        ),
+    ],
+)
+def test_whom_a_cancel_meant(attempts: tuple[Attempt, ...], cancelled: bool) -> None:
+    assert RunRecord(attempts=attempts).cancelled is cancelled
