@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ def test_ticks_are_inside_few_and_even(low: float, span: float) -> None:
     assert 1 <= len(ticks) <= 6
     slack = 1e-6 * max(abs(low), abs(high), 1.0)
     assert all(low - slack <= tick <= high + slack for tick in ticks)
-    gaps = [b - a for a, b in zip(ticks, ticks[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(ticks)]
     assert gaps == pytest.approx([gaps[0]] * len(gaps) if gaps else [], rel=1e-4)
 
 

@@ -111,12 +111,8 @@ def test_the_newest_attempt_counts(tmp_path: Path) -> None:
 def test_facts_of_a_run(tmp_path: Path) -> None:
     folder = make_run_dir(tmp_path, "demo-1", modified={"gamma": [0.99, 0.9]}, restarted_at=96_000)
     _, page, text = write([folder], tmp_path / "out")
-    for fact in (
-        "datalab",
-        "local-demo",
-        "modified: gamma: 0.99 → 0.9",
-        "main@0123456789 with uncommitted changes",
-    ):
+    code = "main@0123456789 with uncommitted changes"
+    for fact in ("datalab", "local-demo", "modified: gamma: 0.99 → 0.9", code):
         assert fact in page.text
     assert '<dd class="warn">modified' in text
     attempts = [row for row in page.rows if len(row) == 6 and row[0] in ("0", "1")]
@@ -159,9 +155,8 @@ def test_any_number_of_tasks(tmp_path: Path, tasks: list[str]) -> None:
 
 
 def test_groups_are_compared(tmp_path: Path) -> None:
-    folders = [
-        make_run_dir(tmp_path, f"{name}-{seed}", name=name, seed=seed) for name in "ab" for seed in (1, 2)
-    ]
+    runs = [(name, seed) for name in "ab" for seed in (1, 2)]
+    folders = [make_run_dir(tmp_path, f"{name}-{seed}", name=name, seed=seed) for name, seed in runs]
     reported, page, _ = write(folders, tmp_path / "out")
     assert [(row.group, row.runs) for row in reported.rows] == [("a", 2), ("b", 2)]
     assert "2 groups of runs" in page.text
@@ -217,11 +212,8 @@ def find(tmp_path: Path) -> Callable[..., list[str]]:
 def test_runs_are_found_by_name_beginning_or_path(tmp_path: Path, find: Callable[..., list[str]]) -> None:
     for run_id in ("demo-1", "demo-22", "other-1"):
         make_run_dir(tmp_path / "results", run_id)
-    assert find("demo-1", "oth", str(tmp_path / "results" / "demo-22"), "demo-1") == [
-        "demo-1",
-        "other-1",
-        "demo-22",
-    ]
+    path = str(tmp_path / "results" / "demo-22")
+    assert find("demo-1", "oth", path, "demo-1") == ["demo-1", "other-1", "demo-22"]
     with pytest.raises(RunError, match="matches 2 runs"):
         find("demo")
     with pytest.raises(RunError, match="no run 'gone'"):
