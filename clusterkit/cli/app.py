@@ -18,6 +18,7 @@ app = typer.Typer(
     name="clusterkit",
     help="Take a reinforcement-learning run to a Slurm cluster and bring its results home.",
     no_args_is_help=True,
+    rich_markup_mode=None,  # plain help: the panels cost as much time as all the rest of the start
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

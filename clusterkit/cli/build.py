@@ -28,7 +28,10 @@ def build(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing image.")] = False,
 ) -> None:
-    """Build the trainer image with Apptainer here: dependencies only, code comes with the snapshot."""
+    """Build the trainer image with Apptainer.
+
+    It holds dependencies only; code comes with the snapshot.
+    """
     from clusterkit.ui.console import note
     from clusterkit.verbs import build as verb
 

@@ -18,7 +18,10 @@ def demo(
     profile: Annotated[str, typer.Option("--profile", "-p", help="What to run.")] = "local-demo",
     config: ConfigOption = None,
 ) -> None:
-    """Train a real multi-task run on this machine, through the whole product."""
+    """Train a small run here, start to finish.
+
+    Four real Meta-World tasks through the whole product: submit, watch, sync, report.
+    """
     from clusterkit.ui.demo import live_row, show_demonstrated
     from clusterkit.ui.progress import transfer_bar
     from clusterkit.ui.submit import show_submitted

@@ -22,7 +22,10 @@ def deploy(
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Bring the image and the code to a cluster; only what is new travels."""
+    """Send the image and the code to a cluster.
+
+    Only what is new travels; an interrupted upload goes on where it was.
+    """
     from clusterkit.ui.progress import transfer_bar
     from clusterkit.ui.submit import show_deployed
     from clusterkit.verbs.deploy import deploy as verb

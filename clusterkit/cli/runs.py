@@ -22,7 +22,10 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Where runs stand: state, progress, time left, why one waits or failed."""
+    """Show where runs stand.
+
+    State, progress, time left, and why one waits or failed.
+    """
     from clusterkit.ui.status import print_json, show_status
     from clusterkit.verbs.status import status as verb
 
@@ -45,7 +48,7 @@ def logs(
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Print a run's log; --follow waits for more."""
+    """Print a run's log, or follow it."""
     import sys
 
     from clusterkit.verbs.logs import logs as verb

@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 def submit(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- ARGUMENT...]", help="Passed to the program, to the letter."),
+        typer.Argument(metavar="-- ARGUMENT", help="Passed to the program, to the letter."),
     ] = None,
     profile: Annotated[
         str | None, typer.Option("--profile", "-p", help="What to ask for: `clusterkit profiles` lists them.")
@@ -43,7 +43,10 @@ def submit(
     ] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Render a run from a profile and submit it; prints the run id."""
+    """Submit a run; print its run id.
+
+    The run is rendered from a profile and checked before anything is sent.
+    """
     from clusterkit.config.lines import join_key
     from clusterkit.plan import assignments
     from clusterkit.ui.progress import transfer_bar
