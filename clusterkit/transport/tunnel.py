@@ -104,8 +104,9 @@ class Tunnel:
                 self._session = session
                 upward = threading.Thread(target=_pump_up, args=(source, session), daemon=True)
                 upward.start()
-                _pump_down(session, sink)
-                self.status = session.wait()
+                with contextlib.suppress(BrokenPipeError):  # rsync has ended first, and says why itself
+                    _pump_down(session, sink)
+                    self.status = session.wait()
                 self.words = session.error_bytes().decode("utf-8", "replace")
         except TransportError as error:
             self.error = error
@@ -138,7 +139,4 @@ def _pump_down(session: Session, sink: int) -> None:
     for data in session.output():
         view = memoryview(data)
         while view:
-            try:
-                view = view[os.write(sink, view) :]
-            except BrokenPipeError:
-                return  # rsync has ended; it says why itself
+            view = view[os.write(sink, view) :]

@@ -1,0 +1,275 @@
+"""What only ssh has: one login for everything, noisy shells, connections that die, disks that fill up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from clusterkit.errors import TransportError
+from clusterkit.transport.base import SyncOptions, Transport
+from clusterkit.transport.factory import connect
+from clusterkit.transport.rsync import PARTIAL_DIR
+from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+
+NOISE = 'echo "*** Welcome to noisy! 漢字 ***"\nprintf "quota: 99%%" >&2\nprintf "no newline at the end"\n'
+SLOW = SyncOptions(bandwidth_limit=20_000_000)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., LoopbackSshd]]:
+    """Starts a server of the test's own, for what must not disturb the shared one."""
+    if find_sshd() is None:
+        pytest.skip("sshd is not installed")
+    with ExitStack() as stack:
+
+        def start(*lines: str, name: str = "own") -> LoopbackSshd:
+            return stack.enter_context(closing(LoopbackSshd(tmp_path / f"sshd-{name}", lines=lines)))
+
+        yield start
+
+
+def to(server: LoopbackSshd, **options: object) -> Transport:
+    return connect(server.alias, ssh_config=server.ssh_config, **options)  # type: ignore[arg-type]
+
+
+def random_file(path: Path, megabytes: int) -> bytes:
+    data = os.urandom(megabytes * 1_000_000)
+    path.write_bytes(data)
+    return data
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# one login -----------------------------------------------------------------------------------
+
+
+def test_everything_rides_on_one_login(serve: Callable[..., LoopbackSshd], here: Path, there: Path) -> None:
+    server = serve()
+    (here / "file").write_text("content")
+    with closing(to(server)) as transport:
+        transport.run(["true"])
+        transport.write(str(there / "note"), b"note")
+        assert transport.read(str(there / "note")) == b"note"
+        transport.push(here, str(there / "tree"))
+        transport.push(here / "file", str(there / "single"))
+        transport.pull(str(there / "tree"), here / "back")
+        assert b"".join(transport.stream(["echo", "streamed"])) == b"streamed\n"
+    assert server.accepted_logins() == 1
+
+
+def test_closing_ends_the_connection(serve: Callable[..., LoopbackSshd]) -> None:
+    server = serve()
+    transport = to(server)
+    assert server.sessions()
+    transport.close()
+    wait_for(lambda: not server.sessions())
+    with pytest.raises(TransportError, match="the connection to node died"):
+        transport.run(["true"])
+
+
+# noise ---------------------------------------------------------------------------------------
+
+
+def noisy_bashrc(server: LoopbackSshd) -> None:
+    (server.home / ".bashrc").write_text(NOISE)
+
+
+@pytest.mark.parametrize("how", ["bashrc", "forced command"])
+def test_noise_never_reaches_the_caller(
+    how: str, serve: Callable[..., LoopbackSshd], here: Path, there: Path, tmp_path: Path
+) -> None:
+    if how == "bashrc":
+        server = serve()
+        noisy_bashrc(server)
+    else:
+        wrapper = tmp_path / "wrapper"
+        wrapper.write_text(f'#!/bin/sh\n{NOISE}exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"\n')
+        wrapper.chmod(0o755)
+        server = serve(f"ForceCommand {wrapper}")
+    (here / "file").write_text("content")
+    with closing(to(server)) as transport:
+        done = transport.run(["sh", "-c", "echo out; echo err >&2"])
+        assert (done.stdout, done.stderr) == (b"out\n", b"err\n")
+        assert b"".join(transport.stream(["echo", "streamed"])) == b"streamed\n"
+        transport.write(str(there / "note"), b"note")
+        assert transport.read(str(there / "note")) == b"note"
+        transport.push(here, str(there / "tree"))
+        transport.pull(str(there / "tree"), here / "back")
+    assert (here / "back" / "file").read_text() == "content"
+
+
+def test_a_shell_that_ends_before_the_command(
+    serve: Callable[..., LoopbackSshd], here: Path, there: Path
+) -> None:
+    server = serve('ForceCommand echo "This account is closed." >&2; exit 7')
+    with closing(to(server)) as transport:
+        for action in (lambda: transport.run(["true"]), lambda: transport.push(here, str(there))):
+            with pytest.raises(
+                TransportError, match=r"node did not run the command \(status 7\): This account"
+            ):
+                action()
+
+
+def test_a_login_shell_finds_what_the_profile_adds(serve: Callable[..., LoopbackSshd], here: Path) -> None:
+    server = serve()
+    tool = server.home / "bin" / "site-tool"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho works\n")
+    tool.chmod(0o755)
+    (server.home / ".bash_profile").write_text(f'{NOISE}PATH="{tool.parent}:$PATH"\n')
+    with closing(to(server, login_shell=True)) as transport:
+        assert transport.run(["site-tool"]).stdout == b"works\n"
+    with closing(to(server)) as transport, pytest.raises(TransportError, match="command not found") as caught:
+        transport.run(["site-tool"])
+    assert caught.value.hint
+    assert "login_shell" in caught.value.hint
+
+
+def test_no_rsync_over_there(serve: Callable[..., LoopbackSshd], here: Path, there: Path) -> None:
+    server = serve()
+    (server.home / ".bashrc").write_text("PATH=/nowhere\n")
+    with (
+        closing(to(server)) as transport,
+        pytest.raises(TransportError, match="rsync is not installed on node"),
+    ):
+        transport.pull(f"{there}/", here)
+
+
+# few sessions --------------------------------------------------------------------------------
+
+
+def test_a_server_with_few_sessions_is_waited_for(serve: Callable[..., LoopbackSshd]) -> None:
+    with closing(to(serve("MaxSessions 1"))) as transport:
+        results: list[bytes] = []
+        workers = [
+            threading.Thread(
+                target=lambda: results.append(transport.run(["sh", "-c", "sleep 0.05; echo x"]).stdout)
+            )
+            for _ in range(6)
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert results == [b"x\n"] * 6
+
+
+# connections that die ------------------------------------------------------------------------
+
+
+def test_a_dead_connection_is_told_to_whoever_waits(serve: Callable[..., LoopbackSshd]) -> None:
+    server = serve()
+    with closing(to(server)) as transport:
+        lines = transport.stream(["sh", "-c", "echo on; sleep 30"])
+        assert next(lines) == b"on\n"
+        server.drop_connections()
+        with pytest.raises(TransportError, match="the connection to node died"):
+            next(lines)
+        with pytest.raises(TransportError, match="the connection to node died") as caught:
+            transport.run(["true"])
+        assert caught.value.hint
+
+
+@pytest.mark.parametrize("pulling", [False, True], ids=["push", "pull"])
+def test_a_transfer_resumes_after_the_connection_died(
+    pulling: bool, serve: Callable[..., LoopbackSshd], here: Path, there: Path
+) -> None:
+    server = serve()
+    source, target = (there, here) if pulling else (here, there)
+    data = random_file(source / "big", 30)
+
+    def move(transport: Transport, options: SyncOptions = SyncOptions()) -> int:  # noqa: B008 - frozen
+        if pulling:
+            return transport.pull(str(there), here, options=options).bytes
+        return transport.push(here, str(there), options=options).bytes
+
+    with closing(to(server)) as transport:
+        killer = threading.Thread(
+            target=lambda: (
+                wait_for(lambda: sum(path.stat().st_size for path in target.glob(".big*")) > 8_000_000),
+                server.drop_connections(),
+            )
+        )
+        killer.start()
+        with pytest.raises(TransportError, match="the connection to node died"):
+            move(transport, SLOW)
+        killer.join()
+    assert not (target / "big").exists()
+    wait_for(lambda: (target / PARTIAL_DIR / "big").exists())  # the far rsync tidies up on its own
+    kept = (target / PARTIAL_DIR / "big").stat().st_size
+    assert kept > 4_000_000
+    with closing(to(server)) as transport:
+        assert move(transport) <= len(data) - kept + 100_000
+    assert (target / "big").read_bytes() == data
+    assert not (target / PARTIAL_DIR).exists()
+
+
+def test_ctrl_c_leaves_what_has_arrived(serve: Callable[..., LoopbackSshd], here: Path, there: Path) -> None:
+    server = serve()
+    data = random_file(here / "big", 30)
+    script = (
+        "import sys, pathlib\n"
+        "from clusterkit.transport.base import SyncOptions\n"
+        "from clusterkit.transport.factory import connect\n"
+        "t = connect('node', ssh_config=pathlib.Path(sys.argv[1]))\n"
+        "t.push(pathlib.Path(sys.argv[2]), sys.argv[3], options=SyncOptions(bandwidth_limit=20_000_000))\n"
+    )
+    argv = [sys.executable, "-c", script, str(server.ssh_config), str(here), str(there)]
+    process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: sum(path.stat().st_size for path in there.glob(".big*")) > 8_000_000)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    wait_for(lambda: (there / PARTIAL_DIR / "big").exists())
+    with closing(to(server)) as transport:
+        assert transport.push(here, str(there)).bytes < len(data) - 4_000_000
+    assert (there / "big").read_bytes() == data
+
+
+# full disks ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if os.getuid() != 0 or sys.platform != "linux":
+        pytest.skip("mounting a small tmpfs needs root on Linux")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "small", folder], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount a small tmpfs: {mounted.stderr.decode()}")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_over_there(ssh: Transport, small_disk: Path, here: Path) -> None:
+    random_file(here / "big", 5)
+    with pytest.raises(TransportError, match=r"^no space left on device on node: ") as caught:
+        ssh.push(here, str(small_disk))
+    assert caught.value.hint
+    assert "Free space on node" in caught.value.hint
+    with pytest.raises(TransportError, match=r"^no space left on device on node: cannot write "):
+        ssh.write(str(small_disk / "note"), bytes(5_000_000))
+    assert not (small_disk / "note").exists()
+
+
+def test_a_full_disk_here(ssh: Transport, small_disk: Path, there: Path) -> None:
+    random_file(there / "big", 5)
+    with pytest.raises(TransportError, match=r"^no space left on device on this machine: "):
+        ssh.pull(str(there), small_disk)
