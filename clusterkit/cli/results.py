@@ -95,5 +95,8 @@ def report(
     results = settings.project.results
     with open_ledger(settings) as ledger:
         folders = find_pulled(results, runs or ["last"], ledger)
-    name = folders[0].resolve().name + (f"-and-{len(folders) - 1}-more" if len(folders) > 1 else "")
-    show_reported(verb(folders, out or results / "reports" / name, now=datetime.now(UTC)))
+    if out is None and len(folders) == 1:
+        out = folders[0] / "report"
+    elif out is None:
+        out = results / "reports" / f"{folders[0].resolve().name}-and-{len(folders) - 1}-more"
+    show_reported(verb(folders, out, now=datetime.now(UTC)))

@@ -84,9 +84,12 @@ def sync_results(
         environment: where the W&B key may be.
 
     Raises:
+        ConfigError: the cluster is not known.
         RunError: a run is not known, or there are none.
         TransportError: a cluster cannot be reached or a transfer broke off; repeat it to go on.
     """
+    if request.cluster:
+        settings.cluster(request.cluster)  # an unknown name gets a suggestion
     runs = _chosen(ledger, request)
     results = settings.project.results
     pulled: list[PulledRun] = []
@@ -110,7 +113,8 @@ def sync_results(
 
 
 def _chosen(ledger: Ledger, request: SyncRequest) -> list[LedgerRun]:
-    runs = ledger.find(request.names) if request.names else ledger.runs(cluster=request.cluster)
+    runs = ledger.find(request.names) if request.names else ledger.runs()
+    runs = [run for run in runs if request.cluster in (None, run.cluster)]
     if not runs:
         place = f" on {request.cluster}" if request.cluster else ""
         raise RunError(f"no run of this project is known{place}", hint="`clusterkit submit` starts one")
