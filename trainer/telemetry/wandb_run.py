@@ -61,14 +61,21 @@ class WandbRun:
             raise WandbLostError(f"W&B takes no more ({_line(fault)}); metrics.jsonl has it all") from fault
 
     def finish(self, exit_code: int) -> None:
-        """Closes the run; anything but 0 shows as failed until a later attempt ends well.
+        """Closes the run, and returns when all of it is on disk.
+
+        Args:
+            exit_code: anything but 0 shows as failed until a later attempt ends well.
 
         Raises:
             WandbLostError: the client is gone, and its last rows with it.
         """
+        import wandb
+
         try:
             self._run.finish(exit_code=exit_code)
-        except Exception as fault:
+            # The helper process writes on after `finish`; only its end is the end.
+            wandb.teardown()
+        except (Exception, SystemExit) as fault:
             _abandon()
             raise WandbLostError(f"W&B could not close its run ({_line(fault)})") from fault
 
@@ -161,7 +168,7 @@ def _abandon() -> None:
     """Ends a client that is no use: it would print a traceback in the end and keep the run id taken."""
     import wandb
 
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception, SystemExit):
         wandb.teardown()
 
 

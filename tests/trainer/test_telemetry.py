@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.telemetry import Telemetry
+from trainer.telemetry.gpu import GpuSampler
+from trainer.telemetry.heartbeat import Heartbeat
+from trainer.telemetry.memory import resident_bytes
+from trainer.telemetry.metrics import Metrics
+from trainer.telemetry.progress import Bar, Lines, open_progress
+
+HEADER = {"recipe": "local-demo", "modified": {}, "tasks": ["reach-v3"], "seed": 0, "total_steps": 100}
+HEARTBEAT_KEYS = {
+    *("schema", "time", "attempt", "step", "total_steps", "steps_per_second", "updates", "phase", "success"),
+    *("return", "checkpoint", "rss_bytes", "gpu"),
+}
+
+
+def opened(run_dir: Path, attempt: int = 0, **options: Any) -> Telemetry:
+    return Telemetry.open(run_dir, HEADER, 100, attempt, "disabled", stream=io.StringIO(), **options)
+
+
+def lines_of(run_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def heartbeat_of(run_dir: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run_dir / "heartbeat.json").read_text())
+    return content
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Waits for a thread; the test's own time-out ends a wait in vain."""
+    while not holds():
+        time.sleep(0.005)
+
+
+def test_a_run_as_the_contract_has_it(tmp_path: Path) -> None:
+    with opened(tmp_path / "run") as telemetry:
+        telemetry.heartbeat(step=10, updates=1, phase="train", mean_return=2.5)
+        telemetry.train(10, {"loss/critic": 0.5, "alpha/reach-v3": float("nan")})
+        telemetry.evaluation(20, {"success/mean": 0.75, "success/reach-v3": 0.75, "episodes": 4})
+        telemetry.checkpoint(20, Path("checkpoints/step-000000000020"), 1000, 0.25)
+        telemetry.event(30, "a warning")
+        telemetry.heartbeat(step=100, phase="done")
+    lines = lines_of(tmp_path / "run")
+    assert [(line["kind"], line["step"], line["attempt"]) for line in lines] == [
+        ("run", 0, 0),
+        ("train", 10, 0),
+        ("eval", 20, 0),
+        ("checkpoint", 20, 0),
+        ("event", 30, 0),
+    ]
+    assert all(abs(line["time"] - time.time()) < 60 for line in lines)
+    assert lines[0].items() >= HEADER.items()
+    assert lines[1]["alpha/reach-v3"] is None
+    assert lines[2]["success/mean"] == 0.75
+    assert (
+        lines[3].items() >= {"path": "checkpoints/step-000000000020", "bytes": 1000, "seconds": 0.25}.items()
+    )
+    assert lines[4]["message"] == "a warning"
+    heartbeat = heartbeat_of(tmp_path / "run")
+    assert heartbeat.keys() == HEARTBEAT_KEYS
+    facts = {"schema": 1, "step": 100, "total_steps": 100, "updates": 1, "phase": "done", "success": 0.75}
+    facts |= {"return": 2.5, "checkpoint": "checkpoints/step-000000000020", "attempt": 0, "gpu": None}
+    assert heartbeat.items() >= facts.items()
+    assert heartbeat["rss_bytes"] > 10_000_000
+    assert ((tmp_path / "run").stat().st_mode & 0o777) == 0o700
+
+
+def test_a_second_attempt_adds_to_the_first(tmp_path: Path) -> None:
+    with opened(tmp_path) as telemetry:
+        telemetry.train(50, {})
+    with opened(tmp_path, attempt=1, step=40) as telemetry:
+        assert heartbeat_of(tmp_path).keys() == HEARTBEAT_KEYS
+        telemetry.train(50, {})
+    assert [(line["kind"], line["step"], line["attempt"]) for line in lines_of(tmp_path)] == [
+        ("run", 0, 0),
+        ("train", 50, 0),
+        ("run", 40, 1),
+        ("train", 50, 1),
+    ]
+    assert heartbeat_of(tmp_path).items() >= {"attempt": 1, "step": 40}.items()
+
+
+def test_metrics_refuse_what_would_confuse_a_reader(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path / "metrics.jsonl", 0)
+    with pytest.raises(ValueError, match="kind 'evaluation'"):
+        metrics.write("evaluation", 0, {})
+    with pytest.raises(ValueError, match=r"\['step'\] are the line's own"):
+        metrics.write("train", 0, {"step": 3})
+    metrics.close()
+    metrics.close()
+    assert (tmp_path / "metrics.jsonl").read_text() == ""
+
+
+def test_the_heartbeat_is_written_no_more_often_than_said(tmp_path: Path) -> None:
+    path = tmp_path / "heartbeat.json"
+    heartbeat = Heartbeat(path, 0, 100, interval=3600)
+    wait_until(path.exists)
+    first = path.stat().st_ino
+    for step in range(1000):
+        heartbeat.update(step=step)
+    assert path.stat().st_ino == first
+    assert json.loads(path.read_text())["step"] == 0
+    heartbeat.close("done")
+    assert json.loads(path.read_text()).items() >= {"step": 999, "phase": "done"}.items()
+
+
+def test_the_heartbeat_follows_and_then_rests(tmp_path: Path) -> None:
+    path = tmp_path / "heartbeat.json"
+    heartbeat = Heartbeat(path, 0, 100, interval=0.01)
+    for step in (1, 2, 3):
+        heartbeat.update(step=step)
+        wait_until(lambda step=step: path.exists() and json.loads(path.read_text())["step"] == step)
+    # A program that hangs must look as old as it is: nothing is written without an update.
+    resting = path.stat().st_ino
+    time.sleep(0.1)
+    assert path.stat().st_ino == resting
+    heartbeat.close()
+
+
+def test_the_rate_is_of_the_last_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("trainer.telemetry.heartbeat.time.monotonic", lambda: now)
+    heartbeat = Heartbeat(tmp_path / "heartbeat.json", 1, 10**6, step=5000, interval=3600)
+    assert heartbeat.steps_per_second is None
+    for second in range(1, 101):
+        now = 1000.0 + second
+        heartbeat.update(step=5000 + second * 10 if second <= 50 else 5500 + (second - 50) * 200)
+    assert heartbeat.steps_per_second == pytest.approx(200)
+    heartbeat.close()
+
+
+def test_an_unknown_fact_is_refused(tmp_path: Path) -> None:
+    heartbeat = Heartbeat(tmp_path / "heartbeat.json", 0, 100)
+    with pytest.raises(KeyError):
+        heartbeat.update(steps=3)
+    heartbeat.close()
+
+
+def test_a_heartbeat_that_cannot_be_written_is_an_event_and_no_end(tmp_path: Path) -> None:
+    (tmp_path / "heartbeat.json" / "occupied").mkdir(parents=True)
+    telemetry = opened(tmp_path)
+
+    def reported() -> bool:
+        telemetry.heartbeat(step=1)
+        return any("heartbeat could not be written" in line.get("message", "") for line in lines_of(tmp_path))
+
+    wait_until(reported)
+    with pytest.raises(OSError, match="directory"):
+        telemetry.close()
+    # All else was closed nevertheless.
+    assert not [thread.name for thread in threading.enumerate() if thread.name == "heartbeat"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_everything_is_closed_when_training_fails(tmp_path: Path, error: type[BaseException]) -> None:
+    telemetry = opened(tmp_path)
+
+    def train() -> None:
+        with telemetry:
+            telemetry.heartbeat(step=7, phase="train")
+            raise error
+
+    with pytest.raises(error):
+        train()
+    assert heartbeat_of(tmp_path)["step"] == 7
+    assert not [thread.name for thread in threading.enumerate() if thread.name == "heartbeat"]
+    telemetry.close()
+
+
+def test_an_unknown_wandb_mode_leaves_nothing_running(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'perhaps'"):
+        Telemetry.open(tmp_path, HEADER, 100, 0, "perhaps", stream=io.StringIO())
+    assert not [thread.name for thread in threading.enumerate() if thread.name == "heartbeat"]
+
+
+def test_memory_of_children_counts() -> None:
+    before = resident_bytes()
+    code = "block = bytearray(b'x' * 100_000_000); print('ready', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        grown = resident_bytes() - before
+        child.communicate(b"\n")
+    assert 100_000_000 < grown < 200_000_000
+    assert resident_bytes() - before < 50_000_000
+
+
+def test_lines_for_a_log_file() -> None:
+    stream = io.StringIO()
+    lines = Lines(1000, stream, seconds=3600)
+    for step in range(0, 300, 100):
+        lines.update(step, "train", 50.0, None)
+    lines.update(300, "evaluate", 50.0, 0.5)
+    lines.say("a checkpoint was written")
+    lines.update(400, "evaluate", 50.0, 0.5)
+    lines.close()
+    assert stream.getvalue().splitlines() == [
+        "[train]   0.0% 0/1,000 steps | 50/s | 0:00:20 left",
+        "[evaluate]  30.0% 300/1,000 steps | 50/s | 0:00:14 left | success 50%",
+        "a checkpoint was written",
+        "[evaluate]  40.0% 400/1,000 steps | 50/s | 0:00:12 left | success 50%",
+    ]
+
+
+def test_a_bar_for_a_terminal() -> None:
+    parent, child = pty.openpty()
+    with os.fdopen(child, "w") as terminal:
+        bar = open_progress(1000, stream=terminal)
+        assert isinstance(bar, Bar)
+        bar.update(250, "train", 50.0, 0.5)
+        bar.say("[bold]a line that stays")
+        bar.update(500, "train", 50.0, 0.5)
+        bar.close()
+        shown = os.read(parent, 100_000).decode()
+    os.close(parent)
+    assert "[bold]a line that stays" in shown
+    assert "500/1,000 steps | 50/s | 0:00:10 left | success 50%" in shown
+    assert "50%" in shown
+
+
+def test_a_file_is_no_terminal() -> None:
+    assert isinstance(open_progress(1000, stream=io.StringIO()), Lines)
+
+
+def test_evaluations_are_shown(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    with Telemetry.open(tmp_path, HEADER, 100, 0, "disabled", stream=stream) as telemetry:
+        telemetry.evaluation(
+            50, {"success/mean": 0.5, "success/reach-v3": 1.0, "success/push-v3": 0.0, "episodes": 2}
+        )
+    assert "evaluation at 50 steps: success 50.0% (reach 100%, push 0%)" in stream.getvalue()
+
+
+def test_no_gpu_no_sampler() -> None:
+    assert GpuSampler.start(None) is None
+
+
+def test_a_gpu_that_nvml_does_not_know_is_no_fault() -> None:
+    assert GpuSampler.start("GPU-00000000-0000-0000-0000-000000000000") is None
+
+
+class Nvml:
+    """A double of NVML for machines without a GPU: busy half of the time, and silent about its name."""
+
+    class NVMLError(Exception):
+        """As NVML raises it."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.open = True
+
+    def nvmlDeviceGetUtilizationRates(self, handle: object) -> Any:
+        self.asked += 1
+        return type("Rates", (), {"gpu": 100 * (self.asked % 2)})
+
+    def nvmlDeviceGetMemoryInfo(self, handle: object) -> Any:
+        return type("Memory", (), {"used": 3, "total": 4})
+
+    def nvmlDeviceGetName(self, handle: object) -> str:
+        raise self.NVMLError
+
+    def nvmlShutdown(self) -> None:
+        self.open = False
+
+
+def test_utilisation_is_the_mean_between_two_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.telemetry.gpu.SAMPLES_PER_SECOND", 500.0)
+    nvml = Nvml()
+    sampler = GpuSampler(nvml, object())
+    wait_until(lambda: nvml.asked >= 20)
+    seen = sampler.read()
+    assert 0.4 < seen.pop("utilization") < 0.6
+    assert seen == {"name": None, "memory_used_bytes": 3, "memory_total_bytes": 4}
+    sampler.close()
+    sampler.read()
+    assert sampler.read()["utilization"] is None
+    assert not nvml.open
+    sampler.close()
