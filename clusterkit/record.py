@@ -11,7 +11,7 @@ from typing import Any
 
 from clusterkit.errors import RunError
 
-_MARK = "\x1eclusterkit"
+_MARK = "\x1eclusterkit-record"
 _FILE = re.compile(r"attempts/(\d+)/(start|exit|cancel)\.json")
 
 # Builtins only: reading a thousand runs starts no process. A run directory that is gone is said so.

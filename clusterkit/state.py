@@ -7,7 +7,7 @@ The first rule that fits decides:
 | OUT_OF_MEMORY | anything | OUT_OF_MEMORY, whatever the exit code |
 | anything | exit record of this job: completed | COMPLETED, even while the scheduler lags |
 | PENDING, REQUEUED | | the scheduler's |
-| RUNNING, SUSPENDED, COMPLETING | exit record of this job, not `requeue` | by the exit record |
+| RUNNING, SUSPENDED, COMPLETING | exit record of this job: failed, container | by the exit record |
 | RUNNING, SUSPENDED, COMPLETING | otherwise | the scheduler's; stale without a heartbeat for 3 minutes |
 | TIMEOUT, CANCELLED, NODE_FAIL, PREEMPTED | | the scheduler's |
 | gone, or anything else | cancel asked, exit record not completed or none | CANCELLED |
@@ -112,7 +112,8 @@ def _state(record: RunRecord, job: Job | None) -> tuple[JobState, str | None]:
     if job is not None and job.state in _WAITING:
         return job.state, _words(job)
     if job is not None and job.state.active:
-        if ended is not None and ended.get("why") != "requeue":
+        # Who sent a signal, and why, the scheduler tells in a moment.
+        if ended is not None and ended.get("why") in ("failed", "container"):
             return _by_exit(ended, cancelled=record.cancelled)
         return job.state, "it is being cancelled" if record.cancelled else _words(job)
     if job is not None and job.state in _SCHEDULER_KNOWS_BEST:

@@ -10,7 +10,7 @@ from clusterkit.errors import SchedulerError
 from clusterkit.local.processes import JOB_ID
 from clusterkit.scheduler import Job, JobState, parse_time
 
-_BEGIN, _END = "\x1eclusterkit local", "\x1eclusterkit local end"
+_BEGIN, _END = "\x1eclusterkit-local begin", "\x1eclusterkit-local end"
 
 # $1 is the pid and $2 the token, so after `set` each $N is field N of /proc/<pid>/stat (man 5 proc).
 _QUERY = r"""

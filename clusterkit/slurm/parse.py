@@ -16,7 +16,7 @@ from clusterkit.slurm.explain import explain, sbatch_error
 
 __all__ = ["explain", "job_state", "parse_query", "parse_submit", "sbatch_error"]
 
-MARK = "\x1eclusterkit"
+MARK = "\x1eclusterkit-slurm"
 """Begins our own lines in the query's output; no banner of a login shell holds it."""
 FIELD_SEPARATOR = "\x1f"
 JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?(;[A-Za-z0-9_.-]+)?")

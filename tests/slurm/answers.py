@@ -7,7 +7,7 @@ public bug reports of their versions; their tests say so.
 
 from __future__ import annotations
 
-MARK = "\x1eclusterkit"
+from clusterkit.slurm.parse import MARK
 
 
 def answer(

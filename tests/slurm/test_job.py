@@ -193,6 +193,19 @@ def test_a_prelude_that_gives_up_leaves_an_exit_record(tmp_path: Path) -> None:
     assert list(run.scratch.iterdir()) == []
 
 
+def test_a_container_runtime_that_is_not_there(tmp_path: Path) -> None:
+    bare = (
+        'mkdir "$scratch/bin"',
+        'for tool in date mkdir mv rm sync uname; do ln -s "$(command -v $tool)" "$scratch/bin"; done',
+        "PATH=$scratch/bin",
+    )
+    run = Run(tmp_path, job={"container": "apptainer", "image": "/image.sif", "prelude": bare})
+    assert run.run() == 127
+    assert run.exit == {"code": 127, "signal": None, "why": "container"}
+    assert "apptainer is not on PATH" in run.log()
+    assert list(run.scratch.iterdir()) == []
+
+
 def test_a_signal_before_the_program_starts_stops_it(tmp_path: Path) -> None:
     run = Run(tmp_path, python("print('too late')"), job={"prelude": ("kill -USR1 $$",)})
     assert run.run() == 128 + signal.SIGUSR1

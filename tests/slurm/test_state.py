@@ -54,6 +54,7 @@ def job(state: str, reason: str | None = None, job_id: str = "7") -> Job:
         (record(COMPLETED), job("RUNNING"), "COMPLETED", None),
         (record(COMPLETED), job("COMPLETING"), "COMPLETED", None),
         (record(ending("failed", 3)), job("RUNNING"), "FAILED", "exit code 3"),
+        (record(ending("signalled", 143, "TERM")), job("COMPLETING"), "COMPLETING", None),
         (record(COMPLETED), job("FAILED"), "COMPLETED", None),
         (record(COMPLETED), job("UNKNOWN", "squeue failed: x"), "COMPLETED", None),
         # Another job's exit record says nothing about this one.
