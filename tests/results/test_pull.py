@@ -1,4 +1,4 @@
-"""Pulling real run directories with the real rsync, on this machine."""
+"""Pulling real run directories with the real rsync, on this machine and through a real sshd."""
 
 from __future__ import annotations
 
@@ -6,46 +6,49 @@ import json
 import os
 import shutil
 import stat
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from clusterkit.errors import RunError, TransportError
 from clusterkit.results.pull import PulledRun, pull_runs
 from clusterkit.results.selection import Checkpoints
-from clusterkit.transport.base import Completed, ProgressCallback, SyncOptions, Transferred
+from clusterkit.transport.base import Completed, Transferred, Transport
+from clusterkit.transport.factory import connect
 from clusterkit.transport.local import LocalTransport
+from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 
 RUN = "demo-20260102-030405-k3f9"
 
 
-class Watched(LocalTransport):
-    """Counts what is asked of the connection."""
+class Watched:
+    """A transport that counts what is asked of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
         self.commands = 0
         self.moved: list[Transferred] = []
 
-    def run(self, argv, **options) -> Completed:  # type: ignore[no-untyped-def]
-        self.commands += 1
-        return super().run(argv, **options)
+    @property
+    def where(self) -> str:
+        return self.inner.where
 
-    def pull(
-        self,
-        source: str,
-        target: Path,
-        *,
-        options: SyncOptions = SyncOptions(),  # noqa: B008 - frozen
-        progress: ProgressCallback | None = None,
-    ) -> Transferred:
-        self.moved.append(super().pull(source, target, options=options, progress=progress))
+    def run(self, argv: Sequence[str], **options: Any) -> Completed:
+        self.commands += 1
+        return self.inner.run(argv, **options)
+
+    def pull(self, source: str, target: Path, **options: Any) -> Transferred:
+        self.moved.append(self.inner.pull(source, target, **options))
         return self.moved[-1]
 
 
 @dataclass
 class Bench:
-    """A folder of runs on a cluster that is this machine, and a results folder."""
+    """A folder of runs on the far side, and a results folder on this one."""
 
     runs: Path
     results: Path
@@ -62,7 +65,7 @@ class Bench:
     def pull(self, *run_ids: str, checkpoints: Checkpoints = Checkpoints.LAST) -> list[PulledRun]:
         self.transport.moved.clear()
         return pull_runs(
-            self.transport,
+            cast("Transport", self.transport),
             runs_root=str(self.runs),
             run_ids=run_ids or [RUN],
             results=self.results,
@@ -111,10 +114,29 @@ def make_run(runs: Path, run_id: str = RUN) -> Path:
     return run_dir
 
 
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackSshd]:
+    if find_sshd() is None:
+        pytest.skip("sshd is not installed")
+    with closing(LoopbackSshd(tmp_path_factory.mktemp("sshd") / "node")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=["local", "ssh"])
+def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
+    if request.param == "local":
+        yield LocalTransport()
+    else:
+        sshd = request.getfixturevalue("sshd")
+        with closing(connect(sshd.alias, ssh_config=sshd.ssh_config)) as ssh:
+            yield ssh
+        assert sshd.accepted_logins() == 1
+
+
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def bench(transport: Transport, tmp_path: Path) -> Bench:
     make_run(tmp_path / "runs")
-    return Bench(tmp_path / "runs", tmp_path / "project" / "results", Watched())
+    return Bench(tmp_path / "runs", tmp_path / "project" / "results", Watched(transport))
 
 
 def names(folder: Path) -> set[str]:
@@ -260,7 +282,7 @@ def test_links_and_odd_names_stay_there(bench: Bench) -> None:
 def test_a_checkpoint_rotated_away_meanwhile(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     pull = bench.transport.pull
 
-    def rotate_then_pull(*arguments, **options) -> Transferred:  # type: ignore[no-untyped-def]
+    def rotate_then_pull(*arguments: Any, **options: Any) -> Transferred:
         old = bench.run_dir / "checkpoints" / "step-000000002000"
         if old.exists():
             shutil.rmtree(old)
@@ -301,6 +323,7 @@ def test_machines_without_gnu_find(bench: Bench, tmp_path: Path, monkeypatch: py
     find = write(tmp_path / "bin" / "find", "#!/bin/sh\necho 'find: -printf: unknown' >&2\nexit 1\n")
     find.chmod(0o755)
     expected = bench.pull_one()
+    bench.transport.inner = LocalTransport()
     monkeypatch.setenv("PATH", f"{find.parent}:{os.environ['PATH']}")
     assert bench.pull_one().up_to_date
     shutil.rmtree(bench.home)
