@@ -12,15 +12,17 @@ import pytest
 
 from tests.slurm.runs import Run, python, until
 
+HOSTILE_NODE = 'n"1\\"&\\\\é\t$x'
+
 
 def test_success(tmp_path: Path) -> None:
     run = Run(tmp_path, python("print('hello', flush=True)", "print('trouble', file=sys.stderr)"))
-    assert run.run(SLURM_JOB_ID="42", SLURM_RESTART_COUNT="1", SLURMD_NODENAME='n"1') == 0
+    assert run.run(SLURM_JOB_ID="42", SLURM_RESTART_COUNT="1", SLURMD_NODENAME=HOSTILE_NODE) == 0
     assert run.exit == {"code": 0, "signal": None, "why": "completed"}
     start = run.record.attempts[0].start
     assert start is not None
     assert abs(start.pop("started") - time.time()) < 60  # type: ignore[attr-defined]
-    assert start == {"attempt": 0, "job_id": "42", "node": 'n"1', "restart_count": 1}
+    assert start == {"attempt": 0, "job_id": "42", "node": HOSTILE_NODE.replace("\t", ""), "restart_count": 1}
     assert "hello\ntrouble\n" in run.log()
     assert run.output == ""
 
