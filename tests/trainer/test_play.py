@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+
+from trainer import play, recipe, rendering
+from trainer.errors import TrainerError, UsageError
+from trainer.video import Caption, VideoWriter, choose_path
+
+
+@pytest.fixture(scope="module")
+def opengl() -> str:
+    """An OpenGL that works, bound as `play` binds it."""
+    found = rendering.probe_all()[-1]
+    if not found.works:
+        pytest.skip(f"nothing can be rendered here: {found.backend}: {found.fault}")
+    return found.backend
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with an untrained final model."""
+    from trainer import model
+    from trainer.algorithms import sac
+
+    home = tmp_path_factory.mktemp("run")
+    demo = recipe.load("local-demo")
+    tasks = recipe.task_names(demo.values["tasks"])
+    learner = sac.SAC(sac.SACConfig.from_values(demo.values), 39, 4, len(tasks))
+    model.save_final(home, model.about(demo.as_json(), tasks, 39, 4, 0), learner.state_dict())
+    return home
+
+
+def test_a_film_of_a_model(opengl: str, run_dir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "videos" / "play.gif"
+    arguments = [str(run_dir), "--task", "reach", "--out", str(out), "--size", "96"]
+    # A process of its own: MuJoCo binds to the OpenGL of the environment it is imported in.
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer", "play", *arguments],
+        env={**os.environ, "MUJOCO_GL": opengl},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith("reach-v3 goal 0: no success, mean reward ")
+    assert done.stdout.splitlines()[1] == f"0 of 1 episodes succeeded; video: {out}"
+    with Image.open(out) as film:
+        assert (film.n_frames, film.size, film.info["duration"]) == (125, (96, 96), 50)
+        picture = np.asarray(film.convert("RGB"), np.float32)
+    assert picture[16:].std() > 20
+
+
+class Scripted:
+    """A policy that solves reach: the hand goes straight to the goal, which the observation ends with."""
+
+    def act(self, observation: npt.NDArray[Any], task: npt.NDArray[Any], *, greedy: bool) -> npt.NDArray[Any]:
+        assert greedy
+        way = (observation[:, 36:39] - observation[:, 0:3]) * 10
+        return np.concatenate([np.clip(way, -1, 1), np.zeros((len(way), 1))], axis=1).astype(np.float32)
+
+
+class Frames:
+    """A writer that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.captions: list[Caption] = []
+
+    def add(self, frame: npt.NDArray[np.uint8], caption: Caption) -> None:
+        self.captions.append(caption)
+
+
+def test_success_is_seen_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The camera is left out: this test is of the episode, and another one may have bound MuJoCo to no OpenGL.
+    black = np.zeros((8, 8, 3), np.uint8)
+    camera = SimpleNamespace(frame=lambda data: black, close=lambda: None)
+    monkeypatch.setattr(play, "Camera", lambda *arguments: camera)
+    model = SimpleNamespace(
+        policy=Scripted(), tasks=("push-v3", "reach-v3"), recipe={"values": {"goals_per_task": 50}}
+    )
+    film = Frames()
+    episode = play._film(model, "reach-v3", 52, 8, film)  # type: ignore[arg-type]
+    assert episode.success
+    assert episode.goal == 2
+    assert episode.steps < 200
+    assert episode.mean_reward > 5
+    assert [caption.good for caption in film.captions[:3]] == [False] * 3
+    assert film.captions[-1].good
+    assert len(film.captions) == -(-(episode.steps + play.AFTER_SUCCESS) // play.STEPS_PER_FRAME)
+
+
+def test_an_unknown_task_is_answered_with_those_known() -> None:
+    known = ("reach-v3", "door-close-v3")
+    assert play._tasks(None, known) == [*known]
+    assert play._tasks("reach", known) == ["reach-v3"]
+    with pytest.raises(UsageError, match="did you mean door-close-v3") as caught:
+        play._tasks("door-open", known)
+    assert caught.value.hint == "it knows reach-v3, door-close-v3"
+
+
+def test_where_nothing_can_be_rendered(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUJOCO_GL", "bogus")
+    with pytest.raises(TrainerError, match="nothing can be rendered here: bogus") as caught:
+        play.main([str(run_dir)])
+    assert "apt-get" in (caught.value.hint or "")
+
+
+def test_the_camera_is_the_right_way_up(opengl: str) -> None:
+    # The table's wood, more red than blue, fills the lower edge; the background is grey.
+    code = (
+        "from trainer.rendering import Camera; from trainer.envs.metaworld import MetaworldFactory\n"
+        "env = MetaworldFactory(('reach-v3',))(0); env.reset(0); model, data = env.simulation\n"
+        "one = Camera(model, 64, 48); picture = one.frame(data).astype(float); one.close()\n"
+        "assert picture.shape == (48, 64, 3)\n"
+        "print(picture[-6:, :, 0].mean() - picture[-6:, :, 2].mean())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **rendering.environment(opengl)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert float(done.stdout) > 20
+
+
+def picture(shade: int) -> npt.NDArray[np.uint8]:
+    return np.full((33, 47, 3), shade, np.uint8)
+
+
+def test_a_gif(tmp_path: Path) -> None:
+    with VideoWriter(tmp_path / "film.gif", 50) as video:
+        for shade in (0, 100, 200):
+            video.add(picture(shade), Caption("reach-v3", f"step {shade}", shade == 200))
+    with Image.open(tmp_path / "film.gif") as film:
+        assert (film.n_frames, film.size) == (3, (47, 33))
+        film.seek(2)
+        shown = np.asarray(film.convert("RGB"), int)
+    assert abs(shown[30, 20] - 200).max() < 10
+    assert shown[1, 1, 1] > shown[1, 1, 0] + 50, "the bar over a success is green"
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg is not installed")
+def test_an_mp4(tmp_path: Path) -> None:
+    path = tmp_path / "film.mp4"
+    with VideoWriter(path, 50) as video:
+        for shade in range(0, 200, 10):
+            video.add(picture(shade), Caption("reach-v3", "", False))
+    argv = ["ffmpeg", "-loglevel", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    pixels = subprocess.run(argv, capture_output=True, check=True).stdout
+    assert np.frombuffer(pixels, np.uint8).reshape(-1, 34, 48, 3).shape[0] == 20
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg is not installed")
+def test_ffmpeg_that_fails_says_why(tmp_path: Path) -> None:
+    (tmp_path / "film.mp4").mkdir()
+
+    def film() -> None:
+        with VideoWriter(tmp_path / "film.mp4", 50) as video:
+            video.add(picture(0), Caption("", "", False))
+
+    with pytest.raises(TrainerError, match="ffmpeg ended with code"):
+        film()
+
+
+def test_nothing_filmed_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(TrainerError, match="no frame"), VideoWriter(tmp_path / "film.gif", 50):
+        pass
+
+
+def test_the_path_of_the_video(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert choose_path(Path("film.gif")) == (Path("film.gif"), "")
+    with pytest.raises(UsageError, match=r"\.gif or an \.mp4"):
+        choose_path(Path("film.avi"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    path, said = choose_path(Path("film.mp4"))
+    assert path == Path("film.gif")
+    assert "ffmpeg is not installed" in said
