@@ -35,13 +35,16 @@ class LoopbackSshd:
     `ssh_config` has one Host block, `alias`, that logs in with `key` and knows the host key.
     """
 
-    def __init__(self, folder: Path, *, alias: str = "node", lines: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, *, alias: str = "node", lines: Sequence[str] = (), launcher: Sequence[str] = ()
+    ) -> None:
         """Start one.
 
         Args:
             folder: empty, for everything it writes.
             alias: the host's name in `ssh_config`.
             lines: put at the top of sshd_config; sshd keeps the first value of a keyword.
+            launcher: argv that executes the sshd command line given after it.
         """
         program = find_sshd()
         if program is None:
@@ -66,7 +69,7 @@ class LoopbackSshd:
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd's privilege separation folder
         self._process = subprocess.Popen(
-            [program, "-D", "-e", "-f", str(self._config)],
+            [*launcher, program, "-D", "-e", "-f", str(self._config)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._log.open("wb"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import threading
@@ -315,3 +316,61 @@ def test_without_a_terminal_nobody_is_asked(
         monkeypatch.setattr("sys.stdin", nothing)
         error = refused(server, ask_on_terminal)
     assert error.cause == "me@asks asks for 'One-time code', and there is no terminal to ask on"
+
+
+# real sshd with PAM --------------------------------------------------------------------------
+
+CHECK = """#!/bin/sh
+# pam_exec's expose_authtok: the answer comes on standard input. Each code works once.
+code=$(tr -d '\\000\\r\\n')
+grep -qx "$code" "{folder}/codes" || exit 1
+sed -i "/^$code$/d" "{folder}/codes"
+"""
+PAM = """auth required pam_exec.so expose_authtok quiet {folder}/check
+auth required pam_permit.so
+account required pam_permit.so
+session required pam_permit.so
+"""
+IN_PRIVATE = 'mount -t tmpfs pam /etc/pam.d && cp "$0" /etc/pam.d/sshd && exec "$@"'
+
+
+@pytest.fixture
+def pam_sshd(tmp_path: Path) -> Iterator[LoopbackSshd]:
+    """A real sshd that wants a key and a code; its /etc/pam.d is its own, the machine's is untouched."""
+    if os.getuid() != 0 or shutil.which("unshare") is None or not list(Path("/lib").rglob("pam_exec.so")):
+        pytest.skip("a private PAM configuration needs root, unshare and pam_exec")
+    check = tmp_path / "check"
+    check.write_text(CHECK.format(folder=tmp_path))
+    check.chmod(0o755)
+    (tmp_path / "codes").write_text("111111\n222222\n")
+    (tmp_path / "pam").write_text(PAM.format(folder=tmp_path))
+    lines = (
+        "UsePAM yes",
+        "KbdInteractiveAuthentication yes",
+        "AuthenticationMethods publickey,keyboard-interactive:pam",
+    )
+    launcher = [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        IN_PRIVATE,
+        str(tmp_path / "pam"),
+    ]
+    with closing(LoopbackSshd(tmp_path / "sshd", lines=lines, launcher=launcher)) as server:
+        yield server
+
+
+def test_a_real_second_factor(pam_sshd: LoopbackSshd) -> None:
+    ask = Answers("111111")
+    with closing(connect(pam_sshd.alias, ssh_config=pam_sshd.ssh_config, ask=ask)) as transport:
+        assert transport.run(["echo", "in"]).text == "in\n"
+    assert ask.asked == ["Password: "]
+    ask = Answers("111111", "222222")  # the first code is used up by now
+    log_in(pam_sshd, ask)
+    assert ask.left == []
+    error = refused(pam_sshd, Answers("1", "2", "3"))
+    assert error.hint
+    assert error.hint.startswith("Stopped after 3 wrong answers")
