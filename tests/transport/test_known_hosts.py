@@ -63,8 +63,7 @@ def decide(path: Path, port: int, key: tuple[str, str]) -> bool:
     judge = Verdict(host(port=port), read([path.with_name("absent"), path]))
     try:
         check(judge, key)
-    except TransportError as error:
-        assert "is not known" in error.cause
+    except TransportError:
         return False
     assert judge.algorithms == ["ssh-ed25519"]
     return True
