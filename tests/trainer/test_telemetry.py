@@ -136,10 +136,17 @@ def test_the_rate_is_of_the_last_while(tmp_path: Path, monkeypatch: pytest.Monke
     now = 1000.0
     monkeypatch.setattr("trainer.telemetry.heartbeat.time.monotonic", lambda: now)
     heartbeat = Heartbeat(tmp_path / "heartbeat.json", 1, 10**6, step=5000, interval=3600)
+    now = 1600.0
+    heartbeat.update(step=5000, phase="start")
+    heartbeat.update(step=5001)
     assert heartbeat.steps_per_second is None
-    for second in range(1, 101):
+    for second in range(601, 701):
         now = 1000.0 + second
-        heartbeat.update(step=5000 + second * 10 if second <= 50 else 5500 + (second - 50) * 200)
+        heartbeat.update(step=5001 + (second - 600) * 10)
+    assert heartbeat.steps_per_second == pytest.approx(10)
+    for second in range(701, 751):
+        now = 1000.0 + second
+        heartbeat.update(step=6001 + (second - 700) * 200)
     assert heartbeat.steps_per_second == pytest.approx(200)
     heartbeat.close()
 

@@ -58,6 +58,7 @@ class Heartbeat:
             "return": None,
             "checkpoint": None,
         }
+        self._begin = step
         self._marks: deque[tuple[float, int]] = deque([(time.monotonic(), step)])
         self._lock = threading.Lock()
         self._changed = True
@@ -81,6 +82,9 @@ class Heartbeat:
                     self._facts[key] = value
             self._facts["time"] = time.time()
             self._changed = True
+            if self._begin == self._marks[0][1] != self._facts["step"]:
+                # The first steps are here: what came before was building environments, and has no rate.
+                self._marks = deque([(now, self._facts["step"])])
             # A mark a second is enough for the rate, and keeps the window short however often we are called.
             if now - self._marks[-1][0] >= 1.0:
                 self._marks.append((now, self._facts["step"]))
