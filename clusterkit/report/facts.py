@@ -71,11 +71,12 @@ def describe(run: Run) -> RunFacts:
     return RunFacts(run, tuple(facts), tuple(map(_attempt, run.directory.attempts)))
 
 
-def _versions(run: Run) -> Mapping[str, Any]:
+def _versions(run: Run) -> dict[str, str]:
     """What the node reported, else what the laptop recorded."""
     reported = [row.values["versions"] for row in run.rows if row.kind == "run" and "versions" in row.values]
     newest = reported[-1] if reported else run.document.get("versions")
-    return newest if isinstance(newest, dict) else {}
+    known = newest if isinstance(newest, dict) else {}
+    return {name: text for name, text in known.items() if isinstance(text, str)}
 
 
 def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
