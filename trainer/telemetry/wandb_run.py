@@ -106,7 +106,7 @@ def open_wandb(
         raise ValueError(f"W&B mode {mode!r} is none of {', '.join(MODES)}")
     said: list[str] = []
     if mode == "auto":
-        mode = os.environ.get("WANDB_MODE", "offline")
+        mode = os.environ.get("WANDB_MODE") or "offline"
         if mode not in MODES[1:]:
             said.append(f"WANDB_MODE={mode} is not known here; W&B runs offline")
             mode = "offline"
@@ -127,7 +127,7 @@ def open_wandb(
                 id=run_id,
                 resume="allow",
                 project=os.environ.get("WANDB_PROJECT") or PROJECT,
-                entity=os.environ.get("WANDB_ENTITY"),
+                entity=os.environ.get("WANDB_ENTITY") or None,
                 mode=each,  # type: ignore[arg-type]
                 name=name,
                 config=dict(config),
