@@ -56,7 +56,7 @@ def build_argv(
     """
     argv = ["rsync", "-rlpt", "--protect-args", "--no-human-readable", "--8-bit-output"]
     argv += ["--info=progress2", "--stats", "--outbuf=L"]
-    argv += _behaviour(options, pulling=pulling)
+    argv += _behaviour(options, folder=folder, pulling=pulling)
     if rsh is not None:
         argv.append(f"--rsh={quote_rsh(rsh)}")
     if folder:
@@ -68,7 +68,7 @@ def build_argv(
     return [*argv, "--", source, target]
 
 
-def _behaviour(options: SyncOptions, *, pulling: bool) -> list[str]:
+def _behaviour(options: SyncOptions, *, folder: bool, pulling: bool) -> list[str]:
     argv: list[str] = []
     if options.append:
         argv.append("--append-verify")
@@ -76,7 +76,7 @@ def _behaviour(options: SyncOptions, *, pulling: bool) -> list[str]:
         argv += ["--inplace", "--partial"]
     else:
         argv.append(f"--partial-dir={PARTIAL_DIR}")
-    if options.follow_links:
+    if options.follow_links or not folder:  # a single file that is a link means what it points to
         argv.append("--copy-links")
     elif pulling:
         argv.append("--safe-links")

@@ -15,6 +15,8 @@ from clusterkit.transport.liveness import Liveness
 from clusterkit.transport.wire import Wire
 
 CHUNK = 1 << 18
+_PACKET = 1 << 15
+"""What paramiko sends at once; slicing off more would copy the rest each time."""
 _OPEN_SECONDS = 30.0
 _BUSY_SECONDS = 10.0
 _BUSY_PAUSE = 0.05
@@ -88,12 +90,13 @@ class Session:
 
     def send(self, data: bytes) -> None:
         """Send a piece of standard input. Raises OSError when the command no longer listens."""
-        while data:
-            sent = self._channel.send(data)
+        start = 0
+        while start < len(data):
+            sent = self._channel.send(data[start : start + _PACKET])
             if sent == 0:
                 raise BrokenPipeError("the remote command has closed its input")
             self._liveness.heard()
-            data = data[sent:]
+            start += sent
 
     def end_input(self) -> None:
         """Let the command see the end of its standard input."""

@@ -286,6 +286,18 @@ def test_a_single_file_goes_there_and_back(transport: Transport, here: Path, the
     assert (here / "back" / name).read_bytes() == b"content"
 
 
+def test_a_single_file_that_is_a_link_means_its_target(transport: Transport, here: Path, there: Path) -> None:
+    (here / "image.sif").write_bytes(b"image")
+    (here / "current").symlink_to("image.sif")
+    transport.push(here / "current", str(there / "image"))
+    assert (there / "image").read_bytes() == b"image"
+    (there / "current").symlink_to("image")
+    transport.pull(str(there / "current"), here / "back")
+    assert (here / "back").read_bytes() == b"image"
+    assert not (there / "image").is_symlink()
+    assert not (here / "back").is_symlink()
+
+
 def test_names_with_wildcards_match_only_themselves(transport: Transport, here: Path, there: Path) -> None:
     for name in ("w[x]", "wx", "w*"):
         (there / name).mkdir()
