@@ -1,0 +1,47 @@
+"""What makes the connection fast, and how a command's end is told, seen on a real connection."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from clusterkit.transport.jump import Road, travel
+from clusterkit.transport.questions import ask_on_terminal
+from clusterkit.transport.wire import AUTH_SECONDS
+from tests.doubles.loopback_sshd import LoopbackSshd
+
+
+@pytest.fixture(scope="module")
+def road(sshd: LoopbackSshd) -> Iterator[Road]:
+    with closing(travel(sshd.alias, ask=ask_on_terminal, config=sshd.ssh_config)) as open_road:
+        yield open_road
+
+
+def test_the_cheap_cipher_is_negotiated(road: Road) -> None:
+    assert road.wire.remote_cipher == road.wire.local_cipher == "aes128-gcm@openssh.com"
+    assert road.wire.remote_compression == "none"
+
+
+def test_small_packets_leave_at_once(road: Road) -> None:
+    assert road.wire.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_person_has_time_to_find_the_phone(road: Road) -> None:
+    assert road.wire.auth_timeout == AUTH_SECONDS == 600
+
+
+@pytest.mark.parametrize("name", ["TERM", "KILL", "SEGV", "PIPE"])
+def test_exit_signals_are_kept(road: Road, name: str) -> None:
+    channel = road.wire.open_session()
+    channel.exec_command(f"kill -{name} $$")
+    assert channel.recv_exit_status() == -signal.Signals[f"SIG{name}"]
+
+
+def test_exit_statuses_still_come(road: Road) -> None:
+    channel = road.wire.open_session()
+    channel.exec_command("exit 77")
+    assert channel.recv_exit_status() == 77
