@@ -33,7 +33,7 @@ def start(run_dir, *argv: str, attempt: int = 0) -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen) -> str:
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=600)
     return output
 
 
@@ -135,6 +135,7 @@ def test_a_worker_killed_in_a_run_ends_it_with_its_task_named(tmp_path):
     assert process.returncode == 1
     assert re.search(r"worker of reach-v3, door-close-v3 \(pid \d+\) died by SIGKILL", output)
     assert "Traceback" not in output
+    assert checkpoints(tmp_path)  # what was learnt so far can be resumed
 
 
 def command_line(pid: int) -> str:
@@ -173,6 +174,7 @@ def test_help_needs_no_heavy_import(argv):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_three_tasks_are_learnt(tmp_path):
     """The returns of reach rise from 1.4..1.9 a step at random to 7.3..8.3 (six seeds) in 48 000 steps."""
     argv = ["train", "--recipe", "local-demo", "--tasks", "reach,drawer-close,coffee-button"]

@@ -20,9 +20,10 @@ from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Command, Schedule
 from trainer.envs.vector import VectorEnv
+from trainer.errors import TrainerError, WorkerError
 from trainer.evaluate import Evaluator
 from trainer.loops.pacing import UpdateCredit, crossed, worker_count
-from trainer.loops.state import Progress, restore_generators, stored_generators
+from trainer.loops.state import Progress, restore_generators, stored_generators, write_checkpoint
 from trainer.loops.statistics import EpisodeStatistics
 from trainer.model import about, save_final
 from trainer.preemption import StopSignals
@@ -102,13 +103,18 @@ class OffPolicyRun:
         """Trains to the last step, or until a signal; returns the exit code of the process.
 
         Raises:
-            WorkerError: an environment worker died or hangs; the last checkpoint can be resumed.
+            WorkerError: an environment worker died or hangs; a checkpoint to resume from has been written.
+            TrainerError: the final model cannot be written.
         """
         self._telemetry.heartbeat(step=self._progress.step, updates=self._progress.updates, phase="start")
         self._vector.reset(self._schedule.first())
         while self._progress.step < self._settings.total_steps and not self._stop:
             before = self._progress.step
-            self._vector_step()
+            try:
+                self._vector_step()
+            except WorkerError:
+                self._save()  # all but the step that failed
+                raise
             self._report(before)
         if self._progress.step < self._settings.total_steps:
             return self._leave()
@@ -201,14 +207,16 @@ class OffPolicyRun:
     def _finish(self) -> int:
         step = self._progress.step
         self._save()
-        save_final(self._settings.run_dir, self._about(), self._agent.state_dict())
+        try:
+            save_final(self._settings.run_dir, self._about(), self._agent.state_dict())
+        except OSError as error:
+            raise TrainerError(f"the final model cannot be written: {error}") from error
         if not self._evaluate(self._settings.final_episodes):
             return self._stop.exit_code
         self._telemetry.heartbeat(step=step, phase="done")
         return 0
 
     def _save(self) -> None:
-        """Writes a checkpoint; a full disk is reported and survived."""
         self._progress.credit = self._credit.credit
         self._progress.moved = self._schedule.moved
         parts = {
@@ -216,21 +224,7 @@ class OffPolicyRun:
             "state": {"progress": self._progress.as_dict(), "generators": stored_generators(self._rng)},
             checkpoint.REPLAY: self._replay.state_dict(),
         }
-        settings, step = self._settings, self._progress.step
-        try:
-            saved = checkpoint.save(
-                settings.run_dir,
-                step,
-                parts,
-                run_id=settings.run_id,
-                recipe=settings.recipe.name,
-                keep=settings.keep,
-            )
-        except OSError as error:
-            self._telemetry.event(step, f"no checkpoint at step {step}: {error}; training goes on")
-            return
-        path = saved.path.relative_to(settings.run_dir)
-        self._telemetry.checkpoint(step, path, saved.nbytes, saved.seconds)
+        write_checkpoint(self._settings, self._telemetry, self._progress.step, parts)
 
     def _restore(self, parts: dict[str, Any]) -> None:
         self._agent.load_state_dict(parts["model"]["learner"])

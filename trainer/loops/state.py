@@ -1,13 +1,18 @@
-"""Where a run is, beside its networks and its replay: counters and random generators."""
+"""Where a run is, beside its networks and its replay: counters and random generators, and its writing."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
+
+from trainer import checkpoint
+from trainer.settings import TrainSettings
+from trainer.telemetry import Telemetry
 
 
 @dataclass
@@ -50,3 +55,22 @@ def restore_generators(stored: dict[str, Any], rng: np.random.Generator) -> None
     torch.set_rng_state(stored["torch"])
     if torch.cuda.is_available() and len(stored["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(stored["cuda"])
+
+
+def write_checkpoint(
+    settings: TrainSettings, telemetry: Telemetry, step: int, parts: Mapping[str, Any]
+) -> None:
+    """Writes a checkpoint and records it. One that cannot be written is reported, and training goes on."""
+    try:
+        saved = checkpoint.save(
+            settings.run_dir,
+            step,
+            parts,
+            run_id=settings.run_id,
+            recipe=settings.recipe.name,
+            keep=settings.keep,
+        )
+    except OSError as error:
+        telemetry.event(step, f"no checkpoint at step {step}: {error}; training goes on")
+        return
+    telemetry.checkpoint(step, saved.path.relative_to(settings.run_dir), saved.nbytes, saved.seconds)
