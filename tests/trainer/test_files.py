@@ -15,7 +15,8 @@ from trainer.files import JsonLines, atomic_write_bytes, atomic_write_json, plai
 
 def run_python(code: str, *arguments: object) -> subprocess.Popen[str]:
     argv = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 def listed(path: Path) -> list[str]:
@@ -109,10 +110,20 @@ import sys
 from pathlib import Path
 from trainer.files import JsonLines
 with JsonLines(Path(sys.argv[1])) as lines:
+    print("open", flush=True)
+    input()
     for number in range(300):
         lines.write({"who": sys.argv[2], "number": number, "filler": "x" * 5000})
 """
     writers = [run_python(code, path, who) for who in "ab"]
+    for writer in writers:
+        # Both are open before either writes: a line in the making looks torn to who opens the file just then.
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "open\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("\n")
+        writer.stdin.flush()
     for writer in writers:
         assert writer.communicate()[1] == ""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
