@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from clusterkit.wandb import framing
+from tests.doubles.wandb_server import WandbServer
 from trainer.telemetry import Telemetry
 from trainer.telemetry import wandb_run as module
 from trainer.telemetry.wandb_run import WandbLostError, WandbRun, open_wandb
@@ -131,6 +132,37 @@ def test_attempts_are_fragments_of_one_run(tmp_path: Path) -> None:
     assert second.id == first.id
     assert [row["env_steps"] for row in rows(tmp_path)] == [0, 10, 20, 10, 20, 30]
     assert exit_codes(tmp_path) == [85, 0]
+
+
+def test_uploaded_attempts_lose_no_row(tmp_path: Path) -> None:
+    for steps, code in (((0, 10, 20), 85), ((10, 20, 30), 0)):
+        run = opened(tmp_path)
+        for step in steps:
+            run.log(step, {"loss": step})
+        run.finish(code)
+    logs = sorted(map(str, tmp_path.glob("wandb/offline-run-*")))
+    with WandbServer() as server:
+        argv = [sys.executable, "-m", "wandb", "sync", "--yes", *logs]
+        subprocess.run(argv, env=server.client_env(tmp_path / "home"), capture_output=True, check=True)
+        arrived = server.runs[run.id]
+    # The client moves the steps that the second attempt repeats; `env_steps` still says when each was.
+    assert arrived.once
+    assert [row["env_steps"] for row in arrived.history] == [0, 10, 20, 10, 20, 30]
+    assert arrived.state == "finished"
+
+
+def test_online_rows_arrive_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with WandbServer() as server:
+        for name, value in server.client_env(tmp_path / "home").items():
+            monkeypatch.setenv(name, value)
+        run = opened(tmp_path, "online")
+        for step in range(0, 100, 10):
+            run.log(step, {"loss": step})
+        run.finish(0)
+        arrived = server.runs[run.id]
+        assert arrived.once
+        assert arrived.arrived_steps == list(range(0, 100, 10))
+        assert (arrived.state, server.unknown) == ("finished", [])
 
 
 def test_the_environment_names_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
