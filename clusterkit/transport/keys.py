@@ -23,27 +23,22 @@ _PASSPHRASE_TRIES = 3
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A key to offer."""
+class Offer:
+    """A key to offer to the server."""
 
     label: str
     key: paramiko.PKey | None
-    """None: the file needs a passphrase, or cannot be used at all."""
-    locked: Path | None = None
-
-    def load(self, ask: Ask) -> paramiko.PKey | None:
-        """The key; None when it cannot be used or its passphrase is not given.
-
-        Raises:
-            TransportError: the passphrase was wrong too often, or there is no terminal to ask on.
-        """
-        return _unlock(self.locked, ask) if self.locked else self.key
+    """None: the file cannot be used, or its passphrase was not given."""
 
 
-def candidates(host: HostConfig) -> Iterator[Candidate]:
+def offers(host: HostConfig, ask: Ask) -> Iterator[Offer]:
     """The keys to offer to a host, best first: the agent's, then files without, then with a passphrase.
 
-    A certificate beside a file (`NAME-cert.pub`) is offered with it.
+    Lazy: a passphrase is asked for only once everything before has been refused. A certificate
+    beside a file (`NAME-cert.pub`) is offered before the plain key.
+
+    Raises:
+        TransportError: a passphrase was wrong too often, or there is no terminal to ask on.
     """
     files = [path for path in host.identity_files if path.is_file()]
     configured = {blob for path in files if (blob := _public_blob(path)) is not None}
@@ -52,7 +47,7 @@ def candidates(host: HostConfig) -> Iterator[Candidate]:
         held = [key for key in held if key.asbytes() in configured]
     held.sort(key=lambda key: key.asbytes() not in configured)  # stable: the configured ones first
     for key in held:
-        yield Candidate(f"agent key {fingerprint(key.asbytes())}", key)
+        yield Offer(f"agent key {fingerprint(key.asbytes())}", key)
     in_agent = {key.asbytes() for key in held}
     locked = []
     for path in files:
@@ -63,11 +58,24 @@ def candidates(host: HostConfig) -> Iterator[Candidate]:
         except TypeError:  # how paramiko says that a passphrase is needed
             locked.append(path)
         except (ValueError, OSError, paramiko.SSHException) as error:
-            yield Candidate(f"{path} (unusable: {error})", None)
+            yield Offer(f"{path} (unusable: {error})", None)
         else:
-            yield Candidate(f"{path} {fingerprint(loaded.asbytes())}", loaded)
+            yield from _with_certificate(path, loaded)
     for path in locked:
-        yield Candidate(str(path), None, locked=path)
+        unlocked = _unlock(path, ask)
+        if unlocked is None:
+            yield Offer(f"{path} (no passphrase)", None)
+        else:
+            yield from _with_certificate(path, unlocked)
+
+
+def _with_certificate(path: Path, key: paramiko.PKey) -> Iterator[Offer]:
+    """Paramiko has loaded a certificate beside the file, and would then offer nothing else."""
+    label = f"{path} {fingerprint(key.asbytes())}"
+    if key.public_blob is not None:
+        yield Offer(f"{label} with its certificate", key)
+        key.public_blob = None
+    yield Offer(label, key)
 
 
 def _unlock(path: Path, ask: Ask) -> paramiko.PKey | None:

@@ -15,7 +15,7 @@ from functools import partial
 import paramiko
 
 from clusterkit.errors import TransportError
-from clusterkit.transport.keys import Candidate, candidates
+from clusterkit.transport.keys import Offer, offers
 from clusterkit.transport.known_hosts import Verdict
 from clusterkit.transport.questions import Ask, Prompt, Question
 from clusterkit.transport.resolve import HostConfig
@@ -85,7 +85,7 @@ class _Login:
         return f"{self.host.user}@{self.host.alias.rpartition('@')[2]}"
 
     def run(self) -> None:
-        keys = candidates(self.host)
+        keys = offers(self.host, self.ask)
         try:
             self.allowed = self.wire.auth_none(self.host.user)
         except paramiko.BadAuthenticationType as error:
@@ -99,16 +99,14 @@ class _Login:
                 raise self._refused("")
             self._try(*attempt)
 
-    def _next(self, keys: Iterator[Candidate]) -> tuple[str, Callable[[], list[str]]] | None:
+    def _next(self, keys: Iterator[Offer]) -> tuple[str, Callable[[], list[str]]] | None:
         """The next thing to try: what to call it, and the call. None: nothing is left."""
         user = self.host.user
         if "publickey" in self.allowed:
-            for candidate in keys:
-                key = candidate.load(self.ask)
-                if key is None:
-                    self.tried.append(candidate.label)
-                    continue
-                return candidate.label, partial(self.wire.auth_publickey, user, key)
+            for offer in keys:
+                if offer.key is not None:
+                    return offer.label, partial(self.wire.auth_publickey, user, offer.key)
+                self.tried.append(offer.label)
         if self.asked >= MAX_TRIES:
             return None
         if "keyboard-interactive" in self.allowed:

@@ -84,9 +84,10 @@ class Session:
 
     def feed(self, data: bytes) -> None:
         """Send all of standard input, in the background where it is more than nothing."""
-        if not data:
-            return self.end_input()
-        return threading.Thread(target=self._feed, args=(data,), daemon=True).start()
+        if data:
+            threading.Thread(target=self._feed, args=(data,), daemon=True).start()
+        else:
+            self.end_input()
 
     def send(self, data: bytes) -> None:
         """Send a piece of standard input. Raises OSError when the command no longer listens."""

@@ -113,6 +113,21 @@ def test_an_open_key_goes_before_a_locked_one(
     assert ask.asked == []
 
 
+def test_a_certificate_is_offered_and_then_the_plain_key(sshd: LoopbackSshd, tmp_path: Path) -> None:
+    authority, key = make_key(tmp_path / "authority"), make_key(tmp_path / "certified")
+    sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "me", "-n", sshd.user, f"{key}.pub"]
+    subprocess.run(sign, check=True, capture_output=True)
+    trusts = f"TrustedUserCAKeys {authority}.pub"
+    config = tmp_path / "config"
+    with closing(LoopbackSshd(tmp_path / "sshd", lines=[trusts])) as server:
+        config.write_text(server.host_block().replace(str(server.key), str(key)))
+        log_in(server, config=config)
+    config.write_text(sshd.host_block().replace(str(sshd.key), str(key)))
+    assert refused(sshd, config=config).cause.count(str(key)) == 2
+    sshd.authorize(key)  # the plain key is enough where nobody trusts the authority
+    log_in(sshd, config=config)
+
+
 def test_a_damaged_key_is_passed_over(
     sshd: LoopbackSshd, tmp_path: Path, own_config: Callable[..., Path]
 ) -> None:
