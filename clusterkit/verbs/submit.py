@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 
+_WARNING = "B:USR1@120"
+"""The trainer checkpoints on SIGUSR1; two minutes before the limit is enough for a large replay buffer.
+A program of the user's own may not know the signal and would die of it."""
+_SHORTEST_WARNED = 600
+"""Seconds; Slurm may send the signal a minute early, which a very short run has no time for."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What the user asked for."""
@@ -183,7 +190,9 @@ def _prepare(
         run_dir=run_dir,
     )
     code = snapshot.path(layout.snapshots)
-    options = sbatch_options(cluster, profile, extra=request.sbatch)
+    warned = run_program.recipe is not None and profile.time >= _SHORTEST_WARNED
+    defaults = {"signal": _WARNING} if warned else {}
+    options = sbatch_options(cluster, profile, defaults=defaults, extra=request.sbatch)
     image_path = image.path(layout.images) if image else None
     spec = RunSpec(
         run_id=identity,
