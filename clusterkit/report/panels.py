@@ -118,8 +118,9 @@ def panel(
         for value in (point.value, *(point.interval or ()))
         if math.isfinite(value)
     ]
-    low = 0.0 if rate or from_zero else min(values, default=0.0)
-    high = 1.0 if rate else max(values, default=1.0)
+    low, high = (0.0, 1.0) if rate else (min(values, default=0.0), max(values, default=1.0))
+    if from_zero or 0 < low < high / 2:
+        low = 0.0  # a zero nearby belongs to the picture
     high = high if high > low else low + (abs(low) or 1.0)
     y_values = [0, 0.25, 0.5, 0.75, 1] if rate else nice_ticks(low, high, 4)
     x_values = nice_ticks(0, max(1, last_step), 4)

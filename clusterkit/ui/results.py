@@ -95,6 +95,6 @@ def _show_wandb_advice(synced: Synced) -> None:
         note(f"W&B: {len(running)} still running, uploaded when they end; sync again then")
     if synced.waiting_for_key:
         note(
-            f"W&B: {synced.waiting_for_key} offline logs are here and not uploaded: no key is set; "
+            f"W&B: not uploaded ({synced.waiting_for_key} offline): no key is set; "
             "set WANDB_API_KEY or run `wandb login`, then sync again"
         )

@@ -115,6 +115,7 @@ def sync(
     entity: str | None = None,
     project: str | None = None,
     may_finish: bool = True,
+    keep_open: Sequence[int] = (),
     timeout: float = 1800.0,
 ) -> Verdict:
     """Upload staged run folders of one W&B run with the installed client.
@@ -126,6 +127,7 @@ def sync(
         entity: upload there instead of where the log says.
         project: upload there instead of where the log says.
         may_finish: see `environment`.
+        keep_open: file descriptors the client inherits.
         timeout: seconds after which the client is ended.
     """
     process = subprocess.Popen(
@@ -136,6 +138,7 @@ def sync(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        pass_fds=keep_open,
     )
     try:
         output, _ = process.communicate(timeout=timeout)

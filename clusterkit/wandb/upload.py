@@ -6,12 +6,14 @@ the rest is sent.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -110,39 +112,76 @@ def _upload(
     run_id: str, one: RunPlan, target: UploadTarget, ledger: UploadLedger, *, may_finish: bool
 ) -> RunUpload:
     client.installed_version()
-    before = _server_history(one, target)
-    if before is None and one.doubtful:
-        message = "an earlier upload broke off and the server does not say how much arrived"
-        return RunUpload(run_id, one.wandb_run_id, UploadState.FAILED, message=message)
-    whole = sum(log.history for log in one.logs)
-    if before is not None and before > whole:
-        message = f"the server holds {before} steps of it and there are {whole} here: not the same run"
-        return RunUpload(run_id, one.wandb_run_id, UploadState.FAILED, message=message)
-    skip = one.already_sent(before or 0)
-    rest = sum(log.history - skip[log.path] for log in one.send)
-    result = RunUpload(run_id, one.wandb_run_id, UploadState.UPLOADED, len(one.send), rest)
-    for log in one.send:
-        ledger.put(target.destination, _name(run_id, log), _entry(log, proven=False))
+    with _only_upload_of(one) as lock:
+        if lock is None:
+            return _failed(run_id, one, "another upload of it is going on; sync again when it has ended")
+        before = _server_history(one, target)
+        if before is None and one.doubtful:
+            message = "an earlier upload broke off and the server does not say how much arrived"
+            return _failed(run_id, one, message)
+        whole = sum(log.history for log in one.logs)
+        if before is not None and before > whole:
+            message = f"the server holds {before} steps of it and there are {whole} here: not the same run"
+            return _failed(run_id, one, message)
+        skip = one.already_sent(before or 0)
+        for log in one.send:
+            ledger.put(target.destination, _name(run_id, log), _entry(log, proven=False))
+        verdict = _send(one, skip, target, may_finish=may_finish, lock=lock)
+        if not verdict.ok:
+            return _failed(run_id, one, verdict.reason)
+        after = None if before is None else _wait_for_history(one, target)
+        if before is not None and (after is None or after < one.expected_history):
+            message = f"the server shows {after} of {one.expected_history} steps; sync again to send the rest"
+            return _failed(run_id, one, message)
+        for log in one.send:
+            ledger.put(target.destination, _name(run_id, log), _entry(log, proven=True))
+    return RunUpload(
+        run_id,
+        one.wandb_run_id,
+        UploadState.UPLOADED,
+        logs=len(one.send),
+        history=sum(log.history - skip[log.path] for log in one.send),
+        message="; ".join([*_damage(one), *verdict.warnings]),
+        url=verdict.url,
+    )
+
+
+def _failed(run_id: str, one: RunPlan, message: str) -> RunUpload:
+    return RunUpload(run_id, one.wandb_run_id, UploadState.FAILED, len(one.send), message=message)
+
+
+@contextmanager
+def _only_upload_of(one: RunPlan) -> Iterator[int | None]:
+    """A lock on a W&B run, as a file descriptor, or None when somebody else holds it.
+
+    The client inherits it: when we are killed and the client goes on, nobody counts what the server holds
+    until it is done.
+    """
+    lock = os.open(one.logs[0].path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ours = True
+        except BlockingIOError:
+            ours = False
+        yield lock if ours else None
+    finally:
+        os.close(lock)
+
+
+def _send(
+    one: RunPlan, skip: Mapping[Path, int], target: UploadTarget, *, may_finish: bool, lock: int
+) -> client.Verdict:
     with tempfile.TemporaryDirectory(prefix="clusterkit-wandb-") as stage:
-        folders = [_stage(log, Path(stage), skip_history=skip[log.path]) for log in one.send]
-        verdict = client.sync(
-            folders,
+        return client.sync(
+            [_stage(log, Path(stage), skip_history=skip[log.path]) for log in one.send],
             stage=Path(stage),
             credentials=target.credentials,
             entity=target.entity,
             project=target.project,
             may_finish=may_finish,
+            keep_open=(lock,),
         )
-    if not verdict.ok:
-        return replace(result, state=UploadState.FAILED, message=verdict.reason)
-    if before is not None:
-        after = _wait_for_history(one, target)
-        if after is None or after < one.expected_history:
-            message = f"the server shows {after} of {one.expected_history} steps; sync again to send the rest"
-            return replace(result, state=UploadState.FAILED, message=message)
-    for log in one.send:
-        ledger.put(target.destination, _name(run_id, log), _entry(log, proven=True))
-    return replace(result, message="; ".join([*_damage(one), *verdict.warnings]), url=verdict.url)
 
 
 def _stage(log: WandbLog, stage: Path, *, skip_history: int) -> str:
