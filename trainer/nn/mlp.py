@@ -73,7 +73,7 @@ class EnsembleMLP(nn.Module):
             if layer < last:
                 if self.layer_norm:
                     values = functional.layer_norm(values, values.shape[-1:])
-                values = functional.relu(values)
+                values = functional.relu_(values)
         values = values.float()
         if self.heads == 1:
             return values
