@@ -269,6 +269,28 @@ def test_a_folder_goes_there_and_back(transport: Transport, here: Path, there: P
     assert contents(back) == contents(source)
 
 
+NAMES = st.text(
+    st.characters(blacklist_characters="\0/", blacklist_categories=["Cs"]), min_size=1, max_size=40
+).filter(lambda name: name not in (".", "..") and len(name.encode()) < 200)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(names=st.sets(NAMES, max_size=6), folder=NAMES, data=st.binary(max_size=100))
+def test_any_tree_goes_there_and_back(
+    transport: Transport, tmp_path_factory: pytest.TempPathFactory, names: set[str], folder: str, data: bytes
+) -> None:
+    place = tmp_path_factory.mktemp("tree")
+    source = place / "here" / folder
+    source.mkdir(parents=True)
+    for name in names:
+        (source / name).write_bytes(data)
+    transport.push(source, str(place / "there" / folder))
+    transport.pull(f"{place / 'there' / folder}/", place / "back" / folder)
+    assert (
+        contents(place / "back") == contents(place / "here") == {f"{folder}/{name}": data for name in names}
+    )
+
+
 def test_nothing_to_do_moves_nothing(transport: Transport, here: Path, there: Path) -> None:
     tree(here)
     transport.push(here, str(there / "target"))
