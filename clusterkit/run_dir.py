@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ class RunDirectory:
     document: Mapping[str, Any]
     """run.json."""
     attempts: tuple[Attempt, ...]
-    heartbeat: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def run_id(self) -> str:
@@ -70,7 +69,7 @@ def read_run_dir(path: Path) -> RunDirectory:
         )
         for folder in sorted(folders, key=lambda folder: int(folder.name))
     )
-    return RunDirectory(path, document, attempts, read_object(path / "heartbeat.json") or {})
+    return RunDirectory(path, document, attempts)
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
