@@ -60,8 +60,6 @@ class Evaluator:
     Args:
         factory: makes the environments.
         episodes: most episodes per task that `run` will be asked for.
-        goals: distinct goals per task.
-        goals_per_task: length of the goal list they are picked from.
         workers: worker processes, 0 for none.
         max_steps: length of an episode.
     """
@@ -70,14 +68,11 @@ class Evaluator:
         self,
         factory: EnvFactory,
         episodes: int,
-        goals: int,
-        goals_per_task: int,
         *,
         workers: int = 0,
         max_steps: int = MAX_STEPS,
     ) -> None:
         self._names = tuple(factory.tasks)
-        self._goals = np.arange(goals) * goals_per_task // goals
         self._max_steps = max_steps
         count = len(self._names)
         self._copies = max(1, min(episodes, _MAX_ENVS // count))
@@ -85,13 +80,13 @@ class Evaluator:
         self._vector = VectorEnv(factory, self._task.size, workers=workers)
 
     def run(
-        self, act: Act, episodes: int, interrupted: Callable[[], bool] = lambda: False
+        self, act: Act, goals: npt.NDArray[np.int32], interrupted: Callable[[], bool] = lambda: False
     ) -> Evaluation | None:
-        """Plays `episodes` of each task.
+        """Plays an episode of each task for each goal.
 
         Args:
             act: the policy.
-            episodes: per task; they go through the goals in turn.
+            goals: indices into the goal list, see `spread_goals`.
             interrupted: asked at every step; the evaluation is given up if true.
 
         Returns:
@@ -100,13 +95,13 @@ class Evaluator:
         Raises:
             WorkerError: a worker died or hangs.
         """
-        task = self._task
+        task, episodes = self._task, len(goals)
         success = np.zeros((len(self._names), episodes), np.bool_)
         returns = np.zeros((len(self._names), episodes))
         episode = np.arange(task.size) // len(self._names)
         active = episode < episodes
         elapsed = np.zeros(task.size, np.int64)
-        self._reset(active, episode)
+        self._reset(active, episode, goals)
         while active.any():
             if interrupted():
                 return None
@@ -123,18 +118,26 @@ class Evaluator:
             episode[ended] += self._copies
             elapsed[ended] = 0
             active = episode < episodes
-            self._reset(ended & active, episode)
+            self._reset(ended & active, episode, goals)
         return Evaluation(self._names, success, returns)
 
     def close(self) -> None:
         """Ends the workers."""
         self._vector.close()
 
-    def _reset(self, which: npt.NDArray[np.bool_], episode: npt.NDArray[np.int_]) -> None:
+    def _reset(
+        self, which: npt.NDArray[np.bool_], episode: npt.NDArray[np.int_], goals: npt.NDArray[np.int32]
+    ) -> None:
         if which.any():
             command = np.where(which, Command.RESET, Command.IDLE).astype(np.int8)
-            goal = self._goals[episode % self._goals.size].astype(np.int32)
-            self._vector.reset(Orders(command, self._task, goal))
+            self._vector.reset(Orders(command, self._task, goals[episode % goals.size]))
+
+
+def spread_goals(episodes: int, distinct: int, goals_per_task: int) -> npt.NDArray[np.int32]:
+    """Returns the goal of each episode: every k-th of the list, `distinct` of them in turn, shape (episodes,)."""
+    count = min(episodes, distinct, goals_per_task)
+    picked = np.arange(count) * goals_per_task // count
+    return picked[np.arange(episodes) % count].astype(np.int32)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -159,12 +162,12 @@ def main(argv: Sequence[str]) -> int:
     evaluator = Evaluator(
         MetaworldFactory(model.tasks, goals_per_task=goals),
         given.episodes,
-        min(goals, given.episodes),
-        goals,
         workers=len(os.sched_getaffinity(0)) if given.workers is None else given.workers,
     )
     try:
-        result = evaluator.run(partial(model.policy.act, greedy=True), given.episodes)
+        result = evaluator.run(
+            partial(model.policy.act, greedy=True), spread_goals(given.episodes, goals, goals)
+        )
     finally:
         evaluator.close()
     assert result is not None, "nobody interrupts"

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.trainer.toys import CounterFactory
-from trainer.evaluate import Evaluator
+from trainer.evaluate import Evaluator, spread_goals
 
 
 def lazy(observation, task):
@@ -17,8 +17,8 @@ def test_goals_are_distinct_dealt_in_advance_and_solved_at_any_step(workers):
         seen.update((int(row[0]), int(row[1])) for row in observation)
         return lazy(observation, task)
 
-    evaluator = Evaluator(CounterFactory(), 10, 10, 50, workers=workers, max_steps=30)
-    result = evaluator.run(watching, 10)
+    evaluator = Evaluator(CounterFactory(), 10, workers=workers, max_steps=30)
+    result = evaluator.run(watching, spread_goals(10, 10, 50))
     evaluator.close()
     goals = [0, 5, 10, 15, 20, 25, 30, 35, 40, 45]
     assert seen == {(task, goal) for task in range(3) for goal in goals}
@@ -30,8 +30,8 @@ def test_goals_are_distinct_dealt_in_advance_and_solved_at_any_step(workers):
 
 
 def test_metrics_have_the_names_of_the_run_directory():
-    evaluator = Evaluator(CounterFactory(), 2, 2, 50, max_steps=30)
-    metrics = evaluator.run(lazy, 2).metrics()
+    evaluator = Evaluator(CounterFactory(), 2, max_steps=30)
+    metrics = evaluator.run(lazy, spread_goals(2, 2, 50)).metrics()
     assert metrics == {
         "success/mean": 0.5,
         "success/red": 0.5,
@@ -46,16 +46,24 @@ def test_metrics_have_the_names_of_the_run_directory():
 
 
 def test_it_can_be_used_again_and_given_up():
-    evaluator = Evaluator(CounterFactory(), 3, 3, 50, max_steps=40)
-    first = evaluator.run(lazy, 3)
+    evaluator = Evaluator(CounterFactory(), 3, max_steps=40)
+    goals = spread_goals(3, 3, 50)
+    first = evaluator.run(lazy, goals)
     calls = iter(range(100))
-    assert evaluator.run(lazy, 3, lambda: next(calls) >= 5) is None
-    again = evaluator.run(lazy, 3)
+    assert evaluator.run(lazy, goals, lambda: next(calls) >= 5) is None
+    again = evaluator.run(lazy, goals)
     assert np.array_equal(first.success, again.success)
     assert np.array_equal(first.returns, again.returns)
 
 
 def test_more_episodes_than_environments():
-    evaluator = Evaluator(CounterFactory(), 50, 50, 50, max_steps=60)
-    result = evaluator.run(lazy, 50)
+    evaluator = Evaluator(CounterFactory(), 50, max_steps=60)
+    result = evaluator.run(lazy, spread_goals(50, 50, 50))
     assert result.success.sum(1).tolist() == [49] * 3  # all goals but 0
+
+
+def test_goals_are_spread_over_the_list():
+    assert spread_goals(5, 5, 50).tolist() == [0, 10, 20, 30, 40]
+    assert spread_goals(3, 50, 50).tolist() == [0, 16, 33]
+    assert spread_goals(5, 2, 50).tolist() == [0, 25, 0, 25, 0]
+    assert spread_goals(60, 60, 50).tolist() == [*range(50), *range(10)]

@@ -21,7 +21,7 @@ from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Command, Schedule
 from trainer.envs.vector import VectorEnv
 from trainer.errors import TrainerError, WorkerError
-from trainer.evaluate import Evaluator
+from trainer.evaluate import Evaluator, spread_goals
 from trainer.loops.pacing import UpdateCredit, crossed, worker_count
 from trainer.loops.state import Progress, restore_generators, stored_generators, write_checkpoint
 from trainer.loops.statistics import EpisodeStatistics
@@ -184,7 +184,11 @@ class OffPolicyRun:
         begun = time.perf_counter()
         self._telemetry.heartbeat(phase="evaluate")
         act = partial(self._agent.policy.act, greedy=True)
-        result = self._evaluator.run(act, episodes, self._interrupted)
+        values = self._values
+        # episodes beyond the recipe's number go to further goals
+        distinct = values["evaluation_goals"] + max(0, episodes - values["evaluation_episodes"])
+        goals = spread_goals(episodes, distinct, values["goals_per_task"])
+        result = self._evaluator.run(act, goals, self._interrupted)
         if result is not None:
             self._telemetry.evaluation(self._progress.step, result.metrics())
         logged, step, updates = self._logged
@@ -242,12 +246,10 @@ class OffPolicyRun:
         self._progress.normalized = True
 
     def _make_evaluator(self, workers: int) -> Evaluator:
-        settings, values = self._settings, self._values
+        settings = self._settings
         return Evaluator(
             self._factory,
             max(settings.eval_episodes, settings.final_episodes),
-            values["evaluation_goals"],
-            values["goals_per_task"],
             # the learner waits meanwhile, so every processor may step environments
             workers=len(os.sched_getaffinity(0)) if workers else 0,
         )
