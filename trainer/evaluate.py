@@ -134,7 +134,7 @@ class Evaluator:
 
 
 def spread_goals(episodes: int, distinct: int, goals_per_task: int) -> npt.NDArray[np.int32]:
-    """Returns the goal of each episode: every k-th of the list, `distinct` of them in turn, shape (episodes,)."""
+    """Returns each episode's goal (episodes,): every k-th of the list, `distinct` of them in turn."""
     count = min(episodes, distinct, goals_per_task)
     picked = np.arange(count) * goals_per_task // count
     return picked[np.arange(episodes) % count].astype(np.int32)
