@@ -71,7 +71,8 @@ def project(finished_run: Path, tmp_path: Path) -> Iterator[Project]:
     folder.mkdir()
     (folder / "clusterkit.toml").write_text('[project]\nname = "demo"\n')
     with WandbServer() as server:
-        environment = {"XDG_CONFIG_HOME": str(tmp_path / "none")} | server.client_env(tmp_path)
+        own = {"XDG_CONFIG_HOME": str(tmp_path / "none"), "TMPDIR": str(tmp_path)}
+        environment = own | server.client_env(tmp_path)
         project = Project(folder, server, environment)
         shutil.copytree(finished_run, project.runs / RUN, symlinks=True)
         add_to_ledger(project, RUN)
