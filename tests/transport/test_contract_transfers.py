@@ -1,0 +1,244 @@
+"""What every transport promises about moving files (clusterkit/transport/base.py), asked of each of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clusterkit.errors import TransportError
+from clusterkit.transport.base import MissingFileError, Progress, SyncOptions, Transferred, Transport
+from tests.transport.trees import ODD_NAMES, contents, mode, tree
+
+
+def test_a_folder_goes_there_and_back(transport: Transport, here: Path, there: Path, tmp_path: Path) -> None:
+    source = tree(here)
+    size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file() and not path.is_symlink())
+    sent = transport.push(source, str(there / "new" / "parents" / "target"))
+    target = there / "new" / "parents" / "target"
+    assert contents(target) == contents(source)
+    assert sent.files == len(ODD_NAMES) + 1
+    assert sent.bytes == size
+    assert (target / "link").readlink() == Path("plain")
+    assert mode(target / "sub dir" / "deeper" / "script") == 0o750
+    assert mode(there / "new") == mode(there / "new" / "parents") == 0o700
+    back = tmp_path / "back" / "again"
+    assert transport.pull(str(target), back).files == len(ODD_NAMES) + 1
+    assert contents(back) == contents(source)
+
+
+NAMES = st.text(
+    st.characters(blacklist_characters="\0/", blacklist_categories=["Cs"]), min_size=1, max_size=40
+).filter(lambda name: name not in (".", "..") and len(name.encode()) < 200)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(names=st.sets(NAMES, max_size=6), folder=NAMES, data=st.binary(max_size=100))
+def test_any_tree_goes_there_and_back(
+    transport: Transport, tmp_path_factory: pytest.TempPathFactory, names: set[str], folder: str, data: bytes
+) -> None:
+    place = tmp_path_factory.mktemp("tree")
+    source = place / "here" / folder
+    source.mkdir(parents=True)
+    for name in names:
+        (source / name).write_bytes(data)
+    transport.push(source, str(place / "there" / folder))
+    transport.pull(f"{place / 'there' / folder}/", place / "back" / folder)
+    assert (
+        contents(place / "back") == contents(place / "here") == {f"{folder}/{name}": data for name in names}
+    )
+
+
+def test_nothing_to_do_moves_nothing(transport: Transport, here: Path, there: Path) -> None:
+    tree(here)
+    transport.push(here, str(there / "target"))
+    again = transport.push(here, str(there / "target"))
+    assert (again.files, again.bytes) == (0, 0)
+    assert again.total_bytes > 0
+
+
+@pytest.mark.parametrize("name", [name for name in ODD_NAMES if "*" not in name])
+def test_a_single_file_goes_there_and_back(transport: Transport, here: Path, there: Path, name: str) -> None:
+    (here / name).write_bytes(b"content")
+    assert transport.push(here / name, str(there / "deep" / name)) == Transferred(1, 7, 7)
+    assert contents(there) == {f"deep/{name}": b"content"}
+    assert transport.pull(str(there / "deep" / name), here / "back" / name) == Transferred(1, 7, 7)
+    assert (here / "back" / name).read_bytes() == b"content"
+
+
+def test_a_single_file_that_is_a_link_means_its_target(transport: Transport, here: Path, there: Path) -> None:
+    (here / "image.sif").write_bytes(b"image")
+    (here / "current").symlink_to("image.sif")
+    transport.push(here / "current", str(there / "image"))
+    assert (there / "image").read_bytes() == b"image"
+    (there / "current").symlink_to("image")
+    transport.pull(str(there / "current"), here / "back")
+    assert (here / "back").read_bytes() == b"image"
+    assert not (there / "image").is_symlink()
+    assert not (here / "back").is_symlink()
+
+
+def test_names_with_wildcards_match_only_themselves(transport: Transport, here: Path, there: Path) -> None:
+    for name in ("w[x]", "wx", "w*"):
+        (there / name).mkdir()
+        (there / name / "name").write_text(name)
+    transport.pull(str(there / "w[x]"), here / "a")
+    transport.pull(f"{there / 'w*'}/", here / "b")
+    assert (contents(here / "a"), contents(here / "b")) == ({"name": b"w[x]"}, {"name": b"w*"})
+    (here / "c").mkdir()
+    (here / "c" / "name?").write_text("new")
+    transport.push(here / "c", str(there / "w?" / "*"))
+    assert contents(there / "w?") == {"*/name?": b"new"}
+    assert contents(there / "wx") == {"name": b"wx"}
+
+
+def test_a_single_file_with_a_wildcard_is_right_or_refused(
+    transport: Transport, here: Path, there: Path
+) -> None:
+    """rsync's remote half would glob the name; nothing may be written under another one."""
+    (here / "w?").write_text("new")
+    (there / "wx").write_text("other")
+    with contextlib.suppress(TransportError):
+        transport.push(here / "w?", str(there / "w?"))
+    assert contents(there) in ({"wx": b"other"}, {"wx": b"other", "w?": b"new"})
+
+
+def test_nothing_is_deleted_unless_asked(transport: Transport, here: Path, there: Path) -> None:
+    (here / "new").touch()
+    (there / "old").touch()
+    transport.push(here, str(there))
+    assert set(contents(there)) == {"new", "old"}
+    transport.push(here, str(there), options=SyncOptions(delete=True))
+    assert set(contents(there)) == {"new"}
+
+
+def test_include_exclude_and_files_from(transport: Transport, here: Path, there: Path) -> None:
+    for name in ("keep.log", "drop.log", "a.txt", "sub/b.txt", "sub/#c", "sub/new\nline"):
+        path = here / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    transport.push(
+        here, str(there / "filtered"), options=SyncOptions(include=("keep.log",), exclude=("*.log", "sub/"))
+    )
+    assert set(contents(there / "filtered")) == {"keep.log", "a.txt"}
+    some = SyncOptions(files_from=("sub/#c", "sub/new\nline", "a.txt"))
+    transport.push(here, str(there / "some"), options=some)
+    assert set(contents(there / "some")) == {"sub/#c", "sub/new\nline", "a.txt"}
+    transport.pull(str(there / "some"), here / "back", options=SyncOptions(files_from=("sub/#c",)))
+    assert set(contents(here / "back")) == {"sub/#c"}
+
+
+def test_link_dest_shares_unchanged_files(transport: Transport, here: Path, there: Path) -> None:
+    (here / "same").write_bytes(b"same")
+    (here / "other").write_bytes(b"old")
+    transport.push(here, str(there / "one"))
+    (here / "other").write_bytes(b"newer")
+    transport.push(here, str(there / "two"), options=SyncOptions(link_dest=str(there / "one")))
+    assert (there / "one" / "same").samefile(there / "two" / "same")
+    assert (there / "one" / "other").read_bytes() == b"old"
+    assert (there / "two" / "other").read_bytes() == b"newer"
+
+
+def test_append_sends_only_the_tail(transport: Transport, here: Path, there: Path) -> None:
+    log = there / "log"
+    log.write_bytes(bytes(1_000_000))
+    transport.pull(str(there), here, options=SyncOptions(append=True))
+    with (here / "log").open("rb") as reader:
+        with log.open("ab") as file:
+            file.write(b"tail")
+        moved = transport.pull(str(there), here, options=SyncOptions(append=True))
+        assert moved.bytes == 4
+        reader.seek(1_000_000)
+        assert reader.read() == b"tail"  # same file: the open handle sees the new end
+
+
+def test_append_notices_a_replaced_file(transport: Transport, here: Path, there: Path) -> None:
+    (there / "log").write_bytes(b"old line\n")
+    transport.pull(str(there), here, options=SyncOptions(append=True))
+    (there / "log").write_bytes(b"another file, longer\n")
+    transport.pull(str(there), here, options=SyncOptions(append=True))
+    assert (here / "log").read_bytes() == b"another file, longer\n"
+
+
+def test_mode_and_checksum(transport: Transport, here: Path, there: Path) -> None:
+    (here / "file").write_bytes(b"aaaa")
+    transport.push(here, str(there / "t"), options=SyncOptions(mode="D700,F600"))
+    assert (mode(there / "t"), mode(there / "t" / "file")) == (0o700, 0o600)
+    stamp = (here / "file").stat()
+    (here / "file").write_bytes(b"bbbb")  # same size, and now the same time
+    os.utime(here / "file", ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    transport.push(here, str(there / "t"))
+    assert (there / "t" / "file").read_bytes() == b"aaaa"
+    transport.push(here, str(there / "t"), options=SyncOptions(checksum=True))
+    assert (there / "t" / "file").read_bytes() == b"bbbb"
+
+
+def test_links_out_of_the_tree_are_not_pulled(transport: Transport, here: Path, there: Path) -> None:
+    (there / "tree").mkdir()
+    (there / "tree" / "inside").touch()
+    (there / "tree" / "good").symlink_to("inside")
+    (there / "tree" / "evil").symlink_to("/etc/passwd")
+    (there / "tree" / "sly").symlink_to("../../somewhere")
+    transport.pull(str(there / "tree"), here / "tree")
+    assert sorted(path.name for path in (here / "tree").iterdir()) == ["good", "inside"]
+
+
+def test_follow_links_copies_what_they_point_to(transport: Transport, here: Path, there: Path) -> None:
+    (here / "outside").write_bytes(b"data")
+    (here / "tree").mkdir()
+    (here / "tree" / "link").symlink_to("../outside")
+    transport.push(here / "tree", str(there), options=SyncOptions(follow_links=True))
+    assert contents(there) == {"link": b"data"}
+    assert not (there / "link").is_symlink()
+
+
+def test_progress_reaches_the_whole(transport: Transport, here: Path, there: Path) -> None:
+    (here / "big").write_bytes(os.urandom(8_000_000))
+    reports: list[Progress] = []
+    transport.push(here, str(there / "t"), progress=reports.append)
+    assert reports[-1].done_bytes == 8_000_000
+    assert reports[-1].total_bytes == 8_000_000
+    assert all(report.bytes_per_second >= 0 for report in reports)
+
+
+@pytest.mark.parametrize("path", ["absent", "absent/"])
+def test_a_missing_source(transport: Transport, here: Path, there: Path, path: str) -> None:
+    with pytest.raises(MissingFileError, match="does not exist on this machine"):
+        transport.push(here / path, str(there))
+    with pytest.raises(MissingFileError, match=f"does not exist on {transport.where}"):
+        transport.pull(f"{there}/{path}", here)
+
+
+def test_a_file_does_not_go_onto_a_folder(transport: Transport, here: Path, there: Path) -> None:
+    (here / "file").touch()
+    (there / "file").touch()
+    with pytest.raises(TransportError, match="is a folder"):
+        transport.push(here / "file", str(there))
+    with pytest.raises(TransportError, match="is a folder"):
+        transport.pull(str(there / "file"), here)
+    assert [path.name for path in there.iterdir()] == ["file"]
+
+
+def test_an_impossible_parent_is_said(transport: Transport, here: Path, there: Path) -> None:
+    (here / "file").touch()
+    (there / "blocked").touch()
+    with pytest.raises(TransportError, match=rf"cannot write .* on {transport.where}"):
+        transport.push(here / "file", str(there / "blocked" / "sub" / "file"))
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../up", "a/../../up", ""])
+def test_files_from_stays_below_the_source(transport: Transport, here: Path, there: Path, path: str) -> None:
+    with pytest.raises(ValueError, match="not a relative path"):
+        transport.push(here, str(there), options=SyncOptions(files_from=(path,)))
+
+
+def test_no_rsync_here(
+    transport: Transport, here: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(here))
+    with pytest.raises(TransportError, match="rsync is not installed on this machine"):
+        transport.push(here, str(there))
