@@ -1,0 +1,94 @@
+"""The README is run: its commands, on the local cluster with the real trainer, and its configuration."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clusterkit.config.load import load_settings
+from clusterkit.config.placement import resolve_gpu
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("README.md", "docs/first-cluster.md")
+
+# The profile that the README names, as small as it can be and without its GPU. Everything else is verbatim.
+SMALL = """
+[profiles.a40-2m]
+gpu = "none"
+device = "cpu"
+precision = "fp32"
+cpus = 2
+memory = "4G"
+recipe = "local-demo"
+total_steps = 4000
+num_envs = 4
+workers = 1
+eval_every = 2000
+eval_episodes = 1
+checkpoint_every = 2000
+"""
+
+
+def fences(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme(tmp_path: Path) -> None:
+    (tmp_path / "clusterkit.toml").write_text(SMALL)
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "XDG_CONFIG_HOME": str(tmp_path / "none"),
+    }
+    environment.pop("WANDB_API_KEY", None)
+    (block, *_) = fences("README.md", "")
+    commands = [line.partition("#")[0].strip() for line in block.splitlines()]
+    assert len(commands) == 6
+    for command in commands:
+        assert command.startswith("clusterkit ")
+        done = subprocess.run(
+            command.split(), cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    (run,) = (tmp_path / "results").iterdir()
+    assert (run / "checkpoints" / "final_model.pt").is_file()
+    assert list(run.glob("wandb/offline-run-*/*.wandb"))
+    assert (
+        '"state": "COMPLETED"'
+        in subprocess.run(
+            ["clusterkit", "status", "--json"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    )
+    pictures = list(tmp_path.rglob("curves.png"))
+    assert pictures
+    assert pictures[0].read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_configuration_of_the_pages(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    (text,) = fences(page, "toml")
+    file = tmp_path / "clusterkit.toml"
+    file.write_text(text)
+    settings = load_settings(config=file)
+    placed = resolve_gpu(settings.cluster(), settings.profile("a40-2m"))
+    assert placed.partition == "GPU-a40"
+    assert "--gpus=a40:1" in placed.options
+
+
+def test_the_two_commands_are_make_targets() -> None:
+    assert fences("README.md", "sh")[:2] == ["make demo\n", "make test\n"]
+    make = shutil.which("make")
+    assert make
+    for target in ("demo", "test"):
+        subprocess.run([make, "-n", target], cwd=ROOT, check=True, capture_output=True)
