@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.cluster import Cluster
+from tests.cluster.image import PROJECT
 
 STEPS_AND_A_FRAME = """
 import metaworld, numpy, torch
@@ -31,13 +33,21 @@ def image(cluster: Cluster, trainer_sif: Path) -> str:
     return "/share/trainer.sif"
 
 
-def inside(cluster: Cluster, image: str, *argv: str) -> str:
-    run = ["apptainer", "-q", "exec", "--cleanenv", "--containall", "--env", "MUJOCO_GL=osmesa", image]
-    return cluster.run("a40n1", [*run, *argv], user=cluster.user, timeout=120).stdout
+def inside(cluster: Cluster, image: str, *argv: str, options: Sequence[str] = ()) -> str:
+    run = ["apptainer", "-q", "exec", "--cleanenv", "--containall", "--env", "MUJOCO_GL=osmesa", *options]
+    return cluster.run("a40n1", [*run, image, *argv], user=cluster.user, timeout=120).stdout
 
 
 def test_meta_world_steps_and_renders(cluster: Cluster, image: str) -> None:
     assert inside(cluster, image, "python", "-c", STEPS_AND_A_FRAME).split() == ["50", "2.0"]
+
+
+def test_the_trainers_own_check_passes(cluster: Cluster, image: str) -> None:
+    shutil.copytree(PROJECT / "trainer", cluster.share / "code/trainer")
+    code = ["--bind", "/share/code:/code:ro", "--env", "PYTHONPATH=/code"]
+    said = inside(cluster, image, "python", "-m", "trainer", "check", "--device", "cpu", options=code)
+    assert "FAILED" not in said
+    assert "MT10" in said
 
 
 def test_python_is_the_environment_made_for_it(cluster: Cluster, image: str) -> None:
