@@ -154,10 +154,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.read(argv)
 
+    # these take their time to import, which --help should not
+    from trainer.device import configure
     from trainer.envs.metaworld import MetaworldFactory
-    from trainer.model import load_model  # both take their time to import; --help should not
+    from trainer.model import load_model
 
-    model = load_model(given.checkpoint)
+    model = load_model(given.checkpoint, configure("cpu", threads=1))
     goals = model.recipe["values"]["goals_per_task"]
     evaluator = Evaluator(
         MetaworldFactory(model.tasks, goals_per_task=goals),

@@ -10,6 +10,7 @@ from pathlib import Path
 from trainer import recipe as recipes
 from trainer.arguments import Parser, at_least, nearest
 from trainer.errors import UsageError
+from trainer.loops.pacing import worker_count
 from trainer.recipe import RUNNABLE, Recipe, RecipeError
 
 NEWEST = "newest"
@@ -40,8 +41,8 @@ class TrainSettings:
         checkpoint_every: environment steps between checkpoints; 0 for one at the end only.
         keep: checkpoints to keep.
         log_every: environment steps between lines of training metrics.
-        workers: environment processes; 0 for none, None for a choice by the processors.
-        threads: PyTorch's threads; None for a choice.
+        workers: environment processes; 0 steps the environments in the learner's own.
+        threads: PyTorch's threads; 0 for PyTorch's own choice.
         resume: None, `newest`, or the path of a checkpoint.
         wandb: `auto`, `offline`, `online` or `disabled`.
     """
@@ -62,8 +63,8 @@ class TrainSettings:
     checkpoint_every: int
     keep: int
     log_every: int
-    workers: int | None
-    threads: int | None
+    workers: int
+    threads: int
     resume: str | Path | None
     wandb: str
 
@@ -87,11 +88,13 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
     run_dir = Path(given.run_dir or environ.get("CLUSTERKIT_RUN_DIR") or _new_run_dir(recipe.name))
     often = max(given.total_steps // _EVALUATIONS, 1)
     eval_episodes = given.eval_episodes or recipe.values["evaluation_episodes"]
+    num_envs = given.num_envs or len(tasks)
+    workers = worker_count(num_envs) if given.workers is None else given.workers
     return TrainSettings(
         recipe=recipe,
         tasks=tasks,
         total_steps=given.total_steps,
-        num_envs=given.num_envs or len(tasks),
+        num_envs=num_envs,
         seed=given.seed,
         precision=given.precision,
         device=given.device,
@@ -104,8 +107,9 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
         checkpoint_every=often if given.checkpoint_every is None else given.checkpoint_every,
         keep=given.keep,
         log_every=given.log_every or max(1000, given.total_steps // 1000),
-        workers=given.workers,
-        threads=given.threads,
+        workers=workers,
+        # beside workers one thread: more would fight with them for the processors, and lose badly
+        threads=(1 if workers else 0) if given.threads is None else given.threads,
         resume=_resume(given.resume, attempt),
         wandb=given.wandb,
     )

@@ -13,7 +13,6 @@ from trainer.device import DeviceError, configure, describe, seed_everything
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.errors import CheckpointError, TrainerError, UsageError
 from trainer.loops.off_policy import OffPolicyRun
-from trainer.loops.pacing import worker_count
 from trainer.preemption import StopSignals
 from trainer.settings import NEWEST, TrainSettings
 from trainer.telemetry import Telemetry
@@ -48,7 +47,7 @@ def train(settings: TrainSettings) -> int:
 
 def _device(settings: TrainSettings) -> torch.device:
     try:
-        return configure(settings.device, settings.precision, _threads(settings))
+        return configure(settings.device, settings.precision, settings.threads)
     except DeviceError as error:
         raise UsageError(str(error)) from error
 
@@ -114,14 +113,6 @@ def _check_fit(path: Path, made_by: dict[str, Any], settings: TrainSettings) -> 
                 f"{path} was made with {key} = {theirs['values'].get(key)}, this run has {value}",
                 hint="resume with the values it was made with",
             )
-
-
-def _threads(settings: TrainSettings) -> int:
-    """Returns PyTorch's threads: 1 beside workers, since more would fight with them for the processors."""
-    if settings.threads is not None:
-        return settings.threads
-    workers = worker_count(settings.num_envs) if settings.workers is None else settings.workers
-    return 1 if workers else 0
 
 
 def _header(settings: TrainSettings, device: torch.device) -> dict[str, Any]:

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from trainer.errors import UsageError
+from trainer.loops.pacing import worker_count
 from trainer.recipe import RecipeError
 from trainer.settings import NEWEST, read_settings
 
@@ -19,6 +20,8 @@ def test_what_is_not_said_comes_from_the_recipe_and_the_tasks():
     assert settings.eval_every == settings.checkpoint_every == 5000
     assert settings.log_every == 1000
     assert settings.resume is None
+    assert settings.workers == worker_count(4)
+    assert settings.threads == (1 if settings.workers else 0)
     assert settings.run_dir.parent == Path("runs")
     assert settings.run_dir.name.startswith("local-demo-")
 

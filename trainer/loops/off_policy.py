@@ -22,7 +22,7 @@ from trainer.envs.schedule import Command, Schedule
 from trainer.envs.vector import VectorEnv
 from trainer.errors import TrainerError, WorkerError
 from trainer.evaluate import Evaluator, spread_goals
-from trainer.loops.pacing import UpdateCredit, crossed, worker_count
+from trainer.loops.pacing import UpdateCredit, crossed
 from trainer.loops.state import Progress, restore_generators, stored_generators, write_checkpoint
 from trainer.loops.statistics import EpisodeStatistics
 from trainer.model import about, save_final
@@ -62,6 +62,9 @@ class OffPolicyRun:
         self._factory = factory
         self._telemetry = telemetry
         self._stop = stop
+        # first, for the workers import while we build the networks
+        self._vector = VectorEnv(factory, settings.num_envs, workers=settings.workers)
+        self._evaluator = self._make_evaluator() if settings.eval_every else None
         self._progress = Progress(learning_starts=values["warmup_steps"])
         self._rng = np.random.default_rng(settings.seed)
         self._agent = SAC(
@@ -95,9 +98,6 @@ class OffPolicyRun:
         self._episodes = EpisodeStatistics(settings.num_envs, settings.tasks)
         self._losses: dict[str, torch.Tensor] = {}
         self._logged = (time.perf_counter(), self._progress.step, self._progress.updates)
-        workers = worker_count(settings.num_envs) if settings.workers is None else settings.workers
-        self._vector = VectorEnv(factory, settings.num_envs, workers=workers)
-        self._evaluator = self._make_evaluator(workers) if settings.eval_every else None
 
     def run(self) -> int:
         """Trains to the last step, or until a signal; returns the exit code of the process.
@@ -245,13 +245,13 @@ class OffPolicyRun:
             encoder.fit(self._replay.observations(), self._values["observation_std_floor"])
         self._progress.normalized = True
 
-    def _make_evaluator(self, workers: int) -> Evaluator:
+    def _make_evaluator(self) -> Evaluator:
         settings = self._settings
         return Evaluator(
             self._factory,
             max(settings.eval_episodes, settings.final_episodes),
             # the learner waits meanwhile, so every processor may step environments
-            workers=len(os.sched_getaffinity(0)) if workers else 0,
+            workers=len(os.sched_getaffinity(0)) if settings.workers else 0,
         )
 
     def _about(self) -> dict[str, Any]:
