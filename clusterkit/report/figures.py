@@ -45,7 +45,7 @@ _COLUMNS = 5
 
 
 def write_figures(groups: Sequence[Group], folder: Path) -> list[Path]:
-    """Write curves.png and curves.svg: evaluation success and return over environment steps.
+    """Write curves.png and curves.svg: success and return over environment steps.
 
     Raises:
         ClusterkitError: matplotlib is not installed.
@@ -173,7 +173,7 @@ def _finish(success: Sequence[Axes], returns: Sequence[Axes], groups: Sequence[G
         axes.yaxis.set_major_formatter(PercentFormatter(1))
     for axes in returns:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_value(value)))
-    for axes, text in ((success[0], title), (returns[0], "evaluation return")):
+    for axes, text in ((success[0], title), (returns[0], "return")):
         axes.set_title(text, loc="left", fontweight="bold")
         axes.set_xlabel("environment steps")
     success[0].annotate(

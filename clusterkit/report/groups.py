@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.errors import RunError
-from clusterkit.report.metrics import Row, latest, parse
+from clusterkit.report.metrics import Row, latest, parse, stretched
 from clusterkit.report.statistics import Interval, student, wilson
 from clusterkit.run_dir import RunDirectory, read_run_dir
 
-_SUCCESS = "success/"
+_SUCCESS, _RETURN = "success/", "return/"
+_STRETCHES = 50
+"""Points of a curve of training returns."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,15 @@ class Run:
     def training(self) -> list[Row]:
         """Training rows by step, the attempt rule applied."""
         return latest(self.rows, "train")
+
+    @cached_property
+    def returns(self) -> list[Row]:
+        """Rows with returns: of training episodes, means over stretches; else of evaluations.
+
+        An evaluation episode may stop at success, which makes its return smaller the better the policy is.
+        """
+        stretch = max(1, -(-self.last_step // _STRETCHES))
+        return stretched(self.training, _RETURN, stretch) or self.evaluations
 
     @property
     def steps_per_second(self) -> float | None:
@@ -87,7 +98,7 @@ class Group:
         return max(set.intersection(*steps), default=max(set.union(*steps), default=None))
 
     def curve(self, key: str) -> list[Point]:
-        """The mean of an evaluation metric over runs, with its 95% interval, by step.
+        """The mean of a success rate or a return over runs, with its 95% interval, by step.
 
         Several runs: Student's t over them. Success rates of one run, or of runs that agree exactly (whose
         spread would be nothing): Wilson's interval over all their episodes.
@@ -95,7 +106,7 @@ class Group:
         values: dict[int, list[float]] = {}
         trials: dict[int, int] = {}
         for run in self.runs:
-            for row in run.evaluations:
+            for row in run.returns if key.startswith(_RETURN) else run.evaluations:
                 value = row.number(key)
                 if value is not None:
                     values.setdefault(row.step, []).append(value)
@@ -106,8 +117,11 @@ class Group:
         ]
 
     def final(self, key: str) -> Point | None:
-        """The point of a curve at the final step."""
-        return next((point for point in self.curve(key) if point.step == self.final_step), None)
+        """The point of a curve at the final step; of a return the last one."""
+        curve = self.curve(key)
+        if key.startswith(_RETURN):
+            return curve[-1] if curve else None
+        return next((point for point in curve if point.step == self.final_step), None)
 
     def final_scores(self) -> list[list[float]]:
         """Final success rates: one list of runs a task."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,21 @@ def latest(rows: Iterable[Row], kind: str) -> list[Row]:
         if row.kind == kind and (row.step not in chosen or row.attempt >= chosen[row.step].attempt):
             chosen[row.step] = row
     return [chosen[step] for step in sorted(chosen)]
+
+
+def stretched(rows: Iterable[Row], prefix: str, stretch: int) -> list[Row]:
+    """Means of the numbers under a prefix over equal stretches of steps, each at the end of its stretch."""
+    gathered: dict[int, list[Row]] = {}
+    for row in rows:
+        if any(key.startswith(prefix) for key in row.values):
+            gathered.setdefault(-(-row.step // stretch) * stretch, []).append(row)
+    means = []
+    for step, inside in sorted(gathered.items()):
+        keys = dict.fromkeys(key for row in inside for key in row.values if key.startswith(prefix))
+        numbers = {key: [value for row in inside if (value := row.number(key)) is not None] for key in keys}
+        values = {key: statistics.fmean(found) for key, found in numbers.items() if found}
+        means.append(Row(inside[-1].kind, step, inside[-1].time, inside[-1].attempt, values))
+    return means
 
 
 def _row(line: bytes) -> Row | None:

@@ -89,7 +89,7 @@ def _charts(groups: Sequence[Group]) -> list[Panel]:
         chart
         for chart in (
             _wide("Evaluation success", groups, "success"),
-            _wide("Evaluation return", groups, "return"),
+            _wide("Return", groups, "return"),
             _speed(groups),
         )
         if chart is not None

@@ -100,3 +100,26 @@ def test_what_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="nothing to plot") as error:
         load_runs([tmp_path])
     assert error.value.hint
+
+
+def test_returns_are_those_of_training_episodes_where_there_are_any(tmp_path: Path) -> None:
+    """An evaluation that stops at success has a smaller return the better the policy is."""
+    folder = make_run_dir(tmp_path, "a")
+    train = [
+        {
+            "kind": "train",
+            "step": step,
+            "time": 1.0,
+            "attempt": 0,
+            "return/mean": float(step),
+            "return/x": 1.0,
+        }
+        for step in range(1, 501)
+    ]
+    write_metrics(folder, [*train, evaluation(500, {"x": 1.0})])
+    (group,) = group_runs(load_runs([folder]))
+    curve = group.curve("return/mean")
+    assert len(curve) == 50
+    assert curve[0] == Point(10, 5.5, None)
+    assert group.final("return/mean") == Point(500, 495.5, None)
+    assert group.curve("success/mean")[-1].value == 1.0

@@ -169,7 +169,7 @@ def test_a_program_that_logs_only_returns(tmp_path: Path) -> None:
     reported, page, _ = write([folder], tmp_path / "out")
     assert reported.rows[0].success is None
     assert page.open == []
-    assert "Evaluation return" in page.text
+    assert "Return" in page.text
 
 
 def test_one_evaluation_and_a_run_without(tmp_path: Path) -> None:
