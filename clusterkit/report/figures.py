@@ -162,7 +162,7 @@ def _finish(success: Sequence[Axes], returns: Sequence[Axes], groups: Sequence[G
     """Axes, scales and titles."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-    last = max((row.step for group in groups for run in group.runs for row in run.evaluations), default=1)
+    last = max((run.last_step for group in groups for run in group.runs), default=1)
     for axes in (*success, *returns):
         axes.set_xlim(0, max(1, last))
         axes.xaxis.set_major_locator(MaxNLocator(4 if axes in success[1:] else 6))
@@ -176,11 +176,4 @@ def _finish(success: Sequence[Axes], returns: Sequence[Axes], groups: Sequence[G
     for axes, text in ((success[0], title), (returns[0], "return")):
         axes.set_title(text, loc="left", fontweight="bold")
         axes.set_xlabel("environment steps")
-    success[0].annotate(
-        interval_meaning(groups),
-        (0.99, 0.02),
-        xycoords="axes fraction",
-        ha="right",
-        fontsize=7.5,
-        color=_SOFT,
-    )
+    success[0].set_xlabel(f"environment steps; {interval_meaning(groups)}")
