@@ -130,6 +130,10 @@ class Cluster:
         """How many logins the login node has accepted so far."""
         return len(re.findall(r"^Accepted \w+ for ", self.login_log(), re.MULTILINE))
 
+    def sent_bytes(self) -> int:
+        """How many bytes this machine has sent to the nodes so far, packet headers included."""
+        return int(Path("/sys/class/net", self._network.uplink, "statistics/tx_bytes").read_text())
+
     def cut(self, node: str) -> None:
         """Unplug a node's network cable."""
         self._network.cut(ROLES[node].host)

@@ -7,108 +7,16 @@ steps build on each other: each is a fixture that asks for the one before, so th
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.cluster import Cluster
+from tests.cluster.laptop import User
 from tests.doubles.wandb_server import WandbServer
 
-SETTINGS = """
-[project]
-name = "journey"
-default_cluster = "site"
-default_profile = "tiny"
-
-[clusters.site]
-host = "login"
-ssh_config = "{ssh_config}"
-root = "/share/$USER/clusterkit"
-image = "{image}"
-
-[clusters.site.gpus]
-a40 = {{ partition = "gpu-a40", request = "--gpus={{type}}:{{count}}" }}
-a100 = {{ partition = "gpu-a100" }}
-
-[profiles.tiny]
-gpu = "a40"
-cpus = 2
-memory = "3G"
-time = "10m"
-recipe = "local-demo"
-total_steps = 800
-num_envs = 8
-workers = 0
-device = "cpu"
-mujoco_gl = "osmesa"
-eval_every = 400
-eval_episodes = 1
-checkpoint_every = 400
-
-[profiles.tiny-a100]
-extends = "tiny"
-gpu = "a100"
-
-[profiles.endless]
-extends = "tiny"
-total_steps = 100_000_000
-eval_every = 100_000_000
-"""
 SHORT_WARMUP = ["--set", "warmup_steps=160", "--unlock", "warmup_steps"]
-
-
-@dataclass(frozen=True)
-class User:
-    """A person at a laptop, in a project folder."""
-
-    folder: Path
-    cluster: Cluster
-
-    def types(self, *words: str, **variables: str) -> str:
-        """Run a clusterkit command that must succeed; returns its standard output."""
-        done = self.tries(*words, **variables)
-        assert done.returncode == 0, f"clusterkit {words}: {done.stdout}{done.stderr}"
-        return done.stdout
-
-    def tries(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        env = {"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "COLUMNS": "200"} | variables
-        argv = [sys.executable, "-m", "clusterkit", *words]
-        return subprocess.run(argv, cwd=self.folder, env=env, capture_output=True, text=True, timeout=240)
-
-    def status(self, *names: str) -> dict[str, dict[str, Any]]:
-        """`clusterkit status --json`, by run id."""
-        report = json.loads(self.types("status", "--json", *names))
-        assert report["silent"] == {}
-        return {run["run_id"]: run for run in report["runs"]}
-
-    def submits(self, *words: str) -> str:
-        """Submit; returns the run id, which is all that standard output holds."""
-        return self.types("submit", *words).strip()
-
-    @contextmanager
-    def logging_in(self, times: int) -> Iterator[None]:
-        """Assert how many logins the login node's sshd accepts meanwhile."""
-        before = self.cluster.logins()
-        yield
-        assert self.cluster.logins() - before == times
-
-
-@pytest.fixture(scope="module")
-def user(cluster: Cluster, trainer_sif: Path, tmp_path_factory: pytest.TempPathFactory) -> User:
-    folder = tmp_path_factory.mktemp("laptop") / "journey"
-    folder.mkdir()
-    (folder / "notes.txt").write_text("part of the snapshot\n")
-    settings = SETTINGS.format(ssh_config=cluster.ssh_config, image=trainer_sif)
-    (folder / "clusterkit.toml").write_text(settings)
-    return User(folder, cluster)
 
 
 @pytest.fixture(scope="module")
@@ -162,10 +70,9 @@ def test_deploy_brings_image_and_code_over_one_login(user: User, deployed: str) 
     assert deployed.count("sent") == 2
     with user.logging_in(times=1):
         assert user.types("deploy").count("already there") == 2
-    root = user.cluster.share / "alice/clusterkit"
-    (image,) = root.glob("images/*.sif")
+    (image,) = user.root.glob("images/*.sif")
     assert image.stat().st_uid == 2001
-    assert [path.read_text() for path in root.glob("snapshots/*/project/notes.txt")] == [
+    assert [path.read_text() for path in user.root.glob("snapshots/*/project/notes.txt")] == [
         "part of the snapshot\n"
     ]
 
@@ -186,7 +93,7 @@ def test_a_locked_recipe_value_changes_nothing(user: User, deployed: str) -> Non
 
 
 def test_a_refused_submission_shows_the_schedulers_words_and_leaves_no_run(user: User, deployed: str) -> None:
-    runs = user.cluster.share / "alice/clusterkit/runs"
+    runs = user.root / "runs"
     before = sorted(runs.iterdir())
     refused = user.tries("submit", "--sbatch", "partition=nosuch")
     assert refused.returncode == 5
@@ -214,13 +121,13 @@ def test_logs_show_the_program(user: User, finished: dict[str, list[str]]) -> No
 
 def test_the_run_directory_is_private(user: User, finished: dict[str, list[str]]) -> None:
     for run_id in finished:
-        path = f"/share/alice/clusterkit/runs/{run_id}"
+        path = f"/share/{user.root.relative_to(user.cluster.share)}/runs/{run_id}"
         assert user.cluster.run("login", ["stat", "-c", "%a", path]).stdout == "700\n"
         assert user.cluster.run("login", ["ls", path], user="bob", check=False).returncode != 0
 
 
 def test_nothing_is_left_in_scratch(user: User, finished: dict[str, list[str]]) -> None:
-    assert list((user.cluster.share / "alice/clusterkit/scratch").iterdir()) == []
+    assert list((user.root / "scratch").iterdir()) == []
 
 
 def test_results_come_home_whole(results: dict[str, Path]) -> None:

@@ -1,0 +1,122 @@
+"""A person at a laptop, with a project folder whose clusters are the test cluster, seen in several ways."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.cluster import Cluster
+
+SETTINGS = """
+[project]
+name = "journey"
+default_cluster = "site"
+default_profile = "tiny"
+
+[clusters.site]
+host = "login"
+ssh_config = "{ssh_config}"
+root = "/share/$USER/{root}"
+image = "{image}"
+
+[clusters.site.gpus]
+a40 = {{ partition = "gpu-a40", request = "--gpus={{type}}:{{count}}" }}
+a100 = {{ partition = "gpu-a100" }}
+
+[profiles.tiny]
+gpu = "a40"
+cpus = 2
+memory = "3G"
+time = "10m"
+recipe = "local-demo"
+total_steps = 800
+num_envs = 8
+workers = 0
+device = "cpu"
+mujoco_gl = "osmesa"
+eval_every = 400
+eval_episodes = 1
+checkpoint_every = 400
+
+[profiles.tiny-a100]
+extends = "tiny"
+gpu = "a100"
+
+[profiles.endless]
+extends = "tiny"
+total_steps = 100_000_000
+eval_every = 100_000_000
+"""
+
+
+@dataclass(frozen=True)
+class User:
+    """A person at a laptop, in a project folder."""
+
+    folder: Path
+    cluster: Cluster
+
+    @classmethod
+    def settle(cls, home: Path, cluster: Cluster, image: Path) -> User:
+        """Make the project folder, `journey`, and its settings."""
+        folder = home / "journey"
+        folder.mkdir()
+        (folder / "notes.txt").write_text("part of the snapshot\n")
+        (folder / "clusterkit.toml").write_text(
+            SETTINGS.format(ssh_config=cluster.ssh_config, image=image, root=home.name)
+        )
+        return cls(folder, cluster)
+
+    @property
+    def root(self) -> Path:
+        """This machine's view of the cluster's work root."""
+        return self.cluster.share / "alice" / self.folder.parent.name
+
+    def types(self, *words: str, **variables: str) -> str:
+        """Run a clusterkit command that must succeed; returns its standard output."""
+        done = self.tries(*words, **variables)
+        assert done.returncode == 0, f"clusterkit {words}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def tries(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a clusterkit command that may fail."""
+        command = self.starts(*words, **variables)
+        stdout, stderr = command.communicate(timeout=240)
+        return subprocess.CompletedProcess(command.args, command.returncode, stdout, stderr)
+
+    def starts(self, *words: str, **variables: str) -> subprocess.Popen[str]:
+        """Start a clusterkit command, with no terminal and nothing of this machine's user around it."""
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "COLUMNS": "200"} | variables
+        return subprocess.Popen(
+            [sys.executable, "-m", "clusterkit", *words],
+            cwd=self.folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def status(self, *names: str) -> dict[str, dict[str, Any]]:
+        """`clusterkit status --json`, by run id."""
+        report = json.loads(self.types("status", "--json", *names))
+        assert report["silent"] == {}
+        return {run["run_id"]: run for run in report["runs"]}
+
+    def submits(self, *words: str) -> str:
+        """Submit; returns the run id, which is all that standard output holds."""
+        return self.types("submit", *words).strip()
+
+    @contextmanager
+    def logging_in(self, times: int) -> Iterator[None]:
+        """Assert how many logins the login node's sshd accepts meanwhile."""
+        before = self.cluster.logins()
+        yield
+        assert self.cluster.logins() - before == times
