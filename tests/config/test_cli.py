@@ -43,7 +43,7 @@ class Run:
 def test_the_output_is_toml_that_means_the_same(run: Run) -> None:
     run.place.write(
         '[project]\ndefault_cluster = "x"\nexclude = ["a \\"b\\"", "ü"]\n'
-        '[clusters.x]\nroot = "/work/$USER"\ngpus."1g.10gb".memory = "10G"\nsbatch.exclusive = true\n'
+        '[clusters.x]\nroot = "/data/$USER"\ngpus."1g.10gb".memory = "10G"\nsbatch.exclusive = true\n'
         '[profiles.mine]\nextends = "a40-2m"\ntime = "1d"\n'
     )
     first = run("config")

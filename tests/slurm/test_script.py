@@ -17,14 +17,14 @@ from clusterkit.slurm.script import JobScript, directive, render
 PLAIN: dict[str, Any] = {
     "run_id": "mt10-20260102-k3f9",
     "job_name": "mt10",
-    "run_dir": "/work/runs/mt10-20260102-k3f9",
-    "workdir": "/work/snapshots/abc",
-    "scratch_root": "/work/scratch",
-    "cache_root": "/work/cache",
+    "run_dir": "/data/runs/mt10-20260102-k3f9",
+    "workdir": "/data/snapshots/abc",
+    "scratch_root": "/data/scratch",
+    "cache_root": "/data/cache",
 }
 CONTAINED: dict[str, Any] = PLAIN | {
     "container": "apptainer",
-    "image": "/work/images/ab cd.sif",
+    "image": "/data/images/ab cd.sif",
     "image_bytes": 1234,
     "image_digest": "sha256:" + "0f" * 32,
     "binds": ("/data:/data:ro", "/scratch/it's here"),
@@ -71,9 +71,9 @@ def test_directives_come_first_and_the_users_win() -> None:
     lines = text(options=("--time=01:00:00", "--job-name=mine")).splitlines()
     assert lines[:6] == [
         "#!/bin/bash",
-        "#SBATCH --output=/work/runs/mt10-20260102-k3f9/slurm.log",
+        "#SBATCH --output=/data/runs/mt10-20260102-k3f9/slurm.log",
         "#SBATCH --open-mode=append",
-        "#SBATCH --chdir=/work/runs/mt10-20260102-k3f9",
+        "#SBATCH --chdir=/data/runs/mt10-20260102-k3f9",
         "#SBATCH --time=01:00:00",
         "#SBATCH --job-name=mine",
     ]
@@ -132,7 +132,7 @@ def test_container_isolates_and_binds() -> None:
         '--bind "$scratch/tmp:/tmp"',
         "--bind /data:/data:ro\n",
         "--bind '/scratch/it'\"'\"'s here'\n",
-        "image='/work/images/ab cd.sif'\n",
+        "image='/data/images/ab cd.sif'\n",
         "\nmodule load apptainer/1.4\n",
         "APPTAINERENV_",
     ):
