@@ -70,7 +70,7 @@ def test_a_head_learns_from_its_own_rows_only():
     assert gradient[:, [0, 2]].abs().sum() == 0
 
 
-@pytest.mark.parametrize(("init", "gain"), [("he_uniform", 6.0), ("lecun_uniform", 3.0)])
+@pytest.mark.parametrize(("init", "gain"), [("he_uniform", 6.0), ("fan_in_uniform", 1.0)])
 def test_initial_values_lie_where_they_should(init, gain):
     network = EnsembleMLP(2, 100, [200], 50, init=init, output_bound=3e-3)
     bound = math.sqrt(gain / 100)

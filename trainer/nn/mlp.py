@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-_GAIN = {"he_uniform": 6.0, "lecun_uniform": 3.0}
-"""A weight's bound is sqrt(gain / fan_in); the variance is a third of the bound's square."""
+_GAIN = {"he_uniform": 6.0, "fan_in_uniform": 1.0}
+"""A hidden weight's bound is sqrt(gain / fan_in): of He et al. 2015, or of PyTorch's own linear layers."""
 
 
 class EnsembleMLP(nn.Module):
@@ -28,7 +28,7 @@ class EnsembleMLP(nn.Module):
         outputs: numbers a member (and head) gives.
         heads: output heads.
         layer_norm: normalise each hidden layer before the ReLU, without learnt scale and shift.
-        init: `he_uniform` or `lecun_uniform`, for the hidden weights.
+        init: `he_uniform` or `fan_in_uniform`, for the hidden weights.
         output_bound: bound of the last layer's initial values.
     """
 
