@@ -1,4 +1,4 @@
-"""An open cluster: the one connection to it and the absolute paths of its work root."""
+"""An open cluster: the one connection to it, the absolute paths of its work root, its scheduler."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import TransportError
+from clusterkit.scheduler import Scheduler
 from clusterkit.transport.base import Transport
 
 if TYPE_CHECKING:
@@ -100,6 +101,17 @@ def open_site(cluster: Cluster, *, create: bool = True) -> Iterator[Site]:
             )
         root, scratch, free = lines[:3]
         yield Site(cluster, transport, Layout(root, scratch), int(free) * 1024 if free.isdigit() else None)
+
+
+def scheduler_of(cluster: Cluster) -> Scheduler:
+    """The scheduler that runs a cluster's jobs."""
+    if cluster.kind == "local":
+        from clusterkit.local.scheduler import LocalScheduler
+
+        return LocalScheduler()
+    from clusterkit.slurm.commands import SlurmScheduler
+
+    return SlurmScheduler()
 
 
 _CREATE = (

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from clusterkit.errors import SchedulerError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.scheduler import JobState
-from clusterkit.site import connected
+from clusterkit.site import connected, scheduler_of
 from clusterkit.verbs.status import query
-from clusterkit.verbs.submit import scheduler_of
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

@@ -10,10 +10,9 @@ from clusterkit.errors import ConfigError, TransportError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.record import collect_script, parse_collect
 from clusterkit.scheduler import JobState
-from clusterkit.site import connected
+from clusterkit.site import connected, scheduler_of
 from clusterkit.state import RunState, fold
 from clusterkit.transport.base import Transport
-from clusterkit.verbs.submit import scheduler_of
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster

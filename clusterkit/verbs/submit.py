@@ -17,8 +17,7 @@ from clusterkit.images import Image
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.plan import program
 from clusterkit.runspec import RunSpec, run_id, timestamp
-from clusterkit.scheduler import Scheduler
-from clusterkit.site import Layout, Site, open_site
+from clusterkit.site import Layout, Site, open_site, scheduler_of
 from clusterkit.slurm.script import JobScript, render
 from clusterkit.snapshots import Snapshot
 from clusterkit.verbs.deploy import Bar, hash_image, take_snapshot
@@ -132,17 +131,6 @@ def dry_run(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -
         with open_site(cluster, create=False) as site:
             layout = site.layout
     return _prepare(settings, request, layout, snapshot, image)
-
-
-def scheduler_of(cluster: Cluster) -> Scheduler:
-    """The scheduler that runs a cluster's jobs."""
-    if cluster.kind == "local":
-        from clusterkit.local.scheduler import LocalScheduler
-
-        return LocalScheduler()
-    from clusterkit.slurm.commands import SlurmScheduler
-
-    return SlurmScheduler()
 
 
 def _check_request(settings: Settings, request: Request) -> None:
