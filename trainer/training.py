@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from trainer import checkpoint
-from trainer.device import DeviceError, configure, describe, seed_everything
+from trainer.device import configure, describe, device_name, seed_everything
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.errors import CheckpointError, TrainerError, UsageError
 from trainer.loops.off_policy import OffPolicyRun
@@ -29,7 +29,7 @@ def train(settings: TrainSettings) -> int:
         WorkerError: an environment worker died or hangs.
     """
     with StopSignals() as stop:  # first of all: a signal during the start must not be lost
-        device = _device(settings)
+        device = configure(settings.device, settings.precision, settings.threads)
         seed_everything(settings.seed)
         events: list[str] = []
         restored = _find_checkpoint(settings, events)
@@ -37,7 +37,7 @@ def train(settings: TrainSettings) -> int:
         goals = settings.recipe.values["goals_per_task"]
         factory = MetaworldFactory(settings.tasks, goals_per_task=goals)
         with _telemetry(settings, device, step) as telemetry:
-            for event in events:
+            for event in (_setting(settings, device), *events):
                 telemetry.event(step, event)
             with OffPolicyRun(settings, factory, device, telemetry, stop, restored) as run:
                 code = run.run()
@@ -45,11 +45,13 @@ def train(settings: TrainSettings) -> int:
         return code
 
 
-def _device(settings: TrainSettings) -> torch.device:
-    try:
-        return configure(settings.device, settings.precision, settings.threads)
-    except DeviceError as error:
-        raise UsageError(str(error)) from error
+def _setting(settings: TrainSettings, device: torch.device) -> str:
+    """Says what was chosen where the settings left a choice."""
+    where = f"{settings.workers} worker processes" if settings.workers else "the learner's own process"
+    return (
+        f"learning on {device.type} ({device_name(device)}) in {settings.precision}, "
+        f"{settings.num_envs} environments in {where}"
+    )
 
 
 def _telemetry(settings: TrainSettings, device: torch.device, step: int) -> Telemetry:

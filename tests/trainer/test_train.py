@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.trainer.test_checkpoint import truncate
 
@@ -88,9 +89,19 @@ def test_a_signal_to_the_whole_group_ends_in_a_checkpoint_that_the_next_attempt_
     assert "Traceback" not in output
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_an_error_not_a_fallback(tmp_path):
+    process = start(tmp_path, *TINY, "--device", "cuda")
+    output = finish(process)
+    assert process.returncode == 1
+    assert "CUDA is asked for" in output.splitlines()[0]
+    assert len(output.splitlines()) <= 2
+
+
 def test_a_torn_checkpoint_is_passed_over_when_resuming(tmp_path):
     output = finish(start(tmp_path, *TINY, "--total-steps", "800"))
     assert [path.name[-3:] for path in checkpoints(tmp_path)] == ["400", "800"], output
+    assert re.search(r"learning on cpu \(.+\) in fp32, 2 environments in 1 worker process", output)
     truncate(checkpoints(tmp_path)[-1])
 
     # a start that does not ask to resume does not touch a run that is there
