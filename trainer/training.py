@@ -22,8 +22,8 @@ def train(settings: TrainSettings) -> int:
     """Carries out a run, or goes on with it; returns the exit code.
 
     Raises:
-        UsageError: the device or precision is not to be had, or the run directory already holds
-            checkpoints and nobody asked to resume.
+        DeviceError: the device or the precision is not to be had here.
+        UsageError: the run directory already holds checkpoints and nobody asked to resume.
         TrainerError: the run directory cannot be written.
         CheckpointError: the checkpoint to resume does not fit.
         WorkerError: an environment worker died or hangs.
