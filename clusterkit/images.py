@@ -82,18 +82,25 @@ def present(site: Site, image: Image) -> bool:
     return result.returncode == 0 and result.text.strip() == str(image.bytes)
 
 
-def upload(site: Site, path: Path, image: Image, *, progress: ProgressCallback | None = None) -> bool:
-    """Bring an image to the cluster; returns False when it was there already.
+def send(site: Site, path: Path, image: Image, *, progress: ProgressCallback | None = None) -> None:
+    """Bring an image's bytes to the cluster, under a name nobody uses.
 
     Raises:
-        ImageError: the cluster lacks the room, or what arrived is not what was sent.
+        ImageError: the cluster lacks the room.
         TransportError: the transfer broke off; run it again and it goes on where it was.
     """
-    if present(site, image):
-        return False
-    part = f"{site.layout.images}/.sha256-{image.digest}.part"
+    part = _part(site, image)
     _check_room(site, image, part)
     site.transport.push(path, part, options=SyncOptions(inplace=True, mode="F400"), progress=progress)
+
+
+def publish(site: Site, image: Image) -> None:
+    """Verify what was sent with the cluster's own sha256sum, and give it its name.
+
+    Raises:
+        ImageError: what arrived is not what was sent; it is removed.
+    """
+    part = _part(site, image)
     script = 'set -- "$1" "$2" $(sha256sum "$1"); test "$3" = "$0" && mv -f "$1" "$2"'
     result = site.transport.run(
         ["sh", "-c", script, image.digest, part, image.path(site.layout.images)], check=False, timeout=None
@@ -104,7 +111,10 @@ def upload(site: Site, path: Path, image: Image, *, progress: ProgressCallback |
             f"{site.transport.where}: the image that arrived does not match {image.digest[:12]}",
             hint="the damaged upload was removed; run `clusterkit deploy` again",
         )
-    return True
+
+
+def _part(site: Site, image: Image) -> str:
+    return f"{site.layout.images}/.sha256-{image.digest}.part"
 
 
 def _check_room(site: Site, image: Image, part: str) -> None:

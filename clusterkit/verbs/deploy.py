@@ -65,8 +65,12 @@ def deploy(settings: Settings, cluster: Cluster, ledger: Ledger, *, image: Path 
     with open_site(cluster) as site:
         image_sent = False
         if wanted and image_path:
-            with bar("image", wanted.bytes) as progress:
-                image_sent = images.upload(site, image_path, wanted, progress=progress)
+            if not images.present(site, wanted):
+                with bar("image", wanted.bytes) as progress:
+                    images.send(site, image_path, wanted, progress=progress)
+                with bar("verifying the image there", None):
+                    images.publish(site, wanted)
+                image_sent = True
             ledger.set_deployment(cluster.name, wanted.digest, wanted.bytes)
         with bar("code", snapshot.bytes) as progress:
             snapshot_sent = snapshots.publish(site, snapshot, progress=progress)
