@@ -12,6 +12,8 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jinja2
@@ -28,7 +30,10 @@ INPUTS = [
     PROJECT / "containers/requirements.txt",
     PROJECT / "constraints.txt",
 ]
-SUITE, PYTHON, GLIBC = "bookworm", "3.11", 36
+BASE = "Bootstrap: debootstrap\nOSVersion: bookworm\nMirrorURL: MIRROR\n"
+PYTHON, GLIBC = "3.11", 36
+"""Of Debian bookworm."""
+PACKING = "-comp zstd -Xcompression-level 3"
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
 
@@ -39,34 +44,61 @@ def render(**variables: object) -> str:
 
 
 def trainer_image(cluster: Cluster) -> Path:
-    """The image, from the cache or built in about two minutes.
+    """The image, from the cache or built in two or three minutes.
 
     Raises:
-        TestbedError: a wheel is not to be had, or the build fails; the message ends with its output.
+        TestbedError: a wheel is not to be had, or a build fails; the message ends with its output.
     """
-    definition = render(
-        bootstrap="debootstrap", mirror="MIRROR", **{"from": SUITE}, find_links="/mnt", no_index=True
-    )
-    inputs = [definition, PYTHON, *(path.read_text() for path in INPUTS)]
-    return cached("trainer", inputs, lambda target: _build(cluster, definition, target), suffix=".sif")
+    definition = render(bootstrap="localimage", **{"from": "base.sif"}, find_links="/mnt", no_index=True)
+    inputs = [BASE, definition, PYTHON, *(path.read_text() for path in INPUTS)]
+
+    def build(target: Path) -> None:
+        base = _base(cluster)
+        with _workshop(cluster) as folder:
+            shutil.copy(base, folder / "base.sif")
+            for path in INPUTS:
+                shutil.copy(path, folder)
+            _download_wheels(folder / "wheels")
+            _apptainer_build(cluster, folder, definition, target, "--bind", "/share/build/wheels:/mnt")
+
+    return cached("trainer", inputs, build, suffix=".sif")
 
 
-def _build(cluster: Cluster, definition: str, target: Path) -> None:
+def _base(cluster: Cluster) -> Path:
+    """Debian as an image of its own.
+
+    The trainer's definition could start at debootstrap itself. Apptainer 1.4 would then keep a core busy
+    until the build ends (a loop in its debootstrap source that a `break` does not leave), and new packages
+    would mean a new Debian as well.
+    """
+
+    def build(target: Path) -> None:
+        with _workshop(cluster) as folder:
+            _apptainer_build(cluster, folder, BASE.replace("MIRROR", debian_mirror()), target)
+
+    return cached("base", [BASE], build, suffix=".sif")
+
+
+@contextmanager
+def _workshop(cluster: Cluster) -> Iterator[Path]:
+    """An empty /share/build that belongs to the user, seen from this machine."""
     folder = cluster.share / "build"
     for path in (folder, folder / "tmp", folder / "wheels"):
         path.mkdir()
         os.chown(path, USERS[cluster.user], USERS[cluster.user])
-    for path in INPUTS:
-        shutil.copy(path, folder)
-    folder.joinpath("trainer.def").write_text(definition.replace("MIRROR", debian_mirror()))
-    _download_wheels(folder / "wheels")
-    build = ["apptainer", "build", "--fakeroot", "--bind", "/share/build/wheels:/mnt"]
-    pack = ["--mksquashfs-args", "-comp zstd -Xcompression-level 3"]
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def _apptainer_build(cluster: Cluster, folder: Path, definition: str, target: Path, *options: str) -> None:
+    (folder / "image.def").write_text(definition)
     where = ["env", "--chdir=/share/build", "APPTAINER_TMPDIR=/share/build/tmp"]
-    argv = [*where, *build, *pack, "trainer.sif", "trainer.def"]
+    build = ["apptainer", "build", "--fakeroot", "--mksquashfs-args", PACKING, *options]
+    argv = [*where, *build, "image.sif", "image.def"]
     cluster.run("login", argv, user=cluster.user, host_network=True, timeout=800)
-    shutil.copyfile(folder / "trainer.sif", target)
-    shutil.rmtree(folder)
+    shutil.copyfile(folder / "image.sif", target)
 
 
 def _download_wheels(folder: Path) -> None:
