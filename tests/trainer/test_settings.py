@@ -14,7 +14,7 @@ def read(*argv: str, **environ: str):
 
 def test_what_is_not_said_comes_from_the_recipe_and_the_tasks():
     settings = read("--total-steps", "50_000")
-    assert settings.tasks == ("reach-v3", "drawer-close-v3", "coffee-button-v3", "door-close-v3")
+    assert settings.tasks == ("reach-v3", "drawer-close-v3", "coffee-button-v3", "handle-press-v3")
     assert settings.num_envs == 4
     assert settings.eval_episodes == settings.final_episodes == 10
     assert settings.eval_every == settings.checkpoint_every == 5000
