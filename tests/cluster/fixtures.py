@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,12 +19,12 @@ from tests.cluster.image import trainer_image
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """One cluster for the whole session; a test that breaks something mends it."""
-    try:
-        running = Cluster().__enter__()
-    except UnavailableError as reason:
-        _do_without(str(reason))
-    yield running
-    running.down()
+    with ExitStack() as stack:
+        try:
+            running = stack.enter_context(Cluster())
+        except UnavailableError as reason:
+            _do_without(str(reason))
+        yield running
 
 
 @pytest.fixture(scope="session")
