@@ -47,7 +47,8 @@ def train(settings: TrainSettings) -> int:
 
 def _setting(settings: TrainSettings, device: torch.device) -> str:
     """Says what was chosen where the settings left a choice."""
-    where = f"{settings.workers} worker processes" if settings.workers else "the learner's own process"
+    plural = "" if settings.workers == 1 else "es"
+    where = f"{settings.workers} worker process{plural}" if settings.workers else "the learner's own process"
     return (
         f"learning on {device.type} ({device_name(device)}) in {settings.precision}, "
         f"{settings.num_envs} environments in {where}"

@@ -155,7 +155,7 @@ def test_a_checkpoint_from_a_stranger_runs_no_code(tmp_path):
             return os.mkdir, (str(tmp_path / "pwned"),)
 
     file = tmp_path / "model.pt"
-    for write in (lambda: torch.save({"a": Evil()}, file), lambda: file.write_bytes(pickle.dumps(Evil()))):
+    for write in (lambda: torch.save({"a": Evil()}, file), lambda: file.write_bytes(pickle.dumps(Evil(), 2))):
         write()
         with pytest.raises(CheckpointError, match="is no file of tensors"):
             checkpoint.load_file(file)
