@@ -205,7 +205,7 @@ def publish(site: Site, snapshot: Snapshot, *, progress: ProgressCallback | None
         raise TransportError(f"{site.transport.where}: cannot write {part}: {reason}")
     for name, tree in (("project", snapshot.project), ("bundle", snapshot.bundle)):
         previous = f"{site.layout.snapshots}/{newest}/{name}" if newest else None
-        # By content: an edit within the same second that keeps the size looks unchanged to rsync's quick check.
+        # By content: to rsync's quick check an edit of the same size within one second looks unchanged.
         options = SyncOptions(files_from=tree.files, link_dest=previous, checksum=True, mode=_READ_ONLY)
         if tree.files:
             site.transport.push(tree.root, f"{part}/{name}", options=options, progress=progress)
