@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from typing import TextIO
+
 from rich.console import Console
 
 from clusterkit.errors import ClusterkitError
 
-out = Console(highlight=False, soft_wrap=False)
-err = Console(stderr=True, highlight=False)
+_PIPED_WIDTH = 220
+"""Columns where there is no terminal: wide enough that no table is cut for the program that reads it."""
+
+
+def _width(stream: TextIO) -> int | None:
+    return None if stream.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
+
+
+out = Console(highlight=False, width=_width(sys.stdout))
+err = Console(stderr=True, highlight=False, width=_width(sys.stderr))
 
 
 def show_error(error: ClusterkitError) -> None:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from clusterkit.ui.console import err, note, out
@@ -58,25 +57,22 @@ def _line(row: StatusRow) -> str:
 
 def show_demonstrated(done: Demonstrated) -> None:
     """State, success rates, what was synced, where the picture is."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    state = done.row.state.state
-    table.add_row("run", done.row.run.run_id)
-    table.add_row("state", Text(state.value, style="green"))
-    steps = format_count(done.row.run.total_steps)
-    table.add_row(
-        "trained", f"{steps} environment steps; {format_seconds(done.seconds)} from submit to report"
-    )
+    row = done.row
+    lines: list[tuple[str, str, str]] = [
+        ("run", row.run.run_id, ""),
+        ("state", row.state.state.value, "green"),
+        ("trained", f"{format_count(row.run.total_steps)} environment steps", ""),
+        ("took", f"{format_seconds(done.seconds)} from submit to report", ""),
+    ]
+    label = "success"
     for task, rate in done.success.items():
-        label = "success" if task == next(iter(done.success)) else ""
-        table.add_row(label, Text(f"{rate:>6.1%}  {task}", style="bold" if task == "mean" else ""))
+        lines.append((label, f"{rate:>6.1%}  {task}", "bold" if task == "mean" else ""))
+        label = ""
     files = sum(run.files for run in done.synced.runs)
-    size = sum(run.bytes for run in done.synced.runs)
-    table.add_row(
-        "synced", f"{files} files, {format_bytes(size)} to {done.synced.results / done.row.run.run_id}"
-    )
+    size = format_bytes(sum(run.bytes for run in done.synced.runs))
+    lines.append(("synced", f"{files} files, {size} to {done.synced.results / row.run.run_id}", ""))
     for path in done.reported.files:
         if path.suffix in _FILES:
-            table.add_row(_FILES[path.suffix], str(path))
-    out.print(table, soft_wrap=not out.is_terminal)
+            lines.append((_FILES[path.suffix], str(path), ""))
+    for name, value, style in lines:
+        out.print(Text.assemble((f"{name:<9}", "bold"), (value, style)), soft_wrap=True)

@@ -49,7 +49,7 @@ def show_status(report: StatusReport) -> None:
         note("no runs yet; `clusterkit submit` starts one")
         return
     wide = not out.is_terminal or out.width >= _WIDE
-    out.print(status_table(report.rows, wide=wide), soft_wrap=not out.is_terminal)
+    out.print(status_table(report.rows, wide=wide))
     for row in report.rows:
         if row.state.why and not wide:
             out.print(Text.assemble((row.run.run_id, "bold"), f": {row.state.why}"))
@@ -87,7 +87,7 @@ def _progress(row: StatusRow, *, bar: bool) -> Text:
     if not bar:
         return text
     filled = round(row.state.progress * _BAR)
-    return Text("━" * filled, style="green") + Text("━" * (_BAR - filled), style="grey37") + text
+    return Text("━" * filled, style="green") + Text("━" * (_BAR - filled), style="grey37") + Text(" ") + text
 
 
 def print_json(report: StatusReport) -> None:
