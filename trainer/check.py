@@ -18,6 +18,7 @@ from typing import Any
 
 from trainer.arguments import Parser
 from trainer.errors import TrainerError
+from trainer.processors import usable_processors
 
 LEAST_SHARED_MEMORY = 64 << 20
 """Bytes of /dev/shm: the environments' shared block takes a fraction of this."""
@@ -204,7 +205,7 @@ def _shared_memory() -> Finding:
 
 def _processors() -> Finding:
     count = os.cpu_count() or 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count
+    usable = usable_processors()
     return Finding("CPUs", True, f"{usable} usable of {count}", facts={"usable": usable, "all": count})
 
 

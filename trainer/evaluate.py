@@ -7,7 +7,6 @@ first episodes that happen to end would favour short, successful ones.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from trainer.arguments import Parser, at_least
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Command, Orders
 from trainer.envs.vector import VectorEnv
+from trainer.processors import usable_processors
 
 Act = Callable[[npt.NDArray[np.float32], npt.NDArray[np.int32]], npt.NDArray[np.float32]]
 """Maps observations (n, observation_dim) and task ids (n,) to actions (n, action_dim)."""
@@ -164,7 +164,7 @@ def main(argv: Sequence[str]) -> int:
     evaluator = Evaluator(
         MetaworldFactory(model.tasks, goals_per_task=goals),
         given.episodes,
-        workers=len(os.sched_getaffinity(0)) if given.workers is None else given.workers,
+        workers=usable_processors() if given.workers is None else given.workers,
     )
     try:
         result = evaluator.run(

@@ -6,7 +6,6 @@ that acts has seen all updates before it. Timing therefore never changes a resul
 
 from __future__ import annotations
 
-import os
 import time
 from functools import partial
 from typing import Any
@@ -27,6 +26,7 @@ from trainer.loops.state import Progress, restore_generators, stored_generators,
 from trainer.loops.statistics import EpisodeStatistics
 from trainer.model import about, save_final
 from trainer.preemption import StopSignals
+from trainer.processors import usable_processors
 from trainer.replay import Replay
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
@@ -251,7 +251,7 @@ class OffPolicyRun:
             self._factory,
             max(settings.eval_episodes, settings.final_episodes),
             # the learner waits meanwhile, so every processor may step environments
-            workers=len(os.sched_getaffinity(0)) if settings.workers else 0,
+            workers=usable_processors() if settings.workers else 0,
         )
 
     def _about(self) -> dict[str, Any]:

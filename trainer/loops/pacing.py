@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from trainer.processors import usable_processors
 
 
 class UpdateCredit:
@@ -44,7 +44,7 @@ def worker_count(num_envs: int, processors: int | None = None) -> int:
         num_envs: environments.
         processors: how many there are; by default those this process may use.
     """
-    available = (len(os.sched_getaffinity(0)) if processors is None else processors) - 1
+    available = (usable_processors() if processors is None else processors) - 1
     if available < 1:
         return 0
     share = -(-num_envs // available)
