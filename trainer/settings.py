@@ -10,7 +10,7 @@ from pathlib import Path
 from trainer import recipe as recipes
 from trainer.arguments import Parser, at_least, nearest
 from trainer.errors import UsageError
-from trainer.loops.pacing import worker_count
+from trainer.pacing import worker_count
 from trainer.recipe import RUNNABLE, Recipe, RecipeError
 
 NEWEST = "newest"

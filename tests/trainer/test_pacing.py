@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.loops.pacing import UpdateCredit, crossed, worker_count
+from trainer.pacing import UpdateCredit, crossed, worker_count
 
 
 @given(

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from trainer.errors import UsageError
-from trainer.loops.pacing import worker_count
+from trainer.pacing import worker_count
 from trainer.recipe import RecipeError
 from trainer.settings import NEWEST, read_settings
 

@@ -21,10 +21,10 @@ from trainer.envs.schedule import Command, Schedule
 from trainer.envs.vector import VectorEnv
 from trainer.errors import TrainerError, WorkerError
 from trainer.evaluate import Evaluator, spread_goals
-from trainer.loops.pacing import UpdateCredit, crossed
 from trainer.loops.state import Progress, restore_generators, stored_generators, write_checkpoint
 from trainer.loops.statistics import EpisodeStatistics
 from trainer.model import about, save_final
+from trainer.pacing import UpdateCredit, crossed
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
 from trainer.replay import Replay
