@@ -65,6 +65,7 @@ def test_nothing_is_left(cluster: Cluster, ending: str) -> None:
     assert cluster.run("login", ["sinfo"]).returncode == 0
 
 
+@pytest.mark.slow
 def test_it_works_without_control_groups() -> None:
     """As on a machine whose control groups are all in the unified hierarchy."""
     with Cluster(control_groups=False) as cluster:

@@ -13,6 +13,8 @@ import pytest
 
 from tests.doubles.wandb_server import WandbServer
 
+pytestmark = pytest.mark.slow  # each upload starts the real client
+
 pytest.importorskip("wandb", reason="the wandb client is not installed (extra `train`)")
 
 STEPS = 25

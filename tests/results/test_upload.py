@@ -17,6 +17,8 @@ from clusterkit.wandb.upload import RunUpload, UploadState, UploadTarget, upload
 from tests.doubles.wandb_server import API_KEY, WandbServer
 from tests.results.wandb_runs import write_offline_run
 
+pytestmark = pytest.mark.slow  # each upload starts the real client
+
 pytest.importorskip("wandb", reason="the wandb client is not installed (extra `train`)")
 
 SPLIT, STEPS = 40, 60

@@ -41,6 +41,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.mark.slow
 def test_a_film_of_a_model(opengl: str, run_dir: Path, tmp_path: Path) -> None:
     out = tmp_path / "videos" / "play.gif"
     arguments = [str(run_dir), "--task", "reach", "--out", str(out), "--size", "96"]

@@ -14,6 +14,8 @@ import torch
 
 from tests.trainer.test_checkpoint import truncate
 
+pytestmark = pytest.mark.slow  # each test trains in processes of its own
+
 TINY = [
     *("train", "--recipe", "local-demo", "--tasks", "reach,door-close", "--unlock", "tasks"),
     *("--set", "warmup_steps=200", "--unlock", "warmup_steps", "--num-envs", "2", "--wandb", "disabled"),
@@ -184,7 +186,6 @@ def test_help_needs_no_heavy_import(argv):
     assert output.splitlines()[-1] == "False"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_three_tasks_are_learnt(tmp_path):
     """The returns of reach rise from 1.4..1.9 a step at random to 7.3..8.3 (six seeds) in 48 000 steps."""

@@ -20,6 +20,8 @@ from trainer.telemetry import Telemetry
 from trainer.telemetry import wandb_run as module
 from trainer.telemetry.wandb_run import WandbLostError, WandbRun, open_wandb
 
+pytestmark = pytest.mark.slow  # each test starts the real client
+
 pytest.importorskip("wandb", reason="the wandb client is not installed (extra `train`)")
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
