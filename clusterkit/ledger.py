@@ -42,7 +42,10 @@ class Ledger:
     """The project's ledger, `.clusterkit/ledger.sqlite3`. Use as a context manager."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True, mode=0o700)
+            # Like other tools' state folders: never part of the user's repository.
+            (path.parent / ".gitignore").write_text("*\n")
         self.connection = sqlite3.connect(path, timeout=10.0, isolation_level=None)
         try:
             self._migrate(path)
@@ -115,12 +118,18 @@ class Ledger:
             RunError: a name matches no run, or several.
         """
         known = self.runs()
+        if not known:
+            raise RunError("no run was submitted in this project", hint="`clusterkit submit` starts one")
         found = []
         for name in names:
             exact = [run for run in known if name in (run.run_id, run.job_id)]
             matches = exact or [run for run in known if run.run_id.startswith(name)]
             if name == "last":
                 matches = known[-1:]
+            if not known:
+                raise RunError(
+                    "no run was submitted in this project yet", hint="`clusterkit submit` starts one"
+                )
             if not matches:
                 raise RunError(
                     f"no run {name!r} is known in this project", hint="`clusterkit status` lists them"

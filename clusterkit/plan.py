@@ -34,11 +34,15 @@ def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]
         ConfigError: the recipe or a value is unknown or wrong, or its algorithm cannot run yet.
     """
     try:
-        recipe = recipes.load(name).override(overrides, unlock)
+        locked = recipes.load(name)
+    except recipes.RecipeError as error:
+        raise ConfigError(str(error)) from error
+    try:
+        recipe = locked.override(overrides, unlock)
     except recipes.RecipeLocked as error:
         raise RecipeLockedError(str(error), hint="the run will be marked as modified for ever") from error
     except recipes.RecipeError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(str(error), hint=f"{name} has {', '.join(sorted(locked.values))}") from error
     if recipe.algorithm not in recipes.RUNNABLE:
         raise ConfigError(
             f"recipe {name} needs {recipe.algorithm.upper()}; "

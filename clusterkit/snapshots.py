@@ -112,7 +112,7 @@ def take(project_dir: Path, *, exclude: Sequence[str], max_file_size: int) -> Sn
     )
     digest = hashlib.sha256()
     total = _digest(digest, "project", project) + _digest(digest, "bundle", bundle)
-    return Snapshot(digest.hexdigest()[:16], project, bundle, total, _git(project_dir), withheld)
+    return Snapshot(digest.hexdigest()[:16], project, bundle, total, _git(project_dir, patterns), withheld)
 
 
 def _trainer_package() -> Path:
@@ -176,12 +176,16 @@ def _git_files(project_dir: Path) -> list[str] | None:
     return [n for n in names if (project_dir / n).is_symlink() or (project_dir / n).is_file()]
 
 
-def _git(project_dir: Path) -> Git:
+def _git(project_dir: Path, excluded: Sequence[str]) -> Git:
+    """Where the working tree stands; what never travels does not make it dirty."""
     commit = _git_output(project_dir, "rev-parse", "HEAD")
     if commit is None:
         return Git()
     branch = _git_output(project_dir, "rev-parse", "--abbrev-ref", "HEAD") or b""
-    dirty = bool(_git_output(project_dir, "status", "--porcelain", "--", "."))
+    prefix = os.fsdecode(_git_output(project_dir, "rev-parse", "--show-prefix") or b"").strip()
+    status = _git_output(project_dir, "status", "--porcelain", "-z", "--no-renames", "--", ".") or b""
+    changed = [os.fsdecode(entry[3:]).removeprefix(prefix) for entry in status.split(b"\0") if entry]
+    dirty = any(not _matches(name, excluded) for name in changed)
     diff = (_git_output(project_dir, "diff", "HEAD", "--", ".") or b"") if dirty else b""
     return Git(commit.decode().strip(), branch.decode().strip(), dirty, diff.decode("utf-8", "replace"))
 

@@ -55,6 +55,17 @@ def test_uncommitted_and_untracked_files_travel_ignored_ones_stay(project: Path)
     assert len(snapshot.git.commit or "") == 40
 
 
+def test_what_never_travels_does_not_make_the_tree_dirty(project: Path) -> None:
+    git(project.parent, "init", "-q")
+    git(project.parent, "add", ".")
+    git(project.parent, "commit", "-qm", "first")
+    for folder in ("results", ".clusterkit"):
+        (project / folder).mkdir()
+        (project / folder / "x").write_text("x")
+    assert not taken(project, "/results").git.dirty
+    assert taken(project).git.dirty
+
+
 def test_the_same_without_git(project: Path) -> None:
     snapshot = taken(project)
     assert set(snapshot.project.files) == {"link", "pkg/a.py", "train me.sh"}
