@@ -126,10 +126,6 @@ class Ledger:
             matches = exact or [run for run in known if run.run_id.startswith(name)]
             if name == "last":
                 matches = known[-1:]
-            if not known:
-                raise RunError(
-                    "no run was submitted in this project yet", hint="`clusterkit submit` starts one"
-                )
             if not matches:
                 raise RunError(
                     f"no run {name!r} is known in this project", hint="`clusterkit status` lists them"
