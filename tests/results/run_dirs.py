@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-TASKS = ("reach-v3", "drawer-close-v3", "coffee-button-v3", "door-close-v3")
+TASKS = ("reach-v3", "drawer-close-v3", "coffee-button-v3", "handle-press-v3")
 
 
 def make_run_dir(
