@@ -118,8 +118,6 @@ class Ledger:
             RunError: a name matches no run, or several.
         """
         known = self.runs()
-        if not known:
-            raise RunError("no run was submitted in this project", hint="`clusterkit submit` starts one")
         found = []
         for name in names:
             exact = [run for run in known if name in (run.run_id, run.job_id)]
@@ -127,9 +125,17 @@ class Ledger:
             if name == "last":
                 matches = known[-1:]
             if not matches:
-                raise RunError(
-                    f"no run {name!r} is known in this project", hint="`clusterkit status` lists them"
-                )
+                if known:
+                    cause, hint = (
+                        f"no run {name!r} is known in this project",
+                        "`clusterkit status` lists them",
+                    )
+                else:
+                    cause, hint = (
+                        f"no run {name!r}: none was submitted here yet",
+                        "`clusterkit submit` starts one",
+                    )
+                raise RunError(cause, hint=hint)
             if len(matches) > 1:
                 ids = ", ".join(run.run_id for run in matches[:4])
                 raise RunError(f"{name!r} matches {len(matches)} runs: {ids}", hint="give more of the run id")

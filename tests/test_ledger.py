@@ -43,7 +43,7 @@ def test_find_by_id_beginning_job_id_and_last(tmp_path: Path) -> None:
 
 
 def test_last_of_nothing_is_an_error(tmp_path: Path) -> None:
-    with Ledger(tmp_path / "l") as ledger, pytest.raises(RunError, match="no run was submitted"):
+    with Ledger(tmp_path / "l") as ledger, pytest.raises(RunError, match="none was submitted"):
         ledger.find(["last"])
 
 

@@ -85,7 +85,7 @@ def test_the_modified_mark(project: Project) -> None:
 
 def test_runs_by_name_and_nothing_known(project: Project) -> None:
     assert "no runs yet" in project.run("status").stderr
-    assert "no run was submitted" in project.run("logs", "nothing", code=8).stderr
+    assert "none was submitted" in project.run("logs", "nothing", code=8).stderr
     first, second = project.submit(), project.submit()
     project.ended(first)
     project.ended(second)
