@@ -1,0 +1,116 @@
+import importlib
+import pickle
+import warnings
+
+import metaworld.sawyer_xyz_env
+import numpy as np
+import pytest
+from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+from metaworld.policies import ENV_POLICY_MAP
+
+from trainer.envs.fast_metaworld import fast_class
+from trainer.envs.official import goal_vectors, official_class, official_task
+
+GOALS = (0, 31, 49, 0)
+"""Across the list, and the first again: its reset comes from memory."""
+
+
+def bits(value) -> bytes:
+    return np.asarray(value, np.float64).tobytes()
+
+
+def assert_same_step(ours, official, action) -> np.ndarray:
+    found, expected = ours.step(action), official.step(action)
+    assert found[0].dtype == expected[0].dtype
+    assert bits(found[0]) == bits(expected[0]), "observation"
+    assert bits(found[1]) == bits(expected[1]), "reward"
+    assert found[2:4] == expected[2:4], "termination, truncation"
+    assert list(found[4]) == list(expected[4])
+    for key, value in expected[4].items():
+        assert bits(found[4][key]) == bits(value), key
+        assert type(found[4][key]) is type(value), key
+    return expected[0]
+
+
+def play_both(task: str, steps: list[int], scripted: bool) -> list[bool]:
+    """Plays an episode of each length in both environments; returns the last truncations."""
+    ours, official = fast_class(task)(), ALL_V3_ENVIRONMENTS[task]()
+    goals = goal_vectors(task, 50, 42)
+    rng = np.random.default_rng(1)
+    policy = ENV_POLICY_MAP[task]()
+    for goal, length in zip(GOALS, steps, strict=False):
+        for env in (ours, official):
+            env.set_task(official_task(task, goals[goal]))
+        observation = official.reset()[0]
+        assert bits(ours.reset()[0]) == bits(observation), "reset"
+        for _ in range(length):
+            action = rng.uniform(-1, 1, 4)
+            if scripted:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # some policies ask for more than 1 and say so
+                    wanted = policy.get_action(observation.copy())  # one of them writes into what it is given
+                action = np.clip(wanted + 0.1 * action, -1, 1)
+            observation = assert_same_step(ours, official, action.astype(np.float32))
+    return [env.curr_path_length == env.max_path_length for env in (ours, official)]
+
+
+@pytest.mark.parametrize(
+    "task", ["push-v3", "door-open-v3", "faucet-close-v3", "stick-pull-v3", "box-close-v3"]
+)
+def test_some_tasks_are_the_official_ones_to_the_bit(task):
+    play_both(task, [60, 5, 5, 20], scripted=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scripted", [False, True], ids=["random", "scripted"])
+@pytest.mark.parametrize("task", list(ALL_V3_ENVIRONMENTS))
+def test_every_task_is_the_official_one_to_the_bit(task, scripted):
+    assert play_both(task, [500, 20, 20, 500], scripted) == [True, True]
+
+
+def test_copies_of_a_task_share_what_is_remembered_and_nothing_else():
+    task = "drawer-open-v3"
+    goals = goal_vectors(task, 50, 42)
+    first, second, official = fast_class(task)(), fast_class(task)(), official_class(task)()
+    for env, goal in ((first, 3), (second, 7), (official, 7)):
+        env.set_task(official_task(task, goals[goal]))
+        env.reset()
+    action = np.full(4, 0.5, np.float32)
+    for _ in range(30):
+        first.step(-action)
+        assert_same_step(second, official, action)
+
+
+def test_a_step_after_the_last_one_is_refused():
+    env = fast_class("reach-v3")()
+    env.set_task(official_task("reach-v3", goal_vectors("reach-v3", 50, 42)[0]))
+    env.reset()
+    env.curr_path_length = 500
+    with pytest.raises(ValueError, match="reset"):
+        env.step(np.zeros(4, np.float32))
+
+
+def test_the_goal_is_hidden_where_the_task_hides_it():
+    task = "reach-v3"
+    hidden = official_task(task, goal_vectors(task, 50, 42)[0])
+    data = pickle.loads(hidden.data) | {"partially_observable": True}
+    hidden = hidden._replace(data=pickle.dumps(data))
+    ours, official = fast_class(task)(), official_class(task)()
+    for env in (ours, official):
+        env.set_task(hidden)
+        env.reset()
+    observation = assert_same_step(ours, official, np.ones(4, np.float32))
+    assert not observation[36:].any()
+
+
+@pytest.mark.parametrize("task", ["push-v3", "door-open-v3"])
+def test_nothing_of_the_installed_package_is_changed(task):
+    official = ALL_V3_ENVIRONMENTS[task]
+    module = importlib.import_module(official.__module__)
+    watched = [vars(module), vars(official), vars(metaworld.sawyer_xyz_env), vars(np.linalg)]
+    before = [dict(each) for each in watched]
+    env = fast_class.__wrapped__(task)()
+    env.set_task(official_task(task, goal_vectors(task, 50, 42)[0]))
+    env.reset()
+    env.step(np.ones(4, np.float32))
+    assert [dict(each) for each in watched] == before

@@ -1,0 +1,115 @@
+"""The helpers that Meta-World's reward code calls most, for scalars and short vectors: the same bits, sooner.
+
+Each takes what the official helper takes and returns the same type with the same bits; what it is not made
+for it hands to the official one. The types matter as much as the values: a Python float times a float32
+is a float32, a float64 times a float32 is not.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from typing import Any
+
+import metaworld.utils.reward_utils as official_rewards
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial.transform import Rotation as OfficialRotation  # type: ignore[import-untyped]
+
+_FLOAT64 = np.dtype(np.float64)
+_DEFAULT_AT_MARGIN = 0.1
+_LONG_TAIL_SCALE = float(np.sqrt(1 / _DEFAULT_AT_MARGIN - 1))
+_GAUSSIAN_SCALE = float(np.sqrt(-2 * np.log(_DEFAULT_AT_MARGIN)))
+
+
+def norm(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """`numpy.linalg.norm`; fast for a contiguous float64 vector and no further arguments.
+
+    The product is BLAS's, as in numpy: a sum of squares written out differs in the last bit.
+    """
+    if (
+        args
+        or kwargs
+        or type(x) is not np.ndarray
+        or x.ndim != 1
+        or x.dtype is not _FLOAT64
+        or not x.flags.c_contiguous
+    ):
+        return np.linalg.norm(x, *args, **kwargs)
+    return np.float64(math.sqrt(x.dot(x)))
+
+
+def tolerance(
+    x: Any,
+    bounds: tuple[float, float] = (0.0, 0.0),
+    margin: Any = 0.0,
+    sigmoid: Any = "gaussian",
+    value_at_margin: float = _DEFAULT_AT_MARGIN,
+) -> Any:
+    """`metaworld.utils.reward_utils.tolerance`; fast for a float and the two sigmoids the tasks use."""
+    lower, upper = bounds
+    long_tail = sigmoid == "long_tail"
+    if (
+        not isinstance(x, float)
+        or not (long_tail or sigmoid == "gaussian")
+        or value_at_margin != _DEFAULT_AT_MARGIN
+        or not (lower <= upper and margin >= 0)
+    ):
+        return official_rewards.tolerance(x, bounds, margin, sigmoid, value_at_margin)
+    x = float(x)  # Python's floats compare and multiply several times faster than numpy's
+    if lower <= x <= upper:
+        return 1.0
+    if margin == 0:
+        return 0.0
+    distance = float(lower - x if x < lower else x - upper) / float(margin)
+    if long_tail:
+        return 1 / ((distance * _LONG_TAIL_SCALE) ** 2 + 1)  # pow, as there: a product can differ
+    return float(np.exp(-0.5 * (distance * _GAUSSIAN_SCALE) ** 2))
+
+
+def quaternion(matrix: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Returns the quaternion (x, y, z, w) of an orthogonal matrix (3, 3), as scipy's `Rotation` computes it.
+
+    Markley's method: divide by the largest of four candidates.
+    Source: https://doi.org/10.2514/1.31730
+    """
+    m00, m01, m02, m10, m11, m12, m20, m21, m22 = matrix.ravel().tolist()
+    trace = m00 + m11 + m22
+    if m00 >= m11 and m00 >= m22 and m00 >= trace:
+        x, y, z, w = 1 - trace + 2 * m00, m10 + m01, m20 + m02, m21 - m12
+    elif m11 >= m22 and m11 >= trace:
+        x, y, z, w = m01 + m10, 1 - trace + 2 * m11, m21 + m12, m02 - m20
+    elif m22 >= trace:
+        x, y, z, w = m02 + m20, m12 + m21, 1 - trace + 2 * m22, m10 - m01
+    else:
+        x, y, z, w = m21 - m12, m02 - m20, m10 - m01, 1 + trace
+    length = math.sqrt(x * x + y * y + z * z + w * w)
+    return np.array([x / length, y / length, z / length, w / length])
+
+
+class Rotation(OfficialRotation):  # type: ignore[misc]
+    """scipy's `Rotation` whose `from_matrix(m).as_quat()` makes no rotation and checks nothing."""
+
+    @classmethod
+    def from_matrix(cls, matrix: npt.NDArray[np.float64]) -> Any:
+        """Returns an object that knows the matrix's quaternion."""
+        return _Quaternion(matrix)
+
+
+class _Quaternion:
+    __slots__ = ("_matrix",)
+
+    def __init__(self, matrix: npt.NDArray[np.float64]) -> None:
+        self._matrix = matrix
+
+    def as_quat(self) -> npt.NDArray[np.float64]:
+        return quaternion(self._matrix)
+
+
+def replacements() -> dict[str, Any]:
+    """Returns what a task's code is to find under its module-level names instead of the official helpers."""
+    numpy = types.ModuleType("numpy")
+    numpy.__dict__.update(vars(np))
+    numpy.linalg = types.SimpleNamespace(**(vars(np.linalg) | {"norm": norm}))  # type: ignore[attr-defined]
+    rewards = types.SimpleNamespace(**(vars(official_rewards) | {"tolerance": tolerance}))
+    return {"np": numpy, "reward_utils": rewards, "tolerance": tolerance, "Rotation": Rotation}

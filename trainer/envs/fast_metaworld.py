@@ -1,0 +1,204 @@
+"""Meta-World's environments to the bit, without the time the official code spends around the physics.
+
+A fast class is the official class of a task with three things changed. Its methods are copies that find
+quicker helpers under their module-level names (`fast_helpers`, `rebinding`). Named parts of the simulation
+are looked up once (`data_view`). And what has no effect is left out: inverse dynamics that nobody reads,
+the re-positioning of a site that the next line computes again, and the first of a reset's two simulations
+of the hand's way to its start; of the second the outcome is remembered. The installed package is untouched.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import mujoco  # type: ignore[import-untyped]
+import numpy as np
+import numpy.typing as npt
+from gymnasium.envs.mujoco import MujocoEnv
+from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+
+from trainer.envs.data_view import DataView
+from trainer.envs.fast_helpers import replacements
+from trainer.envs.official import official_class
+from trainer.envs.rebinding import Rebinding
+from trainer.envs.rewards import caging_reward
+
+_FRAME = 18
+"""Numbers of one frame: hand (3), gripper (1), objects (14)."""
+_ONE = np.float32(1)
+_DOWN = np.array([1.0, 0.0, 1.0, 0.0])
+"""The hand's orientation, a quaternion; MuJoCo normalises it."""
+_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
+
+
+@cache
+def fast_class(task: str) -> Any:
+    """Returns the fast class of a task."""
+    official: Any = ALL_V3_ENVIRONMENTS[task]
+    rebinding = Rebinding(official, replacements())
+    methods = rebinding.methods(leave=lambda name: name in ("__init__", "_get_obs_dict"))
+    made = type(f"Fast{official.__name__}", (_Fast, official_class(task)), methods | {"starts": {}})
+    rebinding.bind(made)
+    return made
+
+
+class _Fast:
+    """What a fast class puts between a task's own methods and the official class."""
+
+    starts: dict[bytes, npt.NDArray[np.float64]]
+    """By what the hand's way depends on: the physics' state one step before its end."""
+    model: mujoco.MjModel
+    data: Any
+    _hand: npt.NDArray[np.float64]
+    init_tcp: npt.NDArray[np.float64]
+    obj_init_pos: npt.NDArray[np.float64]
+
+    _gripper_caging_reward = caging_reward
+
+    def _initialize_simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        model, data = super()._initialize_simulation()  # type: ignore[misc]
+        self._real = data
+        self._view = DataView(data)
+        self._mocap_pos = data.mocap_pos[0]
+        self._mocap_quat = data.mocap_quat[0]
+        self._ctrl = data.ctrl
+        self._hand = self._view.body("hand").xpos
+        self._claws = self._view.body("rightclaw").xpos, self._view.body("leftclaw").xpos
+        self._fingers = self._view.site("rightEndEffector").xpos, self._view.site("leftEndEffector").xpos
+        self._state_size = mujoco.mj_stateSize(model, _STATE)
+        self._pass_hand = False
+        return model, data
+
+    def step(self: Any, action: npt.NDArray[np.float32]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Takes an action (4,); returns observation (39,), reward, False, truncation and info."""
+        assert len(action) == 4, f"Actions should be size 4, got {len(action)}"
+        if self.curr_path_length >= self.max_path_length:
+            raise ValueError("You must reset the env manually once truncate==True")
+        model, data, mocap, ctrl = self.model, self._real, self._mocap_pos, self._ctrl
+        delta = np.minimum(np.maximum(action[:3], -_ONE), _ONE) * self.action_scale
+        mocap += delta
+        np.minimum(np.maximum(mocap, self.mocap_low, out=mocap), self.mocap_high, out=mocap)
+        self._mocap_quat[:] = _DOWN
+        grip = action[3]
+        ctrl[0] = grip
+        ctrl[1] = -grip
+        mujoco.mj_step(model, data, self.frame_skip)
+        self.curr_path_length += 1
+        mujoco.mj_forward(model, data)  # also renews the solver's warm start: not to be replaced by less
+
+        self.data = self._view
+        try:
+            observation = np.zeros(2 * _FRAME + 3)
+            self._write_frame(observation)
+            observation[_FRAME : 2 * _FRAME] = self._prev_obs
+            if not self._partially_observable:
+                observation[2 * _FRAME :] = self._get_pos_goal()
+            self._prev_obs = observation[:_FRAME].copy()
+            space = self.sawyer_observation_space
+            np.minimum(np.maximum(observation, space.low, out=observation), space.high, out=observation)
+            reward, info = self.evaluate_state(observation, action)
+        finally:
+            self.data = data
+        return observation, reward, False, self.curr_path_length == self.max_path_length, info
+
+    def reset(self: Any, **_: Any) -> tuple[npt.NDArray[np.float64], dict[str, Any]]:
+        """Starts an episode; a seed and options are ignored, as in the official class."""
+        self.curr_path_length = 0
+        self._pass_hand = True  # the data are reset before the second pass: only its model is needed
+        try:
+            self.reset_model()
+        finally:
+            self._pass_hand = False
+        observation, info = MujocoEnv.reset(self)
+        self._prev_obs = observation[:_FRAME].copy()
+        observation[_FRAME : 2 * _FRAME] = self._prev_obs
+        return observation, info
+
+    def _reset_hand(self: Any, steps: int = 50) -> None:
+        """Brings the hand to its start, by simulation or from memory.
+
+        What is remembered is the state before the last step, which is then simulated: so everything that
+        is derived from the state is there as well.
+        """
+        if not self._pass_hand:
+            model, data = self.model, self._real
+            state = np.empty(self._state_size)
+            mujoco.mj_getState(model, data, state, _STATE)
+            start = np.asarray(self.hand_init_pos, np.float64)
+            # of the model a task changes positions only, and those of sites move nothing
+            key = b"".join((state.tobytes(), model.body_pos.tobytes(), start.tobytes(), bytes([steps])))
+            known = self.starts.get(key)
+            if known is None:
+                self._mocap_pos[:] = start
+                self._mocap_quat[:] = _DOWN
+                self._ctrl[:] = (-1, 1)
+                mujoco.mj_step(model, data, steps * self.frame_skip - 1)
+                mujoco.mj_getState(model, data, state, _STATE)
+                self.starts[key] = state
+            else:
+                mujoco.mj_setState(model, data, known, _STATE)
+            mujoco.mj_step(model, data)
+        self.init_tcp = self.tcp_center
+
+    def _get_curr_obs_combined_no_goal(self) -> npt.NDArray[np.float64]:
+        frame = np.zeros(_FRAME)
+        self._write_frame(frame)
+        return frame
+
+    def _write_frame(self: Any, out: npt.NDArray[np.float64]) -> None:
+        """Writes hand, gripper and objects into the first numbers of `out`, which are zero."""
+        out[0:3] = self._hand
+        right, left = self._claws
+        between = right - left
+        apart = math.sqrt(between.dot(between)) / 0.1
+        out[3] = 0.0 if apart < 0.0 else 1.0 if apart > 1.0 else apart
+        positions, quaternions = self._get_pos_objects(), self._get_quat_objects()
+        objects = len(positions) // 3
+        if objects == 1:
+            out[4:7] = positions
+            out[7:11] = quaternions
+            return
+        for each in range(objects):
+            at = 4 + 7 * each
+            out[at : at + 3] = positions[3 * each : 3 * each + 3]
+            out[at + 3 : at + 7] = quaternions[4 * each : 4 * each + 4]
+
+    def get_endeff_pos(self) -> npt.NDArray[np.float64]:
+        """Where the hand is, shape (3,); live."""
+        return self._hand
+
+    def get_body_com(self, body_name: str) -> npt.NDArray[np.float64]:
+        """Where the body is, shape (3,); live."""
+        position: npt.NDArray[np.float64] = self._view.body(body_name).xpos
+        return position
+
+    @property
+    def tcp_center(self) -> npt.NDArray[np.float64]:
+        """The middle between the two fingers, shape (3,)."""
+        right, left = self._fingers
+        middle: npt.NDArray[np.float64] = (right + left) / 2.0
+        return middle
+
+    def _get_site_pos(self, site_name: str) -> npt.NDArray[np.float64]:
+        position: npt.NDArray[np.float64] = self._view.site(site_name).xpos.copy()
+        return position
+
+    def touching_object(self, object_geom_id: int) -> bool:
+        """Whether both pads of the gripper press on the geom with that id."""
+        data = self._real
+        if data.ncon == 0:
+            return False
+        left, right = self._view.geom("leftpad_geom").id, self._view.geom("rightpad_geom").id
+        contact = data.contact
+        force = data.efc_force
+        on_left: Any = 0
+        on_right: Any = 0
+        for pair, address in zip(contact.geom.tolist(), contact.efc_address.tolist(), strict=True):
+            if object_geom_id in pair:
+                if left in pair:
+                    on_left = on_left + force[address]
+                if right in pair:
+                    on_right = on_right + force[address]
+        return bool(on_left > 0 and on_right > 0)

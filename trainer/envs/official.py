@@ -1,0 +1,76 @@
+"""Meta-World's classes as installed, extended so that a second copy of a task is cheap.
+
+Nothing of the installed package is changed: environments of one class read the model's XML file once a
+process and copy the parsed model, and the hand's way to its start can be left out where only the draws
+of a reset are wanted.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from functools import cache
+from typing import Any
+
+import mujoco  # type: ignore[import-untyped]
+import numpy as np
+import numpy.typing as npt
+from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+from metaworld.types import Task
+
+_parsed: dict[str, mujoco.MjModel] = {}
+
+
+@cache
+def official_class(task: str) -> Any:
+    """Returns the official class, extended to share parsed models and to skip the hand's way if asked to."""
+    official: Any = ALL_V3_ENVIRONMENTS[task]
+
+    class SharedModel(official):  # type: ignore[misc]
+        skip_hand_simulation = False
+
+        def _initialize_simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+            if self.fullpath not in _parsed:
+                _parsed[self.fullpath] = super()._initialize_simulation()[0]
+            model = copy.copy(_parsed[self.fullpath])
+            return model, mujoco.MjData(model)
+
+        def _reset_hand(self, *args: Any, **kwargs: Any) -> None:
+            if not self.skip_hand_simulation:
+                super()._reset_hand(*args, **kwargs)
+                return
+            mujoco.mj_forward(self.model, self.data)
+            self.init_tcp = self.tcp_center
+
+    return SharedModel
+
+
+def official_task(task: str, goal: npt.NDArray[np.float64]) -> Task:
+    """Returns what `set_task` wants: the goal's vector, fully observable."""
+    official = ALL_V3_ENVIRONMENTS[task]
+    return Task(task, pickle.dumps({"rand_vec": goal, "env_cls": official, "partially_observable": False}))
+
+
+@cache
+def goal_vectors(task: str, count: int, seed: int) -> npt.NDArray[np.float64]:
+    """Returns the first `count` goals of a task, shape (count, n): those of `metaworld.MT1(task, seed=seed)`.
+
+    The official package draws a goal in each of 50 resets, with the global random state, and simulates
+    the hand's way to its start each time. The draws do not depend on the hand, so that part is left out
+    here. Every seed means something, 0 included, and the global random state is left as it was.
+    """
+    env = official_class(task)()
+    env._freeze_rand_vec = False
+    env._set_task_called = True
+    env.skip_hand_simulation = True
+    state = np.random.get_state()
+    np.random.seed(seed)
+    try:
+        goals = []
+        for _ in range(count):
+            env.reset()
+            goals.append(env._last_rand_vec)
+    finally:
+        np.random.set_state(state)
+        env.close()
+    return np.array(goals)

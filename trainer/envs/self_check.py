@@ -1,0 +1,84 @@
+"""Trust, but verify: a task's fast class is used only where it agrees with the official one, bit for bit.
+
+Other versions of the packages, or another processor, could change what was equal where this was written.
+So the first environment of a task in a process comes after three short episodes in both classes; where
+they differ, the task is played by the official class.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.envs.fast_metaworld import fast_class
+from trainer.envs.official import goal_vectors, official_class, official_task
+
+_GOAL_SEED = 42
+_EPISODES = ((0, 40), (1, 2), (0, 2))
+"""Goal and steps of each: long enough to touch the object, another goal, and a start that is remembered."""
+
+
+@cache
+def environment_class(task: str) -> Any:
+    """Returns the fast class of a task if it passes `difference`, else the official class, and says so."""
+    found = difference(task, fast_class)
+    if found is None:
+        return fast_class(task)
+    sys.stderr.write(f"{task}: played by the official environment, as the fast one differs: {found}\n")
+    return official_class(task)
+
+
+def difference(task: str, make: Callable[[str], Any]) -> str | None:
+    """Plays the check's episodes in the class that `make` returns and in the official one.
+
+    Returns:
+        Where they differ first, or how the class failed; None if they agree to the bit.
+    """
+    theirs = official_class(task)()
+    rng = np.random.default_rng(0)
+    goals = goal_vectors(task, 2, _GOAL_SEED)
+    try:
+        ours = make(task)()
+        for goal, steps in _EPISODES:
+            for env in (ours, theirs):
+                env.set_task(official_task(task, goals[goal]))
+            observation = theirs.reset()[0]
+            if not same(ours.reset()[0], observation):
+                return f"reset with goal {goal}"
+            for step in range(steps):
+                action = _towards_object(observation, rng)
+                expected = theirs.step(action)
+                observation = expected[0].copy()
+                for what, a, b in zip(_PARTS, ours.step(action), expected, strict=True):
+                    if not same(a, b):
+                        return f"{what} at step {step} with goal {goal}"
+    except Exception as fault:  # whatever it is, the official class can do without us
+        return f"{type(fault).__name__}: {fault}"
+    finally:
+        theirs.close()
+    return None
+
+
+_PARTS = ("observation", "reward", "termination", "truncation", "info")
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two parts of a step's result are the same to the bit."""
+    if isinstance(b, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in b)
+    return np.asarray(a, np.float64).tobytes() == np.asarray(b, np.float64).tobytes()
+
+
+def _towards_object(
+    observation: npt.NDArray[np.float64], rng: np.random.Generator
+) -> npt.NDArray[np.float32]:
+    """An action that brings the hand to the first object and closes it there, with noise."""
+    way = observation[4:7] - observation[:3]
+    grip = 1.0 if np.abs(way).max() < 0.05 else -1.0
+    action = np.append(10 * way, grip) + rng.uniform(-0.3, 0.3, 4)
+    return np.clip(action, -1, 1).astype(np.float32)
