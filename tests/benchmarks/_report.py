@@ -10,12 +10,19 @@ Row = tuple[str, str, float, str, float, str]
 """What was measured, our side and its value, the peer and its value, the unit."""
 
 
-def arguments(description: str | None) -> argparse.Namespace:
-    """The command line of a benchmark: `--quick` stays under 50 s on two cores."""
+def arguments(description: str | None, **flags: str) -> argparse.Namespace:
+    """The command line of a benchmark: `--quick` stays under 50 s on two cores.
+
+    Args:
+        description: the benchmark's own docstring.
+        flags: help of further flags, by name.
+    """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="fewer and smaller repetitions")
+    for name, text in flags.items():
+        parser.add_argument(f"--{name}", action="store_true", help=text)
     return parser.parse_args()
 
 

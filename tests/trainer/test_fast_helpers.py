@@ -1,5 +1,6 @@
 import mujoco
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from metaworld.utils import reward_utils
@@ -48,3 +49,16 @@ def test_quaternion_is_scipys_to_the_bit():
         mujoco.mju_quat2Mat(matrix, wanted / np.linalg.norm(wanted))
         expected = Rotation.from_matrix(matrix.reshape(3, 3)).as_quat()
         assert fast_helpers.quaternion(matrix.reshape(3, 3)).tobytes() == expected.tobytes()
+
+
+@given(*[st.tuples(st.floats(0, 1), st.sampled_from([float, np.float64, np.float32]))] * 2)
+def test_hamacher_product_is_the_official_one_to_the_bit(first, second):
+    a, b = (kind(value) for value, kind in (first, second))
+    expected, found = reward_utils.hamacher_product(a, b), fast_helpers.hamacher_product(a, b)
+    assert type(found) is type(expected)
+    assert found == expected
+
+
+def test_hamacher_product_refuses_what_the_official_one_does():
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        fast_helpers.hamacher_product(1.5, 0.5)

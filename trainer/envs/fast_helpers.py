@@ -22,21 +22,22 @@ _LONG_TAIL_SCALE = float(np.sqrt(1 / _DEFAULT_AT_MARGIN - 1))
 _GAUSSIAN_SCALE = float(np.sqrt(-2 * np.log(_DEFAULT_AT_MARGIN)))
 
 
-def norm(x: Any, *args: Any, **kwargs: Any) -> Any:
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002
     """`numpy.linalg.norm`; fast for a contiguous float64 vector and no further arguments.
 
     The product is BLAS's, as in numpy: a sum of squares written out differs in the last bit.
     """
     if (
-        args
-        or kwargs
-        or type(x) is not np.ndarray
-        or x.ndim != 1
-        or x.dtype is not _FLOAT64
-        or not x.flags.c_contiguous
+        ord is None
+        and axis is None
+        and not keepdims
+        and type(x) is np.ndarray
+        and x.ndim == 1
+        and x.dtype is _FLOAT64
+        and x.flags.c_contiguous
     ):
-        return np.linalg.norm(x, *args, **kwargs)
-    return np.float64(math.sqrt(x.dot(x)))
+        return _FLOAT64.type(math.sqrt(x.dot(x)))
+    return np.linalg.norm(x, ord, axis, keepdims)
 
 
 def tolerance(
@@ -47,24 +48,34 @@ def tolerance(
     value_at_margin: float = _DEFAULT_AT_MARGIN,
 ) -> Any:
     """`metaworld.utils.reward_utils.tolerance`; fast for a float and the two sigmoids the tasks use."""
-    lower, upper = bounds
     long_tail = sigmoid == "long_tail"
     if (
         not isinstance(x, float)
         or not (long_tail or sigmoid == "gaussian")
         or value_at_margin != _DEFAULT_AT_MARGIN
-        or not (lower <= upper and margin >= 0)
     ):
         return official_rewards.tolerance(x, bounds, margin, sigmoid, value_at_margin)
-    x = float(x)  # Python's floats compare and multiply several times faster than numpy's
+    lower, upper = bounds
+    x, margin = float(x), float(margin)  # Python's floats compare and multiply faster than numpy's
+    if not (lower <= upper and margin >= 0):
+        return official_rewards.tolerance(x, bounds, margin, sigmoid, value_at_margin)
     if lower <= x <= upper:
         return 1.0
     if margin == 0:
         return 0.0
-    distance = float(lower - x if x < lower else x - upper) / float(margin)
+    distance = float(lower - x if x < lower else x - upper) / margin
     if long_tail:
         return 1 / ((distance * _LONG_TAIL_SCALE) ** 2 + 1)  # pow, as there: a product can differ
     return float(np.exp(-0.5 * (distance * _GAUSSIAN_SCALE) ** 2))
+
+
+def hamacher_product(a: Any, b: Any) -> Any:
+    """`metaworld.utils.reward_utils.hamacher_product`, which raises where either is outside [0, 1]."""
+    if not (0.0 <= a <= 1.0 and 0.0 <= b <= 1.0):
+        return official_rewards.hamacher_product(a, b)
+    product = a * b
+    denominator = a + b - product
+    return product / denominator if denominator > 0 else 0
 
 
 def quaternion(matrix: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -111,5 +122,6 @@ def replacements() -> dict[str, Any]:
     numpy = types.ModuleType("numpy")
     numpy.__dict__.update(vars(np))
     numpy.linalg = types.SimpleNamespace(**(vars(np.linalg) | {"norm": norm}))  # type: ignore[attr-defined]
-    rewards = types.SimpleNamespace(**(vars(official_rewards) | {"tolerance": tolerance}))
+    helpers = {"tolerance": tolerance, "hamacher_product": hamacher_product}
+    rewards = types.SimpleNamespace(**(vars(official_rewards) | helpers))
     return {"np": numpy, "reward_utils": rewards, "tolerance": tolerance, "Rotation": Rotation}

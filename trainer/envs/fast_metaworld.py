@@ -27,7 +27,7 @@ from trainer.envs.rewards import caging_reward
 
 _FRAME = 18
 """Numbers of one frame: hand (3), gripper (1), objects (14)."""
-_ONE = np.float32(1)
+_LEAST, _MOST = np.full(3, -1, np.float32), np.ones(3, np.float32)
 _DOWN = np.array([1.0, 0.0, 1.0, 0.0])
 """The hand's orientation, a quaternion; MuJoCo normalises it."""
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
@@ -77,7 +77,7 @@ class _Fast:
         if self.curr_path_length >= self.max_path_length:
             raise ValueError("You must reset the env manually once truncate==True")
         model, data, mocap, ctrl = self.model, self._real, self._mocap_pos, self._ctrl
-        delta = np.minimum(np.maximum(action[:3], -_ONE), _ONE) * self.action_scale
+        delta = np.minimum(np.maximum(action[:3], _LEAST), _MOST) * self.action_scale
         mocap += delta
         np.minimum(np.maximum(mocap, self.mocap_low, out=mocap), self.mocap_high, out=mocap)
         self._mocap_quat[:] = _DOWN

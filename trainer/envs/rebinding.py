@@ -27,7 +27,7 @@ class Rebinding:
         self._class_cell = types.CellType()
 
     def methods(self, leave: Callable[[str], bool]) -> dict[str, Any]:
-        """Returns copies of methods, static methods and read-only properties, but those that `leave` names."""
+        """Returns copies of methods, static methods and read-only properties, save those `leave` names."""
         return {
             name: self._copy(member)
             for name, member in vars(self._source).items()

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from metaworld.utils.reward_utils import hamacher_product
 
-from trainer.envs.fast_helpers import norm, tolerance
+from trainer.envs.fast_helpers import hamacher_product, norm, tolerance
 
 
 def caging_reward(
