@@ -35,12 +35,15 @@ def settings_for(run_dir, *argv: str) -> TrainSettings:
     return replace(settings, tasks=CounterFactory().tasks)
 
 
-def run(settings: TrainSettings, restored=None, stop=None) -> OffPolicyRun:
+def run(settings: TrainSettings, restored=None, stop=None, factory=None) -> OffPolicyRun:
     torch.manual_seed(settings.seed)
     telemetry = Telemetry.open(settings.run_dir, {}, settings.total_steps, settings.attempt, settings.wandb)
     device = torch.device("cpu")
-    parts = (settings, CounterFactory(), device, telemetry, StopSignals() if stop is None else stop, restored)
-    with telemetry, OffPolicyRun(*parts) as attempt:
+    stop = StopSignals() if stop is None else stop
+    with (
+        telemetry,
+        OffPolicyRun(settings, factory or CounterFactory(), device, telemetry, stop, restored) as attempt,
+    ):
         attempt.code = attempt.run()
     return attempt
 

@@ -1,10 +1,17 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
+from tests.trainer.test_off_policy import newest, rows, run, settings_for
 from trainer.envs import fast_helpers, fast_metaworld, self_check
 from trainer.envs.fast_metaworld import fast_class
+from trainer.envs.metaworld import MetaworldFactory
 from trainer.envs.official import official_class
 from trainer.envs.self_check import difference, environment_class
+
+TASKS = ("reach-v3", "door-close-v3")
 
 
 def made_now(task: str):
@@ -13,7 +20,7 @@ def made_now(task: str):
 
 def test_a_sound_class_passes_and_is_used():
     assert difference("push-v3", made_now) is None
-    assert environment_class("push-v3") is fast_class("push-v3")
+    assert environment_class("push-v3") == (fast_class("push-v3"), "")
 
 
 def test_a_last_bit_in_a_helper_is_caught(monkeypatch):
@@ -52,12 +59,47 @@ def test_a_class_that_fails_is_a_difference(monkeypatch):
     assert difference("reach-v3", fails) == "AttributeError: no such name"
 
 
-def test_a_task_that_differs_is_played_by_the_official_class(monkeypatch, capfd):
+def test_a_task_that_differs_is_played_by_the_official_class(monkeypatch):
     monkeypatch.setattr(self_check, "difference", lambda task, make: "reward at step 3 with goal 0")
-    assert environment_class.__wrapped__("reach-v3") is official_class("reach-v3")
-    said = capfd.readouterr().err
-    assert "reach-v3" in said
-    assert "reward at step 3" in said
+    monkeypatch.setattr("trainer.envs.metaworld.environment_class", environment_class.__wrapped__)
+    env = MetaworldFactory(("reach-v3",))(0)
+    assert isinstance(env._env, official_class("reach-v3"))
+    assert not isinstance(env._env, fast_metaworld._Fast)
+    assert "reach-v3" in env.note
+    assert "reward at step 3" in env.note
+
+
+def test_a_training_run_says_that_a_task_differs(monkeypatch, tmp_path):
+    monkeypatch.setattr(self_check, "difference", lambda task, make: "reward at step 3 with goal 0")
+    monkeypatch.setattr("trainer.envs.metaworld.environment_class", environment_class.__wrapped__)
+    train_for(tmp_path, 60)
+    events = [row["message"] for row in rows(tmp_path, "event")]
+    assert [event for event in events if "door-close-v3 is played by the official environment" in event]
+
+
+def test_a_training_run_is_the_same_to_the_bit_in_either_class(monkeypatch, tmp_path):
+    fast = train_for(tmp_path / "fast", 200)
+    monkeypatch.setattr("trainer.envs.metaworld.environment_class", lambda task: (official_class(task), ""))
+    official = train_for(tmp_path / "official", 200)
+    found, expected = list(tensors(fast)), list(tensors(official))
+    assert len(found) == len(expected) > 10
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def tensors(part):
+    """All tensors of a checkpoint, in order."""
+    if isinstance(part, torch.Tensor):
+        yield part
+    elif isinstance(part, dict | list | tuple):
+        for each in part.values() if isinstance(part, dict) else part:
+            yield from tensors(each)
+
+
+def train_for(run_dir, steps: int) -> dict:
+    """Trains two real tasks in this process; returns the parts of the last checkpoint."""
+    settings = settings_for(run_dir, "--total-steps", str(steps), "--num-envs", "2")
+    run(replace(settings, tasks=TASKS), factory=MetaworldFactory(TASKS))
+    return newest(run_dir)
 
 
 @pytest.mark.parametrize(

@@ -71,10 +71,24 @@ def test_an_idle_environment_stands_still():
         assert vector.observation.tolist() == [[0, 5, 1], [1, 5, 0]]
 
 
-def step_until_fault(vector: VectorEnv) -> None:
-    vector.reset(orders(Command.RESET, [0, 1, 2], [9, 9, 9]))
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_an_environment_has_to_say_is_passed_on_once(workers):
+    with VectorEnv(CounterFactory(fault="note"), 4, workers=workers) as vector:
+        vector.reset(orders(Command.RESET, [0, 0, 2, 0], [9, 9, 9, 9]))
+        assert [note.split() for note in vector.take_notes()] == [
+            ["task", "0", "squeaks"],
+            ["task", "2", "squeaks"],
+        ]
+        step_until_fault(vector, (1, 0, 2, 0))  # makes one environment more
+        assert [note.split() for note in vector.take_notes()] == [["task", "1", "squeaks"]]
+        assert vector.take_notes() == []
+
+
+def step_until_fault(vector: VectorEnv, tasks: tuple[int, ...] = (0, 1, 2)) -> None:
+    count = len(tasks)
+    vector.reset(orders(Command.RESET, [*tasks], [9] * count))
     for _ in range(3):
-        vector.start(orders(Command.STEP, [0, 1, 2], [0, 0, 0]), np.zeros((3, 2), np.float32))
+        vector.start(orders(Command.STEP, [*tasks], [0] * count), np.zeros((count, 2), np.float32))
         vector.wait()
 
 

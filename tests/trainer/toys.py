@@ -14,9 +14,13 @@ import numpy.typing as npt
 class Counter:
     """Shows (task, goal, steps); solved at the step equal to its goal, and at no other."""
 
+    note = ""
+
     def __init__(self, task: int, fault: str) -> None:
         self._task = task
         self._fault = fault
+        if fault == "note":
+            self.note = f"task {task}\nsqueaks"
         self._goal = 0
         self._steps = 0
 

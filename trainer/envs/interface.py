@@ -12,6 +12,10 @@ import numpy.typing as npt
 class Env(Protocol):
     """What the vector steps."""
 
+    @property
+    def note(self) -> str:
+        """What the run should say of this environment; empty where there is nothing to say."""
+
     def reset(self, goal: int) -> npt.NDArray[np.float64]:
         """Starts an episode with that goal; returns the observation."""
 

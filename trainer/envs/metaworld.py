@@ -26,10 +26,14 @@ class MetaworldEnv:
     Args:
         task: Meta-World's full name, such as `reach-v3`.
         goals: the goals' vectors, shape (goals, n) as `goal_vectors` gives them.
+
+    Attributes:
+        note: empty, or why the environment is slower than it could be.
     """
 
     def __init__(self, task: str, goals: npt.NDArray[np.float64]) -> None:
-        self._env = environment_class(task)()
+        made, self.note = environment_class(task)
+        self._env = made()
         self._tasks = [official_task(task, goal) for goal in goals]
 
     def reset(self, goal: int) -> npt.NDArray[np.float64]:

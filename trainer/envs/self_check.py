@@ -7,7 +7,6 @@ they differ, the task is played by the official class.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -24,13 +23,14 @@ _EPISODES = ((0, 40), (1, 2), (0, 2))
 
 
 @cache
-def environment_class(task: str) -> Any:
-    """Returns the fast class of a task if it passes `difference`, else the official class, and says so."""
+def environment_class(task: str) -> tuple[Any, str]:
+    """Returns the fast class of a task and nothing to say, or the official class and what made it so."""
     found = difference(task, fast_class)
     if found is None:
-        return fast_class(task)
-    sys.stderr.write(f"{task}: played by the official environment, as the fast one differs: {found}\n")
-    return official_class(task)
+        return fast_class(task), ""
+    return official_class(
+        task
+    ), f"{task} is played by the official environment: the fast one differs, {found}"
 
 
 def difference(task: str, make: Callable[[str], Any]) -> str | None:

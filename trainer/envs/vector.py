@@ -106,6 +106,14 @@ class VectorEnv:
             worker.gather(self._step_timeout, partial(self._names, worker.share))
         return Outcome(self._block.reward, self._block.success, self._block.next_observation)
 
+    def take_notes(self) -> list[str]:
+        """Returns what environments made since the last call have to say, each sentence once."""
+        ends: list[Worker] | list[Slots] = [self._local] if self._local else self._workers
+        notes = list(dict.fromkeys(note for end in ends for note in end.notes))
+        for end in ends:
+            end.notes.clear()
+        return notes
+
     def reset(self, orders: Orders) -> None:
         """Carries out orders that step no environment."""
         self.start(orders)

@@ -20,7 +20,7 @@ from trainer.envs.interface import Env, EnvFactory
 from trainer.envs.schedule import Command
 from trainer.errors import WorkerError
 
-_GO, _DONE, _FAILED = b"g", b"d", b"f"
+_GO, _NOTE, _DONE, _FAILED = b"g", b"n", b"d", b"f"
 _PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 _START_TIMEOUT = 300.0
 """Seconds for a worker's first answer: imports from a slow file system take their time."""
@@ -30,6 +30,9 @@ class Slots:
     """Steps a share of the environments in the process it lives in.
 
     An environment that is done with a task is kept and used again when the task comes back.
+
+    Attributes:
+        notes: what the environments made since the last look have to say.
     """
 
     def __init__(self, factory: EnvFactory, block: Block, share: npt.NDArray[np.int_]) -> None:
@@ -37,6 +40,7 @@ class Slots:
         self._block = block
         self._playing: dict[int, tuple[int, Env] | None] = dict.fromkeys(int(slot) for slot in share)
         self._free: dict[int, list[Env]] = {}
+        self.notes: list[str] = []
 
     def step(self) -> None:
         """Carries out the orders that lie in the block."""
@@ -63,7 +67,12 @@ class Slots:
         if playing is not None:
             self._free.setdefault(playing[0], []).append(playing[1])
         free = self._free.get(task)
-        env = free.pop() if free else self._factory(task)
+        if free:
+            env = free.pop()
+        else:
+            env = self._factory(task)
+            if env.note:
+                self.notes.append(env.note)
         self._playing[slot] = task, env
         return env
 
@@ -80,6 +89,7 @@ class Worker:
         share: npt.NDArray[np.int_],
     ) -> None:
         self.share = share
+        self.notes: list[str] = []
         self.pipe, theirs = socket.socketpair()
         args = (theirs, factory, memory, shape, share)
         self.process: SpawnProcess = context.Process(target=_serve, args=args, daemon=True)
@@ -100,7 +110,8 @@ class Worker:
         """
         self.pipe.settimeout(timeout if self._started else max(timeout, _START_TIMEOUT))
         try:
-            answer = self.pipe.recv(1)
+            while (answer := self.pipe.recv(1)) == _NOTE:
+                self.notes.append(self._line())
         except TimeoutError:
             raise WorkerError(
                 f"the environment worker of {names()} (pid {self.process.pid}) has not answered for "
@@ -122,6 +133,12 @@ class Worker:
                 f"{_ending(self.process.exitcode)}",
                 hint="SIGKILL often means that memory ran out: ask for more, or use fewer environments",
             )
+
+    def _line(self) -> str:
+        line = bytearray()
+        while (byte := self.pipe.recv(1)) not in (b"\n", b""):
+            line += byte
+        return line.decode(errors="replace")
 
     def _rest(self) -> str:
         self.pipe.settimeout(5)
@@ -175,6 +192,9 @@ def _serve(
         slots = Slots(factory, Block(memory, shape), share)
         while pipe.recv(1) == _GO:
             slots.step()
+            for note in slots.notes:
+                pipe.sendall(_NOTE + " ".join(note.split()).encode() + b"\n")
+            slots.notes.clear()
             pipe.send(_DONE)
     except (ConnectionError, BrokenPipeError):
         return

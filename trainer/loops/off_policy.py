@@ -150,6 +150,8 @@ class OffPolicyRun:
     def _report(self, before: int) -> None:
         """Logs, evaluates and saves what is due after a vector step."""
         settings, now = self._settings, self._progress.step
+        for note in self._vector.take_notes():
+            self._telemetry.event(now, note)
         phase = "warmup" if now < self._progress.learning_starts else "train"
         self._telemetry.heartbeat(step=now, updates=self._progress.updates, phase=phase)
         if crossed(settings.log_every, before, now):
