@@ -18,11 +18,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import mujoco
 import numpy as np
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS, MT10_V3
 from metaworld.policies import ENV_POLICY_MAP
 
+from tests.benchmarks._physics import PurePhysics
 from tests.benchmarks._report import arguments, report
 from trainer.envs.fast_metaworld import fast_class
 from trainer.envs.official import goal_vectors, official_task
@@ -53,6 +53,7 @@ class Task:
     """Both environments of one task and what was measured: seconds per call, by name."""
 
     def __init__(self, name: str) -> None:
+        self._name = name
         self.ours, self.official = fast_class(name)(), ALL_V3_ENVIRONMENTS[name]()
         self._goals = [official_task(name, goal) for goal in goal_vectors(name, 50, 42)]
         self._policy = ENV_POLICY_MAP[name]()
@@ -67,7 +68,8 @@ class Task:
             self._resets("first", block)
             random = rng.uniform(-1, 1, (BLOCK, 4)).astype(np.float32)
             self._steps("step", random)
-            self._clock("limit", lambda: [self._physics() for _ in range(BLOCK)], BLOCK)
+            physics = PurePhysics(self._name, random)
+            self._clock("limit", lambda physics=physics: [physics.step(n) for n in range(BLOCK)], BLOCK)
             self._resets("again", block)
             self._steps("scripted", self._scripted(block))
 
@@ -79,10 +81,6 @@ class Task:
     def _steps(self, what: str, actions: np.ndarray) -> None:
         for side, env in (("ours", self.ours), ("official", self.official)):
             self._clock(f"{side} {what}", lambda env=env: [env.step(a) for a in actions], len(actions))
-
-    def _physics(self) -> None:
-        mujoco.mj_step(self.ours.model, self.ours.data, 5)
-        mujoco.mj_forward(self.ours.model, self.ours.data)
 
     def _scripted(self, goal: int) -> np.ndarray:
         """The actions of the scripted policy on the goal, whose episode is then started again."""

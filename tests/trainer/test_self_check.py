@@ -30,6 +30,7 @@ def test_a_last_bit_in_a_helper_is_caught(monkeypatch):
         return np.nextafter(sound(x, *args, **kwargs), 2)
 
     monkeypatch.setattr(fast_helpers, "norm", unsound)
+    monkeypatch.setattr(fast_metaworld, "replacements", fast_helpers.replacements.__wrapped__)
     assert "at step 0" in difference("reach-v3", made_now)
 
 

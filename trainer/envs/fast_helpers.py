@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import types
+from functools import cache
 from typing import Any
 
 import metaworld.utils.reward_utils as official_rewards
@@ -117,6 +118,7 @@ class _Quaternion:
         return quaternion(self._matrix)
 
 
+@cache
 def replacements() -> dict[str, Any]:
     """Returns what a task's code is to find under its module-level names instead of the official helpers."""
     numpy = types.ModuleType("numpy")

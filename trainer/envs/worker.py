@@ -45,8 +45,9 @@ class Slots:
     def step(self) -> None:
         """Carries out the orders that lie in the block."""
         block = self._block
+        commands = block.command.tolist()  # numpy's integers take microseconds to compare with an enum
         for slot in self._playing:
-            command = block.command[slot]
+            command = commands[slot]
             if command in (Command.STEP, Command.STEP_THEN_RESET):
                 playing = self._playing[slot]
                 assert playing is not None, "step before reset"
