@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
 from tests.trainer.test_off_policy import newest, rows, run, settings_for
 from trainer.envs import fast_helpers, fast_metaworld, self_check
@@ -21,6 +22,13 @@ def made_now(task: str):
 def test_a_sound_class_passes_and_is_used():
     assert difference("push-v3", made_now) is None
     assert environment_class("push-v3") == (fast_class("push-v3"), "")
+
+
+@pytest.mark.slow
+def test_no_task_falls_back_on_this_machine():
+    assert {task: environment_class(task)[1] for task in ALL_V3_ENVIRONMENTS} == dict.fromkeys(
+        ALL_V3_ENVIRONMENTS, ""
+    )
 
 
 def test_a_last_bit_in_a_helper_is_caught(monkeypatch):

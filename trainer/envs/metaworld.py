@@ -77,4 +77,4 @@ class MetaworldFactory:
     def __call__(self, task: int) -> MetaworldEnv:
         """Builds an environment of the task with that id."""
         name = self.tasks[task]
-        return MetaworldEnv(name, goal_vectors(name, self.goals_per_task, self.goal_seed))
+        return MetaworldEnv(name, goal_vectors(name, count=self.goals_per_task, seed=self.goal_seed))
