@@ -46,6 +46,8 @@ docs: .venv/.dev ## build the documentation, warnings are errors
 bench: .venv/.dev ## the quick benchmarks, ours against the peer in the same run
 	$(BIN)/python -m tests.benchmarks.cli --quick
 	$(BIN)/python -m tests.benchmarks.transfer --quick
+	$(BIN)/python -m tests.benchmarks.env_step --quick
+	$(BIN)/python -m tests.benchmarks.envs --quick
 
 clean: ## remove what the build and the tests leave behind (not results, not runs)
 	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
