@@ -254,13 +254,11 @@ def _hand_over(site: Site, prepared: Prepared) -> str:
         check=False,
         timeout=120.0,
     )
-    try:
-        if result.returncode != 0:
-            raise _refused(site, result.error_text)
-        return scheduler.parse_submit(result.text)
-    except SchedulerError:
+    if result.returncode != 0:
         transport.run(["rm", "-rf", run_dir], check=False)
-        raise
+        raise _refused(site, result.error_text)
+    # An answer without an id may still mean a job: its run directory stays.
+    return scheduler.parse_submit(result.text)
 
 
 def _refused(site: Site, stderr: str) -> SchedulerError:
