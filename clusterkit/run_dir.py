@@ -9,19 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.errors import RunError
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One start of a run."""
-
-    number: int
-    start: Mapping[str, Any]
-    """start.json; empty when it is missing."""
-    exit: Mapping[str, Any] | None
-    """exit.json; None while it runs, or when the node died."""
-    cancelled: bool
-    """Whether a cancel was asked for."""
+from clusterkit.record import Attempt
 
 
 @dataclass(frozen=True)
@@ -44,7 +32,7 @@ class RunDirectory:
         if not self.attempts:
             return False
         last = self.attempts[-1]
-        return last.exit is not None and (last.exit.get("why") != "requeue" or last.cancelled)
+        return last.exit is not None and (last.exit.get("why") != "requeue" or last.cancel is not None)
 
 
 def read_run_dir(path: Path) -> RunDirectory:
@@ -63,9 +51,12 @@ def read_run_dir(path: Path) -> RunDirectory:
     attempts = tuple(
         Attempt(
             number=int(folder.name),
-            start=read_object(folder / "start.json") or {},
+            start=read_object(folder / "start.json"),
             exit=read_object(folder / "exit.json"),
-            cancelled=(folder / "cancel.json").is_file(),
+            # That it is there is what counts.
+            cancel=(read_object(folder / "cancel.json") or {})
+            if (folder / "cancel.json").is_file()
+            else None,
         )
         for folder in sorted(folders, key=lambda folder: int(folder.name))
     )

@@ -94,9 +94,8 @@ def open_site(cluster: Cluster, *, create: bool = True) -> Iterator[Site]:
         result = transport.run(["sh", "-c", script], check=False)
         lines = result.text.split("\n")
         if result.returncode != 0 or len(lines) < 3:
-            reason = (result.error_text.strip().splitlines() or ["no reason given"])[-1]
             raise TransportError(
-                f"{transport.where}: the work root {cluster.root} cannot be used: {reason}",
+                f"{transport.where}: the work root {cluster.root} cannot be used: {result.reason}",
                 hint=f"set `root` of [clusters.{cluster.name}] to a folder you can write to there",
             )
         root, scratch, free = lines[:3]

@@ -205,8 +205,7 @@ def publish(site: Site, snapshot: Snapshot, *, progress: ProgressCallback | None
     if newest == "present":
         return False
     if result.returncode != 0:
-        reason = (result.error_text.strip().splitlines() or ["no reason given"])[-1]
-        raise TransportError(f"{site.transport.where}: cannot write {part}: {reason}")
+        raise TransportError(f"{site.transport.where}: cannot write {part}: {result.reason}")
     for name, tree in (("project", snapshot.project), ("bundle", snapshot.bundle)):
         previous = f"{site.layout.snapshots}/{newest}/{name}" if newest else None
         # By content: to rsync's quick check an edit of the same size within one second looks unchanged.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from clusterkit.record import Attempt
 from clusterkit.report.groups import Run
-from clusterkit.run_dir import Attempt
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,8 @@ def _change(both: object) -> str:
 
 
 def _attempt(attempt: Attempt) -> AttemptRow:
-    started, end = attempt.start.get("started"), attempt.exit or {}
+    start, end = attempt.start or {}, attempt.exit or {}
+    started = start.get("started")
     ended = end.get("ended")
     began = lasted = "-"
     if isinstance(started, int | float):
@@ -100,8 +101,8 @@ def _attempt(attempt: Attempt) -> AttemptRow:
     how += [f"exit code {end['code']}"] if end.get("code") not in (None, 0) else []
     return AttemptRow(
         number=attempt.number,
-        job=str(attempt.start.get("job_id") or "-"),
-        node=str(attempt.start.get("node") or "-"),
+        job=str(start.get("job_id") or "-"),
+        node=str(start.get("node") or "-"),
         started=began,
         lasted=lasted,
         end=", ".join(how),

@@ -103,8 +103,7 @@ def _list(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> Listi
     listing = parse_listing(done.stdout)
     # find also fails when one run is missing or a file vanishes while it looks; only silence is a fault.
     if done.returncode != 0 and not listing.run_ids and not re.search(r"(?i)no such file", done.error_text):
-        reason = (done.error_text.strip().splitlines() or ["no reason given"])[-1]
-        raise TransportError(f"{transport.where}: the runs cannot be listed: {reason}")
+        raise TransportError(f"{transport.where}: the runs cannot be listed: {done.reason}")
     return listing
 
 

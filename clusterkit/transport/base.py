@@ -38,6 +38,11 @@ class Completed:
         """Standard error as UTF-8, undecodable bytes replaced."""
         return self.stderr.decode("utf-8", "replace")
 
+    @property
+    def reason(self) -> str:
+        """The last line of standard error, where commands say why they failed."""
+        return (self.error_text.strip().splitlines() or ["no reason given"])[-1]
+
 
 @dataclass(frozen=True)
 class Progress:
