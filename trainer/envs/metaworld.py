@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import mujoco  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 
+from trainer.envs.episode import bindings, put_back, taken
 from trainer.envs.official import goal_vectors, official_task
 from trainer.envs.self_check import environment_class
 
@@ -40,12 +42,22 @@ class MetaworldEnv:
         """Starts an episode with the goal of that index and returns the observation, shape (39,)."""
         self._env.set_task(self._tasks[goal])
         observation: npt.NDArray[np.float64] = self._env.reset()[0]
+        self._at_reset = bindings(self._env)
         return observation
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64], float, bool]:
         """Takes an action (4,) in [-1, 1]; returns the observation, the reward, and success at this step."""
         observation, reward, _, _, info = self._env.step(action)
         return observation, float(reward), bool(info["success"])
+
+    def state(self) -> dict[str, Any]:
+        """Returns where the episode is, for JSON; only after a reset."""
+        return taken(self._env, self._at_reset)
+
+    def restore(self, goal: int, state: Mapping[str, Any]) -> None:
+        """Continues an episode with the goal of that index, to the bit, in either class of the task."""
+        self.reset(goal)
+        put_back(self._env, state)
 
     @property
     def simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:

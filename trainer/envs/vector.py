@@ -10,9 +10,10 @@ when the parent is gone.
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Mapping, Sequence
 from functools import partial
 from multiprocessing import util
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,8 @@ import numpy.typing as npt
 from trainer.envs.block import Block, allocate
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Orders
-from trainer.envs.worker import Slots, Worker, end_all, signals_blocked
+from trainer.envs.slots import Slots
+from trainer.envs.worker import Worker, end_all, signals_blocked
 
 STEP_TIMEOUT = 60.0
 """Seconds a worker may take for a vector step before it counts as hung."""
@@ -102,8 +104,7 @@ class VectorEnv:
         self._running = False
         if self._local is not None:
             self._local.step()
-        for worker in self._workers:
-            worker.gather(self._step_timeout, partial(self._names, worker.share))
+        self._gather()
         return Outcome(self._block.reward, self._block.success, self._block.next_observation)
 
     def take_notes(self) -> list[str]:
@@ -118,6 +119,51 @@ class VectorEnv:
         """Carries out orders that step no environment."""
         self.start(orders)
         self.wait()
+
+    def state(self) -> list[dict[str, Any]]:
+        """Returns where each environment is: task, goal, observation and its own state, for JSON.
+
+        Only between vector steps.
+
+        Raises:
+            WorkerError: as from `wait`.
+        """
+        assert not self._running, "state within a vector step"
+        for worker in self._workers:
+            worker.ask_state()
+        parts = [self._local.state()] if self._local is not None else self._gather()
+        shares = [worker.share for worker in self._workers] or [np.arange(len(self._block.task))]
+        states: dict[int, dict[str, Any]] = {}
+        for share, part in zip(shares, parts, strict=True):
+            states |= zip(share.tolist(), part, strict=True)
+        return [
+            states[env] | {"observation": shown} for env, shown in enumerate(self._block.observation.tolist())
+        ]
+
+    def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Continues where `state` was taken, in the place of the first reset; to the bit.
+
+        Args:
+            states: one for each environment. The number of workers may be another.
+
+        Raises:
+            WorkerError: as from `wait`.
+        """
+        assert not self._running, "restore within a vector step"
+        block = self._block
+        block.task[:] = [state["task"] for state in states]
+        block.observation[:] = [state["observation"] for state in states]
+        if self._local is not None:
+            self._local.restore(states)
+        for worker in self._workers:
+            worker.restore([states[env] for env in worker.share], self._step_timeout)
+        self._gather()
+
+    def _gather(self) -> list[Any]:
+        """Waits for all workers; returns what each was asked for."""
+        return [
+            worker.gather(self._step_timeout, partial(self._names, worker.share)) for worker in self._workers
+        ]
 
     @property
     def pids(self) -> list[int]:

@@ -93,7 +93,6 @@ class OffPolicyRun:
             values["goals_per_task"],
             self._rng,
             stagger=values["stagger_episodes"],
-            moved=self._progress.moved,
         )
         self._episodes = EpisodeStatistics(settings.num_envs, settings.tasks)
         self._losses: dict[str, torch.Tensor] = {}
@@ -224,7 +223,6 @@ class OffPolicyRun:
 
     def _save(self) -> None:
         self._progress.credit = self._credit.credit
-        self._progress.moved = self._schedule.moved
         parts = {
             "model": {"about": self._about(), "learner": self._agent.state_dict()},
             "state": {"progress": self._progress.as_dict(), "generators": stored_generators(self._rng)},

@@ -25,7 +25,6 @@ class Progress:
         updates: updates so far.
         credit: environment steps not yet turned into updates, see `UpdateCredit`.
         normalized: whether the observation statistics are settled.
-        moved: see `Schedule.moved`; None at the start.
     """
 
     learning_starts: int
@@ -33,7 +32,6 @@ class Progress:
     updates: int = 0
     credit: float = 0.0
     normalized: bool = False
-    moved: list[int] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the counters as plain values."""
