@@ -72,17 +72,19 @@ class Schedule:
         self._num_goals = num_goals
         self._rng = rng
         self._fixed = num_envs - spare
+        self._now = 0
         self._turn = 0
-        if state is not None:
-            self._remaining = np.array(state["remaining"], np.int64)
+        if state is None:
+            phase = np.arange(num_envs) // num_tasks if stagger else np.zeros(num_envs, np.int64)
+            self._ends = episode_steps - phase * episode_steps // (copies + (spare > 0))
+            self._tasks = np.arange(num_envs, dtype=np.int32) % num_tasks
+            self._move()
+        else:
+            self._ends = np.array(state["remaining"], np.int64)
             self._tasks = np.array(state["tasks"], np.int32)
             self._turn = int(state["turn"])
-            assert self._remaining.shape == self._tasks.shape == (num_envs,), "state of another schedule"
-            return
-        phase = np.arange(num_envs) // num_tasks if stagger else np.zeros(num_envs, np.int64)
-        self._remaining = episode_steps - phase * episode_steps // (copies + (spare > 0))
-        self._tasks = np.arange(num_envs, dtype=np.int32) % num_tasks
-        self._move()
+            assert self._ends.shape == self._tasks.shape == (num_envs,), "state of another schedule"
+        self._foresee()
 
     @property
     def tasks(self) -> npt.NDArray[np.int32]:
@@ -92,11 +94,11 @@ class Schedule:
     @property
     def remaining(self) -> npt.NDArray[np.int64]:
         """Steps left of each environment's running episode, the coming one included, (num_envs,); a copy."""
-        return self._remaining.copy()
+        return self._ends - self._now
 
     def state(self) -> dict[str, Any]:
         """Returns where the schedule is, as plain values; the generator of the goals is not in it."""
-        return {"remaining": self._remaining.tolist(), "tasks": self._tasks.tolist(), "turn": self._turn}
+        return {"remaining": self.remaining.tolist(), "tasks": self._tasks.tolist(), "turn": self._turn}
 
     def first(self) -> Orders:
         """Returns the orders that start every environment's first episode."""
@@ -104,16 +106,19 @@ class Schedule:
         return Orders(command, self.tasks, self._goals(self._tasks.size))
 
     def advance(self) -> Orders:
-        """Returns the orders of the coming step and moves on to the step after it."""
-        self._remaining -= 1
-        ends = np.flatnonzero(self._remaining == 0)
+        """Returns the orders of the coming step, read-only, and moves on to the step after it."""
+        self._now += 1
+        if self._now < self._next_end:
+            return self._between
+        ends = np.flatnonzero(self._ends == self._now)
         command = np.full(self._tasks.shape, Command.STEP, np.int8)
         command[ends] = Command.STEP_THEN_RESET
-        self._remaining[ends] = self._episode_steps
-        if ends.size and ends[-1] >= self._fixed:
+        self._ends[ends] += self._episode_steps
+        if ends[-1] >= self._fixed:
             self._move()
         goal = np.zeros(self._tasks.shape, np.int32)
         goal[ends] = self._goals(ends.size)
+        self._foresee()
         return Orders(command, self.tasks, goal)
 
     def _move(self) -> None:
@@ -121,6 +126,14 @@ class Schedule:
         spare = self._tasks.size - self._fixed
         self._tasks[self._fixed :] = (self._turn + np.arange(spare)) % self._num_tasks
         self._turn = (self._turn + spare) % self._num_tasks
+
+    def _foresee(self) -> None:
+        """Prepares the steps up to the next end of an episode, whose orders are all the same."""
+        self._next_end = int(self._ends.min())
+        command = np.full(self._tasks.shape, Command.STEP, np.int8)
+        self._between = Orders(command, self.tasks, np.zeros(self._tasks.shape, np.int32))
+        for array in self._between:
+            array.flags.writeable = False
 
     def _goals(self, count: int) -> npt.NDArray[np.int32]:
         return self._rng.integers(self._num_goals, size=count, dtype=np.int32)
