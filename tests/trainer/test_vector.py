@@ -213,7 +213,7 @@ def test_a_worker_that_is_killed_is_named():
     with VectorEnv(CounterFactory(), 3, workers=2) as vector:
         step_until_fault(vector)
         os.kill(vector.pids[1], signal.SIGKILL)
-        with pytest.raises(WorkerError, match=r"worker of blue .* died by SIGKILL"):
+        with pytest.raises(WorkerError, match=r"worker of green .* died by SIGKILL"):
             step_until_fault(vector)
 
 

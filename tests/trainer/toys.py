@@ -64,5 +64,8 @@ class CounterFactory:
     observation_dim: ClassVar[int] = 3
     action_dim: ClassVar[int] = 2
 
+    def cost(self, task: int) -> float:
+        return 1.0
+
     def __call__(self, task: int) -> Counter:
         return Counter(task, self.fault)

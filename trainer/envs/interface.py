@@ -47,5 +47,8 @@ class EnvFactory(Protocol):
     def action_dim(self) -> int:
         """Numbers in an action."""
 
+    def cost(self, task: int) -> float:
+        """Relative time of a step of that task: workers get shares of about the same sum."""
+
     def __call__(self, task: int) -> Env:
         """Builds an environment of the task with that id."""

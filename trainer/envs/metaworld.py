@@ -10,6 +10,7 @@ import mujoco  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 
+from trainer.envs.costs import STEP_COSTS
 from trainer.envs.episode import bindings, put_back, taken
 from trainer.envs.official import goal_vectors, official_task
 from trainer.envs.self_check import environment_class
@@ -85,6 +86,10 @@ class MetaworldFactory:
 
     observation_dim: ClassVar[int] = OBSERVATION_DIM
     action_dim: ClassVar[int] = ACTION_DIM
+
+    def cost(self, task: int) -> float:
+        """Relative time of a step of that task."""
+        return STEP_COSTS[self.tasks[task]]
 
     def __call__(self, task: int) -> MetaworldEnv:
         """Builds an environment of the task with that id."""

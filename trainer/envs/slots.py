@@ -9,6 +9,11 @@ from trainer.envs.block import Block
 from trainer.envs.interface import Env, EnvFactory
 from trainer.envs.schedule import Command
 
+_STEP = int(Command.STEP)
+_STEPS = (int(Command.STEP), int(Command.STEP_THEN_RESET))
+_RESETS = (int(Command.STEP_THEN_RESET), int(Command.RESET))
+"""Plain integers: an enumeration's members take longer to find than a slot's bookkeeping altogether."""
+
 
 class Playing(NamedTuple):
     """An environment and the episode it is in."""
@@ -35,28 +40,31 @@ class Slots:
     def __init__(self, factory: EnvFactory, block: Block, share: Iterable[int]) -> None:
         self._factory = factory
         self._block = block
-        self._playing: dict[int, Playing | None] = dict.fromkeys(int(slot) for slot in share)
+        self._rows = {
+            slot: (block.action[slot], block.next_observation[slot], block.observation[slot])
+            for slot in share
+        }
+        self._playing: dict[int, Playing | None] = dict.fromkeys(self._rows)
         self._free: dict[int, list[Env]] = {}
         self.notes: list[str] = []
 
     def step(self) -> None:
         """Carries out the orders that lie in the block."""
         block = self._block
-        commands = block.command.tolist()  # numpy's integers take microseconds to compare with an enum
-        for slot in self._playing:
+        reward, success = block.reward, block.success
+        commands = block.command.tolist()
+        for slot, (action, next_observation, observation) in self._rows.items():
             command = commands[slot]
-            if command in (Command.STEP, Command.STEP_THEN_RESET):
+            if command in _STEPS:
                 playing = self._playing[slot]
                 assert playing is not None, "step before reset"
-                observation, reward, success = playing.env.step(block.action[slot])
-                block.next_observation[slot] = observation
-                block.reward[slot] = reward
-                block.success[slot] = success
-                if command == Command.STEP:
-                    block.observation[slot] = observation
-            if command in (Command.STEP_THEN_RESET, Command.RESET):
-                playing = self._take(slot, int(block.task[slot]), int(block.goal[slot]))
-                block.observation[slot] = playing.env.reset(playing.goal)
+                came, reward[slot], success[slot] = playing.env.step(action)
+                next_observation[:] = came
+                if command == _STEP:
+                    observation[:] = next_observation
+            if command in _RESETS:
+                task, goal = int(block.task[slot]), int(block.goal[slot])
+                observation[:] = self._take(slot, task, goal).reset(goal)
 
     def state(self) -> list[dict[str, Any]]:
         """Returns for each environment here its task, goal and own state, for JSON."""
@@ -69,10 +77,10 @@ class Slots:
     def restore(self, states: Iterable[Mapping[str, Any]]) -> None:
         """Continues the episodes that `state` described, one for each environment here."""
         for slot, state in zip(self._playing, states, strict=True):
-            self._take(slot, state["task"], state["goal"]).env.restore(state["goal"], state["env"])
+            self._take(slot, state["task"], state["goal"]).restore(state["goal"], state["env"])
 
-    def _take(self, slot: int, task: int, goal: int) -> Playing:
-        """Makes a slot play a task, with the environment it has if that is one of the task."""
+    def _take(self, slot: int, task: int, goal: int) -> Env:
+        """Makes a slot play a goal of a task, with the environment it has if that is one of the task."""
         before = self._playing[slot]
         if before is not None and before.task == task:
             env = before.env
@@ -80,8 +88,8 @@ class Slots:
             if before is not None:
                 self._free.setdefault(before.task, []).append(before.env)
             env = self._kept_or_new(task)
-        self._playing[slot] = playing = Playing(task, goal, env)
-        return playing
+        self._playing[slot] = Playing(task, goal, env)
+        return env
 
     def _kept_or_new(self, task: int) -> Env:
         if kept := self._free.get(task):

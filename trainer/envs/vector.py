@@ -19,10 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.envs.block import Block, allocate
+from trainer.envs.dealing import dealt
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Orders
 from trainer.envs.slots import Slots
-from trainer.envs.worker import Worker, end_all, signals_blocked
+from trainer.envs.worker import AWAKE, Worker, end_all, signals_blocked
+from trainer.processors import usable_processors
 
 STEP_TIMEOUT = 60.0
 """Seconds a worker may take for a vector step before it counts as hung."""
@@ -62,16 +64,18 @@ class VectorEnv:
         self._factory = factory
         self._step_timeout = step_timeout
         self._running = False
-        shares = np.array_split(np.arange(num_envs), min(workers, num_envs)) if workers else []
+        workers = min(workers, num_envs)
         context = multiprocessing.get_context("spawn")
         shape = (num_envs, factory.observation_dim, factory.action_dim)
-        memory = allocate(shape, context if shares else None)
+        memory = allocate(shape, context if workers else None)
         self._block = Block(memory, shape)
-        self._local = None if shares else Slots(factory, self._block, np.arange(num_envs))
+        self._local = None if workers else Slots(factory, self._block, range(num_envs))
         self._workers: list[Worker] = []
+        # without a processor of our own we would only keep the workers from theirs
+        awake = AWAKE if usable_processors() > workers else 0.0
         with signals_blocked():
-            for share in shares:
-                self._workers.append(Worker(context, factory, memory, shape, share))
+            for _ in range(workers):
+                self._workers.append(Worker(context, factory, memory, shape, awake=awake))
         self._finalizer = util.Finalize(self, end_all, args=(list(self._workers),), exitpriority=10)
 
     @property
@@ -90,6 +94,7 @@ class VectorEnv:
         block.command[:], block.task[:], block.goal[:] = orders
         if action is not None:
             block.action[:] = action
+        self._deal()
         for worker in self._workers:
             worker.start()
         self._running = True
@@ -132,10 +137,10 @@ class VectorEnv:
         for worker in self._workers:
             worker.ask_state()
         parts = [self._local.state()] if self._local is not None else self._gather()
-        shares = [worker.share for worker in self._workers] or [np.arange(len(self._block.task))]
+        shares = [worker.share for worker in self._workers] or [list(range(len(self._block.task)))]
         states: dict[int, dict[str, Any]] = {}
         for share, part in zip(shares, parts, strict=True):
-            states |= zip(share.tolist(), part, strict=True)
+            states |= zip(share, part, strict=True)
         return [
             states[env] | {"observation": shown} for env, shown in enumerate(self._block.observation.tolist())
         ]
@@ -155,9 +160,21 @@ class VectorEnv:
         block.observation[:] = [state["observation"] for state in states]
         if self._local is not None:
             self._local.restore(states)
+        self._deal()
         for worker in self._workers:
             worker.restore([states[env] for env in worker.share], self._step_timeout)
         self._gather()
+
+    def _deal(self) -> None:
+        """At the first orders: gives each worker its environments, by the cost of the tasks they begin with.
+
+        Where an environment steps changes nothing that comes out, so a task that it plays later may weigh
+        more or less.
+        """
+        if self._workers and not self._workers[0].share:
+            costs = [self._factory.cost(task) for task in self._block.task]
+            for worker, share in zip(self._workers, dealt(costs, len(self._workers)), strict=True):
+                worker.deal(share)
 
     def _gather(self) -> list[Any]:
         """Waits for all workers; returns what each was asked for."""
@@ -180,5 +197,5 @@ class VectorEnv:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _names(self, share: npt.NDArray[np.int_]) -> str:
+    def _names(self, share: list[int]) -> str:
         return ", ".join(dict.fromkeys(self._factory.tasks[task] for task in self._block.task[share]))

@@ -18,44 +18,56 @@ from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from trainer.envs.block import Block, Shape
 from trainer.envs.interface import EnvFactory
 from trainer.envs.slots import Slots
 from trainer.errors import WorkerError
 
-_GO, _STATE, _RESTORE = b"g", b"s", b"r"
-"""Orders: carry out what lies in the block; say where the episodes are; continue those that follow."""
+_SHARE, _GO, _STATE, _RESTORE = b"h", b"g", b"s", b"r"
+"""Orders: take the environments that follow, once and first of all; carry out what lies in the block; say
+where the episodes are; continue those that follow."""
 _NOTE, _TEXT, _DONE, _FAILED = b"n", b"t", b"d", b"f"
 """Answers: a line follows; a counted text follows; all is done; a traceback follows and the end."""
 _PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-_AWAKE = 200e-6
-"""Seconds a worker looks for its next order before it sleeps."""
+AWAKE = 200e-6
+"""Seconds to look for the next order, or for the answer, before sleeping."""
 _START_TIMEOUT = 300.0
 """Seconds for a worker's first answer: imports from a slow file system take their time."""
 
 
 class Worker:
-    """The parent's end of one worker process."""
+    """The parent's end of one worker process.
+
+    Args:
+        context: how to start it.
+        factory: makes the environments.
+        memory: of the block.
+        shape: of the block.
+        awake: seconds that `gather` looks for the answer before it sleeps.
+
+    Attributes:
+        share: the environments it has been given.
+        notes: what they had to say since the last look.
+    """
 
     def __init__(
-        self,
-        context: SpawnContext,
-        factory: EnvFactory,
-        memory: Any,
-        shape: Shape,
-        share: npt.NDArray[np.int_],
+        self, context: SpawnContext, factory: EnvFactory, memory: Any, shape: Shape, *, awake: float = 0.0
     ) -> None:
-        self.share = share
+        self.share: list[int] = []
         self.notes: list[str] = []
         self.pipe, theirs = socket.socketpair()
-        args = (theirs, factory, memory, shape, share)
+        args = (theirs, factory, memory, shape)
         self.process: SpawnProcess = context.Process(target=_serve, args=args, daemon=True)
         self.process.start()
         theirs.close()  # or the end of the worker would never show as the end of the stream
+        self._awake = awake
         self._started = False
+
+    def deal(self, share: list[int]) -> None:
+        """Gives the worker its environments, before all other orders."""
+        self.share = share
+        with contextlib.suppress(OSError):
+            self.pipe.sendall(_SHARE + _counted(share))
 
     def start(self) -> None:
         """Tells the worker to carry out the orders in the block; a dead worker shows in `gather`."""
@@ -79,14 +91,15 @@ class Worker:
         Raises:
             WorkerError: it died, failed or did not answer in time.
         """
-        self._set_timeout(timeout)
         text = None
         try:
-            while (answer := self.pipe.recv(1)) in (_NOTE, _TEXT):
+            answer = self._first_byte(timeout)
+            while answer in (_NOTE, _TEXT):
                 if answer == _NOTE:
                     self.notes.append(_line(self.pipe))
                 else:
                     text = _uncounted(self.pipe)
+                answer = self.pipe.recv(1)
         except TimeoutError:
             raise WorkerError(
                 f"the environment worker of {names()} (pid {self.process.pid}) has not answered for "
@@ -109,6 +122,14 @@ class Worker:
                 hint="SIGKILL often means that memory ran out: ask for more, or use fewer environments",
             )
         return text
+
+    def _first_byte(self, timeout: float) -> bytes:
+        looked = None
+        if self._awake:
+            self.pipe.settimeout(None)
+            looked = _looked(self.pipe, self._awake)
+        self._set_timeout(timeout)
+        return self.pipe.recv(1) if looked is None else looked
 
     def _set_timeout(self, timeout: float) -> None:
         self.pipe.settimeout(timeout if self._started else max(timeout, _START_TIMEOUT))
@@ -181,29 +202,36 @@ def signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _order(pipe: socket.socket) -> bytes:
-    """Waits for the parent's byte, at first awake: to be woken takes longer than most gaps between steps."""
-    asleep_at = time.perf_counter() + _AWAKE
-    while time.perf_counter() < asleep_at:
+def _looked(pipe: socket.socket, seconds: float) -> bytes | None:
+    """Waits awake for a byte, for to be woken takes longer than most gaps between steps; None if none came.
+
+    Args:
+        pipe: with no timeout, or it would be waited for in each look.
+        seconds: how long.
+    """
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
         with contextlib.suppress(BlockingIOError):
             return pipe.recv(1, socket.MSG_DONTWAIT)
         os.sched_yield()  # whoever has work goes first
-    return pipe.recv(1)
+    return None
 
 
-def _serve(
-    pipe: socket.socket,
-    factory: EnvFactory,
-    memory: Any,
-    shape: Shape,
-    share: npt.NDArray[np.int_],
-) -> None:
+def _order(pipe: socket.socket) -> bytes:
+    """Waits for the parent's byte; empty when it is gone."""
+    order = _looked(pipe, AWAKE)
+    return pipe.recv(1) if order is None else order
+
+
+def _serve(pipe: socket.socket, factory: EnvFactory, memory: Any, shape: Shape) -> None:
     """A worker's life: carry out the orders in the block at each byte, end with the stream."""
     for number in _PARENTS_SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the parent decides; it ends us by closing the stream
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PARENTS_SIGNALS)
     try:
-        slots = Slots(factory, Block(memory, shape), share)
+        if pipe.recv(1) != _SHARE:
+            return
+        slots = Slots(factory, Block(memory, shape), _uncounted(pipe))
         while order := _order(pipe):
             if order == _GO:
                 slots.step()
