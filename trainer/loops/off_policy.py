@@ -27,7 +27,7 @@ from trainer.model import about, save_final
 from trainer.pacing import UpdateCredit, crossed
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
-from trainer.replay import Replay
+from trainer.replay import Replay, Rows
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 
@@ -77,8 +77,10 @@ class OffPolicyRun:
         )
         self._replay = Replay(
             len(settings.tasks),
+            settings.num_envs,
             values["replay_capacity"],
             values["batch_size"],
+            values["episode_steps"],
             factory.observation_dim,
             factory.action_dim,
             device,
@@ -126,7 +128,8 @@ class OffPolicyRun:
         if learning and not progress.normalized:
             self._fit_normalization()
 
-        task, observation = self._schedule.tasks, self._vector.observation
+        task, remaining = self._schedule.tasks, self._schedule.remaining
+        observation = self._vector.observation
         if progress.step < self._values["warmup_steps"]:
             shape = num_envs, self._factory.action_dim
             action = self._rng.uniform(-1.0, 1.0, shape).astype(np.float32)
@@ -141,7 +144,7 @@ class OffPolicyRun:
                 progress.updates += 1
         outcome = self._vector.wait()
 
-        self._replay.add(observation, action, outcome.reward, outcome.next_observation, task)
+        self._replay.add(observation, action, outcome.reward, outcome.next_observation, task, remaining)
         ended = orders.command == Command.STEP_THEN_RESET
         self._episodes.add(task, outcome.reward, outcome.success, ended)
         progress.step += num_envs
@@ -226,7 +229,7 @@ class OffPolicyRun:
         parts = {
             "model": {"about": self._about(), "learner": self._agent.state_dict()},
             "state": {"progress": self._progress.as_dict(), "generators": stored_generators(self._rng)},
-            checkpoint.REPLAY: self._replay.state_dict(),
+            checkpoint.REPLAY: self._stored_replay(),
         }
         write_checkpoint(self._settings, self._telemetry, self._progress.step, parts)
 
@@ -235,9 +238,24 @@ class OffPolicyRun:
         self._progress = Progress(**parts["state"]["progress"])
         restore_generators(parts["state"]["generators"], self._rng)
         if checkpoint.REPLAY in parts:
-            self._replay.load_state_dict(parts[checkpoint.REPLAY])
+            self._restore_replay(parts[checkpoint.REPLAY])
         else:
             self._progress.learning_starts = self._progress.step + self._values["warmup_steps"]
+
+    def _stored_replay(self) -> dict[str, Any]:
+        rows = self._replay.rows_since(None)
+        piece = {"begin": rows.begin, "end": rows.end, "data": torch.from_numpy(rows.data)}
+        return {"state": self._replay.state_dict(), "rows": piece}
+
+    def _restore_replay(self, stored: dict[str, Any]) -> None:
+        piece = stored["rows"]
+        rows = Rows(piece["begin"], piece["end"], piece["data"].cpu().numpy())
+        if not self._replay.fits(stored["state"]):
+            self._replay.adopt(stored["state"], [rows])
+            return
+        self._replay.load_state_dict(stored["state"])
+        self._replay.put(rows)
+        self._replay.cut()
 
     def _fit_normalization(self) -> None:
         if self._values["normalize_observations"] == "warmup":
