@@ -1,7 +1,6 @@
-"""Recipes: named, locked sets of algorithm hyperparameters, and what they need of memory.
+"""Reading, checking and unlocking recipes.
 
-Standard library only, and free of the rest of the trainer: the laptop imports it to check a run before it is
-sent anywhere. A recipe is `recipes/<name>.toml`; keys, types and ranges of an algorithm are in
+A recipe is `recipes/<name>.toml`; keys, types and ranges of an algorithm are in
 `recipes/schemas/<algorithm>.toml`, the task sets of a benchmark in `recipes/benchmarks/<benchmark>.toml`.
 """
 
@@ -15,7 +14,6 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,11 +21,7 @@ from typing import Any
 RUNNABLE = ("sac",)
 """The algorithms this version of the trainer can run."""
 
-OBSERVATION_SIZE = 39
-ACTION_SIZE = 4
-"""Meta-World's sizes: two frames of state and the goal; three axes of the hand and the gripper."""
-
-_DIRECTORY = Path(__file__).resolve().parent / "recipes"
+_DIRECTORY = Path(__file__).resolve().parent.parent / "recipes"
 _READERS: Mapping[str, Any] = {
     "int": int,
     "float": float,
@@ -160,56 +154,6 @@ def task_names(value: str | Sequence[str]) -> tuple[str, ...]:
     if twice or not found:
         raise RecipeError(f"tasks named twice: {', '.join(twice)}" if twice else "no task is named")
     return tuple(found)
-
-
-@dataclass(frozen=True)
-class ParameterCount:
-    """How many numbers policy, critics, target critics (not trained) and entropy coefficients hold."""
-
-    actor: int
-    critics: int
-    targets: int = 0
-    alphas: int = 0
-
-    @property
-    def trained(self) -> int:
-        """Parameters with a gradient and optimiser state."""
-        return self.actor + self.critics + self.alphas
-
-
-def parameter_count(
-    recipe: Recipe, observation_size: int = OBSERVATION_SIZE, action_size: int = ACTION_SIZE
-) -> ParameterCount:
-    """Counts parameters by arithmetic alone.
-
-    SAC's actor maps the observation (with the one-hot task id) to a mean and a log standard deviation per
-    action, each of two critics that and the action to one value; multi-head networks have one last layer a
-    task. The sizes default to Meta-World's; give the environment's for a recipe that runs on another.
-    """
-    values = recipe.values
-    if recipe.algorithm != "sac":
-        actor = _dense(observation_size, values["hidden"], action_size) + action_size
-        return ParameterCount(actor=actor, critics=_dense(observation_size, values["hidden"], 1))
-    tasks = len(task_names(values["tasks"]))
-    heads = tasks if values["heads"] == "multi-head" else 1
-    inputs = observation_size + (tasks if values["one_hot"] else 0)
-    actor = _dense(inputs, values["actor_hidden"], 2 * action_size, heads)
-    critics = 2 * _dense(inputs + action_size, values["critic_hidden"], 1, heads)
-    return ParameterCount(actor=actor, critics=critics, targets=critics, alphas=tasks)
-
-
-def replay_bytes(recipe: Recipe) -> int:
-    """Returns the size of the full replay store; 0 for on-policy recipes.
-
-    A row is observation, action, reward and next observation in float32; its place tells the task.
-    """
-    return int(recipe.values.get("replay_capacity", 0)) * 4 * (2 * OBSERVATION_SIZE + ACTION_SIZE + 1)
-
-
-def _dense(inputs: int, hidden: Sequence[int], outputs: int, heads: int = 1) -> int:
-    sizes = [inputs, *hidden]
-    body = sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(sizes))
-    return body + heads * (sizes[-1] + 1) * outputs
 
 
 def _schema(algorithm: str) -> dict[str, dict[str, Any]]:
