@@ -86,7 +86,7 @@ def _find_checkpoint(settings: TrainSettings, events: list[str]) -> dict[str, An
             )
         return None
     path = (
-        checkpoint.newest(settings.run_dir, lambda reason: events.append(f"refused: {reason}"))
+        checkpoint.newest(settings.run_dir, lambda reason: events.append(f"refused: {reason}"), replay=True)
         if settings.resume == NEWEST
         else Path(settings.resume)
     )

@@ -62,6 +62,9 @@ class OffPolicyRun:
         self._factory = factory
         self._telemetry = telemetry
         self._stop = stop
+        self._checkpoints = checkpoint.Checkpoints(
+            settings.run_dir, run_id=settings.run_id, recipe=settings.recipe.name, keep=settings.keep
+        )
         # first, for the workers import while we build the networks
         self._vector = VectorEnv(factory, settings.num_envs, workers=settings.workers)
         self._evaluator = self._make_evaluator() if settings.eval_every else None
@@ -231,7 +234,8 @@ class OffPolicyRun:
             "state": {"progress": self._progress.as_dict(), "generators": stored_generators(self._rng)},
             checkpoint.REPLAY: self._stored_replay(),
         }
-        write_checkpoint(self._settings, self._telemetry, self._progress.step, parts)
+        run_dir = self._settings.run_dir
+        write_checkpoint(self._checkpoints, self._telemetry, run_dir, self._progress.step, parts)
 
     def _restore(self, parts: dict[str, Any]) -> None:
         self._agent.load_state_dict(parts["model"]["learner"])

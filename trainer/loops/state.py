@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from trainer import checkpoint
-from trainer.settings import TrainSettings
+from trainer.checkpoint import Checkpoints
 from trainer.telemetry import Telemetry
 
 
@@ -56,19 +56,12 @@ def restore_generators(stored: dict[str, Any], rng: np.random.Generator) -> None
 
 
 def write_checkpoint(
-    settings: TrainSettings, telemetry: Telemetry, step: int, parts: Mapping[str, Any]
+    store: Checkpoints, telemetry: Telemetry, run_dir: Path, step: int, parts: Mapping[str, Any]
 ) -> None:
     """Writes a checkpoint and records it. One that cannot be written is reported, and training goes on."""
     try:
-        saved = checkpoint.save(
-            settings.run_dir,
-            step,
-            parts,
-            run_id=settings.run_id,
-            recipe=settings.recipe.name,
-            keep=settings.keep,
-        )
+        saved = store.save(step, parts, None)
     except OSError as error:
         telemetry.event(step, f"no checkpoint at step {step}: {error}; training goes on")
         return
-    telemetry.checkpoint(step, saved.path.relative_to(settings.run_dir), saved.nbytes, saved.seconds)
+    telemetry.checkpoint(step, saved.path.relative_to(run_dir), saved.nbytes, saved.seconds)
