@@ -77,20 +77,21 @@ def write_segment(folder: Path, step: int, rows: Rows) -> tuple[Segment, bool]:
     Raises:
         OSError: no space or no permission; nothing is left behind then.
     """
-    temporary = folder / f".{step:012d}-{secrets.token_hex(4)}.tmp"
+    written = temporary = folder / f".{step:012d}-{secrets.token_hex(4)}.tmp"
     try:
         with HashedFile(temporary) as file:
             file.write(np.ascontiguousarray(rows.data, dtype="<f4").data)
-        name = f"{step:012d}-{file.sha256[:16]}.rows"
-        new = not (folder / name).exists()
-        temporary.rename(folder / name)
+        final = folder / f"{step:012d}-{file.sha256[:16]}.rows"
+        new = not final.exists()
+        temporary.rename(final)
+        written = final if new else temporary
+        sync_directory(folder)
     except BaseException:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            written.unlink()
         raise
-    sync_directory(folder)
     lanes = tuple(map(int, rows.begin)), tuple(map(int, rows.end))
-    return Segment(name, file.nbytes, file.sha256, *lanes), new
+    return Segment(final.name, file.nbytes, file.sha256, *lanes), new
 
 
 def read_segment(folder: Path, segment: Segment) -> Rows:
