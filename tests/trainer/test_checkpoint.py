@@ -165,11 +165,27 @@ def test_the_branch_that_goes_on_is_the_one_to_resume(tmp_path):
     assert checkpoint.newest(tmp_path, pytest.fail) == older
     branch.save(15, parts_of(15), None)
     assert checkpoint.newest(tmp_path, pytest.fail).name == "step-000000000015"
-    branch.save(30, {"model": {"weights": torch.zeros(4)}, "state": {}}, None)
-    newest = checkpoint.newest(tmp_path, pytest.fail)
-    assert newest.name == "step-000000000030"
-    assert checkpoint.load(newest)["model"]["weights"].tolist() == [0] * 4
-    assert steps(tmp_path) == [10, 15, 30]
+    assert steps(tmp_path) == [10, 15, 30]  # 20 was saved first
+
+
+def test_a_branch_replaces_what_the_one_before_it_saved_at_its_step(tmp_path, monkeypatch):
+    for step in (10, 20):
+        save(tmp_path, step)
+    branch = store(tmp_path)
+    home = checkpoint.directory(tmp_path)
+    branch.load(home / "step-000000000010")
+
+    def refuse(*_):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("trainer.checkpoint.store.publish_directory", refuse)
+        with pytest.raises(OSError, match="Input/output"):
+            branch.save(20, {"model": {"weights": torch.zeros(4)}}, None)
+    assert checkpoint.load(home / "step-000000000020")["model"]["weights"].tolist() == [20] * 4
+    branch.save(20, {"model": {"weights": torch.zeros(4)}}, None)
+    assert checkpoint.load(home / "step-000000000020")["model"]["weights"].tolist() == [0] * 4
+    assert steps(tmp_path) == [10, 20]
 
 
 def test_what_a_killed_attempt_left_behind_is_cleared(tmp_path):

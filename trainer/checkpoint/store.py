@@ -116,8 +116,7 @@ class Checkpoints:
         replay.load_state_dict(state)
         for rows in segments:
             replay.put(rows)
-        if self._is_ours(path):
-            self._on_disk = stored
+        self._on_disk = stored  # if it is another run's, its files are not here and the next save writes all
 
     def read_replay(self, path: Path) -> tuple[dict[str, Any], Iterator[Rows]]:
         """Returns state and segments, for a replay of another layout; the next save writes all of its rows.
@@ -158,7 +157,7 @@ class Checkpoints:
         """Writes the rows that are not on disk; returns where all of them are, and the bytes written."""
         held = self._on_disk
         if held is not None and not has_segments(self._rows, held.segments):
-            held = None  # somebody removed a file: all rows are written again
+            held = None
         mark = tuple(map(int, replay.position()))
         oldest = replay.oldest()
         segments = held.segments if held else ()
