@@ -20,7 +20,7 @@ from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Command, Schedule
 from trainer.envs.vector import VectorEnv
 from trainer.errors import TrainerError, WorkerError
-from trainer.evaluate import Evaluator, spread_goals
+from trainer.evaluation.evaluator import Evaluator, spread_goals
 from trainer.loops.state import Progress, restore_generators, stored_generators, write_checkpoint
 from trainer.loops.statistics import EpisodeStatistics
 from trainer.model import about, save_final

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 from tests.trainer.toys import CounterFactory
-from trainer.evaluate import Evaluator, spread_goals
+from trainer.envs.vector import STEP_TIMEOUT
+from trainer.errors import WorkerError
+from trainer.evaluation.evaluator import Evaluator, spread_goals
 
 
 def lazy(observation, task):
@@ -27,22 +29,7 @@ def test_goals_are_distinct_dealt_in_advance_and_solved_at_any_step(workers):
     # the reward of step n is n, up to the step that solves it
     ends = [goal if 0 < goal <= 30 else 30 for goal in goals]
     assert result.returns.tolist() == [[end * (end + 1) / 2 for end in ends]] * 3
-
-
-def test_metrics_have_the_names_of_the_run_directory():
-    evaluator = Evaluator(CounterFactory(), 2, max_steps=30)
-    metrics = evaluator.run(lazy, spread_goals(2, 2, 50)).metrics()
-    assert metrics == {
-        "success/mean": 0.5,
-        "success/red": 0.5,
-        "success/green": 0.5,
-        "success/blue": 0.5,
-        "return/mean": 395.0,
-        "return/red": 395.0,
-        "return/green": 395.0,
-        "return/blue": 395.0,
-        "episodes": 2,
-    }
+    assert (result.tasks, result.goals.tolist()) == (("red", "green", "blue"), goals)
 
 
 def test_it_can_be_used_again_and_given_up():
@@ -60,6 +47,14 @@ def test_more_episodes_than_environments():
     evaluator = Evaluator(CounterFactory(), 50, max_steps=60)
     result = evaluator.run(lazy, spread_goals(50, 50, 50))
     assert result.success.sum(1).tolist() == [49] * 3  # all goals but 0
+
+
+def test_a_hung_worker_is_found_within_a_minute_and_named():
+    assert STEP_TIMEOUT <= 60
+    evaluator = Evaluator(CounterFactory(fault="hang"), 3, workers=3, step_timeout=0.5)
+    with pytest.raises(WorkerError, match=r"worker of red, green, blue .* has not answered"):
+        evaluator.run(lazy, spread_goals(3, 3, 50))
+    evaluator.close()
 
 
 def test_goals_are_spread_over_the_list():
