@@ -135,3 +135,15 @@ def test_the_statistics_belong_to_the_saved_policy():
     other.load_state_dict(encoder.state_dict())
     assert torch.equal(other.mean, encoder.mean)
     assert torch.equal(other.std, encoder.std)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_hidden_layers_are_those_that_lead_to_the_output(layer_norm):
+    network = EnsembleMLP(2, 5, (7, 6), 3, heads=4, layer_norm=layer_norm, output_bound=0.5)
+    rows, head = torch.randn(9, 5), torch.arange(9) % 4
+    first, last = network.hidden(rows)
+    assert (first.shape, last.shape) == ((2, 9, 7), (2, 9, 6))
+    assert (first >= 0).all()
+    assert (first > 0).any()
+    outputs = torch.baddbmm(network.biases[-1], last, network.weights[-1]).view(2, 9, 4, 3)
+    torch.testing.assert_close(outputs[:, torch.arange(9), head], network(rows, head))

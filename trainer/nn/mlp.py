@@ -85,6 +85,18 @@ class EnsembleMLP(nn.Module):
         # a gather's backward is a scatter, which CUDA does in any order; this is exact and in order
         return torch.where(own, values, 0.0).sum(2)
 
+    def hidden(self, rows: Tensor) -> list[Tensor]:
+        """Returns what each hidden layer gives on for rows (batch, inputs): (members, batch, width) each."""
+        values = rows.expand(self.weights[0].shape[0], -1, -1)
+        layers = []
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            values = torch.baddbmm(bias, values, weight)
+            if self.layer_norm:
+                values = functional.layer_norm(values, values.shape[-1:])
+            values = functional.relu(values)
+            layers.append(values)
+        return layers
+
     def _batched(self, values: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
         """Computes all members in one product a layer."""
         values = values.expand(weights[0].shape[0], -1, -1)
