@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainer.checkpoint import Rows
+from trainer.replay import Rows
 
 
 class Ring:

@@ -11,8 +11,8 @@ import torch
 from tests.trainer.ring import Ring
 from tests.trainer.test_checkpoint import flip_a_byte, parts_of, spoil_the_manifest, steps, store
 from trainer import checkpoint
-from trainer.checkpoint import Rows
 from trainer.errors import CheckpointError
+from trainer.replay import Rows
 
 
 def home_of(run_dir, step):

@@ -7,13 +7,12 @@ with `weights_only=True`, and segments are plain numbers: a checkpoint from a st
 """
 
 from trainer.checkpoint.reading import directory, load, load_file, newest, verify
-from trainer.checkpoint.segments import REPLAY, Rows
+from trainer.checkpoint.segments import REPLAY
 from trainer.checkpoint.store import Checkpoints, Saved
 
 __all__ = [
     "REPLAY",
     "Checkpoints",
-    "Rows",
     "Saved",
     "directory",
     "load",

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from trainer.checkpoint.manifest import ForeignFormatError, Manifest, StoredReplay
-from trainer.checkpoint.segments import REPLAY, Rows, read_segment
+from trainer.checkpoint.segments import REPLAY, read_segment
 from trainer.errors import CheckpointError
+from trainer.replay import Rows
 
 MANIFEST = "manifest.json"
 _STEP_NAME = re.compile(r"step-(\d{12})")

@@ -10,40 +10,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from trainer.checkpoint.manifest import Segment
 from trainer.errors import CheckpointError
 from trainer.files import HashedFile, sync_directory
+from trainer.replay import Rows
 
 REPLAY = "replay"
 """Name of the folder of segments, and of the part with the replay's state."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows of a replay, lane after lane.
-
-    Attributes:
-        begin: of each lane, the number of the first row.
-        end: of each lane, the number after the last row.
-        data: float32 (sum of end - begin, row width), contiguous.
-    """
-
-    begin: list[int]
-    end: list[int]
-    data: npt.NDArray[np.float32]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rows."""
-        return self.data.nbytes
 
 
 class Replay(Protocol):
@@ -64,7 +43,7 @@ class Replay(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """Everything but the rows."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes back the state; the segments follow."""
 
 

@@ -17,8 +17,9 @@ import torch
 from trainer.checkpoint import reading
 from trainer.checkpoint.manifest import File, Manifest, StoredReplay
 from trainer.checkpoint.pruning import clear, hide, prune
-from trainer.checkpoint.segments import REPLAY, Replay, Rows, has_segments, write_segment
+from trainer.checkpoint.segments import REPLAY, Replay, has_segments, write_segment
 from trainer.files import HashedFile, publish_directory
+from trainer.replay import Rows
 
 
 @dataclass(frozen=True)
