@@ -10,7 +10,7 @@ from typing import Any
 
 from trainer.files import atomic_write_json
 from trainer.telemetry.gpu import GpuSampler
-from trainer.telemetry.memory import resident_bytes
+from trainer.telemetry.processes import ProcessorMeter, resident_bytes
 
 INTERVAL_SECONDS = 1.0
 RATE_WINDOW_SECONDS = 30.0
@@ -43,7 +43,8 @@ class Heartbeat:
         interval: float = INTERVAL_SECONDS,
     ) -> None:
         self._path = path
-        self._gpu = gpu
+        self._gpu = gpu.reader() if gpu else None
+        self._processors = ProcessorMeter()
         self._interval = interval
         self._facts: dict[str, Any] = {
             "schema": 1,
@@ -132,7 +133,8 @@ class Heartbeat:
         with self._lock:
             self._changed = False
             facts = {**self._facts, "steps_per_second": self._rate()}
-        atomic_write_json(self._path, {**facts, "rss_bytes": resident_bytes(), "gpu": gpu})
+        usage = {"cpu_share": self._processors.read(), "rss_bytes": resident_bytes(), "gpu": gpu}
+        atomic_write_json(self._path, {**facts, **usage})
 
     def _rate(self) -> float | None:
         (since, first), (until, last) = self._marks[0], self._marks[-1]
