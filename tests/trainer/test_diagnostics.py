@@ -139,7 +139,7 @@ def test_a_learner_that_is_no_longer_finite_can_still_be_examined():
     agent.critics.weights[0].data[:] = torch.nan
     found = diagnose(agent, make_batch(), TASKS)
     assert math.isnan(found["diagnostics/effective_rank/critic"])
-    assert math.isnan(found["q/red"])
+    assert math.isnan(found["norm/critic"])
     assert PlasticityWatch().look(found) is None
 
 

@@ -86,8 +86,10 @@ class Acting:
         return {"held": [*self._held], "newest": [*self._newest]}
 
     def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
-        """Takes over what `state_dict` returned, in place."""
+        """Takes over what `state_dict` returned, in place; of another lag, the policy as it is now."""
         self._settle()
+        if len(state["held"]) != len(self._held):
+            state = {"held": self._live, "newest": self._live} if self._lag else self.state_dict()
         for tensors, values in ((self._held, state["held"]), (self._newest, state["newest"])):
             for tensor, value in zip(tensors, values, strict=True):
                 tensor.copy_(value)

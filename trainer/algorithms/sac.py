@@ -71,6 +71,7 @@ class SAC:
 
     Attributes:
         skipped: int64 (2,) on the device: updates skipped in all, and in a row now.
+        micro_batches: parts of a batch; may be changed between updates.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class SAC:
     ) -> None:
         self.config = config
         self._autocast = autocast
-        self._micro_batches = micro_batches
+        self.micro_batches = micro_batches
         self.policy = make_policy(config, observation_dim, action_dim, num_tasks).to(device)
         self.critics = EnsembleMLP(
             _CRITICS,
@@ -192,8 +193,8 @@ class SAC:
     def _split(self, batch: Batch) -> list[tuple[Batch, Tensor]]:
         """Cuts a batch into parts, each with the noise of its actions: (2, rows, action_dim)."""
         noise = torch.randn(2, *batch.action.shape, device=batch.action.device)
-        parts = zip(*(tensor.chunk(self._micro_batches) for tensor in batch), strict=True)
-        noises = noise.chunk(self._micro_batches, 1)
+        parts = zip(*(tensor.chunk(self.micro_batches) for tensor in batch), strict=True)
+        noises = noise.chunk(self.micro_batches, 1)
         return [(Batch(*part), own) for part, own in zip(parts, noises, strict=True)]
 
     def _play(self, batch: Batch, noise: Tensor, alpha: Tensor) -> _Part:

@@ -90,6 +90,10 @@ class HostDraw:
         np.add(place, lanes.base.take(lane), out=place)
         return self._rota[rotation]
 
+    def tensors(self) -> list[Tensor]:
+        """Returns the tensors that a later draw reads: none."""
+        return []
+
     def state_dict(self) -> dict[str, Any]:
         """Returns what the coming draws depend on beside the lanes, as plain values."""
         generator = json.dumps(self._generator.bit_generator.state, default=np.ndarray.tolist)
@@ -153,6 +157,10 @@ class DeviceDraw:
         place = (place + shift[lane]) % self._ring[lane]
         torch.add(place + place // self._steps, self._base[lane], out=self.place)
         return task
+
+    def tensors(self) -> list[Tensor]:
+        """Returns the tensors that a later draw reads."""
+        return [self._rotation]
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what the coming draws depend on beside the lanes and the device's generator."""

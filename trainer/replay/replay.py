@@ -126,6 +126,10 @@ class Replay:
             task = self._staging.send(task)
         return Batch(*self._views, task)
 
+    def tensors(self) -> list[Tensor]:
+        """Returns what `sample` writes on a device and a later call reads."""
+        return self._draw.tensors()
+
     def observations(self) -> Tensor:
         """Returns all observations held, shape (transitions, observation_dim)."""
         return self._read(self._lanes.transitions())[:, : self._layout.observation_dim]
