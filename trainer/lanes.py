@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 _FLOAT = 4
-_WIDE = 8
 
 
 @dataclass(frozen=True)
@@ -82,6 +81,5 @@ class Layout:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a replay: its rows and the buffers of a batch (windows, draws, places, tasks)."""
-        numbers = self.rows * self.row_width + self.batch_size * self.window_width
-        return numbers * _FLOAT + self.batch_size * (2 + self.rotations) * _WIDE
+        """Bytes of a replay: its rows and one batch."""
+        return (self.rows * self.row_width + self.batch_size * self.window_width) * _FLOAT

@@ -77,12 +77,16 @@ def test_an_older_state_is_restored_from_pieces_up_to_it():
     assert torch.equal(restored(run, state, pieces).observations(), held)
 
 
-def test_the_draws_are_restored_in_the_middle_of_a_rotation():
-    run = Filled(3, 3, 30, 5, stagger=True, extra=1)
+@pytest.mark.parametrize("drawn", [0, 1, 5, 15, 16, 17, 40])
+def test_the_draws_go_on_where_they_were(drawn):
+    run = Filled(3, 4, 30, 5, stagger=True, extra=1)
     run.step(20)
-    run.replay.sample()
+    for _ in range(drawn):
+        run.replay.sample()
     other = restored(run, run.replay.state_dict(), [run.replay.rows_since(None)])
-    assert same_draws(run.replay, other, batches=7)
+    assert same_draws(run.replay, other, batches=20)
+    run.step(1, (other,))
+    assert same_draws(run.replay, other, batches=20)
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,10 @@ import torch
 from torch import Tensor
 
 from trainer.lanes import Layout
-from trainer.replay.lanes import Lanes
+from trainer.replay.lanes import Integers, Lanes
+
+_BLOCK = 16
+"""Batches that the host draws the random numbers of at once."""
 
 
 def task_rota(layout: Layout) -> Tensor:
@@ -38,57 +42,91 @@ class HostDraw:
 
     Args:
         layout: of the replay.
-        lanes: its bookkeeping; `update` reads it.
+        lanes: its bookkeeping.
     """
 
     def __init__(self, layout: Layout, lanes: Lanes) -> None:
         self._lanes = lanes
         self._steps = layout.episode_steps
-        seed = int(torch.randint(2**63 - 1, ()))
-        self._generator = np.random.Generator(np.random.SFC64(seed))
-        self._rota = task_rota(layout)
-        self._tasks = self._rota.numpy()
+        self._bits = np.random.PCG64(int(torch.randint(2**63 - 1, ())))
+        self._generator = np.random.Generator(self._bits)
+        self._draws = np.empty((_BLOCK, layout.batch_size))
+        places = torch.empty(_BLOCK, layout.batch_size, dtype=torch.int64)
+        self._places: Integers = places.numpy()
+        self._place = places.unbind()
+        self._batch = self._prepared = _BLOCK
+        self._stretch = 1
+        rota = task_rota(layout)
+        self._task = rota.unbind()
+        self._tasks: Integers = rota.repeat(1 + -(-_BLOCK // len(rota)), 1).numpy()
         self._rotation = 0
-        self._draw = np.empty(layout.batch_size)
-        self.place = torch.empty(layout.batch_size, dtype=torch.int64)
-        """The rows of the batch, among all rows; overwritten by each `__call__`."""
-        self._place = self.place.numpy()
+        self._slots: Integers = lanes.ring // self._steps
+        self._columns: Integers = np.arange(self._slots.max())
+        self._lines: Integers = np.arange(lanes.ring.size) * self._columns.size
+        self._oldest_slot: Integers = np.full_like(self._slots, -1)
         self.update()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the buffers."""
-        return self._rota.nbytes + self._draw.nbytes + self._place.nbytes
 
     def update(self) -> None:
         """Takes over what the lanes hold now."""
         lanes = self._lanes
-        held = lanes.held
-        self._sizes = held.reshape(-1, lanes.per_task).sum(1).astype(np.float64)
-        self._begin = np.cumsum(held) - held  # the rank of each lane's oldest transition, over all tasks
-        self._shift = (lanes.count - held) % lanes.ring
-        if lanes.per_task > 1:
-            self._shift -= self._begin
+        self._held = lanes.held
+        self._full = bool((self._held == lanes.capacity).all())
+        self._sizes = self._held.reshape(-1, lanes.per_task).sum(1).astype(np.float64)
+        self._begin = np.cumsum(self._held) - self._held
+        self._follow()
 
-    def __call__(self) -> Tensor:
-        """Draws a batch into `place` and returns its tasks."""
-        lanes, place, draw, rotation = self._lanes, self._place, self._draw, self._rotation
-        self._rotation = (rotation + 1) % len(self._rota)
-        lane = self._tasks[rotation]
-        self._generator.random(out=draw)
-        np.multiply(draw, self._sizes.take(lane), out=draw)
-        np.copyto(place, draw, casting="unsafe")
+    def advance(self) -> None:
+        """Takes over what a vector step has added."""
+        if self._full:
+            self._follow()  # each lane holds as much as before
+        else:
+            self.update()
+
+    def _follow(self) -> None:
+        """Prepares the way from a transition's rank to its row.
+
+        `_shift` turns a rank into a number that is counted from the start of the slot in which the lane's
+        oldest transition lies. Each lane has a stretch of such numbers of its own, so a number divided by
+        the length of an episode tells the slot, and `_offset` holds what leads from the numbers in a slot
+        to its rows: also past the ring's end, where it begins again.
+        """
+        self._prepared, self._stretch = self._batch, 1
+        lanes, steps = self._lanes, self._steps
+        slot, phase = np.divmod(lanes.count - self._held, steps)
+        self._shift = phase + self._lines * steps
         if lanes.per_task > 1:
-            np.add(place, self._begin.take(lane * lanes.per_task), out=place)
+            self._shift -= self._begin  # ranks are counted over all lanes
+        if not np.array_equal(slot, self._oldest_slot):
+            self._oldest_slot = slot
+            row = (slot[:, None] + self._columns) % self._slots[:, None] * (steps + 1)
+            number = (self._lines[:, None] + self._columns) * steps
+            self._offset = (lanes.base[:, None] + row - number).ravel()
+
+    def __call__(self) -> tuple[Tensor, Tensor]:
+        """Draws a batch: the rows it consists of and their tasks, valid until the next call."""
+        if self._batch == self._prepared:
+            self._prepare()
+        place, task = self._place[self._batch], self._task[self._rotation]
+        self._batch += 1
+        self._rotation = (self._rotation + 1) % len(self._task)
+        return place, task
+
+    def _prepare(self) -> None:
+        """Works out the coming batch, and the more of those after it the longer nothing has been added."""
+        if self._batch == _BLOCK:
+            self._generator.random(out=self._draws)
+            self._batch = 0
+        begin, end = self._batch, min(self._batch + self._stretch, _BLOCK)
+        self._prepared, self._stretch = end, 2 * self._stretch
+        per_task, place = self._lanes.per_task, self._places[begin:end]
+        lane = self._tasks[self._rotation : self._rotation + end - begin]
+        size = self._sizes[0] if self._full else self._sizes.take(lane)
+        np.copyto(place, self._draws[begin:end] * size, casting="unsafe")
+        if per_task > 1:
+            np.add(place, self._begin.take(lane * per_task), out=place)
             lane = self._begin.searchsorted(place, "right") - 1
-        ring = lanes.ring.take(lane)
         np.add(place, self._shift.take(lane), out=place)
-        # past the ring's end it begins again: of x and x - ring, unsigned, the smaller one is in the ring
-        unsigned = place.view(np.uint64)
-        np.minimum(unsigned, np.subtract(place, ring).view(np.uint64), out=unsigned)
-        np.add(place, np.floor_divide(place, self._steps), out=place)
-        np.add(place, lanes.base.take(lane), out=place)
-        return self._rota[rotation]
+        np.add(place, self._offset.take(place // self._steps), out=place)
 
     def tensors(self) -> list[Tensor]:
         """Returns the tensors that a later draw reads: none."""
@@ -96,16 +134,18 @@ class HostDraw:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what the coming draws depend on beside the lanes, as plain values."""
-        generator = json.dumps(self._generator.bit_generator.state, default=np.ndarray.tolist)
-        return {"rotation": self._rotation, "generator": generator}
+        generator = deepcopy(self._bits)
+        generator.advance(2**128 - self._draws.size)  # back to the start of the block
+        return {"rotation": self._rotation, "batch": self._batch, "generator": json.dumps(generator.state)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state_dict` returned; that of a device has no generator, and ours goes on."""
         self._rotation = state["rotation"]
         if "generator" in state:
-            generator = json.loads(state["generator"])
-            generator["state"]["state"] = np.array(generator["state"]["state"], np.uint64)
-            self._generator.bit_generator.state = generator
+            self._bits.state = json.loads(state["generator"])
+            self._generator.random(out=self._draws)
+            self._batch = state["batch"]
+        self.update()
 
 
 class DeviceDraw:
@@ -126,14 +166,11 @@ class DeviceDraw:
         self._base = torch.from_numpy(lanes.base).to(device)
         self._now = torch.zeros(3, lanes.base.size, dtype=torch.int64, device=device)
         self._draw = torch.empty(layout.batch_size, dtype=torch.float64, device=device)
-        self.place = torch.empty(layout.batch_size, dtype=torch.int64, device=device)
-        """The rows of the batch, among all rows; overwritten by each `__call__`."""
         self.update()
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the buffers."""
-        return self._rota.nbytes + self._draw.nbytes + self.place.nbytes
+    def advance(self) -> None:
+        """Takes over what a vector step has added."""
+        self.update()
 
     def update(self) -> None:
         """Takes over what the lanes hold now."""
@@ -144,8 +181,8 @@ class DeviceDraw:
         now = np.stack([sizes, begin, (lanes.count - held) % lanes.ring - begin])
         self._now.copy_(to_device(now, self._now.device))
 
-    def __call__(self) -> Tensor:
-        """Draws a batch into `place` and returns its tasks."""
+    def __call__(self) -> tuple[Tensor, Tensor]:
+        """Draws a batch: the rows it consists of and their tasks."""
         per_task = self._lanes.per_task
         size, begin, shift = self._now
         task = self._rota.index_select(0, self._rotation)[0]
@@ -155,8 +192,7 @@ class DeviceDraw:
         if per_task > 1:
             lane = torch.searchsorted(begin, place, right=True) - 1
         place = (place + shift[lane]) % self._ring[lane]
-        torch.add(place + place // self._steps, self._base[lane], out=self.place)
-        return task
+        return place + place // self._steps + self._base[lane], task
 
     def tensors(self) -> list[Tensor]:
         """Returns the tensors that a later draw reads."""
@@ -169,6 +205,7 @@ class DeviceDraw:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state_dict` returned."""
         self._rotation.fill_(state["rotation"])
+        self.update()
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:

@@ -41,6 +41,11 @@ class Lanes:
         self.first: Integers = np.zeros(self.base.size, np.int64)
         self.count: Integers = np.zeros(self.base.size, np.int64)
         self._copy = np.minimum(np.arange(layout.num_envs) // layout.num_tasks, own)
+        # of the last transition of each environment: whether it is stored and where, and the steps left then
+        self._expected: npt.NDArray[np.integer[Any]] = np.zeros(layout.num_envs, np.int64)
+        self._stored: npt.NDArray[np.bool_] = np.zeros(layout.num_envs, np.bool_)
+        self._lane: Integers = np.zeros(0, np.int64)
+        self._place: Integers = np.zeros(0, np.int64)
 
     @property
     def held(self) -> Integers:
@@ -78,20 +83,27 @@ class Lanes:
             Which environments' transitions are stored, shape (num_envs,), and at which rows among all rows,
             one for each that is.
         """
+        if np.array_equal(remaining, self._expected):
+            self._place = self._place + 1  # every episode goes on
+        else:
+            self._claim(task, remaining)
+        self._expected = remaining - 1
+        self.count[self._lane] += 1
+        return self._stored, self._place
+
+    def _claim(self, task: npt.NDArray[np.integer[Any]], remaining: npt.NDArray[np.integer[Any]]) -> None:
         lane = task * self.per_task + self._copy
         position = self._steps - remaining
         number = self.count[lane]
-        if (empty := number == self.first[lane]).any():
-            number = np.where(empty, number // self._steps * self._steps + position, number)
-            self.first[lane[empty]] = self.count[lane[empty]] = number[empty]
+        empty = number == self.first[lane]
+        number = np.where(empty, number // self._steps * self._steps + position, number)
+        self.first[lane[empty]] = self.count[lane[empty]] = number[empty]
         phase = number % self._steps
-        stored = phase == position
-        assert stored[phase > 0].all(), "an environment left an episode in its middle; cut() first"
-        if not stored.all():
-            lane, number = lane[stored], number[stored]
-        place = number % self.ring[lane]
-        self.count[lane] += 1
-        return stored, self.base[lane] + self._row(place)
+        self._stored = phase == position
+        assert self._stored[phase > 0].all(), "an environment left an episode in its middle; cut() first"
+        self._lane = lane[self._stored].astype(np.int64)
+        place = number[self._stored] % self.ring[self._lane]
+        self._place = self.base[self._lane] + self._row(place)
 
     def places(self, lane: int, begin: int, end: int) -> Integers:
         """Returns where rows `begin` to `end` of a lane lie among all rows."""
@@ -106,6 +118,10 @@ class Lanes:
             found.append(self.base[lane] + self._row(place))
         return np.concatenate(found)
 
+    def forget(self) -> None:
+        """Makes the next `claim` look at every lane, for the counts have been set."""
+        self._expected = np.zeros_like(self._expected)
+
     def cut(self) -> None:
         """Drops the running episodes.
 
@@ -115,6 +131,7 @@ class Lanes:
         kept = self.count // self._steps * self._steps
         self.count = np.maximum(kept, self.first // self._steps * self._steps) + self.ring
         self.first = np.minimum(self.first + self.ring, self.count)
+        self.forget()
 
     def _row(self, number: Integers) -> Integers:
         """The row of a transition in its lane, or in its ring if the number is one in the ring."""

@@ -67,6 +67,7 @@ class Replay:
             self._rows = torch.zeros(shape, device=home, pin_memory=staged)
         self._windows = self._rows.as_strided((layout.rows - 1, layout.window_width), (layout.row_width, 1))
         self._gathered = torch.empty(layout.batch_size, layout.window_width, device=home, pin_memory=staged)
+        self._added = np.zeros((2, num_envs, layout.row_width), np.float32)
         host = home.type == "cpu"
         self._draw = HostDraw(layout, self._lanes) if host else DeviceDraw(layout, self._lanes, device)
         self._staging = _Staging(self._gathered, device) if staged else None
@@ -83,9 +84,9 @@ class Replay:
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated, but for a few numbers a lane."""
+        """Bytes of the rows and of a batch, on device and host; indices, well under 1 %, are not counted."""
         staging = 0 if self._staging is None else self._staging.nbytes
-        return self._rows.nbytes + self._gathered.nbytes + self._draw.nbytes + staging
+        return self._rows.nbytes + self._gathered.nbytes + staging
 
     def add(
         self,
@@ -106,22 +107,23 @@ class Replay:
             task: what each environment plays.
             remaining: steps left of each running episode, this one included.
         """
-        stored, place = self._lanes.claim(task, remaining)
+        stored, row = self._lanes.claim(task, remaining)
+        begun, ended = self._added
         width = self._layout.observation_dim
-        data = np.zeros((2, place.size, self._layout.row_width), np.float32)
-        data[0, :, :width] = observation[stored]
-        data[0, :, width:-1] = action[stored]
-        data[0, :, -1] = reward[stored]
-        data[1, :, :width] = next_observation[stored]
-        self._write(np.concatenate([place, place + 1]), data.reshape(-1, self._layout.row_width))
-        self._draw.update()
+        begun[:, :width] = observation
+        begun[:, width:-1] = action
+        begun[:, -1] = reward
+        ended[:, :width] = next_observation
+        data = self._added if row.size == len(stored) else self._added[:, stored]
+        self._write(np.concatenate([row, row + 1]), data.reshape(-1, self._layout.row_width))
+        self._draw.advance()
 
     def sample(self) -> Batch:
         """Draws a batch, valid until the next call. Every task must hold a transition."""
         if self._staging is not None:
             self._staging.wait()
-        task = self._draw()
-        torch.index_select(self._windows, 0, self._draw.place, out=self._gathered)
+        place, task = self._draw()
+        torch.index_select(self._windows, 0, place, out=self._gathered)
         if self._staging is not None:
             task = self._staging.send(task)
         return Batch(*self._views, task)
@@ -152,8 +154,8 @@ class Replay:
         assert self.fits(state), f"a replay of another layout: {state['layout']}"
         self._lanes.count[:] = state["count"]
         self._lanes.first[:] = state["first"]
+        self._lanes.forget()
         self._draw.load_state_dict(state)
-        self._draw.update()
 
     def position(self) -> list[int]:
         """Returns each lane's newest row, whose observation is there already and whose action is not yet."""
@@ -217,8 +219,11 @@ class Replay:
         return self._rows.index_select(0, to_device(place, self._rows.device))
 
     def _write(self, place: Integers, data: Floats) -> None:
-        device = self._rows.device
-        self._rows.index_copy_(0, to_device(place, device), to_device(data, device))
+        if self._rows.device.type == "cpu":
+            self._rows.numpy()[place] = data
+        else:
+            device = self._rows.device
+            self._rows.index_copy_(0, to_device(place, device), to_device(data, device))
 
 
 class _Staging:
