@@ -120,7 +120,7 @@ class Telemetry:
             self.progress.say(
                 f"evaluation at {step:,} steps: success {mean:.1%}" + (f" ({each})" if each else "")
             )
-        self.heartbeat(step=step, success=self._success)
+        self.heartbeat(success=self._success)  # the step may be one that training has left behind
 
     def checkpoint(self, step: int, path: Path | str, size: int, seconds: float) -> None:
         """Records a checkpoint: path relative to the run directory, size in bytes, seconds taken."""
