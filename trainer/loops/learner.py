@@ -121,7 +121,7 @@ class Learner:
             )
 
     def _step_down(self, fault: torch.OutOfMemoryError) -> None:
-        if self._device.type == "cuda" and not self._on_host:
+        if not self._on_host:
             state, rows = self.replay.state_dict(), self.replay.rows_since(None)
             del self.replay
             self._on_host = True

@@ -178,6 +178,7 @@ class OffPolicyRun:
         if crossed(settings.eval_every, before, now):
             self._evaluate(settings.eval_episodes)
         if crossed(settings.checkpoint_every, before, now):
+            self._learner.check()  # a run in trouble goes back to a checkpoint from before it
             self._save()
 
     def _log(self) -> None:
