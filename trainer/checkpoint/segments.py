@@ -82,7 +82,10 @@ def read_segment(folder: Path, segment: Segment) -> Rows:
     try:
         data = np.fromfile(folder / segment.file, "<f4")
     except OSError as error:
-        raise CheckpointError(f"{folder / segment.file} cannot be read: {error.strerror}") from error
+        raise CheckpointError(
+            f"replay rows cannot be read: {folder / segment.file}: {error.strerror}",
+            hint="to resume a checkpoint elsewhere, bring the folder of replay rows beside it along",
+        ) from error
     count = sum(segment.end) - sum(segment.begin)
     digest = hashlib.sha256(data.data).hexdigest()
     if data.nbytes != segment.bytes or digest != segment.sha256 or count == 0 or data.size % count:
