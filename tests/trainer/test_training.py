@@ -39,9 +39,7 @@ def carry_out(settings) -> int:
     telemetry = Telemetry.open(settings.run_dir, {}, settings.total_steps, 0, "disabled")
     device, stop = torch.device("cpu"), StopSignals()
     with telemetry:
-        return training._run(
-            settings, SpoiltFactory(), device, telemetry, stop, store_of(settings), None
-        )
+        return training._run(settings, SpoiltFactory(), device, telemetry, stop, store_of(settings), None)
 
 
 @pytest.fixture
@@ -56,18 +54,18 @@ def test_numbers_that_go_bad_once_cost_the_way_back_to_the_last_checkpoint(setti
     assert carry_out(settings) == 0
     back = [event for event in events(settings.run_dir) if "back to step" in event]
     assert len(back) == 1
-    assert "100 updates in a row had a loss or gradient that is not finite" in back[0]
+    assert "updates in a row had a loss or gradient that is not finite: back to step 1,200" in back[0]
     assert newest(settings)["state"]["progress"]["step"] == 3000
 
 
 def test_numbers_that_stay_bad_end_the_run_with_the_cause(settings, monkeypatch):
     monkeypatch.setattr(Spoilt, "bad", range(1300, 10**9))
-    with pytest.raises(DivergedError, match="100 updates in a row"):
+    with pytest.raises(DivergedError, match=r"10\d updates in a row"):
         carry_out(settings)
     assert len([event for event in events(settings.run_dir) if "back to step" in event]) == 2
 
 
 def test_without_a_checkpoint_there_is_no_way_back(settings, monkeypatch):
     monkeypatch.setattr(Spoilt, "bad", range(10**9))
-    with pytest.raises(DivergedError, match="100 updates in a row"):
+    with pytest.raises(DivergedError, match=r"10\d updates in a row"):
         carry_out(settings)

@@ -107,6 +107,11 @@ class Learner:
             except torch.OutOfMemoryError as fault:
                 self._step_down(fault)
 
+    @property
+    def troubled(self) -> bool:
+        """Whether the last updates were skipped, one after the other; waits for the device."""
+        return int(self.agent.skipped[1]) >= _MOST_SKIPPED // 10
+
     def check(self) -> None:
         """Looks whether learning has come to an end; waits for the device.
 

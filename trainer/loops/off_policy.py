@@ -36,7 +36,7 @@ from trainer.model import about, digest, save_final
 from trainer.pacing import UpdateCredit, crossed
 from trainer.preemption import StopSignals
 from trainer.settings import TrainSettings
-from trainer.telemetry import Clock, Telemetry
+from trainer.telemetry import Telemetry
 
 
 class OffPolicyRun:
@@ -96,7 +96,6 @@ class OffPolicyRun:
             state=self._environments["schedule"] if self._environments else None,
         )
         self._losses: dict[str, torch.Tensor] = {}
-        self._clock = Clock()
         self._logged = (time.perf_counter(), self._progress.step, self._progress.updates)
 
     def run(self) -> int:
@@ -127,7 +126,7 @@ class OffPolicyRun:
 
     def _vector_step(self) -> None:
         """Steps every environment once, and learns as much as that has earned."""
-        progress, num_envs, clock = self._progress, self._settings.num_envs, self._clock
+        progress, num_envs, clock = self._progress, self._settings.num_envs, self._telemetry.clock
         replay = self._learner.replay
         learning = progress.step >= progress.learning_starts and replay.sizes.min() > 0
         if learning and not progress.normalized:
@@ -178,7 +177,6 @@ class OffPolicyRun:
         if crossed(settings.eval_every, before, now):
             self._evaluate(settings.eval_episodes)
         if crossed(settings.checkpoint_every, before, now):
-            self._learner.check()  # a run in trouble goes back to a checkpoint from before it
             self._save()
 
     def _log(self) -> None:
@@ -192,7 +190,6 @@ class OffPolicyRun:
             "updates_skipped": int(self._learner.agent.skipped[0]),
             **self._episodes.drain(),
             **{name: float(value) for name, value in self._losses.items()},
-            **self._clock.drain(),
         }
         alphas = self._learner.agent.alpha.tolist()
         row |= {f"alpha/{task}": alpha for task, alpha in zip(self._settings.tasks, alphas, strict=True)}
@@ -201,7 +198,7 @@ class OffPolicyRun:
         self._learner.check()
 
     def _evaluate(self, episodes: int) -> None:
-        with self._clock("evaluate"):
+        with self._telemetry.clock("evaluate"):
             self._evaluations.submit(self._progress.step, episodes, self._learner.batch)
 
     def _leave(self) -> int:
@@ -211,6 +208,7 @@ class OffPolicyRun:
         return self._stop.exit_code
 
     def _finish(self) -> int:
+        self._learner.check()
         self._save()
         learnt = self._learner.agent.state_dict()
         try:
@@ -225,9 +223,13 @@ class OffPolicyRun:
         return 0
 
     def _save(self, *, environments_lost: bool = False) -> None:
-        """Writes a checkpoint and records it. One that cannot be written is reported; training goes on."""
+        """Writes a checkpoint and records it; or says why there is none, and training goes on."""
+        step = self._progress.step
+        if self._learner.troubled:  # and may have to go back to the checkpoint before
+            self._say(f"no checkpoint at step {step:,}: the last updates were not finite")
+            return
         self._progress.credit = self._credit.credit
-        with self._clock("checkpoint"):
+        with self._telemetry.clock("checkpoint"):
             environments = None
             if not environments_lost:
                 environments = stored_environments(self._schedule.state(), self._vector.state())
@@ -243,11 +245,10 @@ class OffPolicyRun:
                     "evaluations": self._evaluations.state_dict(),
                 },
             }
-            step = self._progress.step
             try:
                 saved = self._store.save(step, parts, self._learner.replay)
             except OSError as error:
-                self._say(f"no checkpoint at step {step}: {error}; training goes on")
+                self._say(f"no checkpoint at step {step:,}: {error}; training goes on")
                 return
         path = saved.path.relative_to(self._settings.run_dir)
         self._telemetry.checkpoint(step, path, saved.nbytes, saved.seconds)

@@ -1,6 +1,5 @@
 """What a run tells the outside: metrics, heartbeat, progress and W&B, all behind `Telemetry`."""
 
-from trainer.telemetry.clock import Clock
 from trainer.telemetry.session import Telemetry
 
-__all__ = ["Clock", "Telemetry"]
+__all__ = ["Telemetry"]
