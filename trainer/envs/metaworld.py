@@ -14,6 +14,7 @@ from trainer.envs.costs import STEP_COSTS
 from trainer.envs.episode import bindings, put_back, taken
 from trainer.envs.official import goal_vectors, official_task
 from trainer.envs.self_check import environment_class
+from trainer.envs.starts import way_depends_on_goal
 
 OBSERVATION_DIM = 39
 ACTION_DIM = 4
@@ -37,6 +38,7 @@ class MetaworldEnv:
     def __init__(self, task: str, goals: npt.NDArray[np.float64]) -> None:
         made, self.note = environment_class(task)
         self._env = made()
+        self._env.way_depends_on_goal = way_depends_on_goal(task, goals)
         self._tasks = [official_task(task, goal) for goal in goals]
 
     def reset(self, goal: int) -> npt.NDArray[np.float64]:

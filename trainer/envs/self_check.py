@@ -16,9 +16,8 @@ import numpy.typing as npt
 
 from trainer.envs.fast_metaworld import fast_class
 from trainer.envs.official import goal_vectors, official_class, official_task
+from trainer.envs.starts import STANDARD, way_depends_on_goal
 
-_GOALS = {"count": 50, "seed": 42}
-"""The list that nearly every run plays, so that it is made once."""
 _EPISODES = ((0, 36), (1, 2), (0, 2))
 """Goal and steps of each: long enough to touch the object, another goal, and a start that is remembered."""
 
@@ -42,9 +41,10 @@ def difference(task: str, make: Callable[[str], Any]) -> str | None:
     """
     theirs = official_class(task)()
     rng = np.random.default_rng(0)
-    goals = goal_vectors(task, **_GOALS)
+    goals = goal_vectors(task, **STANDARD)
     try:
         ours = make(task)()
+        ours.way_depends_on_goal = way_depends_on_goal(task, goals)
         for goal, steps in _EPISODES:
             for env in (ours, theirs):
                 env.set_task(official_task(task, goals[goal]))
