@@ -4,8 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from tests.trainer.replays import Filled, filled
+from tests.trainer.replays import Filled, filled, same_draws
 from trainer.lanes import Layout
 from trainer.replay import Replay
 from trainer.replay.draw import DeviceDraw, HostDraw
@@ -83,6 +84,29 @@ def test_many_batches_may_be_drawn_between_two_steps(run, batches):
         total = torch.stack(shares).sum(0)
         assert total.max() - total.min() <= 1
         run.step()
+
+
+def test_nothing_on_a_device_waits_for_it_or_changes_its_shape():
+    run = Filled(3, 7, 50, 7, stagger=True, extra=10)
+    run.step(60)
+    run.replay._draw = DeviceDraw(run.replay._layout, run.replay._lanes, torch.device("cpu"))
+    # fake tensors have shapes and no values: what reads one, or takes its shape from values, raises
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        place, task = run.replay._draw()
+        batch = run.replay._windows.index_select(0, place)
+        assert (task.shape, batch.shape) == ((13,), (13, 9))
+        with pytest.raises(DataDependentOutputException):
+            int(place[0])
+
+
+def test_rows_on_the_host_are_those_of_a_replay_without_a_gpu():
+    torch.manual_seed(0)
+    run = Filled(2, 2, 20, 5, stagger=False, extra=5)
+    torch.manual_seed(0)
+    host = Replay(2, 2, 41, 7, 5, 3, 2, "cpu", on_host=True)
+    run.step(50, (host,))
+    assert same_draws(run.replay, host)
+    assert host.nbytes == run.replay.nbytes
 
 
 def test_what_does_not_divide_rotates_over_the_tasks():

@@ -1,9 +1,9 @@
 """Which transitions a batch is made of: uniform within each task, over all its lanes, with replacement.
 
-A draw in [0, 1) becomes the rank of a transition in its task, the rank a lane and a place in its ring, and
-the place a row. Draws are float64, for a float32 in [0, 1) has too few values to reach every row of a large
-ring. Here is the same arithmetic twice: in numpy, whose operations cost half a microsecond on a batch where
-torch's cost two, and on a device, where it can be captured in a CUDA graph.
+A draw in [0, 1) becomes the rank of a transition, the rank a row by way of tables. Draws are float64, for a
+float32 in [0, 1) has too few values to reach every row of a large ring. Here is the same arithmetic twice: in
+numpy, whose operations cost half a microsecond on a batch where torch's cost two, and on a device, where it
+can be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from trainer.lanes import Layout
 from trainer.replay.lanes import Integers, Lanes
+from trainer.replay.tables import Tables
 
 _BLOCK = 16
 """Batches that the host draws the random numbers of at once."""
@@ -46,7 +47,7 @@ class HostDraw:
     """
 
     def __init__(self, layout: Layout, lanes: Lanes) -> None:
-        self._lanes = lanes
+        self._tables = Tables(layout, lanes)
         self._steps = layout.episode_steps
         self._bits = np.random.PCG64(int(torch.randint(2**63 - 1, ())))
         self._generator = np.random.Generator(self._bits)
@@ -60,47 +61,16 @@ class HostDraw:
         self._task = rota.unbind()
         self._tasks: Integers = rota.repeat(1 + -(-_BLOCK // len(rota)), 1).numpy()
         self._rotation = 0
-        self._slots: Integers = lanes.ring // self._steps
-        self._columns: Integers = np.arange(self._slots.max())
-        self._lines: Integers = np.arange(lanes.ring.size) * self._columns.size
-        self._oldest_slot: Integers = np.full_like(self._slots, -1)
-        self.update()
 
     def update(self) -> None:
         """Takes over what the lanes hold now."""
-        lanes = self._lanes
-        self._held = lanes.held
-        self._full = bool((self._held == lanes.capacity).all())
-        self._sizes = self._held.reshape(-1, lanes.per_task).sum(1).astype(np.float64)
-        self._begin = np.cumsum(self._held) - self._held
-        self._follow()
+        self._tables.update()
+        self._prepared, self._stretch = self._batch, 1
 
     def advance(self) -> None:
         """Takes over what a vector step has added."""
-        if self._full:
-            self._follow()  # each lane holds as much as before
-        else:
-            self.update()
-
-    def _follow(self) -> None:
-        """Prepares the way from a transition's rank to its row.
-
-        `_shift` turns a rank into a number that is counted from the start of the slot in which the lane's
-        oldest transition lies. Each lane has a stretch of such numbers of its own, so a number divided by
-        the length of an episode tells the slot, and `_offset` holds what leads from the numbers in a slot
-        to its rows: also past the ring's end, where it begins again.
-        """
+        self._tables.advance()
         self._prepared, self._stretch = self._batch, 1
-        lanes, steps = self._lanes, self._steps
-        slot, phase = np.divmod(lanes.count - self._held, steps)
-        self._shift = phase + self._lines * steps
-        if lanes.per_task > 1:
-            self._shift -= self._begin  # ranks are counted over all lanes
-        if not np.array_equal(slot, self._oldest_slot):
-            self._oldest_slot = slot
-            row = (slot[:, None] + self._columns) % self._slots[:, None] * (steps + 1)
-            number = (self._lines[:, None] + self._columns) * steps
-            self._offset = (lanes.base[:, None] + row - number).ravel()
 
     def __call__(self) -> tuple[Tensor, Tensor]:
         """Draws a batch: the rows it consists of and their tasks, valid until the next call."""
@@ -118,15 +88,17 @@ class HostDraw:
             self._batch = 0
         begin, end = self._batch, min(self._batch + self._stretch, _BLOCK)
         self._prepared, self._stretch = end, 2 * self._stretch
-        per_task, place = self._lanes.per_task, self._places[begin:end]
-        lane = self._tasks[self._rotation : self._rotation + end - begin]
-        size = self._sizes[0] if self._full else self._sizes.take(lane)
+        tables, place = self._tables, self._places[begin:end]
+        task = self._tasks[self._rotation : self._rotation + end - begin]
+        size = tables.sizes[0] if tables.full else tables.sizes.take(task)
         np.copyto(place, self._draws[begin:end] * size, casting="unsafe")
-        if per_task > 1:
-            np.add(place, self._begin.take(lane * per_task), out=place)
-            lane = self._begin.searchsorted(place, "right") - 1
-        np.add(place, self._shift.take(lane), out=place)
-        np.add(place, self._offset.take(place // self._steps), out=place)
+        if tables.per_task == 1:
+            np.add(place, (tables.begin + tables.shift).take(task), out=place)
+        else:
+            np.add(place, tables.begin.take(task * tables.per_task), out=place)
+            lane = tables.begin.searchsorted(place, "right") - 1
+            np.add(place, tables.shift.take(lane), out=place)
+        np.add(place, tables.offset.take(place // self._steps), out=place)
 
     def tensors(self) -> list[Tensor]:
         """Returns the tensors that a later draw reads: none."""
@@ -153,46 +125,48 @@ class DeviceDraw:
 
     Args:
         layout: of the replay.
-        lanes: its bookkeeping; `update` reads it.
+        lanes: its bookkeeping.
         device: where the rows lie.
     """
 
     def __init__(self, layout: Layout, lanes: Lanes, device: torch.device) -> None:
-        self._lanes = lanes
+        self._tables = Tables(layout, lanes)
         self._steps = layout.episode_steps
         self._rota = task_rota(layout).to(device)
         self._rotation = torch.zeros(1, dtype=torch.int64, device=device)
-        self._ring = torch.from_numpy(lanes.ring).to(device)
-        self._base = torch.from_numpy(lanes.base).to(device)
-        self._now = torch.zeros(3, lanes.base.size, dtype=torch.int64, device=device)
+        self._lanes = torch.zeros(3, lanes.base.size, dtype=torch.int64, device=device)
+        self._offset = torch.zeros(self._tables.offset.shape, dtype=torch.int64, device=device)
         self._draw = torch.empty(layout.batch_size, dtype=torch.float64, device=device)
-        self.update()
-
-    def advance(self) -> None:
-        """Takes over what a vector step has added."""
         self.update()
 
     def update(self) -> None:
         """Takes over what the lanes hold now."""
-        lanes = self._lanes
-        held = lanes.held
-        begin = np.cumsum(held) - held
-        sizes = held.reshape(-1, lanes.per_task).sum(1).repeat(lanes.per_task)
-        now = np.stack([sizes, begin, (lanes.count - held) % lanes.ring - begin])
-        self._now.copy_(to_device(now, self._now.device))
+        self._tables.update()
+        self._send(offset=True)
+
+    def advance(self) -> None:
+        """Takes over what a vector step has added."""
+        self._send(offset=self._tables.advance())
+
+    def _send(self, *, offset: bool) -> None:
+        tables, device = self._tables, self._offset.device
+        sizes = tables.sizes.repeat(tables.per_task)
+        self._lanes.copy_(to_device(np.stack([sizes, tables.begin, tables.shift]), device))
+        if offset:
+            self._offset.copy_(to_device(tables.offset, device))
 
     def __call__(self) -> tuple[Tensor, Tensor]:
         """Draws a batch: the rows it consists of and their tasks."""
-        per_task = self._lanes.per_task
-        size, begin, shift = self._now
+        per_task = self._tables.per_task
+        size, begin, shift = self._lanes
         task = self._rota.index_select(0, self._rotation)[0]
         self._rotation.add_(1).remainder_(len(self._rota))
         lane = task * per_task
-        place = begin[lane] + (self._draw.uniform_() * size[lane]).long()
+        rank = begin[lane] + (self._draw.uniform_() * size[lane]).long()
         if per_task > 1:
-            lane = torch.searchsorted(begin, place, right=True) - 1
-        place = (place + shift[lane]) % self._ring[lane]
-        return place + place // self._steps + self._base[lane], task
+            lane = torch.searchsorted(begin, rank, right=True) - 1
+        number = rank + shift[lane]
+        return number + self._offset[number // self._steps], task
 
     def tensors(self) -> list[Tensor]:
         """Returns the tensors that a later draw reads."""

@@ -17,6 +17,7 @@ from trainer.replay.deal import deal
 from trainer.replay.draw import DeviceDraw, HostDraw, to_device
 from trainer.replay.lanes import Integers, Lanes
 from trainer.replay.rows import Rows
+from trainer.replay.staging import Staging
 
 Floats = npt.NDArray[np.float32]
 
@@ -70,7 +71,7 @@ class Replay:
         self._added = np.zeros((2, num_envs, layout.row_width), np.float32)
         host = home.type == "cpu"
         self._draw = HostDraw(layout, self._lanes) if host else DeviceDraw(layout, self._lanes, device)
-        self._staging = _Staging(self._gathered, device) if staged else None
+        self._staging = Staging(self._gathered, device) if staged else None
         widths = [observation_dim, action_dim, 1, observation_dim]
         window = self._gathered if self._staging is None else self._staging.window
         observation, action, reward, following = torch.split(window, widths, dim=1)
@@ -224,34 +225,3 @@ class Replay:
         else:
             device = self._rows.device
             self._rows.index_copy_(0, to_device(place, device), to_device(data, device))
-
-
-class _Staging:
-    """Brings a batch gathered in pinned memory to the device, into tensors that stay the same.
-
-    Args:
-        gathered: pinned, shape (batch, width).
-        device: where to.
-    """
-
-    def __init__(self, gathered: Tensor, device: torch.device) -> None:
-        self._gathered = gathered
-        self.window = torch.empty_like(gathered, device=device)
-        self._task = torch.zeros(len(gathered), dtype=torch.int64, device=device)
-        self._sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the device."""
-        return self.window.nbytes + self._task.nbytes
-
-    def wait(self) -> None:
-        """Waits until the last batch has left the pinned memory; not for what is done with it."""
-        self._sent.synchronize()
-
-    def send(self, task: Tensor) -> Tensor:
-        """Sends what was gathered; returns the tasks on the device."""
-        self.window.copy_(self._gathered, non_blocking=True)
-        self._task.copy_(task, non_blocking=True)
-        self._sent.record()
-        return self._task
