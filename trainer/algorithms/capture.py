@@ -7,6 +7,7 @@ goes on exactly as one that never stopped.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -59,7 +60,9 @@ class CudaRecorder:
         current = torch.cuda.current_stream(self._device)
         side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         side.wait_stream(current)
-        with torch.cuda.stream(side):
+        with torch.cuda.stream(side), warnings.catch_warnings():
+            # optimisers that can be captured wonder why they are not, which they soon will be
+            warnings.filterwarnings("ignore", "This instance was constructed with capturable=True")
             work()
         current.wait_stream(side)
         torch.cuda.synchronize(self._device)

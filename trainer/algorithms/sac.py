@@ -125,7 +125,7 @@ class SAC:
         parts = [self._play(*part, alpha) for part in self._split(batch)]
         size = len(batch.reward)
 
-        log_density = torch.cat([part.log_density.detach() for part in parts])
+        log_density = _join([part.log_density.detach() for part in parts])
         surplus = log_density + self.config.target_entropy
         # the loss is linear in log alpha: its gradient needs no pass backward, and no scatter over the tasks
         alpha_gradient = -(self._one_hot[batch.task] * surplus[:, None]).mean(0)
@@ -150,7 +150,7 @@ class SAC:
             "loss/critic": critic_loss,
             "loss/actor": actor_loss,
             "loss/alpha": alpha_loss,
-            "q/mean": torch.cat(values, 1).mean(),
+            "q/mean": _join(values, 1).mean(),
             "entropy": -log_density.mean(),
             "grad_norm/critic": critic_norm,
             "grad_norm/actor": actor_norm,
@@ -239,6 +239,11 @@ class SAC:
         skipped = blocked.to(torch.int64)
         self.skipped.add_(skipped)
         self.skipped[1].mul_(skipped)
+
+
+def _join(parts: list[Tensor], dim: int = 0) -> Tensor:
+    """Joins the parts of a batch; a single one is not copied."""
+    return torch.cat(parts, dim) if len(parts) > 1 else parts[0]
 
 
 def _accumulate(losses: Iterable[Tensor], parameters: list[Tensor]) -> tuple[Tensor, list[Tensor]]:

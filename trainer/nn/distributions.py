@@ -27,6 +27,7 @@ def squashed_gaussian(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Ten
         Actions (..., actions), differentiable in both arguments, and log-densities (...).
     """
     raw = mean + log_std.exp() * noise
-    log_density = -0.5 * noise.square() - log_std - _HALF_LOG_TWO_PI
-    log_jacobian = 2.0 * (_LOG_TWO - raw - functional.softplus(-2.0 * raw))
-    return torch.tanh(raw), (log_density - log_jacobian).sum(-1)
+    # in as few operations as can be, constants last: on a GPU each costs more than its arithmetic
+    gaussian = -0.5 * noise.square() - log_std
+    log_density = torch.add(gaussian, raw + functional.softplus(-2.0 * raw), alpha=2.0).sum(-1)
+    return torch.tanh(raw), log_density - noise.shape[-1] * (_HALF_LOG_TWO_PI + 2.0 * _LOG_TWO)
