@@ -117,14 +117,16 @@ def test_with_a_lag_the_gpu_acts_while_it_learns() -> None:
     policy = make_policy().to("cuda")
     acting = Acting(policy, ENVS, OBSERVATION, lag=1)
     before = act(acting, 0)
-    torch.cuda.synchronize()
-    torch.cuda._sleep(
-        2_000_000_000
-    )  # about a second of the current stream: the updates of a slow vector step
-    with torch.no_grad():
+
+    def learn(factor: float) -> None:
         for tensor in policy.state_dict().values():
-            tensor.mul_(3.0)
-    acting.learnt()
+            tensor.mul_(factor)
+        acting.learnt()
+
+    learn(1.0)  # kernels are loaded when first used, and that may wait for the whole device
+    torch.cuda.synchronize()
+    torch.cuda._sleep(2_000_000_000)  # a second of the current stream: the updates of a slow vector step
+    learn(3.0)
     busy = torch.cuda.Event()
     busy.record()
     np.testing.assert_allclose(act(acting, 0), before, atol=1e-5)
