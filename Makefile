@@ -53,6 +53,8 @@ bench: .venv/.bench ## the quick benchmarks, ours against the peer in the same r
 	$(BIN)/python -m tests.benchmarks.env_step --quick
 	$(BIN)/python -m tests.benchmarks.envs --quick
 	$(BIN)/python -m tests.benchmarks.replay --quick
+	$(BIN)/python -m tests.benchmarks.learner --quick
+	$(BIN)/python -m tests.benchmarks.end_to_end --quick
 
 clean: ## remove what the build and the tests leave behind (not results, not runs)
 	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -70,6 +70,13 @@ class TrainSettings:
     resume: str | Path | None
     wandb: str
 
+    def lag_on(self, device: str) -> int:
+        """Returns how many vector steps the acting policy is behind the updates on a kind of device.
+
+        On a CPU waiting for the updates costs nothing: they have been made before the environments are done.
+        """
+        return 0 if self.lockstep or device == "cpu" else 1
+
 
 def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSettings:
     """Reads the arguments of `python -m trainer train`.

@@ -92,9 +92,10 @@ def _setting(settings: TrainSettings, device: torch.device) -> str:
     """Says what was chosen where the settings left a choice."""
     plural = "" if settings.workers == 1 else "es"
     where = f"{settings.workers} worker process{plural}" if settings.workers else "the learner's own process"
+    lag = ", acting one vector step behind the updates" if settings.lag_on(device.type) else ""
     return (
         f"learning on {device.type} ({device_name(device)}) in {settings.precision}, "
-        f"{settings.num_envs} environments in {where}"
+        f"{settings.num_envs} environments in {where}{lag}"
     )
 
 

@@ -7,7 +7,7 @@ no rung: it never uses the device. Each step down is said and stays with the run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -89,6 +89,11 @@ class Learner:
         self._capture()
 
     @property
+    def note(self) -> str:
+        """Why updates are slower than they could be; empty where there is nothing to say."""
+        return self._update.note
+
+    @property
     def rung(self) -> dict[str, Any]:
         """Where on the ladder this run stands; plain values."""
         return {"replay_on_host": self._on_host, "micro_batches": self.agent.micro_batches}
@@ -106,6 +111,10 @@ class Learner:
                 return self._update()
             except torch.OutOfMemoryError as fault:
                 self._step_down(fault)
+
+    def alphas(self, tasks: Sequence[str]) -> dict[str, float]:
+        """Returns each task's temperature as `alpha/<task>`; waits for the device."""
+        return {f"alpha/{task}": alpha for task, alpha in zip(tasks, self.agent.alpha.tolist(), strict=True)}
 
     @property
     def troubled(self) -> bool:

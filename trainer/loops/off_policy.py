@@ -79,7 +79,7 @@ class OffPolicyRun:
             self._learner.agent.policy,
             settings.num_envs,
             factory.observation_dim,
-            lag=0 if settings.lockstep or device.type == "cpu" else 1,
+            lag=settings.lag_on(device.type),
         )
         self._evaluations = Evaluations(settings, factory, self._learner.agent, telemetry, stop)
         self._episodes = EpisodeStatistics(settings.num_envs, settings.tasks)
@@ -96,6 +96,7 @@ class OffPolicyRun:
             state=self._environments["schedule"] if self._environments else None,
         )
         self._losses: dict[str, torch.Tensor] = {}
+        self._said = {""}
         self._logged = (time.perf_counter(), self._progress.step, self._progress.updates)
 
     def run(self) -> int:
@@ -165,8 +166,10 @@ class OffPolicyRun:
     def _report(self, before: int) -> None:
         """Logs, evaluates and saves what is due after a vector step."""
         settings, now = self._settings, self._progress.step
-        for note in self._vector.take_notes():
+        slower = {self._learner.note, self._acting.note} - self._said
+        for note in (*self._vector.take_notes(), *sorted(slower)):
             self._say(note)
+        self._said |= slower
         phase = "warmup" if now < self._progress.learning_starts else "train"
         self._telemetry.heartbeat(step=now, updates=self._progress.updates, phase=phase)
         self._evaluations.collect()
@@ -190,9 +193,8 @@ class OffPolicyRun:
             "updates_skipped": int(self._learner.agent.skipped[0]),
             **self._episodes.drain(),
             **{name: float(value) for name, value in self._losses.items()},
+            **self._learner.alphas(self._settings.tasks),
         }
-        alphas = self._learner.agent.alpha.tolist()
-        row |= {f"alpha/{task}": alpha for task, alpha in zip(self._settings.tasks, alphas, strict=True)}
         self._telemetry.train(progress.step, row)
         self._telemetry.heartbeat(mean_return=row.get("return/mean"))
         self._learner.check()
