@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-GPU_TESTS = ("capture", "acting", "sac", "device")
 GRACE = 15.0
 """Seconds that a run gets between the request to end and its end by force."""
 
@@ -99,7 +98,8 @@ class Parts:
 
     def tests(self) -> dict[str, Any]:
         """The tests of what a GPU does."""
-        files = [f"tests/trainer/test_{name}.py" for name in GPU_TESTS[: 2 if self._dry else None]]
+        every = sorted(ROOT.glob("tests/trainer/test_*.py"))
+        files = [str(path) for path in every if "NEEDS_CUDA" in path.read_text()]
         done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files], self._limit(90))
         last = done.output.strip().splitlines()[-1:]
         return {**done.summary(), "last_line": last[0] if last else ""}
@@ -112,18 +112,19 @@ class Parts:
     def _train(self, recipe: str, limit: float, total: int = 100_000_000) -> dict[str, Any]:
         """A whole run of the trainer, ended by a signal as a cluster does when the time is up."""
         options = ["--precision", "tf32", "--eval-every", "0", "--log-every", "10000", "--device", "cuda"]
+        options += ["--final-episodes", "10"]
         if self._dry:
             small = ("batch_size=20", "actor_hidden=8", "critic_hidden=8", "warmup_steps=200")
             options = [
                 option for value in small for option in ("--set", value, "--unlock", value.split("=")[0])
             ]
-            options += ["--eval-every", "0", "--log-every", "200", "--device", "cpu"]
+            options += ["--eval-every", "0", "--log-every", "200", "--device", "cpu", "--final-episodes", "1"]
             total = min(total, 1000)
         with tempfile.TemporaryDirectory() as run_dir:
             done = run(
                 [
                     *(sys.executable, "-m", "trainer", "train", "--recipe", recipe, *options),
-                    *("--total-steps", str(total), "--final-episodes", "1", "--wandb", "disabled"),
+                    *("--total-steps", str(total), "--wandb", "disabled"),
                     *("--run-dir", run_dir),
                 ],
                 self._limit(limit + (0 if total > 10_000_000 else GRACE)),

@@ -66,13 +66,6 @@ def test_both_ways_to_compute_agree_in_values_and_gradients(sizes, layer_norm, m
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("rows", [torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3).bfloat16()])
-def test_only_float32_goes_through_onednn(rows):
-    assert not usable(rows)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert not usable(rows.float())
-
-
 def test_frozen_parameters_get_no_gradient_and_the_rows_the_same():
     torch.manual_seed(0)
     network = EnsembleMLP(2, 5, [6], 1, output_bound=1.0)

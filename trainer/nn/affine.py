@@ -45,7 +45,9 @@ def affine(rows: Tensor, weight: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
 class _Affine(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
-        values = _product(rows, weight.t(), bias, relu)
+        values = _product(rows, weight.t(), bias)
+        if relu:
+            values.relu_()  # not within the product: oneDNN's turns what is not a number into 0
         ctx.save_for_backward(rows, weight, values if relu else None)
         return values
 
@@ -74,9 +76,7 @@ def _weight_gradient(rows: Tensor, gradient: Tensor) -> Tensor:
     return _product(gradient.t(), rows.t()).t()
 
 
-def _product(left: Tensor, right: Tensor, bias: Tensor | None = None, relu: bool = False) -> Tensor:
-    """Returns left @ right^T + bias, rectified if asked for."""
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(
-        left, right, bias, "relu" if relu else "none", [], ""
-    )
+def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Returns left @ right^T + bias."""
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
     return product
