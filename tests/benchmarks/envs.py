@@ -4,7 +4,7 @@
 environments, whole episodes with their resets. `ratio_contact_10`: 10 environments that replay what the
 scripted policies do, which is rich in contacts. `share_of_limit`, `share_of_limit_10`: of ours with 40 and
 10 environments, against two processes that do nothing but the physics of the same steps, five physics
-steps and a forward pass each, which is what bit-identity leaves. Interleaved; the median block counts.
+steps and a forward pass each. Interleaved; the median block counts.
 """
 
 from __future__ import annotations

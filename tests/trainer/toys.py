@@ -67,5 +67,8 @@ class CounterFactory:
     def cost(self, task: int) -> float:
         return 1.0
 
+    def model(self, task: int) -> int:
+        return task
+
     def __call__(self, task: int) -> Counter:
         return Counter(task, self.fault)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,6 +49,9 @@ class EnvFactory(Protocol):
 
     def cost(self, task: int) -> float:
         """Relative time of a step of that task: workers get shares of about the same sum."""
+
+    def model(self, task: int) -> Hashable:
+        """What is read from disk for that task; tasks with the same share it within a worker."""
 
     def __call__(self, task: int) -> Env:
         """Builds an environment of the task with that id."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from trainer.envs.costs import STEP_COSTS
 from trainer.envs.episode import bindings, put_back, taken
-from trainer.envs.official import goal_vectors, official_task
+from trainer.envs.official import goal_vectors, model_file, official_task
 from trainer.envs.self_check import environment_class
 from trainer.envs.starts import way_depends_on_goal
 
@@ -92,6 +92,10 @@ class MetaworldFactory:
     def cost(self, task: int) -> float:
         """Relative time of a step of that task."""
         return STEP_COSTS[self.tasks[task]]
+
+    def model(self, task: int) -> str:
+        """The file of the model of that task, which several tasks may share."""
+        return model_file(self.tasks[task])
 
     def __call__(self, task: int) -> MetaworldEnv:
         """Builds an environment of the task with that id."""

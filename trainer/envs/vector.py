@@ -172,8 +172,10 @@ class VectorEnv:
         more or less.
         """
         if self._workers and not self._workers[0].share:
-            costs = [self._factory.cost(task) for task in self._block.task]
-            for worker, share in zip(self._workers, dealt(costs, len(self._workers)), strict=True):
+            tasks = self._block.task.tolist()
+            costs = [self._factory.cost(task) for task in tasks]
+            models = [self._factory.model(task) for task in tasks]
+            for worker, share in zip(self._workers, dealt(costs, models, len(self._workers)), strict=True):
                 worker.deal(share)
 
     def _gather(self) -> list[Any]:
