@@ -151,6 +151,10 @@ def filled(max_share: int = 40) -> st.SearchStrategy[Filled]:
     )
 
 
+few_or_many = st.integers(0, 9) | st.integers(0, 70)
+"""Vector steps: within an episode, or over several."""
+
+
 def same_draws(one: Replay, other: Replay, batches: int = 3) -> bool:
     """Whether two replays draw the same from now on."""
     for _ in range(batches):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from tests.trainer.replays import Filled, filled, same_draws
+from tests.trainer.replays import Filled, few_or_many, filled, same_draws
 from trainer.lanes import Layout
 from trainer.replay import Replay
 from trainer.replay.draw import DeviceDraw, HostDraw
@@ -14,7 +14,7 @@ from trainer.replay.lanes import Lanes
 
 
 @settings(max_examples=100, deadline=None)
-@given(run=filled(), steps=st.lists(st.integers(1, 60), min_size=1, max_size=4), cuts=st.booleans())
+@given(run=filled(), steps=st.lists(few_or_many, min_size=1, max_size=4), cuts=st.booleans())
 def test_batches_are_stratified_and_transitions_whole_and_the_newest(run, steps, cuts):
     for count in steps:
         run.step(count)
@@ -30,6 +30,18 @@ def test_batches_are_stratified_and_transitions_whole_and_the_newest(run, steps,
         if cuts:
             run.replay.cut()
             run.cut()
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_episodes_may_be_cut_at_any_step_also_the_first_ones(steps):
+    run = Filled(2, 5, 30, 9, stagger=True, extra=9)
+    run.step(steps)
+    for _ in range(20):
+        run.replay.cut()
+        run.cut()
+        assert run.replay.sizes.tolist() == [len(run.expected(task)) for task in range(2)]
+        run.step(2)
+        run.check(run.replay.sample())
 
 
 @pytest.mark.parametrize("kind", [HostDraw, DeviceDraw])
@@ -117,6 +129,10 @@ def test_what_does_not_divide_rotates_over_the_tasks():
         shares = torch.stack([torch.bincount(draw()) for _ in range(5)])
         assert shares.sum(1).tolist() == [512] * 5
         assert shares.sum(0).tolist() == [256] * 10  # five batches: every task has had its turn once
+    run = Filled(10, 10, 10, 5, stagger=False, extra=3)
+    run.step()
+    shares = torch.stack([torch.bincount(run.replay.sample().task) for _ in range(50)])
+    assert shares.sum(0).tolist() == [65] * 10
 
 
 @pytest.mark.parametrize("kind", [HostDraw, DeviceDraw])

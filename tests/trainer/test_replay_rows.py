@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.trainer.replays import Filled, filled, same_draws
+from tests.trainer.replays import Filled, few_or_many, filled, same_draws
 from trainer.replay import Replay
 
 
@@ -21,7 +21,7 @@ def restored(run: Filled, state, pieces) -> Replay:
 @settings(max_examples=100, deadline=None)
 @given(
     run=filled(25),
-    steps=st.lists(st.tuples(st.integers(0, 70), st.booleans()), min_size=1, max_size=6),
+    steps=st.lists(st.tuples(few_or_many, st.booleans()), min_size=1, max_size=6),
     later=st.integers(0, 40),
 )
 def test_a_replay_is_restored_to_the_draw(run, steps, later):
@@ -73,8 +73,28 @@ def test_an_older_state_is_restored_from_pieces_up_to_it():
     run.step(17)
     pieces = [run.replay.rows_since(None)]
     state, held = run.replay.state_dict(), run.replay.observations()
+    mark = run.replay.position()
     run.step(90)
-    assert torch.equal(restored(run, state, pieces).observations(), held)
+    other = restored(run, state, pieces)
+    assert torch.equal(other.observations(), held)
+    other.put(run.replay.rows_since(mark))  # of what came later, nothing
+    assert torch.equal(other.observations(), held)
+
+
+@pytest.mark.parametrize("further", [1, 5, 10, 63])
+def test_a_replay_goes_back_to_an_earlier_state(further):
+    run, witness = (Filled(2, 3, 30, 5, stagger=True, extra=8) for _ in range(2))
+    run.step(42)
+    witness.step(42)
+    witness.replay.load_state_dict(run.replay.state_dict())  # to draw the same
+    state, piece = run.replay.state_dict(), run.replay.rows_since(None)
+    run.step(further)
+    run.replay.load_state_dict(state)
+    run.replay.put(piece)
+    for _ in range(12):
+        assert torch.equal(run.replay.observations(), witness.replay.observations())
+        witness.step(1, (run.replay,))
+    assert same_draws(run.replay, witness.replay)
 
 
 @pytest.mark.parametrize("drawn", [0, 1, 5, 15, 16, 17, 40])
@@ -128,6 +148,16 @@ def test_another_number_of_environments_takes_over_whole_episodes(run, steps, nu
     assert set(follower.replay.observations()[:, 1].int().tolist()) <= set(
         other.observations()[:, 1].int().tolist()
     )
+
+
+def test_the_oldest_of_the_episodes_taken_over_are_overwritten_first():
+    run = Filled(2, 2, 40, 5, stagger=False, extra=8)
+    run.step(40)
+    other = run.make(4)
+    other.adopt(run.replay.state_dict(), [run.replay.rows_since(None)])
+    for lane in torch.split(other.observations()[:, 1], other._lanes.held.tolist()):
+        assert len(lane) == 20
+        assert (lane.diff() > 0).all()
 
 
 @pytest.mark.parametrize(("num_envs", "other_envs"), [(10, 20), (20, 10), (16, 10), (3, 12), (12, 3)])

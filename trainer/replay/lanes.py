@@ -41,8 +41,9 @@ class Lanes:
         self.first: Integers = np.zeros(self.base.size, np.int64)
         self.count: Integers = np.zeros(self.base.size, np.int64)
         self._copy = np.minimum(np.arange(layout.num_envs) // layout.num_tasks, own)
-        # of the last transition of each environment: whether it is stored and where, and the steps left then
+        # the steps that are left of each episode next time, if all go on
         self._expected: npt.NDArray[np.integer[Any]] = np.zeros(layout.num_envs, np.int64)
+        # which environments' transitions were stored last, in which lanes and where
         self._stored: npt.NDArray[np.bool_] = np.zeros(layout.num_envs, np.bool_)
         self._lane: Integers = np.zeros(0, np.int64)
         self._place: Integers = np.zeros(0, np.int64)
@@ -93,6 +94,7 @@ class Lanes:
 
     def _claim(self, task: npt.NDArray[np.integer[Any]], remaining: npt.NDArray[np.integer[Any]]) -> None:
         lane = task * self.per_task + self._copy
+        assert np.unique(lane).size == lane.size, "two moving environments play the same task"
         position = self._steps - remaining
         number = self.count[lane]
         empty = number == self.first[lane]
@@ -128,8 +130,7 @@ class Lanes:
         The count goes on a whole ring further, so no row that is written from now on, nor one that stays,
         has the number of a row that was dropped; for a checkpoint all of them are new.
         """
-        kept = self.count // self._steps * self._steps
-        self.count = np.maximum(kept, self.first // self._steps * self._steps) + self.ring
+        self.count = self.count // self._steps * self._steps + self.ring
         self.first = np.minimum(self.first + self.ring, self.count)
         self.forget()
 
