@@ -73,6 +73,7 @@ class _Fast:
         self._hand = self._view.body("hand").xpos
         self._claws = self._view.body("rightclaw").xpos, self._view.body("leftclaw").xpos
         self._fingers = self._view.site("rightEndEffector").xpos, self._view.site("leftEndEffector").xpos
+        self._pads = self._view.geom("leftpad_geom").id, self._view.geom("rightpad_geom").id
         self._state_size = mujoco.mj_stateSize(model, _STATE)
         self._pass_hand = False
         return model, data
@@ -206,15 +207,15 @@ class _Fast:
         data = self._real
         if data.ncon == 0:
             return False
-        left, right = self._view.geom("leftpad_geom").id, self._view.geom("rightpad_geom").id
         contact = data.contact
-        force = data.efc_force
-        on_left: Any = 0
-        on_right: Any = 0
-        for pair, address in zip(contact.geom.tolist(), contact.efc_address.tolist(), strict=True):
-            if object_geom_id in pair:
-                if left in pair:
-                    on_left = on_left + force[address]
-                if right in pair:
-                    on_right = on_right + force[address]
-        return bool(on_left > 0 and on_right > 0)
+        at_object = [
+            (pair, number) for number, pair in enumerate(contact.geom.tolist()) if object_geom_id in pair
+        ]
+        left, right = ([number for pair, number in at_object if pad in pair] for pad in self._pads)
+        if not (left and right):
+            return False
+        force, address = data.efc_force, contact.efc_address.tolist()
+        return bool(
+            sum(force[address[number]] for number in left) > 0
+            and sum(force[address[number]] for number in right) > 0
+        )
