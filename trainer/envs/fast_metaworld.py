@@ -3,8 +3,9 @@
 A fast class is the official class of a task with three things changed. Its methods are copies that find
 quicker helpers under their module-level names (`fast_helpers`, `rebinding`). Named parts of the simulation
 are looked up once (`data_view`). And what has no effect is left out: inverse dynamics that nobody reads,
-the re-positioning of a site that the next line computes again, and the first of a reset's two simulations
-of the hand's way to its start; of the second the outcome is remembered. The installed package is untouched.
+the re-positioning of a site that the next line computes again, the half of a physics step that the forward
+pass before it has done already (`physics`), and the first of a reset's two simulations of the hand's way to
+its start; of the second the outcome is remembered (`starts`). The installed package is untouched.
 """
 
 from __future__ import annotations

@@ -2,9 +2,11 @@
 
 Nothing is pickled per step: actions, orders, observations and rewards lie in shared arrays, and one byte
 over a socket pair starts a worker and reports its end. `start` returns at once, so the learner works
-while the environments step; `wait` gathers them. What comes out does not depend on the number of workers.
-A worker that dies, fails or hangs raises a `WorkerError` that names its tasks; a worker ends by itself
-when the parent is gone.
+while the environments step; `wait` gathers them. Workers get shares that take about the same time; what
+comes out does not depend on who has which, nor on how many there are. `state` and `restore` let episodes go
+on in other processes as if nothing had happened. A worker that dies, fails or hangs raises a `WorkerError`
+that names its tasks, after which the vector is of no more use; a worker ends by itself when the parent is
+gone.
 """
 
 from __future__ import annotations
