@@ -117,7 +117,8 @@ def test_what_others_changed_is_seen_after_forget():
 
 
 @pytest.mark.parametrize("broken", ["qpos", "qvel", "qacc"])
-def test_a_simulation_that_blows_up_starts_again_as_mujocos_does(broken):
+def test_a_simulation_that_blows_up_starts_again_as_mujocos_does(broken, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # MuJoCo leaves a log of its warnings there
     ours, theirs = simulation(), simulation()
     physics = Physics(*ours)
     physics.advance(5)
