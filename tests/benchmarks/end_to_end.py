@@ -116,7 +116,7 @@ def peer_here(steps: int, threads: int) -> float:
 def main() -> None:
     """Run and report."""
     quick = arguments(__doc__).quick
-    repetitions, our_steps, peer_steps = (1, 30_000, 6_000) if quick else (3, 60_000, 20_000)
+    repetitions, our_steps, peer_steps = (1, 24_000, 3_000) if quick else (3, 60_000, 20_000)
     rates: dict[str, list[float]] = {"ours": [], "peer": []}
     for _ in range(repetitions):
         rates["ours"].append(ours(our_steps))

@@ -1,7 +1,8 @@
-"""The vector of MT10's environments against gymnasium's AsyncVectorEnv of the official ones, two workers.
+"""The vector of MT10's environments, two workers, against the usual vectors of the official ones.
 
 `ratio_async_10`, `ratio_async_40`: environment steps a second with random actions and 10 or 40
-environments, whole episodes with their resets. `ratio_contact_10`: 10 environments that replay what the
+environments, whole episodes with their resets, against gymnasium's AsyncVectorEnv; `ratio_subproc_10`: the
+same against stable-baselines3's SubprocVecEnv. `ratio_contact_10`: 10 environments that replay what the
 scripted policies do, which is rich in contacts. `share_of_limit`, `share_of_limit_10`: of ours with 40 and
 10 environments, against two processes that do nothing but the physics of the same steps, five physics
 steps and a forward pass each. Interleaved; the median block counts.
@@ -22,6 +23,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS, MT10_V3
 from metaworld.policies import ENV_POLICY_MAP
+from stable_baselines3.common.vec_env import SubprocVecEnv
 
 from tests.benchmarks._physics import PurePhysics
 from tests.benchmarks._report import arguments, report
@@ -58,6 +60,7 @@ class Race:
         self.rates: dict[str, list[float]] = {}
         makers = [partial(Official, TASKS[env % len(TASKS)]) for env in range(num_envs)]
         self.peer = AsyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+        self.other = SubprocVecEnv(makers, "spawn") if num_envs == len(TASKS) else None
         self.ours = VectorEnv(MetaworldFactory(TASKS), num_envs, workers=WORKERS)
 
     def random(self, rng: np.random.Generator) -> None:
@@ -69,6 +72,9 @@ class Race:
         self._clock("ours random", lambda: [self._step(schedule.advance(), each) for each in actions])
         self.peer.reset()
         self._clock("peer random", lambda: [self.peer.step(each) for each in actions])
+        if self.other is not None:
+            self.other.reset()
+            self._clock("other random", lambda: [self.other.step(each) for each in actions])
 
     def contact(self, actions: np.ndarray) -> None:
         """Replays actions (steps, environments, 4) on each task's first goal, short of an episode's end."""
@@ -87,9 +93,11 @@ class Race:
         return statistics.median(self.rates[what])
 
     def close(self) -> None:
-        """Ends both sides' processes."""
+        """Ends all sides' processes."""
         self.ours.close()
         self.peer.close()
+        if self.other is not None:
+            self.other.close()
 
     def _step(self, orders: Orders, action: np.ndarray) -> None:
         self.ours.start(orders, action)
@@ -185,11 +193,19 @@ def main() -> None:
             race.close()
     pure.close()
     small, large, limit = races[10], races[40], statistics.median(pure.rates)
-    peer, alone = "AsyncVectorEnv", "physics only"
+    peer, other, alone = "AsyncVectorEnv", "SubprocVecEnv", "physics only"
     report(
         "envs",
         [
             ("10 environments, random", "ours", small["ours random"], peer, small["peer random"], "steps/s"),
+            (
+                "10 environments, random",
+                "ours",
+                small["ours random"],
+                other,
+                small["other random"],
+                "steps/s",
+            ),
             ("40 environments, random", "ours", large["ours random"], peer, large["peer random"], "steps/s"),
             (
                 "10 environments, scripted",
@@ -204,6 +220,7 @@ def main() -> None:
         {
             "ratio_async_10": small["ours random"] / small["peer random"],
             "ratio_async_40": large["ours random"] / large["peer random"],
+            "ratio_subproc_10": small["ours random"] / small["other random"],
             "ratio_contact_10": small["ours contact"] / small["peer contact"],
             "share_of_limit": large["ours random"] / limit,
             "share_of_limit_10": small["ours random"] / limit,

@@ -118,7 +118,7 @@ class Worker:
             self.process.join(5)
             raise WorkerError(
                 f"the environment worker of {names()} (pid {self.process.pid}) died "
-                f"{_ending(self.process.exitcode)}",
+                f"{ending(self.process.exitcode)}",
                 hint="SIGKILL often means that memory ran out: ask for more, or use fewer environments",
             )
         return text
@@ -171,7 +171,15 @@ def _uncounted(pipe: socket.socket) -> Any:
     return json.loads(text)
 
 
-def _ending(code: int | None) -> str:
+def ignore_parents_signals() -> None:
+    """Leaves the signals of the process group to the parent, who ends its workers by closing the stream."""
+    for number in _PARENTS_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PARENTS_SIGNALS)
+
+
+def ending(code: int | None) -> str:
+    """Says how a process of that exit code ended."""
     if code is not None and code < 0:
         return f"by {signal.Signals(-code).name}"
     return f"with exit code {code}"
@@ -225,9 +233,7 @@ def _order(pipe: socket.socket) -> bytes:
 
 def _serve(pipe: socket.socket, factory: EnvFactory, memory: Any, shape: Shape) -> None:
     """A worker's life: carry out the orders in the block at each byte, end with the stream."""
-    for number in _PARENTS_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # the parent decides; it ends us by closing the stream
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PARENTS_SIGNALS)
+    ignore_parents_signals()
     try:
         if pipe.recv(1) != _SHARE:
             return

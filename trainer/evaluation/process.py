@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import multiprocessing
 import os
-import signal
 import threading
 import time
 import traceback
@@ -25,13 +24,12 @@ import numpy.typing as npt
 
 from trainer.device import configure
 from trainer.envs.interface import EnvFactory
-from trainer.envs.worker import signals_blocked
+from trainer.envs.worker import ending, ignore_parents_signals, signals_blocked
 from trainer.errors import TrainerError, WorkerError
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.result import Evaluation
 from trainer.nn.policy import Policy
 
-_PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 _NICENESS = 10
 """Training goes first; among other work of this weight the evaluator still gets a tenth of a processor."""
 _START_TIMEOUT = 330.0
@@ -148,10 +146,7 @@ class EvaluatorProcess:
 
     def _death(self) -> _Fault:
         self._process.join(1)
-        code = self._process.exitcode
-        how = (
-            f"by {signal.Signals(-code).name}" if code is not None and code < 0 else f"with exit code {code}"
-        )
+        how = ending(self._process.exitcode)
         return _Fault(f"died {how}", "SIGKILL often means that memory ran out: ask for more")
 
 
@@ -172,8 +167,7 @@ def _serve(pipe: Connection[Played | _Fault, Goals], setup: Setup, beats: ctypes
         setup: what to play with.
         beats: counted up with every vector step.
     """
-    for number in _PARENTS_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # the parent decides; it ends us by closing the stream
+    ignore_parents_signals()
     os.nice(_NICENESS)
     orders: SimpleQueue[Goals] = SimpleQueue()
     threading.Thread(target=_take_orders, args=(pipe, orders), daemon=True).start()
