@@ -140,6 +140,11 @@ def _find(settings: TrainSettings, store: Checkpoints, events: list[str]) -> Fou
         path, replay = whole, True
     elif rest := checkpoint.newest(settings.run_dir, lambda _: None):
         path = rest
+    elif events:
+        raise CheckpointError(
+            f"none of the checkpoints in {held} can be used",
+            hint="\n".join((*events, "to start from the beginning, name another --run-dir")),
+        )
     else:
         events.append("no checkpoint to resume: starting from the beginning")
         return None

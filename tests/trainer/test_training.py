@@ -1,5 +1,6 @@
-"""Going back to a checkpoint when the numbers became useless; the command itself is in test_train.py."""
+"""Which checkpoint a run goes on from, or back to; the command itself is in test_train.py."""
 
+import shutil
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -7,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.trainer.runs import events, newest, store_of
+from tests.trainer.runs import events, newest, run, store_of
+from tests.trainer.test_checkpoint import truncate
 from tests.trainer.test_off_policy import settings_for
 from tests.trainer.toys import Counter, CounterFactory
-from trainer import training
-from trainer.errors import DivergedError
+from trainer import checkpoint, training
+from trainer.errors import CheckpointError, DivergedError
 from trainer.preemption import StopSignals
 from trainer.telemetry import Telemetry
 
@@ -69,3 +71,44 @@ def test_without_a_checkpoint_there_is_no_way_back(settings, monkeypatch):
     monkeypatch.setattr(Spoilt, "bad", range(10**9))
     with pytest.raises(DivergedError, match=r"10\d updates in a row"):
         carry_out(settings)
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A run of two checkpoints, about to be resumed."""
+    argv = ("--total-steps", "240", "--num-envs", "3", "--checkpoint-every", "120", "--resume")
+    settings = settings_for(tmp_path, *argv)
+    run(settings, CounterFactory())
+    return settings
+
+
+def test_nothing_there_is_a_beginning(tmp_path):
+    said = []
+    settings = settings_for(tmp_path, "--resume")
+    assert training._find(settings, store_of(settings), said) is None
+    assert said == ["no checkpoint to resume: starting from the beginning"]
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(made):
+    said = []
+    truncate(checkpoint.directory(made.run_dir) / "step-000000000240")
+    found = training._find(made, store_of(made), said)
+    assert (found.path.name, found.replay) == ("step-000000000120", True)
+    assert "model.pt has 100 bytes" in said[0]
+
+
+def test_a_lost_replay_leaves_the_networks(made):
+    said = []
+    shutil.rmtree(checkpoint.directory(made.run_dir) / "replay")
+    found = training._find(made, store_of(made), said)
+    assert (found.path.name, found.replay) == ("step-000000000240", False)
+    assert said[-1].startswith("the replay is lost")
+
+
+def test_a_run_with_nothing_but_damage_is_not_started_afresh(made):
+    for path in checkpoint.directory(made.run_dir).glob("step-*"):
+        truncate(path)
+    with pytest.raises(CheckpointError, match="none of the checkpoints") as caught:
+        training._find(made, store_of(made), [])
+    assert caught.value.hint.count("model.pt has 100 bytes") == 2
+    assert "another --run-dir" in caught.value.hint
