@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.syntax import Syntax
 
+from clusterkit.images import Way
 from clusterkit.ui.console import err, note, out
 from clusterkit.ui.text import format_bytes
 
@@ -19,9 +20,17 @@ if TYPE_CHECKING:
 def show_deployed(done: Deployed) -> None:
     """One line for the image and one for the code."""
     out.print(f"[bold]{done.cluster}[/]  {done.root}", soft_wrap=True)
-    if done.image:
-        state = "sent" if done.image_sent else "already there"
-        out.print(f"  image  {done.image.digest[:12]}  {format_bytes(done.image.bytes)}  {state}")
+    if done.image and done.image_sent:
+        sent, size = done.image_sent, format_bytes(done.image.bytes)
+        there = sent.way is Way.PRESENT
+        state = f"{size}  already there" if there else f"sent {format_bytes(sent.bytes)} of {size}"
+        out.print(f"  image  {done.image.digest[:12]}  {state}")
+        if sent.damaged:
+            err.print(
+                f"[yellow]image {sent.damaged[:12]} there was damaged[/] and is no longer used: "
+                "runs that still wait for it need it deployed again",
+                soft_wrap=True,
+            )
     state = "sent" if done.snapshot_sent else "already there"
     out.print(f"  code   {_described(done.snapshot)}  {state}")
     _warn_withheld(done.snapshot)

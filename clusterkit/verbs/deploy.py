@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit import images, snapshots
 from clusterkit.errors import ImageError
-from clusterkit.images import Image
+from clusterkit.images import Image, Sent
 from clusterkit.ledger import Ledger
 from clusterkit.site import open_site
 from clusterkit.snapshots import Snapshot
@@ -32,7 +32,8 @@ class Deployed:
     root: str
     image: Image | None
     image_path: Path | None
-    image_sent: bool
+    image_sent: Sent | None
+    """What its upload took; None without an image."""
     snapshot: Snapshot
     snapshot_sent: bool
     free_bytes: int | None
@@ -63,14 +64,11 @@ def deploy(settings: Settings, cluster: Cluster, ledger: Ledger, *, image: Path 
         wanted = hash_image(image_path, ledger, bar)
     snapshot = take_snapshot(settings)
     with open_site(cluster) as site:
-        image_sent = False
+        image_sent = None
         if wanted and image_path:
-            if not images.present(site, wanted):
-                with bar("image", wanted.bytes) as progress:
-                    images.send(site, image_path, wanted, progress=progress)
-                with bar("verifying the image there", None):
-                    images.publish(site, wanted)
-                image_sent = True
+            cache = settings.project_dir / ".clusterkit" / "chunks"
+            todo = images.plan(site, image_path, wanted, cache=cache)
+            image_sent = images.upload(site, image_path, wanted, todo, cache=cache, bar=bar)
             ledger.set_deployment(cluster.name, wanted.digest, wanted.bytes)
         with bar("code", snapshot.bytes) as progress:
             snapshot_sent = snapshots.publish(site, snapshot, progress=progress)
