@@ -6,6 +6,7 @@ against, shows in the digest of the result, and rsync then mends what arrived by
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import tempfile
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from clusterkit.errors import ImageError, TransportError
 from clusterkit.images import scripts
 from clusterkit.images.delta import Delta, write_pack
 from clusterkit.images.image import Image, sha256_of
-from clusterkit.images.planning import Plan, Way, local_chunks, pack_name
+from clusterkit.images.planning import Plan, Way, local_chunks, pack_name, present
 from clusterkit.site import Site
 from clusterkit.transport.base import Completed, ProgressCallback, SyncOptions
 
@@ -31,7 +32,7 @@ class Sent:
 
     way: Way
     bytes: int
-    """File bytes that travelled."""
+    """That travelled: of the image, its recipe and its chunk list."""
     damaged: str | None = None
     """Digest of an image there that was found damaged and moved out of the way."""
 
@@ -57,20 +58,12 @@ def upload(site: Site, path: Path, image: Image, plan: Plan, *, cache: Path, bar
     chunks = local_chunks(path, image, cache).encode()
     one = _Upload(site, path, image, _claim(site, image, plan), chunks, bar)
     try:
-        if plan.delta and plan.basis and one.by_delta(plan.delta, plan.basis, cache):
-            return Sent(Way.DELTA, one.sent)
-        one.whole()
-    except _TakenOverError as error:
-        raise TransportError(
-            f"{site.transport.where}: another upload of image {image.digest[:12]} goes on with what was here",
-            hint="run it again: it sends nothing twice",
-        ) from error
-    way = Way.FULL if plan.way is Way.DELTA else plan.way
+        way = one.carry_out(plan, cache)
+    except TransportError:
+        if not _finished_elsewhere(site, image):
+            raise
+        way = plan.way
     return Sent(way, one.sent, plan.basis if one.damaged else None)
-
-
-class _TakenOverError(Exception):
-    """The upload's folder is gone."""
 
 
 class _Upload:
@@ -82,21 +75,29 @@ class _Upload:
         self.sent = 0
         self.damaged = False
 
-    def by_delta(self, delta: Delta, basis: str, cache: Path) -> bool:
-        """Send what is new and have the image put together; False leaves that to `whole`."""
+    def carry_out(self, plan: Plan, cache: Path) -> Way:
+        """Send the image; returns the way it took in the end."""
+        if plan.delta is None or plan.basis is None:
+            self._whole()
+            return plan.way
+        if self._by_delta(plan.delta, plan.basis, cache):
+            return Way.DELTA
+        self._whole()
+        return Way.FULL
+
+    def _by_delta(self, delta: Delta, basis: str, cache: Path) -> bool:
+        """Send what is new and have the image put together; False leaves that to `_whole`."""
         name = pack_name(basis)
         with tempfile.TemporaryDirectory(dir=cache, prefix="pack-") as folder:
             pack = Path(folder, name)
             write_pack(self.path, delta, pack)
             self._push(pack, name, "what is new of the image", delta.pack_bytes)
-        recipe = delta.recipe.encode()
-        self.sent += len(recipe)
         with self.bar("putting the image together there", None):
-            answer = self._run(scripts.ASSEMBLE, basis, name, stdin=recipe + self.chunks)
+            answer = self._run(scripts.ASSEMBLE, basis, name, stdin=delta.recipe.encode() + self.chunks)
         self.damaged = "damaged" in answer.text.split()
         return answer.returncode == 0
 
-    def whole(self) -> None:
+    def _whole(self) -> None:
         """Make the file over there equal to the one here, whatever it holds by now."""
         self._push(self.path, "image", "image", self.image.bytes)
         if self._publish():
@@ -131,8 +132,13 @@ class _Upload:
         arguments = [self.site.layout.images, self.image.digest, self.folder, str(self.image.bytes), *more]
         argv = ["sh", "-c", script, "sh", *arguments]
         answer = self.site.transport.run(argv, stdin=stdin, check=False, timeout=None)
+        self.sent += len(stdin)
         if answer.returncode == scripts.TAKEN_OVER:
-            raise _TakenOverError
+            raise TransportError(
+                f"{self.site.transport.where}: another upload of image {self.image.digest[:12]} has gone on "
+                "with what was here",
+                hint="run the same command again: nothing is sent twice",
+            )
         return answer
 
 
@@ -141,6 +147,13 @@ def _claim(site: Site, image: Image, plan: Plan) -> str:
     folder = f".upload-{image.digest}.{secrets.token_hex(4)}"
     site.transport.run(["sh", "-c", scripts.CLAIM, "sh", site.layout.images, folder, plan.part or ""])
     return folder
+
+
+def _finished_elsewhere(site: Site, image: Image) -> bool:
+    """Whether another upload, which took ours for a dead one, has published the image meanwhile."""
+    with contextlib.suppress(TransportError):
+        return present(site, image)
+    return False
 
 
 def _check_room(site: Site, image: Image, plan: Plan) -> None:

