@@ -217,9 +217,10 @@ def publish(site: Site, snapshot: Snapshot, *, progress: ProgressCallback | None
 
 
 # $1 the snapshot, $2 its partial folder, $3 all snapshots. Prints "present", or the newest snapshot's name.
+# A snapshot's time is when it was last submitted with: gc leaves what is young alone.
 # Partial folders of uploads that broke off more than a day ago are removed on the way.
 _OPEN_PART = """
-if test -d "$1"; then echo present; exit 0; fi
+if test -d "$1"; then touch "$1"; echo present; exit 0; fi
 umask 077; mkdir -p "$2/project" "$2/bundle" || exit 1
 find "$3" -maxdepth 1 -name '.*.part' -mmin +1440 -exec rm -rf {} + 2>/dev/null
 ls -t "$3" | head -n 1

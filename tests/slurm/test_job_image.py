@@ -1,4 +1,4 @@
-"""job.sh starts no image but the recorded one. Run for real by bash; the runtime only says that it was asked."""
+"""job.sh, run for real by bash, starts no image but the recorded one; the runtime only says it was asked."""
 
 from __future__ import annotations
 
