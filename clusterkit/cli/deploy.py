@@ -20,6 +20,9 @@ def deploy(
     image: Annotated[
         Path | None, typer.Option(help="The .sif to send instead of the configured one.", metavar="FILE")
     ] = None,
+    verify_image: Annotated[
+        bool, typer.Option("--verify-image", help="Check an image that is there already, and mend it.")
+    ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Send the image and the code to a cluster.
@@ -32,4 +35,6 @@ def deploy(
 
     settings = load(config)
     with open_ledger(settings) as ledger:
-        show_deployed(verb(settings, settings.cluster(cluster), ledger, image=image, bar=transfer_bar))
+        where = settings.cluster(cluster)
+        done = verb(settings, where, ledger, image=image, bar=transfer_bar, verify_image=verify_image)
+    show_deployed(done)

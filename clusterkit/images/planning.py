@@ -57,19 +57,24 @@ def present(site: Site, image: Image) -> bool:
     return site.transport.run(["sh", "-c", scripts.PRESENT, "sh", *arguments], check=False).returncode == 0
 
 
-def plan(site: Site, path: Path, image: Image, *, cache: Path) -> Plan:
-    """How to bring an image to a cluster with the fewest bytes. Nothing is changed there.
+def plan(site: Site, path: Path, image: Image, *, cache: Path, verify: bool = False) -> Plan:
+    """How to bring an image to a cluster with the fewest bytes.
+
+    Nothing is changed there, but for what `verify` finds damaged.
 
     Args:
         site: the cluster.
         path: the image on this machine; read only when the cluster has another one to compare with.
         image: its digest and size.
         cache: folder on this machine for chunk lists.
+        verify: read the image there, should it be there, and set it aside if it is damaged.
 
     Raises:
         TransportError: the cluster gave no answer.
     """
     survey = _survey(site, image)
+    if survey.present and verify and not _intact(site, image):
+        survey = _survey(site, image)
     if survey.present:
         return Plan(Way.PRESENT, 0)
     whole = [part for part in survey.parts if part.name == "image"]
@@ -134,6 +139,14 @@ def _survey(site: Site, image: Image) -> _Survey:
             case ["image", _, chunks, name]:
                 found.bases.append((name.removeprefix("sha256-").removesuffix(".sif"), chunks == "yes"))
     return found
+
+
+def _intact(site: Site, image: Image) -> bool:
+    argv = ["sh", "-c", scripts.VERIFY, "sh", site.layout.images, image.digest]
+    answer = site.transport.run(argv, check=False, timeout=None)
+    if answer.returncode not in (0, scripts.MISMATCH):
+        raise TransportError(f"{site.transport.where}: cannot read {image.name}: {answer.reason}")
+    return answer.returncode == 0
 
 
 def _deltas(

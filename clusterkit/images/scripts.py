@@ -5,7 +5,7 @@ The store's folder holds, all of them private to the user:
     sha256-<digest>.sif             an image, whole, read-only
     sha256-<digest>.chunks          its chunk list
     .upload-<digest>.<token>/       one upload: `image`, `pack-<basis>`, `chunks`
-    .damaged-sha256-<digest>.sif    an image that was found damaged
+    .damaged-sha256-<digest>.sif    an image that was found damaged; its next upload mends it
 
 Every upload has a folder of its own, so that two of them never write to one file. One that broke off is
 taken over by renaming its folder, which only one of two can do. An image's time is when it was last deployed
@@ -22,6 +22,9 @@ TAKEN_OVER = 94
 _COMMON = """
 size() { ls -lnd "$1" 2>/dev/null | { read -r _ _ _ _ bytes _; echo "$bytes"; }; }
 young() { [ -n "$(find "$1" -mmin "-$2" 2>/dev/null | head -n 1)" ]; }
+sum() { line=$(sha256sum) && echo "${line%% *}"; }
+# Renaming a damaged image leaves it to whoever has it open.
+set_aside() { mv -f "sha256-$1.sif" ".damaged-sha256-$1.sif" && rm -f "sha256-$1.chunks"; }
 """
 
 PRESENT = (
@@ -42,6 +45,8 @@ if [ "$(size "sha256-$2.sif")" = "$3" ]; then touch -c "sha256-$2.sif"; echo hav
 for file in .upload-"$2".*/*; do
   [ ! -f "$file" ] || echo "part $(size "$file") $file"
 done
+damaged=.damaged-sha256-$2.sif
+[ ! -f "$damaged" ] || echo "part $(size "$damaged") $damaged/image"
 ls -t | grep '^sha256-[0-9a-f]*[.]sif$' | head -n 8 | while read -r name; do
   chunks=no
   [ ! -f "${name%.sif}.chunks" ] || chunks=yes
@@ -50,10 +55,20 @@ done
 """
 )
 
+VERIFY = (
+    _COMMON
+    + f"""
+# $1 images folder, $2 digest of an image that is there
+cd "$1" && found=$(sum <"sha256-$2.sif") || exit 1
+[ "$found" != "$2" ] || exit 0
+set_aside "$2" && exit {MISMATCH}
+"""
+)
+
 CLAIM = (
     _COMMON
     + """
-# $1 images folder, $2 the new folder's name, $3 folder to take over or nothing.
+# $1 images folder, $2 the new folder's name, $3 folder (or damaged image) to take over, or nothing.
 # Somebody who is at work writes all the time. One who is found silent by mistake does no harm: both then
 # write the same bytes to the same places, and nothing is published before all of it was read and checked.
 cd "$1" && umask 077 || exit 1
@@ -67,7 +82,11 @@ if [ -n "$3" ] && young "$3" 1; then
   rm -f "$2.clock"
   [ -z "$busy" ] || set -- "$1" "$2" ''
 fi
-[ -z "$3" ] || mv "$3" "$2" 2>/dev/null
+if [ -f "$3" ]; then
+  mkdir "$2" && mv "$3" "$2/image" && chmod 600 "$2/image"
+elif [ -n "$3" ]; then
+  mv "$3" "$2" 2>/dev/null
+fi
 mkdir -p "$2" && touch "$2"
 """
 )
@@ -78,7 +97,6 @@ _ENTER = (
 # $1 images folder, $2 digest, $3 upload folder, $4 bytes
 umask 077
 basis=''
-sum() {{ line=$(sha256sum) && echo "${{line%% *}}"; }}
 if ! cd "$1/$3" 2>/dev/null; then
   [ "$(size "$1/sha256-$2.sif")" != "$4" ] || exit 0
   exit {TAKEN_OVER}
@@ -111,8 +129,7 @@ exit 0
 
 PUBLISH = _ENTER + _PUBLISH
 
-# `tail` and `head` find their place in a file without reading what is before it. Renaming a damaged image
-# leaves it to whoever has it open.
+# `tail` and `head` find their place in a file without reading what is before it.
 ASSEMBLE = (
     _ENTER
     + """
@@ -122,7 +139,7 @@ basis=../sha256-$5.sif
 check_basis() {
   found=$(sum <"$basis") || return
   [ "$found" != "$1" ] || return
-  mv -f "$basis" "../.damaged-sha256-$1.sif" && rm -f "../sha256-$1.chunks" && echo damaged
+  (cd .. && set_aside "$1") && echo damaged
 }
 [ -r "$basis" ] && [ -r "$6" ] || exit 1
 while read -r kind offset length; do

@@ -39,7 +39,15 @@ class Deployed:
     free_bytes: int | None
 
 
-def deploy(settings: Settings, cluster: Cluster, ledger: Ledger, *, image: Path | None, bar: Bar) -> Deployed:
+def deploy(
+    settings: Settings,
+    cluster: Cluster,
+    ledger: Ledger,
+    *,
+    image: Path | None,
+    bar: Bar,
+    verify_image: bool = False,
+) -> Deployed:
     """Send the image and a snapshot of the working tree to a cluster, over one login.
 
     Args:
@@ -48,6 +56,7 @@ def deploy(settings: Settings, cluster: Cluster, ledger: Ledger, *, image: Path 
         ledger: remembers digests and what was deployed.
         image: a .sif to use instead of the configured one.
         bar: opens progress bars.
+        verify_image: have the cluster read an image that is there already, and mend it if it is damaged.
 
     Raises:
         ImageError: no image is configured, or it is damaged or does not fit.
@@ -67,7 +76,8 @@ def deploy(settings: Settings, cluster: Cluster, ledger: Ledger, *, image: Path 
         image_sent = None
         if wanted and image_path:
             cache = settings.project_dir / ".clusterkit" / "chunks"
-            todo = images.plan(site, image_path, wanted, cache=cache)
+            with bar("looking at the image there", None):
+                todo = images.plan(site, image_path, wanted, cache=cache, verify=verify_image)
             image_sent = images.upload(site, image_path, wanted, todo, cache=cache, bar=bar)
             ledger.set_deployment(cluster.name, wanted.digest, wanted.bytes)
         with bar("code", snapshot.bytes) as progress:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.loopback_sshd import LoopbackSshd
-from tests.images.relay import Relay
+from tests.doubles.relay import Relay
 from tests.images.uploads import age, sha256
 from tests.slurm.runs import until
 
@@ -96,9 +96,7 @@ def laptop(tmp_path: Path, sshd: LoopbackSshd, sif: Callable[..., Path]) -> Iter
     folder.mkdir()
     with closing(Relay(sshd.port)) as relay:
         config = tmp_path / "ssh_config"
-        config.write_text(
-            sshd.host_block(lines=[f"Port {relay.port}", f"HostKeyAlias [127.0.0.1]:{sshd.port}"])
-        )
+        config.write_text(relay.host_block(sshd))
         (folder / "clusterkit.toml").write_text(CONFIG.format(ssh_config=config, root=root))
         yield Laptop(folder, root, relay)
 

@@ -68,13 +68,13 @@ class Store:
         """Upload folders."""
         return sorted(self.folder.glob(".upload-*"))
 
-    def plan(self, path: Path) -> Plan:
-        return plan(self.site, path, local_image(path, self.ledger), cache=self.cache)
+    def plan(self, path: Path, *, verify: bool = False) -> Plan:
+        return plan(self.site, path, local_image(path, self.ledger), cache=self.cache, verify=verify)
 
-    def send(self, path: Path) -> Sent:
+    def send(self, path: Path, *, verify: bool = False) -> Sent:
         """Plan and upload; the published file must be the one sent, private and read-only."""
         wanted = local_image(path, self.ledger)
-        sent = upload(self.site, path, wanted, self.plan(path), cache=self.cache, bar=no_bar)
+        sent = upload(self.site, path, wanted, self.plan(path, verify=verify), cache=self.cache, bar=no_bar)
         there = self.folder / wanted.name
         assert sha256(there) == wanted.digest
         assert there.stat().st_mode & 0o777 == 0o400

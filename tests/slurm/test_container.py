@@ -192,7 +192,10 @@ def test_cancel_leaves_an_exit_record_and_no_scratch(cluster: Cluster, image: Pa
             "the image /share/no.sif does not exist on a40n1: run clusterkit deploy",
         ),
         ({"image_bytes": 5}, "bytes, not 5: run clusterkit deploy"),
-        ({"image_digest": "0" * 64, "verify_image": True}, f"not {'0' * 64}: run clusterkit deploy"),
+        (
+            {"image_digest": "0" * 64, "verify_image": True},
+            f"not {'0' * 64}: run clusterkit deploy --verify-image",
+        ),
         ({"binds": ()}, "the container did not start"),
         ({"binds": ("/usr:/usr:ro", "/no/such")}, "/no/such"),
     ],
@@ -205,7 +208,7 @@ def test_a_container_that_does_not_start(
     state = run.wait()
     assert state.state is JobState.FAILED
     assert state.why is not None
-    refused = words.removesuffix(": run clusterkit deploy") != words
+    refused = "run clusterkit deploy" in words
     assert (words in state.why) is refused
     assert run.exit()["why"] == "container"
     assert words in run.log()

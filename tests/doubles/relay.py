@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from tests.doubles.loopback_sshd import LoopbackSshd
+
 
 class Relay:
     """Serves connections one after the other or together, until it is closed.
@@ -28,6 +30,10 @@ class Relay:
         self._mark: tuple[int, Callable[[], object]] | None = None
         self._pairs: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def host_block(self, server: LoopbackSshd) -> str:
+        """The server's Host block for ssh_config, with the way through here."""
+        return server.host_block(lines=[f"Port {self.port}", f"HostKeyAlias [127.0.0.1]:{server.port}"])
 
     def after(self, count: int, act: Callable[[], object]) -> None:
         self._mark = (self.up + count, act)
