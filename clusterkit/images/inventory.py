@@ -28,6 +28,7 @@ _LIST = (
     + """
 # $1 images, $2 snapshots, $3 runs. Prints a line a thing; `use ./RUN/run.json:WHAT` for what a run names.
 date '+now %s'
+if [ ! -d "$1" ]; then echo end; exit 0; fi
 cd "$1" || exit 1
 for name in sha256-*.sif .damaged-sha256-*.sif; do
   [ ! -f "$name" ] || about image "$name"

@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 
-from clusterkit.errors import TransportError
+from clusterkit.errors import ImageError, TransportError
 from clusterkit.images import scripts
 from clusterkit.images.chunks import ChunkList, chunk_file
 from clusterkit.images.delta import MAX_STEPS, Delta, compare
@@ -99,12 +99,17 @@ def pack_name(basis: str) -> str:
 
 
 def local_chunks(path: Path, image: Image, cache: Path) -> ChunkList:
-    """The chunk list of an image on this machine, out of the cache or computed and kept there."""
+    """The chunk list of an image on this machine, out of the cache or computed and kept there.
+
+    Raises:
+        ImageError: the file is not of the image's size.
+    """
     known = _cached(cache, image.digest)
     if known is None or known.total_bytes != image.bytes:
         known = chunk_file(path)
-        if known.total_bytes == image.bytes:
-            _keep(cache, image.digest, known)
+        if known.total_bytes != image.bytes:
+            raise ImageError(f"{path} has changed since it was hashed", hint="run the same command again")
+        _keep(cache, image.digest, known)
     return known
 
 

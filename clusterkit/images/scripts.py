@@ -31,7 +31,9 @@ PRESENT = (
     _COMMON
     + """
 # $1 images folder, $2 digest, $3 bytes
-cd "$1" && [ "$(size "sha256-$2.sif")" = "$3" ] && touch -c "sha256-$2.sif"
+cd "$1" && [ "$(size "sha256-$2.sif")" = "$3" ] || exit 1
+touch -c "sha256-$2.sif" 2>/dev/null
+exit 0
 """
 )
 
@@ -41,7 +43,11 @@ SURVEY = (
 # $1 images folder, $2 digest, $3 bytes. Prints `have`; `part BYTES FOLDER/FILE`, what has arrived of this
 # image; `image BYTES yes|no NAME`, the newest others and whether their chunk list is there.
 cd "$1" || exit 1
-if [ "$(size "sha256-$2.sif")" = "$3" ]; then touch -c "sha256-$2.sif"; echo have; exit 0; fi
+if [ "$(size "sha256-$2.sif")" = "$3" ]; then
+  touch -c "sha256-$2.sif" 2>/dev/null
+  echo have
+  exit 0
+fi
 for file in .upload-"$2".*/*; do
   [ ! -f "$file" ] || echo "part $(size "$file") $file"
 done

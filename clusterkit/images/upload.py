@@ -55,7 +55,8 @@ def upload(site: Site, path: Path, image: Image, plan: Plan, *, cache: Path, bar
     if plan.way is Way.PRESENT:
         return Sent(Way.PRESENT, 0)
     _check_room(site, image, plan)
-    chunks = local_chunks(path, image, cache).encode()
+    with bar("reading the image", None):
+        chunks = local_chunks(path, image, cache).encode()
     one = _Upload(site, path, image, _claim(site, image, plan), chunks, bar)
     try:
         way = one.carry_out(plan, cache)

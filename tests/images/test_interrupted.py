@@ -136,6 +136,27 @@ def test_an_upload_that_was_ended_goes_on(
     assert "sent" not in laptop.deploys().split("code")[0]
 
 
+def test_a_delta_that_was_ended_goes_on(laptop: Laptop, sif: Callable[..., Path]) -> None:
+    image = laptop.folder / "image.sif"
+    sif(40 * MB).rename(image)
+    laptop.deploys()
+    content = image.read_bytes()
+    image.write_bytes(content[: 10 * MB] + random.Random(2).randbytes(15 * MB) + content[20 * MB :])
+    command = laptop.starts()
+    laptop.relay.after(8 * MB, command.kill)
+    command.communicate(timeout=240)
+    assert command.returncode != 0
+    assert len(list(laptop.images.glob("sha256-*.sif"))) == 1
+    (pack,) = laptop.images.glob(".upload-*/pack-*")
+    arrived, before = pack.stat().st_size, laptop.relay.up
+    assert arrived > 4 * MB
+    said = laptop.deploys()
+    assert f"of {image.stat().st_size / 2**20:.0f} MiB" in said
+    assert laptop.relay.up - before < 15 * MB - arrived + SLACK
+    assert sha256(laptop.images / f"sha256-{sha256(image)}.sif") == sha256(image)
+    assert list(laptop.images.glob(".*")) == []
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("how", ENDS)

@@ -259,6 +259,15 @@ def test_a_file_that_changes_meanwhile_is_not_published(store: Store, image: tup
     assert store.names == set()
 
 
+def test_a_file_that_grows_meanwhile_is_not_sent(store: Store, image: tuple[Path, Image]) -> None:
+    path, wanted = image
+    todo = store.plan(path)
+    path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(ImageError, match="has changed"):
+        upload(store.site, path, wanted, todo, cache=store.cache, bar=no_bar)
+    assert store.names == set()
+
+
 def test_a_torn_image_on_the_cluster_is_replaced(store: Store, image: tuple[Path, Image]) -> None:
     path, wanted = image
     store.send(path)

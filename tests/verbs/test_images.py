@@ -161,6 +161,11 @@ def test_what_broken_uploads_left_goes_after_a_day(project: Project, stores: Sto
     assert [folder.exists() for folder in folders] == [False, False, True]
 
 
+def test_a_cluster_that_nothing_was_sent_to(project: Project) -> None:
+    assert "no images on local" in project.run("images").stderr
+    assert "nothing to remove" in project.run("gc").stderr
+
+
 def test_no_images(project: Project, stores: Stores) -> None:
     assert "no images on local" in project.run("images").stderr
     assert stores.listed() == {}
