@@ -77,20 +77,17 @@ def plan(site: Site, path: Path, image: Image, *, cache: Path, verify: bool = Fa
         survey = _survey(site, image)
     if survey.present:
         return Plan(Way.PRESENT, 0)
-    whole = [part for part in survey.parts if part.name == "image"]
-    best = max(whole, key=lambda part: part.bytes, default=None)
-    part = best.folder if best else None
-    arrived = min(best.bytes, image.bytes) if best else 0
-    plain = Plan(Way.RESUME if arrived else Way.FULL, image.bytes - arrived, part)
+    arrived = survey.most("image")
+    left = image.bytes - min(arrived.bytes, image.bytes)
+    chosen = Plan(Way.RESUME if arrived.bytes else Way.FULL, left, arrived.folder)
     for digest, delta in islice(_deltas(site, path, image, survey.bases, cache), _BASES):
-        packs = [part for part in survey.parts if part.name == pack_name(digest)]
-        pack = max(packs, key=lambda part: part.bytes, default=None)
-        left = delta.pack_bytes - min(pack.bytes if pack else 0, delta.pack_bytes)
-        if left < plain.bytes and left < _WORTH_IT * image.bytes and delta.steps <= MAX_STEPS:
-            plain = Plan(Way.DELTA, left, pack.folder if pack else part, digest, delta)
+        pack = survey.most(pack_name(digest))
+        left = delta.pack_bytes - min(pack.bytes, delta.pack_bytes)
+        if left < min(chosen.bytes, _WORTH_IT * image.bytes) and delta.steps <= MAX_STEPS:
+            chosen = Plan(Way.DELTA, left, pack.folder or arrived.folder, digest, delta)
         if delta.pack_bytes < _GOOD_ENOUGH * image.bytes:
             break
-    return plain
+    return chosen
 
 
 def pack_name(basis: str) -> str:
@@ -115,7 +112,7 @@ def local_chunks(path: Path, image: Image, cache: Path) -> ChunkList:
 
 @dataclass(frozen=True)
 class _Part:
-    folder: str
+    folder: str | None
     name: str
     bytes: int
 
@@ -126,6 +123,11 @@ class _Survey:
     parts: list[_Part] = field(default_factory=list)
     bases: list[tuple[str, bool]] = field(default_factory=list)
     """Digests of the images there, newest first, and whether their chunk lists are there."""
+
+    def most(self, name: str) -> _Part:
+        """The part of this name of which most has arrived; one of 0 bytes where there is none."""
+        named = [part for part in self.parts if part.name == name]
+        return max(named, key=lambda part: part.bytes, default=_Part(None, name, 0))
 
 
 def _survey(site: Site, image: Image) -> _Survey:

@@ -81,7 +81,7 @@ cd "$1" && umask 077 || exit 1
 for folder in .upload-*; do
   if [ -d "$folder" ] && [ "$folder" != "$3" ] && ! young "$folder" 1440; then rm -rf "$folder"; fi
 done
-if [ -n "$3" ] && young "$3" 1; then
+if [ -d "$3" ] && young "$3" 1; then
   : >"$2.clock"
   sleep 3
   busy=$(find "$3" -newer "$2.clock" 2>/dev/null | head -n 1)
@@ -90,7 +90,7 @@ if [ -n "$3" ] && young "$3" 1; then
 fi
 if [ -f "$3" ]; then
   mkdir "$2" && mv "$3" "$2/image" && chmod 600 "$2/image"
-elif [ -n "$3" ]; then
+elif [ -d "$3" ]; then
   mv "$3" "$2" 2>/dev/null
 fi
 mkdir -p "$2" && touch "$2"
