@@ -12,7 +12,7 @@ from clusterkit.errors import TransportError
 from clusterkit.site import Site
 
 YOUNG_MINUTES = 60
-"""What was deployed or submitted with so lately may be about to be used."""
+"""What was sent or submitted with so lately may be about to be used."""
 
 _COMMON = """
 about() { stat -c "$1 %s %Y $2" "$2" 2>/dev/null || stat -f "$1 %z %m $2" "$2"; }
@@ -34,14 +34,14 @@ for name in sha256-*.sif .damaged-sha256-*.sif; do
   [ ! -f "$name" ] || about image "$name"
 done
 for name in .upload-*; do
-  if [ -d "$name" ] && ! young "$name" 1440; then echo "left $(kilobytes "$name") images/$name"; fi
+  if [ -d "$name" ] && ! young "$name" 1440; then echo "left $(kilobytes "$name") image $name"; fi
 done
 cd "$2" || exit 1
 for name in *; do
   [ ! -d "$name" ] || about snapshot "$name"
 done
 for name in .*.part; do
-  if [ -d "$name" ] && ! young "$name" 1440; then echo "left $(kilobytes "$name") snapshots/$name"; fi
+  if [ -d "$name" ] && ! young "$name" 1440; then echo "left $(kilobytes "$name") snapshot $name"; fi
 done
 cd "$3" || exit 1
 for name in *; do
@@ -69,7 +69,7 @@ echo "$((all - $(kilobytes "$@")))"
 _REMOVE = (
     _COMMON
     + """
-# $1 work root's images folder, $2 snapshots, $3 minutes; standard input: what goes.
+# $1 images, $2 snapshots, $3 minutes; standard input: what goes.
 while read -r kind name; do
   case $kind in
     image)
@@ -82,8 +82,8 @@ while read -r kind name; do
       mv "$name" ".$name.gc.part" && name=.$name.gc.part || exit 1
       find "$name" -type d -exec chmod u+rwx {} +
       rm -rf "$name" || exit 1 ;;
-    left)
-      cd "$1/.." || exit 1
+    left-*)
+      if [ "$kind" = left-image ]; then cd "$1"; else cd "$2"; fi || exit 1
       find "$name" -type d -exec chmod u+rwx {} +
       rm -rf "$name" || exit 1 ;;
   esac
@@ -99,7 +99,7 @@ class StoredImage:
     digest: str
     bytes: int
     used: int
-    """When it was last deployed or submitted with, Unix seconds."""
+    """When it was last sent or submitted with, Unix seconds."""
     damaged: bool = False
     """It was found not to be what its name says, and nothing starts it any more."""
 
@@ -118,8 +118,8 @@ class Inventory:
     images: list[StoredImage] = field(default_factory=list)
     snapshots: dict[str, int] = field(default_factory=dict)
     """When each was made or last submitted with, Unix seconds."""
-    left_over: dict[str, int] = field(default_factory=dict)
-    """Uploads that broke off more than a day ago: bytes, by path below the work root."""
+    left_over: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Uploads that broke off more than a day ago: bytes, by kind (`image`, `snapshot`) and name."""
     uses: dict[str, set[str]] = field(default_factory=dict)
     """By run: digests of images and ids of snapshots that it names."""
 
@@ -160,8 +160,8 @@ def parse_inventory(text: str) -> Inventory:
                 found.images.append(StoredImage(digest, int(size), int(used), name.startswith(".")))
             case ["snapshot", _, made, name]:
                 found.snapshots[name] = int(made)
-            case ["left", kilobytes, *path]:
-                found.left_over[" ".join(path)] = int(kilobytes) * 1024
+            case ["left", kilobytes, kind, name]:
+                found.left_over[kind, name] = int(kilobytes) * 1024
             case ["run", *name]:
                 found.uses.setdefault(" ".join(name), set())
             case ["use", *rest]:
@@ -183,7 +183,11 @@ def weigh_snapshots(site: Site, stay: Collection[str]) -> int:
 
 
 def remove(site: Site, things: Collection[tuple[str, str]]) -> set[str]:
-    """Remove things by kind (`image`, `snapshot`, `left`) and name; returns those that were used meanwhile.
+    """Remove things by kind and name; returns the names of those that were used meanwhile.
+
+    Args:
+        site: the cluster.
+        things: kinds are `image` and `snapshot`, and with `left-` before them what their uploads left.
 
     Raises:
         TransportError: something could not be removed.

@@ -42,13 +42,20 @@ class Plan:
     """How to bring one image to one cluster."""
 
     way: Way
-    bytes: int
-    """To be sent, about."""
+    bytes_to_send: int
+    """About."""
+    disk_bytes: int
+    """Free space that it takes over there."""
     part: str | None = None
     """The upload folder to go on with."""
     basis: str | None = None
     """Digest of the image that a delta is made against."""
     delta: Delta | None = None
+
+    @property
+    def present(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.way is Way.PRESENT
 
 
 def present(site: Site, image: Image) -> bool:
@@ -76,15 +83,16 @@ def plan(site: Site, path: Path, image: Image, *, cache: Path, verify: bool = Fa
     if survey.present and verify and not _intact(site, image):
         survey = _survey(site, image)
     if survey.present:
-        return Plan(Way.PRESENT, 0)
+        return Plan(Way.PRESENT, 0, 0)
     arrived = survey.most("image")
     left = image.bytes - min(arrived.bytes, image.bytes)
-    chosen = Plan(Way.RESUME if arrived.bytes else Way.FULL, left, arrived.folder)
+    chosen = Plan(Way.RESUME if arrived.bytes else Way.FULL, left, left, arrived.folder)
     for digest, delta in islice(_deltas(site, path, image, survey.bases, cache), _BASES):
         pack = survey.most(pack_name(digest))
         left = delta.pack_bytes - min(pack.bytes, delta.pack_bytes)
-        if left < min(chosen.bytes, _WORTH_IT * image.bytes) and delta.steps <= MAX_STEPS:
-            chosen = Plan(Way.DELTA, left, pack.folder or arrived.folder, digest, delta)
+        if left < min(chosen.bytes_to_send, _WORTH_IT * image.bytes) and delta.steps <= MAX_STEPS:
+            room = left + image.bytes
+            chosen = Plan(Way.DELTA, left, room, pack.folder or arrived.folder, digest, delta)
         if delta.pack_bytes < _GOOD_ENOUGH * image.bytes:
             break
     return chosen

@@ -8,8 +8,8 @@ The store's folder holds, all of them private to the user:
     .damaged-sha256-<digest>.sif    an image that was found damaged; its next upload mends it
 
 Every upload has a folder of its own, so that two of them never write to one file. One that broke off is
-taken over by renaming its folder, which only one of two can do. An image's time is when it was last deployed
-or submitted with: `gc` leaves what is young alone.
+taken over by renaming its folder, which only one of two can do. An image's time is when it was last sent or
+submitted with: `gc` leaves what is young alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ set_aside() { mv -f "sha256-$1.sif" ".damaged-sha256-$1.sif" && rm -f "sha256-$1
 PRESENT = (
     _COMMON
     + """
-# $1 images folder, $2 digest, $3 bytes
+# $1 images folder, $2 digest, $3 bytes. Makes a present image young.
 cd "$1" && [ "$(size "sha256-$2.sif")" = "$3" ] || exit 1
 touch -c "sha256-$2.sif" 2>/dev/null
 exit 0
@@ -42,9 +42,8 @@ SURVEY = (
     + """
 # $1 images folder, $2 digest, $3 bytes. Prints `have`; `part BYTES FOLDER/FILE`, what has arrived of this
 # image; `image BYTES yes|no NAME`, the newest others and whether their chunk list is there.
-cd "$1" || exit 1
+cd "$1" 2>/dev/null || exit 0
 if [ "$(size "sha256-$2.sif")" = "$3" ]; then
-  touch -c "sha256-$2.sif" 2>/dev/null
   echo have
   exit 0
 fi
@@ -100,7 +99,7 @@ mkdir -p "$2" && touch "$2"
 _ENTER = (
     _COMMON
     + f"""
-# $1 images folder, $2 digest, $3 upload folder, $4 bytes
+# $1 images folder, $2 digest, $3 upload folder, $4 bytes, $5 mode of a published file
 umask 077
 basis=''
 if ! cd "$1/$3" 2>/dev/null; then
@@ -115,13 +114,13 @@ _PUBLISH = f"""
 cat >chunks || rm -f chunks
 found=$(sum <image) || exit 1
 if [ "$found" != "$2" ]; then
-  [ -z "$basis" ] || check_basis "$5"
+  [ -z "$basis" ] || check_basis "$6"
   exit {MISMATCH}
 fi
 final=../sha256-$2
-touch image && chmod 400 image || exit 1
+touch image && chmod "$5" image || exit 1
 sync image 2>/dev/null
-[ ! -f chunks ] || {{ chmod 400 chunks; mv -f chunks "$final.chunks"; }}
+[ ! -f chunks ] || {{ chmod "$5" chunks; mv -f chunks "$final.chunks"; }}
 # A link never replaces: whoever is first publishes. Only a file that cannot be the image makes way.
 if ! ln image "$final.sif" 2>/dev/null; then
   [ "$(size "$final.sif")" = "$4" ] || mv -f image "$final.sif" || exit 1
@@ -139,19 +138,19 @@ PUBLISH = _ENTER + _PUBLISH
 ASSEMBLE = (
     _ENTER
     + """
-# $5 digest of the image there, $6 name of the pack; standard input: the recipe, then the chunk list.
+# $6 digest of the image there, $7 name of the pack; standard input: the recipe, then the chunk list.
 # Prints `damaged` when the image there is not what its name says.
-basis=../sha256-$5.sif
+basis=../sha256-$6.sif
 check_basis() {
   found=$(sum <"$basis") || return
   [ "$found" != "$1" ] || return
   (cd .. && set_aside "$1") && echo damaged
 }
-[ -r "$basis" ] && [ -r "$6" ] || exit 1
+[ -r "$basis" ] && [ -r "$7" ] || exit 1
 while read -r kind offset length; do
   case $kind in
     copy) from=$basis ;;
-    data) from=$6 ;;
+    data) from=$7 ;;
     *) break ;;
   esac
   tail -c "+$((offset + 1))" "$from" 2>/dev/null </dev/null | head -c "$length" || exit 1

@@ -22,6 +22,9 @@ from clusterkit.images.planning import Plan, Way, local_chunks, pack_name, prese
 from clusterkit.site import Site
 from clusterkit.transport.base import Completed, ProgressCallback, SyncOptions
 
+_MODE = "400"
+"""Of a published file."""
+
 Bar = Callable[[str, int | None], AbstractContextManager[ProgressCallback]]
 """Opens a progress bar: label, total bytes."""
 
@@ -54,7 +57,7 @@ def upload(site: Site, path: Path, image: Image, plan: Plan, *, cache: Path, bar
     """
     if plan.way is Way.PRESENT:
         return Sent(Way.PRESENT, 0)
-    _check_room(site, image, plan)
+    _check_room(site, plan)
     with bar("reading the image", None):
         chunks = local_chunks(path, image, cache).encode()
     one = _Upload(site, path, image, _claim(site, image, plan), chunks, bar)
@@ -130,8 +133,8 @@ class _Upload:
         return answer.returncode == 0
 
     def _run(self, script: str, *more: str, stdin: bytes) -> Completed:
-        arguments = [self.site.layout.images, self.image.digest, self.folder, str(self.image.bytes), *more]
-        argv = ["sh", "-c", script, "sh", *arguments]
+        arguments = [self.site.layout.images, self.image.digest, self.folder, str(self.image.bytes)]
+        argv = ["sh", "-c", script, "sh", *arguments, _MODE, *more]
         answer = self.site.transport.run(argv, stdin=stdin, check=False, timeout=None)
         self.sent += len(stdin)
         if answer.returncode == scripts.TAKEN_OVER:
@@ -157,8 +160,8 @@ def _finished_elsewhere(site: Site, image: Image) -> bool:
     return False
 
 
-def _check_room(site: Site, image: Image, plan: Plan) -> None:
-    needed = plan.bytes + (image.bytes if plan.way is Way.DELTA else 0)
+def _check_room(site: Site, plan: Plan) -> None:
+    needed = plan.disk_bytes
     if site.free_bytes is not None and site.free_bytes < needed:
         raise ImageError(
             f"{site.transport.where}: no space left for the image: {site.layout.root} has "

@@ -79,8 +79,8 @@ def ask_first(*, dry_run: bool, yes: bool) -> Callable[[str, Rubbish], bool]:
             out.print(f"  image     {image.digest[:12]}  {format_bytes(image.bytes)}  {why}")
         for name in rubbish.snapshots:
             out.print(f"  snapshot  {name[:12]}")
-        for path in rubbish.left_over:
-            out.print(f"  left over {path}", markup=False, soft_wrap=True)
+        for kind, name in rubbish.left_over:
+            out.print(f"  left over {name}, from an upload ({kind})", markup=False, soft_wrap=True)
         if dry_run:
             note(f"would free {format_bytes(rubbish.bytes)} on {cluster}; nothing was removed")
             return False

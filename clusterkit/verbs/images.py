@@ -44,8 +44,8 @@ class Rubbish:
 
     images: tuple[StoredImage, ...]
     snapshots: tuple[str, ...]
-    left_over: tuple[str, ...]
-    """Uploads that broke off more than a day ago, by path below the work root."""
+    left_over: tuple[tuple[str, str], ...]
+    """Uploads that broke off more than a day ago: kind and name."""
     bytes: int
     """On disk."""
 
@@ -55,7 +55,7 @@ class Rubbish:
         return [
             *(("image", image.name) for image in self.images),
             *(("snapshot", name) for name in self.snapshots),
-            *(("left", path) for path in self.left_over),
+            *((f"left-{kind}", name) for kind, name in self.left_over),
         ]
 
 

@@ -78,7 +78,7 @@ def test_an_image_is_put_together(shell: Shell, images: Path, tmp_path: Path, fa
     if fault == "pack":
         (folder / "pack").write_bytes((folder / "pack").read_bytes()[:-1])
     recipe = delta.recipe.replace("copy ", "copy 1", 1) if fault == "recipe" else delta.recipe
-    arguments = [str(images), sha256(new), ".upload", str(len(new)), sha256(old), "pack"]
+    arguments = [str(images), sha256(new), ".upload", str(len(new)), "400", sha256(old), "pack"]
     done = shell.run(scripts.ASSEMBLE, *arguments, stdin=recipe.encode() + listed)
     there = images / f"sha256-{sha256(new)}.sif"
     if fault == "none":
@@ -112,9 +112,11 @@ def test_survey_claim_and_publish(shell: Shell, images: Path) -> None:
     mine = f".upload-{digest}.2"
     assert shell.run(scripts.CLAIM, str(images), mine, left.name).returncode == 0
     assert not left.exists()
-    done = shell.run(scripts.PUBLISH, str(images), digest, mine, size, stdin=b"list")
+    done = shell.run(scripts.PUBLISH, str(images), digest, mine, size, "440", stdin=b"list")
     assert (done.returncode, done.stderr) == (0, b"")
     assert shell.run(scripts.SURVEY, str(images), digest, size).stdout == b"have\n"
+    assert shell.run(scripts.SURVEY, f"{images}/none", digest, size).stdout == b""
+    assert (images / f"sha256-{digest}.sif").stat().st_mode & 0o777 == 0o440
     assert shell.run(scripts.PRESENT, str(images), digest, size).returncode == 0
     assert shell.run(scripts.PRESENT, str(images), digest, "1").returncode != 0
     left_over = {path.name for path in images.iterdir()} - {f"sha256-{'a' * 64}.sif"}
@@ -134,7 +136,7 @@ def test_of_two_who_take_over_one_upload_one_gets_it(shell: Shell, images: Path)
 
 
 def test_an_upload_whose_folder_is_gone(shell: Shell, images: Path) -> None:
-    arguments = [str(images), sha256(b"x"), ".upload-gone", "1"]
+    arguments = [str(images), sha256(b"x"), ".upload-gone", "1", "400"]
     assert shell.run(scripts.PUBLISH, *arguments).returncode == scripts.TAKEN_OVER
     (images / f"sha256-{sha256(b'x')}.sif").write_bytes(b"x")
     assert shell.run(scripts.PUBLISH, *arguments).returncode == 0
