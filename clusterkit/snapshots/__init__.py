@@ -2,7 +2,7 @@
 
 A queued job runs the code it was submitted with, whatever is edited or deployed later. A snapshot
 holds two trees, `project/` (the user's working tree, uncommitted changes included) and `bundle/`
-(the trainer package of this clusterkit), and the `manifest` that gives it its name.
+(the trainer package of this clusterkit), and the `manifest.gz` that gives it its name.
 """
 
 from __future__ import annotations

@@ -2,12 +2,14 @@ r"""The manifest of a snapshot: kind, sha256, size and name of every file, and w
 
 One record a file, ended by a NUL: `KIND SHA256 SIZE NAME`, sorted by name. KIND is `file`, `exec`
 (its owner may execute it) or `link` (hashed is where it points to). The first 16 hexadecimal digits
-of the manifest's own sha256 are the snapshot's id, so `sha256sum manifest` proves a snapshot there.
+of the manifest's own sha256 are the snapshot's id: `zcat manifest.gz | sha256sum` proves a snapshot there.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -40,6 +42,19 @@ def parse(data: Manifest) -> dict[str, Entry]:
         if name and size.isdigit():
             entries[name] = Entry(kind, digest, int(size))
     return entries
+
+
+def pack(data: Manifest) -> bytes:
+    """The manifest as it is stored: gzip, the same bytes every time."""
+    return gzip.compress(data, mtime=0)
+
+
+def unpack(packed: bytes) -> Manifest:
+    """A stored manifest; a damaged one is empty, which only makes more be sent."""
+    try:
+        return gzip.decompress(packed)
+    except (OSError, EOFError, zlib.error):
+        return b""
 
 
 def address(data: Manifest) -> str:

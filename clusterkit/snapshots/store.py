@@ -51,7 +51,9 @@ def look(site: Site, snapshot: Snapshot, *, basis: str | None = None, clean: boo
     first, _, rest = result.stdout.partition(b"\n")
     if first == b"present":
         return Standing(snapshot, present=True)
-    return Standing(snapshot, present=False, basis=first.decode() or None, basis_manifest=rest)
+    return Standing(
+        snapshot, present=False, basis=first.decode() or None, basis_manifest=manifest.unpack(rest)
+    )
 
 
 def publish(site: Site, standing: Standing, *, progress: ProgressCallback | None = None) -> Transferred:
@@ -82,7 +84,7 @@ def publish(site: Site, standing: Standing, *, progress: ProgressCallback | None
     script = _DROP if changed else _PUBLISH
     result = site.transport.run(
         ["sh", "-c", script, "sh", final, part, site.sharing.group or "", site.sharing.folder],
-        stdin=snapshot.manifest,
+        stdin=manifest.pack(snapshot.manifest),
         check=False,
     )
     if changed:
@@ -95,23 +97,23 @@ def publish(site: Site, standing: Standing, *, progress: ProgressCallback | None
 
 
 # $1 all snapshots, $2 the id, $3 the basis that is liked best, $4 whether to tidy up. Prints "present", or
-# the basis and its manifest.
+# the basis and its packed manifest.
 _LOOK = r"""
 test -z "$4" || find "$1" -maxdepth 1 -name '.*.part' -mmin +1440 -exec rm -rf {} + 2>/dev/null
 if test -d "$1/$2"; then echo present; exit 0; fi
 basis=$3
 test -n "$basis" && test -d "$1/$basis" || basis=$(ls -t "$1" 2>/dev/null | head -n 1)
 printf '%s\n' "$basis"
-test -z "$basis" || cat "$1/$basis/manifest" 2>/dev/null || true
+test -z "$basis" || cat "$1/$basis/manifest.gz" 2>/dev/null || true
 """
 
 # $1 the snapshot, $2 its partial folder, $3 the group that may read it, $4 the mode of its folders then. The
 # manifest comes on standard input. Two uploads of one snapshot may finish together: mv then moves the second
 # folder into the first.
 _PUBLISH = """
-umask 077; mkdir -p "$2" && cat > "$2/manifest" && chmod 400 "$2/manifest" || exit 1
+umask 077; mkdir -p "$2" && cat > "$2/manifest.gz" && chmod 400 "$2/manifest.gz" || exit 1
 if test -n "$3"; then
-    chgrp -R "$3" "$2" && chmod "$4" "$2" "$2/project" "$2/bundle" && chmod 440 "$2/manifest" || exit 1
+    chgrp -R "$3" "$2" && chmod "$4" "$2" "$2/project" "$2/bundle" && chmod 440 "$2/manifest.gz" || exit 1
 fi
 if test -d "$1"; then rm -rf "$2"; else mv "$2" "$1" && rm -rf "$1/${2##*/}"; fi
 """

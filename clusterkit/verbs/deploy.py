@@ -84,8 +84,8 @@ class Plan:
             )
             if needs.get(space.role) and space.left is not None and space.left < needed:
                 limit = "allowed by the quota" if space.left == space.quota_left else "free"
-                left, need = space.left / 2**30, needed / 2**30
-                return f"{space.path} has {left:.1f} GiB {limit}, {need:.1f} GiB are needed"
+                left, need = space.left / 2**20, needed / 2**20
+                return f"{space.path} has {left:,.0f} MiB {limit}, {need:,.0f} MiB are needed"
         return None
 
 

@@ -64,8 +64,8 @@ def test_an_interrupted_publish_leaves_nothing_under_the_name(project: Path, sit
 def test_the_manifest_there_proves_the_name(project: Path, site: Site) -> None:
     snapshot = taken(project)
     publish(site, snapshot)
-    manifest = f"{snapshot.path(site.layout.snapshots)}/manifest"
-    digest = site.transport.run(["sha256sum", manifest]).text
+    manifest = f"{snapshot.path(site.layout.snapshots)}/manifest.gz"
+    digest = site.transport.run(["sh", "-c", 'zcat "$1" | sha256sum', "sh", manifest]).text
     assert digest.startswith(snapshot.id)
     assert stat.S_IMODE(Path(manifest).stat().st_mode) == 0o400
 
@@ -82,6 +82,18 @@ def test_looking_counts_what_would_be_sent(project: Path, site: Site) -> None:
     assert standing.basis == first.id
     assert set(standing.missing) == {"project/pkg/a.py", "project/copy.py"}
     assert standing.bytes_to_send == 9 + 5
+
+
+def test_a_damaged_manifest_only_makes_the_plan_larger(project: Path, site: Site) -> None:
+    first = taken(project)
+    publish(site, first)
+    path = Path(first.path(site.layout.snapshots)) / "manifest.gz"
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes()[:-9])
+    (project / "new.py").write_text("n")
+    second = taken(project)
+    assert look(site, second).bytes_to_send == second.bytes
+    assert publish(site, second)
 
 
 def test_another_projects_snapshot_in_between_costs_nothing(
