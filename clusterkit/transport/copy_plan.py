@@ -91,6 +91,7 @@ def to_compare(chosen: Listing, target: Listing, options: SyncOptions) -> tuple[
 
 def steps(
     chosen: Listing,
+    source: Listing,
     target: Listing,
     basis: Listing,
     options: SyncOptions,
@@ -102,6 +103,7 @@ def steps(
 
     Args:
         chosen: from `select`.
+        source: all that the source has; what is there and does not go is not deleted either.
         target: what the target has.
         basis: what the `link_dest` folder has.
         options: of the transfer.
@@ -139,7 +141,7 @@ def steps(
         else:
             send.append(name)
     return Steps(
-        _removals(chosen, target, options, {*links, *hard_links}),
+        _removals(chosen, source, target, options, {*links, *hard_links}),
         tuple(folders),
         tuple(links),
         tuple(hard_links),
@@ -160,7 +162,7 @@ def with_parents(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _removals(
-    chosen: Listing, target: Listing, options: SyncOptions, replaced: set[str]
+    chosen: Listing, source: Listing, target: Listing, options: SyncOptions, replaced: set[str]
 ) -> tuple[tuple[str, bool], ...]:
     """What gives way to something of another kind, with all below it; and with `delete` what is too much."""
     filters = Filters(include=options.include, exclude=(*options.exclude, f"{PARTIAL_DIR}/"))
@@ -172,8 +174,11 @@ def _removals(
     gone = []
     for name in sorted(target, reverse=True):
         folder = target[name].kind == FOLDER
-        below = any(parent in in_the_way for parent in with_parents([name])[:-1])
-        unwanted = options.delete and name not in chosen and filters.goes(name, folder=folder)
+        parents = with_parents([name])[:-1]
+        below = any(parent in in_the_way for parent in parents)
+        known = [parent for parent in parents if parent in source]
+        looked_into = all(parent in chosen and chosen[parent].kind == FOLDER for parent in known)
+        unwanted = options.delete and name not in source and looked_into and filters.goes(name, folder=folder)
         if below or unwanted or name in in_the_way:
             gone.append((name, folder))
     return tuple(gone)

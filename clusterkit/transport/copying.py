@@ -89,7 +89,8 @@ class _Copy:
         folder, name = posixpath.split(goal)
         self._root, self._alias = posixpath.dirname(origin), {name: posixpath.basename(origin)}
         self._make(folder)
-        return self._take({name: entry}, self._target.listing(folder, follow=False, only=[name]), folder, {})
+        goes = {name: entry}
+        return self._take(goes, goes, self._target.listing(folder, follow=False, only=[name]), folder, {})
 
     def tree(self, origin: str, goal: str) -> Transferred:
         """The contents of a folder."""
@@ -104,7 +105,7 @@ class _Copy:
         among = None if options.delete or only is None else with_parents(only)
         old = self._target.listing(goal, follow=False, only=among)
         basis = self._target.listing(options.link_dest, follow=False, only=only) if options.link_dest else {}
-        done = self._take(chosen, old, goal, basis)
+        done = self._take(chosen, found, old, goal, basis)
         top = self._source.entry(self._root) if only is None else None
         if top is not None:
             mode = changed(top.mode, options.mode, folder=True) if options.mode else top.mode
@@ -115,10 +116,14 @@ class _Copy:
         return f"{self._root}/{self._alias.get(name, name)}"
 
     def _take(
-        self, chosen: dict[str, Entry], old: dict[str, Entry], goal: str, basis: dict[str, Entry]
+        self,
+        chosen: dict[str, Entry],
+        found: dict[str, Entry],
+        old: dict[str, Entry],
+        goal: str,
+        basis: dict[str, Entry],
     ) -> Transferred:
-        link_dest = self._options.link_dest or ""
-        todo = self._steps(chosen, old, goal, basis, link_dest)
+        todo = self._steps(chosen, found, old, goal, basis)
         self._total = sum(chosen[name].size for name in todo.send)
         self._change(lambda: self._lay_out(todo, chosen, goal), goal)
         for name in todo.send:
@@ -134,7 +139,12 @@ class _Copy:
         return Transferred(len(todo.send), self._sent, todo.total_bytes)
 
     def _steps(
-        self, chosen: dict[str, Entry], old: dict[str, Entry], goal: str, basis: dict[str, Entry], shared: str
+        self,
+        chosen: dict[str, Entry],
+        found: dict[str, Entry],
+        old: dict[str, Entry],
+        goal: str,
+        basis: dict[str, Entry],
     ) -> Steps:
         """The plan; files that only content can tell are read for it, on both sides."""
         there = to_compare(chosen, old, self._options)
@@ -144,9 +154,10 @@ class _Copy:
             zip(both, self._source.digests(self._root, [self._alias.get(n, n) for n in both]), strict=True)
         )
         theirs = dict(zip(there, self._target.digests(goal, there), strict=True))
-        shares = dict(zip(beside, self._target.digests(shared, beside), strict=True))
+        shares = dict(zip(beside, self._target.digests(self._options.link_dest or "", beside), strict=True))
         return steps(
             chosen,
+            found,
             old,
             basis,
             self._options,

@@ -33,16 +33,27 @@ class Filters:
 
 class _Rule:
     def __init__(self, pattern: str) -> None:
+        pattern = _as_bytes(pattern)
         text = pattern.rstrip("/")
         self._folders_only = text != pattern
         anchored = text.startswith("/")
         self._whole = anchored or "/" in text or "**" in text
         start = "" if anchored or not self._whole else "(?:.*/)?"
-        self._regex = re.compile(start + _translated(text.lstrip("/")), re.DOTALL)
+        text = text.lstrip("/")
+        if not anchored:
+            text = text.removeprefix("**/")  # already what an unanchored pattern means
+        self._folder: re.Pattern[str] | None = None
+        if text.endswith("/***"):  # a folder and everything below it
+            text = text.removesuffix("*")
+            self._folder = re.compile(start + _translated(text.removesuffix("/**")), re.DOTALL)
+        self._regex = re.compile(start + _translated(text), re.DOTALL)
 
     def matches(self, name: str, *, folder: bool) -> bool:
         if self._folders_only and not folder:
             return False
+        name = _as_bytes(name)
+        if folder and self._folder is not None and self._folder.fullmatch(name):
+            return True
         return self._regex.fullmatch(name if self._whole else name.rpartition("/")[2]) is not None
 
 
@@ -64,3 +75,8 @@ def _translated(pattern: str) -> str:
         else:
             words.append(re.escape(piece[1:] if piece.startswith("\\") and len(piece) > 1 else piece))
     return "".join(words)
+
+
+def _as_bytes(text: str) -> str:
+    """A character for each byte: rsync's `?` is one byte."""
+    return text.encode("utf-8", "surrogateescape").decode("latin-1")

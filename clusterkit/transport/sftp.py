@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
+import time
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from paramiko.sftp import CMD_EXTENDED, CMD_OPEN, CMD_SETSTAT, SFTP_FLAG_CREATE,
 from paramiko.sftp_attr import SFTPAttributes
 
 from clusterkit.errors import TransportError
+from clusterkit.transport import faults
 from clusterkit.transport.base import Completed, ProgressCallback, SyncOptions, Transferred
 from clusterkit.transport.copy_plan import FILE, FOLDER, LINK, Entry, with_parents
 from clusterkit.transport.copying import copy
@@ -25,8 +27,14 @@ from clusterkit.transport.sides import Here
 
 _PIECE = 1 << 15
 """What every SFTP server takes in one message (draft-ietf-secsh-filexfer-02, section 3)."""
+_DYING_SECONDS = 0.2
+"""A connection closes its channels a moment before it calls itself dead."""
 _AHEAD = 64
 """Reads that are asked for before the first has come."""
+
+
+class NoToolsError(TransportError):
+    """The far machine lacks what this needs there."""
 
 
 class Run(Protocol):
@@ -67,7 +75,8 @@ def move(
             return copy(there, source, here, target, options, progress, pulling=True)
         return copy(here, source, there, target, options, progress, pulling=False)
     except (TransportError, paramiko.SSHException, EOFError) as error:
-        run(["true"])  # where the connection has died, this says so
+        time.sleep(_DYING_SECONDS)
+        run(["sh", "-c", ":"], check=False)  # where the connection has died, this says so
         if isinstance(error, TransportError):
             raise
         words = str(error) or "the sftp-server has ended"
@@ -84,17 +93,13 @@ class There:
         """Greet the server.
 
         Raises:
-            TransportError: there is none.
+            NoToolsError: there is none.
         """
         self.where, self._run = where, run
         try:
             self._sftp = paramiko.SFTPClient(_Channel(session))  # type: ignore[arg-type]
         except (paramiko.SSHException, OSError, EOFError) as error:
-            session.wait()  # says why, if it is the connection
-            raise TransportError(
-                f"{where} has no sftp-server, and rsync is missing on one side",
-                hint="Install rsync on both machines; it is faster, too.",
-            ) from error
+            raise NoToolsError(f"{where} has no sftp-server") from error
 
     def listing(self, root: str, *, follow: bool, only: Sequence[str] | None = None) -> dict[str, Entry]:
         """See `Side.listing`."""
@@ -135,7 +140,8 @@ class There:
         """See `Side.read`."""
         with self._sftp.open(_raw(path), "rb") as file:
             file.seek(start)
-            file.prefetch(end, _AHEAD)
+            if end - start > _PIECE:
+                file.prefetch(end, _AHEAD)
             while start < end and (data := file.read(min(_PIECE, end - start))):
                 start += len(data)
                 yield data
@@ -214,6 +220,8 @@ class There:
             stdin=b"".join(start + b"\0" for start in starts),
             check=False,
         )
+        if done.returncode in (126, faults.NOT_FOUND):
+            raise NoToolsError(f"{self.where}: {done.reason}")
         serious = [line for line in done.error_text.splitlines() if not _HARMLESS.search(line)]
         if serious:
             raise TransportError(f"{self.where}: {serious[0]}")

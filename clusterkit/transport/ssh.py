@@ -214,17 +214,12 @@ class SshTransport:
 
         self._no_rsync = missing
         say_once(missing.where)
+        ends = (source, target, options, progress)
         with self._session(sftp.SERVER) as session:
-            return sftp.move(
-                session,
-                self.run,
-                source,
-                target,
-                options,
-                progress,
-                where=self._where,
-                pulling=pulling,
-            )
+            try:
+                return sftp.move(session, self.run, *ends, where=self._where, pulling=pulling)
+            except sftp.NoToolsError as error:
+                raise missing from error
 
     def close(self) -> None:
         """See `Transport.close`."""

@@ -18,18 +18,14 @@ from clusterkit.errors import TransportError
 from clusterkit.transport.base import MissingFileError, Progress, SyncOptions, Transferred, Transport
 from clusterkit.transport.factory import connect
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.transport.tools import all_but_rsync
 from tests.transport.trees import ODD_NAMES, contents, mode, tree
 
 
 @pytest.fixture(scope="session")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every program of this machine but rsync."""
-    folder = tmp_path_factory.mktemp("tools")
-    for place in ("/usr/bin", "/bin"):
-        for program in Path(place).iterdir():
-            if program.name != "rsync" and not (folder / program.name).is_symlink():
-                (folder / program.name).symlink_to(program)
-    return folder
+    return all_but_rsync(tmp_path_factory.mktemp("tools"))
 
 
 @pytest.fixture(scope="session")

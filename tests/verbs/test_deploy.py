@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.transport.tools import all_but_rsync
 from tests.verbs.conftest import CONFIG, Project
 
 
@@ -128,3 +129,20 @@ def test_stale_uploads_are_removed_on_the_way(remote: Project, tmp_path: Path) -
     os.utime(stale, (1, 1))
     remote.run("deploy")
     assert not stale.exists()
+
+
+def test_a_laptop_without_rsync_deploys_too(
+    remote: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(all_but_rsync(tmp_path / "tools")))
+    done = remote.run("deploy")
+    assert done.stderr.count("rsync is not installed on this machine") == 1
+    (image,) = (tmp_path / "far" / "store").glob("*.sif")
+    assert stat.S_IMODE(image.stat().st_mode) == 0o400
+    first = set((tmp_path / "far/root/snapshots").iterdir())
+    (remote.folder / "train.py").write_text("print(1)\n")
+    remote.run("deploy")
+    (second,) = set((tmp_path / "far/root/snapshots").iterdir()) - first
+    assert (second / "project/train.py").read_text() == "print(1)\n"
+    (old,) = first
+    assert (second / "bundle/trainer/__init__.py").samefile(old / "bundle/trainer/__init__.py")
