@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger
+from clusterkit.cli.common import ClusterOption, ConfigOption, SendLargeOption, large_files, load, open_ledger
 
 
 def register(app: typer.Typer) -> None:
@@ -44,6 +44,7 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print script, argv and what would be sent; change nothing.")
     ] = False,
+    send_large: SendLargeOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Submit a run; print its run id.
@@ -70,6 +71,7 @@ def submit(
         unlock=tuple(unlock or ()),
         sbatch=tuple(text if text.startswith("-") else f"--{text}" for text in sbatch or ()),
         verify_image=verify_image,
+        allow_large=large_files(send_large),
     )
     with open_ledger(settings) as ledger:
         if dry_run:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -22,9 +23,6 @@ from clusterkit.images.planning import Plan, Way, local_chunks, pack_name, prese
 from clusterkit.site import Site
 from clusterkit.transport.base import Completed, ProgressCallback, SyncOptions
 
-_MODE = "400"
-"""Of a published file."""
-
 Bar = Callable[[str, int | None], AbstractContextManager[ProgressCallback]]
 """Opens a progress bar: label, total bytes."""
 
@@ -36,6 +34,8 @@ class Sent:
     way: Way
     bytes: int
     """That travelled: of the image, its recipe and its chunk list."""
+    seconds: float = 0.0
+    """Of the transfer alone."""
     damaged: str | None = None
     """Digest of an image there that was found damaged and moved out of the way."""
 
@@ -67,7 +67,7 @@ def upload(site: Site, path: Path, image: Image, plan: Plan, *, cache: Path, bar
         if not _finished_elsewhere(site, image):
             raise
         way = plan.way
-    return Sent(way, one.sent, plan.basis if one.damaged else None)
+    return Sent(way, one.sent, one.seconds, plan.basis if one.damaged else None)
 
 
 class _Upload:
@@ -76,7 +76,7 @@ class _Upload:
     def __init__(self, site: Site, path: Path, image: Image, folder: str, chunks: bytes, bar: Bar) -> None:
         self.site, self.path, self.image = site, path, image
         self.folder, self.chunks, self.bar = folder, chunks, bar
-        self.sent = 0
+        self.sent, self.seconds = 0, 0.0
         self.damaged = False
 
     def carry_out(self, plan: Plan, cache: Path) -> Way:
@@ -119,8 +119,10 @@ class _Upload:
     def _push(self, source: Path, name: str, label: str, size: int, *, checksum: bool = False) -> None:
         options = SyncOptions(inplace=True, mode="F600", checksum=checksum)
         target = f"{self.site.layout.images}/{self.folder}/{name}"
+        began = time.monotonic()
         with self.bar(label, size) as progress:
             self.sent += self.site.transport.push(source, target, options=options, progress=progress).bytes
+        self.seconds += time.monotonic() - began
 
     def _publish(self) -> bool:
         with self.bar("verifying the image there", None):
@@ -134,7 +136,7 @@ class _Upload:
 
     def _run(self, script: str, *more: str, stdin: bytes) -> Completed:
         arguments = [self.site.layout.images, self.image.digest, self.folder, str(self.image.bytes)]
-        argv = ["sh", "-c", script, "sh", *arguments, _MODE, *more]
+        argv = ["sh", "-c", script, "sh", *arguments, self.site.sharing.file, *more]
         answer = self.site.transport.run(argv, stdin=stdin, check=False, timeout=None)
         self.sent += len(stdin)
         if answer.returncode == scripts.TAKEN_OVER:
@@ -164,7 +166,7 @@ def _check_room(site: Site, plan: Plan) -> None:
     needed = plan.disk_bytes
     if site.free_bytes is not None and site.free_bytes < needed:
         raise ImageError(
-            f"{site.transport.where}: no space left for the image: {site.layout.root} has "
+            f"{site.transport.where}: no space left for the image: {site.layout.images} has "
             f"{site.free_bytes / 2**30:.1f} GiB free, {needed / 2**30:.1f} GiB are needed",
             hint="`clusterkit gc` removes what no run uses; or set `root` of the cluster to a larger disk",
         )
