@@ -15,6 +15,7 @@ from clusterkit.ledger import Ledger
 from clusterkit.site import Site, open_site
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 from tests.images.uploads import HEADER, Store
+from tests.transport.tools import all_but_rsync
 
 
 @pytest.fixture(scope="session")
@@ -31,11 +32,13 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield opened
 
 
-@pytest.fixture(params=["local", "ssh"])
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+@pytest.fixture(params=["local", "ssh", "ssh without rsync"])
+def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     root = f"{tmp_path}/the root"
     cluster = Cluster(name="local", kind="local", root=root, container="none")
-    if request.param == "ssh":
+    if request.param == "ssh without rsync":
+        monkeypatch.setenv("PATH", str(all_but_rsync(tmp_path / "tools")))
+    if request.param != "local":
         server = request.getfixturevalue("sshd")
         cluster = Cluster(name="far", host=server.alias, ssh_config=server.ssh_config, root=root)
     with open_site(cluster) as opened:

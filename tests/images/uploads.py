@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,6 +63,11 @@ class Store:
     @property
     def names(self) -> set[str]:
         return {path.name for path in self.folder.iterdir()}
+
+    @property
+    def mends(self) -> bool:
+        """Whether only what differs travels: without rsync, and within one machine, whole files do."""
+        return self.site.transport.where == "node" and shutil.which("rsync") is not None
 
     @property
     def uploads(self) -> list[Path]:
