@@ -13,11 +13,12 @@ from pathlib import Path
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults, rsync, tunnel
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
+from clusterkit.transport.copying import say_once
 from clusterkit.transport.jump import Road, travel
 from clusterkit.transport.liveness import Liveness
 from clusterkit.transport.questions import Ask, ask_on_terminal
 from clusterkit.transport.session import Session, TimeUp
-from clusterkit.transport.transfer import Ended, make_folders
+from clusterkit.transport.transfer import Ended, find_rsync, make_folders
 
 _MAX_SESSIONS = 8
 """Commands at the same time; OpenSSH's server allows 10 (MaxSessions), and `end` may need one more."""
@@ -47,6 +48,7 @@ class SshTransport:
         self._road, self._where, self._login_shell = road, where, login_shell
         self._liveness = Liveness(road.wire)
         self._slots = threading.BoundedSemaphore(_MAX_SESSIONS)
+        self._no_rsync: rsync.NoRsyncError | None = None
 
     @classmethod
     def open(
@@ -128,6 +130,16 @@ class SshTransport:
         """See `Transport.push`."""
         if not source.exists():
             raise MissingFileError(f"{source} does not exist on this machine")
+        try:
+            return self._push_with_rsync(source, target, options, progress)
+        except rsync.NoRsyncError as missing:
+            here = str(source.absolute())
+            return self._without_rsync(here, target, options, progress, missing, pulling=False)
+
+    def _push_with_rsync(
+        self, source: Path, target: str, options: SyncOptions, progress: ProgressCallback | None
+    ) -> Transferred:
+        self._need_rsync()
         folder = source.is_dir()
         prepare, name = tunnel.prepare_target(target, folder=folder)
         if not rsync.safe_as_target(name):
@@ -154,8 +166,17 @@ class SshTransport:
         progress: ProgressCallback | None = None,
     ) -> Transferred:
         """See `Transport.pull`."""
-        folder = source.endswith("/") or self._is_folder(source)
         target = target.absolute()
+        try:
+            return self._pull_with_rsync(source, target, options, progress)
+        except rsync.NoRsyncError as missing:
+            return self._without_rsync(source, str(target), options, progress, missing, pulling=True)
+
+    def _pull_with_rsync(
+        self, source: str, target: Path, options: SyncOptions, progress: ProgressCallback | None
+    ) -> Transferred:
+        self._need_rsync()
+        folder = source.endswith("/") or self._is_folder(source)
         if not folder and target.is_dir():
             raise TransportError(f"{target} on this machine is a folder, and {source} is a file")
         try:
@@ -172,6 +193,33 @@ class SshTransport:
         ended = way.run(build, stdin=rsync.files_from_input(options), progress=progress)
         self._judge(way, ended, source, pulling=True)
         return ended.transferred
+
+    def _need_rsync(self) -> None:
+        """Raise what was found missing before; the far side is not asked again."""
+        if self._no_rsync is not None:
+            raise self._no_rsync
+        find_rsync()
+
+    def _without_rsync(
+        self,
+        source: str,
+        target: str,
+        options: SyncOptions,
+        progress: ProgressCallback | None,
+        missing: rsync.NoRsyncError,
+        *,
+        pulling: bool,
+    ) -> Transferred:
+        from clusterkit.transport import sftp  # paramiko's part of it is seldom needed
+
+        self._no_rsync = missing
+        say_once(missing.where)
+        ends = (source, target, options, progress)
+        with self._session(sftp.SERVER) as session:
+            try:
+                return sftp.move(session, self.run, *ends, where=self._where, pulling=pulling)
+            except sftp.NoToolsError as error:
+                raise missing from error
 
     def close(self) -> None:
         """See `Transport.close`."""
