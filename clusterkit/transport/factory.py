@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from clusterkit.transport.base import Transport
+from clusterkit.transport.link import Link
 from clusterkit.transport.local import LocalTransport
-from clusterkit.transport.questions import Ask
+from clusterkit.transport.questions import Ask, ask_on_terminal
 
 __all__ = ["Ask", "connect"]
 
@@ -14,7 +15,7 @@ __all__ = ["Ask", "connect"]
 def connect(
     host: str | None,
     *,
-    ask: Ask | None = None,
+    ask: Ask = ask_on_terminal,
     ssh_config: Path | None = None,
     login_shell: bool = False,
 ) -> Transport:
@@ -23,7 +24,7 @@ def connect(
     Args:
         host: what one would type after `ssh`: an alias, `user@host` or `ssh://user@host:port`.
         ask: answers the login's questions (passwords, codes, passphrases), in the calling thread.
-            None asks on the terminal, or fails with a clear error where there is none.
+            Left out, it asks on the terminal, or fails with a clear error where there is none.
         ssh_config: used instead of ~/.ssh/config and /etc/ssh/ssh_config.
         login_shell: run every command through `bash -lc`, for sites that set PATH only there.
 
@@ -32,6 +33,15 @@ def connect(
     """
     if host is None:
         return LocalTransport()
-    from clusterkit.transport.ssh import SshTransport  # paramiko takes 0.2 s to import
+    from clusterkit.transport.reconnect import log_in_again
+    from clusterkit.transport.ssh import SshTransport
 
-    return SshTransport.open(host, ask=ask, ssh_config=ssh_config, login_shell=login_shell)
+    def log_in(answer: Ask) -> Link:
+        from clusterkit.transport.connection import Connection  # paramiko takes 0.2 s to import
+
+        return Connection.open_to(host, ask=answer, ssh_config=ssh_config)
+
+    def again(why: str | None) -> Link:
+        return log_in_again(log_in, where=host, why=why, tell=ask)
+
+    return SshTransport(log_in(ask), where=host, login_shell=login_shell, again=again)

@@ -15,6 +15,7 @@ from functools import partial
 import paramiko
 
 from clusterkit.errors import TransportError
+from clusterkit.transport.faults import UnreachableError
 from clusterkit.transport.keys import Offer, offers
 from clusterkit.transport.known_hosts import Verdict
 from clusterkit.transport.questions import Ask, Prompt, Question
@@ -57,7 +58,7 @@ def _shake_hands(wire: Wire, host: HostConfig) -> None:
             return
         # start_client returns silently when its time is up
         problem = TimeoutError(f"nothing within {wire.handshake_timeout:g} s")
-    raise TransportError(
+    raise UnreachableError(
         f"{where} does not answer as an SSH server: {_text(problem)}",
         hint="Check host and port. A server drops connections for a while after several failed logins.",
     ) from problem

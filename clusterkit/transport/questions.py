@@ -29,6 +29,11 @@ class Question:
     instructions: str
     prompts: tuple[Prompt, ...]
 
+    @property
+    def wanted(self) -> str:
+        """What is asked for first, for messages."""
+        return self.prompts[0].text.strip().rstrip(":") if self.prompts else ""
+
 
 Ask = Callable[[Question], Sequence[str]]
 """Returns one answer for each prompt; raising ends the login."""
@@ -46,9 +51,8 @@ def ask_on_terminal(question: Question) -> list[str]:
                 print(text.strip(), file=sys.stderr)  # noqa: T201 - a server's message to the person
         return []
     if not sys.stdin.isatty():
-        wanted = question.prompts[0].text.strip().rstrip(":")
         raise TransportError(
-            f"{question.where} asks for {wanted!r}, and there is no terminal to ask on",
+            f"{question.where} asks for {question.wanted!r}, and there is no terminal to ask on",
             hint="Run the command in a terminal, or use a key that needs no answer (ssh-agent, ssh-add).",
         )
     from getpass import getpass

@@ -131,11 +131,15 @@ class DialogServer:
                 dialog = _Dialog(self._factors, user_key, self.record, self._banner)
                 transport.start_server(server=dialog, event=threading.Event())
 
+    def drop_connections(self) -> None:
+        """End every connection; the server goes on listening."""
+        for transport in self._open:
+            transport.close()
+
     def close(self) -> None:
         """End the server and its connections."""
         _stop(self._listener, self._thread)
-        for transport in self._open:
-            transport.close()
+        self.drop_connections()
 
 
 class SilentServer:
