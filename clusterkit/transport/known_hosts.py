@@ -22,6 +22,10 @@ from clusterkit.transport.resolve import SSH_PORT, HostConfig
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 
 
+class UnknownHostError(TransportError):
+    """Not a single key of this host is known."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One line of a known_hosts file."""
@@ -126,7 +130,8 @@ class Verdict:
         """Accept the key the server has shown, or raise.
 
         Raises:
-            TransportError: the key is unknown, another one than expected, or revoked.
+            UnknownHostError: no key of this host is known.
+            TransportError: the key is another one than expected, or revoked.
         """
         shown = f"{key_type} {fingerprint(key)}"
         if any(entry.marker == "@revoked" and entry.key == key for entry in self._all):
@@ -150,10 +155,10 @@ class Verdict:
         note = f" (known there: {', '.join(others)})" if others else ""
         if not others and any(entry.marker == "@cert-authority" for entry in self._own):
             note = " (only a @cert-authority line; host certificates are not supported)"
-        raise TransportError(
+        raise (TransportError if others else UnknownHostError)(
             f"the host key of {self._at} is not known: {shown} is not in {files}{note}",
-            hint="Compare it with the fingerprint the site publishes, then accept it once with: "
-            f"{self._host.ssh_command}",
+            hint="Compare it with the fingerprint the site publishes, then answer yes in a terminal, or "
+            f"accept it once with: {self._host.ssh_command}",
         )
 
     @property

@@ -15,6 +15,7 @@ from functools import partial
 import paramiko
 
 from clusterkit.errors import TransportError
+from clusterkit.transport import new_hosts
 from clusterkit.transport.faults import UnreachableError
 from clusterkit.transport.keys import Offer, offers
 from clusterkit.transport.known_hosts import Verdict
@@ -35,7 +36,7 @@ def login(wire: Wire, host: HostConfig, verdict: Verdict, ask: Ask) -> None:
     try:
         _shake_hands(wire, host)
         key = wire.get_remote_server_key()
-        verdict.check(key.get_name(), key.asbytes())
+        new_hosts.check(host, verdict, key.get_name(), key.asbytes(), ask)
         _Login(wire, host, ask).run()
     except BaseException:
         wire.close()
