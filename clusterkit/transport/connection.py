@@ -60,6 +60,15 @@ class Connection:
             raise RefusedError(str(error) or type(error).__name__) from error
         return ParamikoChannel(channel, self.liveness)
 
+    def answers(self, seconds: float) -> bool:
+        """Whether the server gives a sign of life within so many seconds from now."""
+        return self.alive and self.liveness.answers(seconds)
+
+    def end(self, why: str) -> None:
+        """Close it, and let whoever waits on it learn why."""
+        self.liveness.why = self.liveness.why or why
+        self.close()
+
     def close(self) -> None:
         """See `Link.close`."""
         self.liveness.stop()
