@@ -51,6 +51,8 @@ def test_help_imports_nothing_heavy() -> None:
         "cancel",
         "sync-results",
         "report",
+        "login",
+        "logout",
         "build",
         "config",
         "profiles",
