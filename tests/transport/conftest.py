@@ -10,6 +10,7 @@ import pytest
 
 from clusterkit.transport.base import Transport
 from clusterkit.transport.factory import connect
+from clusterkit.transport.kept.folder import socket_paths
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 from tests.transport.runtime import runtime_folder
 
@@ -35,6 +36,7 @@ def kept(sshd: LoopbackSshd) -> Iterator[Transport]:
         runtime_folder() as environment,
         closing(connect(sshd.alias, ssh_config=sshd.ssh_config, keep=600)) as transport,
     ):
+        assert len(socket_paths()) == 1
         environment.undo()  # nobody else shall find it
         yield transport
 

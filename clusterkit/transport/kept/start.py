@@ -80,7 +80,8 @@ def _bring_up(order: messages.Message, ask: Ask) -> None:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # no Ctrl-C and no closed terminal reaches it
             )
-            process.wait()  # it goes on as a child of nobody's
+            if process.wait() != 0:  # it goes on as a child of nobody's
+                raise ValueError("the background session cannot start")
         messages.send(ours, order)
         while "ready" not in (answer := messages.receive(ours)):
             if "question" in answer:
