@@ -57,10 +57,10 @@ def users_file(user: str, kind: str = "HOTP") -> str:
     return f"{kind} {user} - {SECRET.hex()}\n"
 
 
-def pam_service(users: str) -> str:
+def pam_service(users: str, *, module: str = "pam_oath.so") -> str:
     """A PAM service that asks for a code and nothing else."""
     return (
-        f"auth required pam_oath.so usersfile={users} window={WINDOW} digits=6\n"
+        f"auth required {module} usersfile={users} window={WINDOW} digits=6\n"
         "account required pam_permit.so\nsession required pam_permit.so\n"
     )
 
