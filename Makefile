@@ -46,6 +46,7 @@ docs: .venv/.dev ## build the documentation, warnings are errors
 bench: .venv/.dev ## the quick benchmarks, ours against the peer in the same run
 	$(BIN)/python -m tests.benchmarks.cli --quick
 	$(BIN)/python -m tests.benchmarks.transfer --quick
+	$(BIN)/python -m tests.benchmarks.login --quick
 	$(BIN)/python -m tests.benchmarks.env_step --quick
 	$(BIN)/python -m tests.benchmarks.envs --quick
 
