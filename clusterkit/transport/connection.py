@@ -51,12 +51,14 @@ class Connection:
 
     def open(self, command: bytes) -> ParamikoChannel:
         """See `Link.open`."""
+        started = False
         try:
             channel = _open_channel(self._road.wire)
+            started = True
             channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
             if not self.alive:
-                raise DownError(self.why or "") from error
+                raise DownError(self.why or "", started=started) from error
             raise RefusedError(str(error) or type(error).__name__) from error
         return ParamikoChannel(channel, self.liveness)
 

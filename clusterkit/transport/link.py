@@ -15,6 +15,11 @@ CHUNK = 1 << 18
 class DownError(Exception):
     """The connection is dead; the text says why, where that is known."""
 
+    def __init__(self, why: str = "", *, started: bool = False) -> None:
+        super().__init__(why)
+        self.started = started
+        """Whether the command may have been started nevertheless."""
+
 
 class RefusedError(Exception):
     """The connection lives, and the server opens no further channel."""

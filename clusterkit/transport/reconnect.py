@@ -12,6 +12,8 @@ from clusterkit.transport.questions import Ask, Question
 
 PAUSES = (0.0, 1.0, 3.0, 9.0, 27.0)
 """Seconds before each try: long enough for a Wi-Fi to change, or for a login node to come back."""
+GIVE_UP_SECONDS = 45.0
+"""No further try after that; a host that swallows everything takes its time with each."""
 
 
 def log_in_again(log_in: Callable[[Ask], Link], *, where: str, why: str | None, tell: Ask) -> Link:
@@ -28,7 +30,10 @@ def log_in_again(log_in: Callable[[Ask], Link], *, where: str, why: str | None, 
     """
     died = f"the connection to {where} died ({why or 'the server or the network ended it'})"
     problem: TransportError | None = None
+    began = time.monotonic()
     for pause in PAUSES:
+        if time.monotonic() - began + pause > GIVE_UP_SECONDS:
+            break
         time.sleep(pause)
         try:
             link = log_in(_refuse)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from clusterkit.errors import TransportError
 from clusterkit.transport import remote_shell
-from clusterkit.transport.faults import LostError
+from clusterkit.transport.faults import LostError, NotStartedError
 from clusterkit.transport.link import DownError, Link, RefusedError
 
 _END_SECONDS = 5.0
@@ -53,7 +53,8 @@ class Session:
             prepare: sh commands to run before argv.
 
         Raises:
-            LostError: the connection is dead.
+            NotStartedError: the connection is dead, and was before.
+            LostError: the connection has died on the way.
             TransportError: the server refuses another channel.
         """
         self.argv = tuple(argv)
@@ -66,7 +67,7 @@ class Session:
         try:
             self._channel = link.open(command)
         except DownError as error:
-            raise self._lost() from error
+            raise self._lost(LostError if error.started else NotStartedError) from error
         except RefusedError as error:
             raise TransportError(
                 f"{where} refuses another command on this connection: {error}",
@@ -155,9 +156,9 @@ class Session:
                 killer.end_input()
                 killer.wait()
 
-    def _lost(self) -> LostError:
+    def _lost(self, kind: type[LostError] = LostError) -> LostError:
         why = self._link.why or "the server or the network ended it"
-        return LostError(
+        return kind(
             f"the connection to {self._where} died: {why}",
             hint="Run the same command again; what is done is not done twice.",
         )

@@ -226,14 +226,20 @@ class SshTransport:
         self, argv: Sequence[str], *, timeout: float | None = None, prepare: str = ""
     ) -> Iterator[Session]:
         with self._slots:
-            session = Session(
-                self._living(),
-                argv,
+            start = partial(
+                Session,
+                argv=argv,
                 where=self._where,
                 login_shell=self._login_shell,
                 timeout=timeout,
                 prepare=prepare,
             )
+            try:
+                session = start(self._living())
+            except faults.NotStartedError:
+                if self._again is None:
+                    raise
+                session = start(self._living())
             with contextlib.closing(session):
                 yield session
 

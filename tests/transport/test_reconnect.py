@@ -13,9 +13,11 @@ import pytest
 from clusterkit.errors import TransportError
 from clusterkit.transport import reconnect
 from clusterkit.transport.factory import connect
+from clusterkit.transport.liveness import Liveness
 from tests.doubles.dialog_server import Ask, DialogServer, Factor
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 from tests.transport.answers import Answers
+from tests.transport.test_liveness import Link as CutLink
 
 
 @pytest.fixture
@@ -55,6 +57,25 @@ def test_a_command_is_never_run_twice(server: LoopbackSshd, tmp_path: Path) -> N
         with pytest.raises(TransportError, match="the connection to node died"):
             far.run(["sh", "-c", kill])
         assert far.run(["cat", str(count)]).text == "once\n"
+
+
+def test_a_link_that_died_unnoticed_has_run_nothing(
+    server: LoopbackSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a laptop has slept between two commands: the first to come waits, and then runs, once."""
+    monkeypatch.setattr(Liveness.__init__, "__kwdefaults__", {"probe_seconds": 0.5, "dead_seconds": 1.0})
+    count = tmp_path / "count"
+    with closing(CutLink(server.port)) as link:
+        known = tmp_path / "known"
+        known.write_text(server.known_hosts.read_text().replace(str(server.port), str(link.port)))
+        config = tmp_path / "config"
+        config.write_text(server.host_block(lines=[f"Port {link.port}", f"UserKnownHostsFile {known}"]))
+        with closing(connect("node", ssh_config=config)) as far:
+            link.cut.set()
+            config.write_text(server.host_block())
+            far.run(["sh", "-c", f"echo once >> {count}"])
+    assert count.read_text() == "once\n"
+    assert server.accepted_logins() == 2
 
 
 def test_reading_and_writing_go_on(server: LoopbackSshd, tmp_path: Path) -> None:

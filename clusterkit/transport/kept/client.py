@@ -50,10 +50,15 @@ class KeptLink:
     def open(self, command: bytes) -> KeptChannel:
         """See `Link.open`."""
         try:
-            channel = KeptChannel(_connect(self._path), command, self)
+            control = _connect(self._path)
+        except OSError as error:
+            self.lost(self._why or GONE)
+            raise DownError(GONE) from error
+        try:
+            return KeptChannel(control, command, self)
         except (OSError, EOFError, ValueError) as error:
-            raise DownError(self._why or GONE) from error
-        return channel
+            self.lost(self._why or GONE)
+            raise DownError(GONE, started=True) from error
 
     def lost(self, why: str) -> None:
         """The keeper has said that the connection is dead."""
@@ -93,7 +98,7 @@ class KeptChannel:
                 raise RefusedError(str(answer["refused"]))
             if "lost" in answer:
                 link.lost(str(answer["lost"]))
-                raise DownError(str(answer["lost"]))
+                raise DownError(str(answer["lost"]), started=bool(answer.get("started")))
         except BaseException:
             self.close()
             raise

@@ -30,7 +30,7 @@ def relay(
         messages.send(control, {"refused": str(error)})
         return
     except DownError as error:
-        messages.send(control, {"lost": str(error) or UNKNOWN})
+        messages.send(control, {"lost": str(error) or UNKNOWN, "started": error.started})
         return
     helpers = [
         threading.Thread(target=_pump_in, args=(stream, channel), daemon=True),
