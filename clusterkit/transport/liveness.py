@@ -51,6 +51,12 @@ class Liveness:
             self._answered.wait(_LOOK_SECONDS)
         return self._heard >= asked
 
+    def pace(self, probe_seconds: float) -> None:
+        """Probe more or less often from now on."""
+        self.heard()  # what was silence at the old pace may be too long for the new one
+        self._probe_seconds = probe_seconds
+        self._due.set()
+
     def stop(self) -> None:
         """Stop watching."""
         self._stop.set()

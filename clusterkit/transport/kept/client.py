@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from clusterkit.transport.link import CHUNK, DownError, RefusedError
 
 _ANSWER_SECONDS = 8.0
 """The keeper may ask the server for a sign of life first."""
+_OPEN_SECONDS = 60.0
+"""Longer than the keeper itself waits for the server."""
 GONE = "the background session ended"
 
 
@@ -34,13 +37,15 @@ class KeptLink:
     def __init__(self, path: Path, lease: socket.socket, kept: Kept) -> None:
         self._path, self._lease, self.kept = path, lease, kept
         self._why: str | None = None
+        self._looking = threading.Lock()
 
     @property
     def alive(self) -> bool:
         """See `Link.alive`."""
-        if self._why is None:
-            self._look()
-        return self._why is None
+        with self._looking:
+            if self._why is None:
+                self._look()
+            return self._why is None
 
     @property
     def why(self) -> str | None:
@@ -72,9 +77,7 @@ class KeptLink:
     def _look(self) -> None:
         """The keeper speaks up on the lease only to say that it ends."""
         try:
-            self._lease.setblocking(False)
-            self._lease.recv(1, socket.MSG_PEEK)
-            self._lease.settimeout(1.0)
+            self._lease.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
             self._why = str(messages.receive(self._lease)["lost"])
         except BlockingIOError:
             return
@@ -93,6 +96,7 @@ class KeptChannel:
             with far_stream, far_errors:
                 request = {"want": "run", "command": command.decode("latin-1")}
                 messages.send(control, request, [far_stream.fileno(), far_errors.fileno()])
+            control.settimeout(_OPEN_SECONDS)
             answer = messages.receive(control)
             if "refused" in answer:
                 raise RefusedError(str(answer["refused"]))
@@ -164,6 +168,7 @@ def find(path: Path, *, keep: float | None = None) -> KeptLink | None:
             answer = messages.receive(lease)
             kept = Kept(str(answer["host"]), int(answer["version"]))
             if kept.version == messages.VERSION and "lost" not in answer:
+                lease.settimeout(None)
                 return KeptLink(path, lease, kept)
         except BaseException:
             lease.close()

@@ -22,12 +22,17 @@ from clusterkit.transport.connection import Connection
 from clusterkit.transport.kept import messages
 from clusterkit.transport.kept.questions import to_message
 from clusterkit.transport.kept.relay import UNKNOWN, relay
+from clusterkit.transport.liveness import PROBE_SECONDS
 from clusterkit.transport.questions import Question
 
 _TICK_SECONDS = 1.0
 _SIGN_OF_LIFE_SECONDS = 5.0
 _LAST_WORDS_SECONDS = 2.0
+_BREATH_SECONDS = 0.1
+_REQUEST_SECONDS = 10.0
 _BACKLOG = 64
+_IDLE_PROBE_SECONDS = 30.0
+"""Between two probes while no command runs: often enough for routers, polite to the login node."""
 
 
 class Keeper:
@@ -89,16 +94,21 @@ class Keeper:
         return False
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
+        while not self._end.is_set():
+            try:
                 guest, _ = self._listener.accept()
-                threading.Thread(target=self._host_one, args=(guest,), daemon=True).start()
+            except OSError:  # closed, or too many open files for a moment
+                time.sleep(_BREATH_SECONDS)
+                continue
+            threading.Thread(target=self._host_one, args=(guest,), daemon=True).start()
 
     def _host_one(self, guest: socket.socket) -> None:
         with guest, self._counted(), contextlib.suppress(OSError, EOFError, ValueError, KeyError):
             if not messages.peer_is_me(guest):
                 return
+            guest.settimeout(_REQUEST_SECONDS)
             request, descriptors = messages.receive_with_descriptors(guest)
+            guest.settimeout(None)
             with contextlib.ExitStack() as stack:
                 sockets = [stack.enter_context(socket.socket(fileno=one)) for one in descriptors]
                 if request["want"] == "run" and len(sockets) == 2:
@@ -128,12 +138,16 @@ class Keeper:
     def _counted(self) -> Iterator[None]:
         with self._lock:
             self._guests += 1
+            if self._guests == 1:
+                self._connection.liveness.pace(PROBE_SECONDS)
         try:
             yield
         finally:
             with self._lock:
                 self._guests -= 1
                 self._idle_since = time.monotonic()
+                if not self._guests:
+                    self._connection.liveness.pace(_IDLE_PROBE_SECONDS)
 
 
 def _listen(path: Path) -> socket.socket:
