@@ -36,8 +36,7 @@ def login(wire: Wire, host: HostConfig, verdict: Verdict, ask: Ask) -> None:
     """
     try:
         _shake_hands(wire, host)
-        key = wire.get_remote_server_key()
-        new_hosts.check(host, verdict, key.get_name(), key.asbytes(), ask)
+        new_hosts.check(host, verdict, wire.get_remote_server_key(), ask)
         _Login(wire, host, ask).run()
     except BaseException:
         wire.close()

@@ -11,6 +11,8 @@ import os
 import secrets
 from pathlib import Path
 
+import paramiko
+
 from clusterkit.transport.known_hosts import UnknownHostError, Verdict, fingerprint
 from clusterkit.transport.questions import Ask, HostKeyQuestion, Prompt, Question
 from clusterkit.transport.resolve import HostConfig
@@ -19,14 +21,16 @@ _TRIES = 3
 _SALT_BYTES = 20
 
 
-def check(host: HostConfig, verdict: Verdict, key_type: str, key: bytes, ask: Ask) -> None:
+def check(host: HostConfig, verdict: Verdict, shown_key: paramiko.PKey, ask: Ask) -> None:
     """Accept the key a server has shown, ask about it where it is the first one, or raise.
 
     Raises:
         TransportError: the key is not the expected one, or nobody wants to accept it.
     """
+    key_type, key = shown_key.get_name(), shown_key.asbytes()
+    certificate = shown_key.public_blob.key_blob if shown_key.public_blob else None
     try:
-        verdict.check(key_type, key)
+        verdict.check(key_type, key, certificate)
     except UnknownHostError as unknown:
         where = f"{host.user}@{host.alias.rpartition('@')[2]}"
         shown = f"{unknown.cause}."

@@ -11,6 +11,8 @@ from typing import Any
 import paramiko
 from paramiko.common import MSG_CHANNEL_REQUEST
 
+from clusterkit.transport.host_certificates import ALGORITHMS
+
 AUTH_SECONDS = 600.0
 """A person looks for a phone and types; paramiko's own limit is 30 s."""
 
@@ -62,7 +64,8 @@ class Wire(paramiko.Transport):
         self.banner_timeout = self.handshake_timeout = timeout
         options = self.get_security_options()
         options.ciphers = _first(_FIRST_CIPHERS, options.ciphers)
-        options.key_types = _first(host_key_algorithms, options.key_types)
+        certified = [name for name in host_key_algorithms if name in ALGORITHMS]  # never paramiko's own idea
+        options.key_types = certified + _first(host_key_algorithms, options.key_types)
 
 
 def _first(wanted: Sequence[str], available: Sequence[str]) -> list[str]:
