@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -132,6 +132,41 @@ def test_commands_of_several_processes_at_once(server: LoopbackSshd) -> None:
             f"{number}\n[]\n" for number in range(6)
         ]
     assert server.accepted_logins() == 1
+
+
+def test_nothing_piles_up(server: LoopbackSshd, folder: Path) -> None:
+    with closing(to(server, keep=60)) as far:
+        (pid,) = keepers(folder)
+
+        def held() -> tuple[int, int]:
+            return len(list(Path(f"/proc/{pid}/fd").iterdir())), len(
+                list(Path(f"/proc/{pid}/task").iterdir())
+            )
+
+        far.run(["true"])
+        time.sleep(0.3)
+        before = held()
+        for number in range(100):
+            assert far.run(["echo", str(number)], check=False).text == f"{number}\n"
+            client.find(socket_paths()[0]).close()
+            with suppress(TransportError):
+                far.run(["sleep", "5"], timeout=0.05) if number % 25 == 0 else None
+            lines = far.stream(["yes"])
+            next(lines)
+            lines.close()
+        until(lambda: held() <= before)
+
+
+def test_through_a_proxy_command(server: LoopbackSshd, folder: Path) -> None:
+    """Which lives as long as the keeper."""
+    hop = f"sh -c 'exec 3<>/dev/tcp/127.0.0.1/{server.port}; cat <&3 & cat >&3'".replace("sh -c", "bash -c")
+    server.ssh_config.write_text(server.host_block(lines=[f"ProxyCommand {hop}"]))
+    assert says(to(server, keep=60)) == "here\n"
+    assert says(to(server)) == "here\n"
+    assert server.accepted_logins() == 1
+    assert [client.end(path) for path in socket_paths()] == ["node"]
+    until(lambda: not keepers(folder))
+    until(lambda: not server.sessions())
 
 
 # its end -------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ def send(to: socket.socket, message: Mapping[str, Any], descriptors: Sequence[in
     body = json.dumps(message).encode()
     data = _LENGTH.pack(len(body)) + body
     sent = socket.send_fds(to, [data], list(descriptors)) if descriptors else 0
-    to.sendall(data[sent:])
+    if sent < len(data):  # even an empty send fails once the other side has answered and left
+        to.sendall(data[sent:])
 
 
 def receive(source: socket.socket) -> Message:

@@ -15,7 +15,7 @@ from clusterkit.transport.kept import messages
 from clusterkit.transport.kept.client import KeptLink, find
 from clusterkit.transport.kept.folder import NotPrivateError, private_folder
 from clusterkit.transport.kept.questions import from_message
-from clusterkit.transport.questions import Ask
+from clusterkit.transport.questions import Ask, Question
 
 _KEEPER = "clusterkit.transport.kept.keeper"
 
@@ -40,7 +40,7 @@ def start(name: str, *, host: str, ssh_config: Path | None, keep: float, ask: As
     """
     try:
         path = private_folder(create=True) / name
-        with _one_at_a_time(path):
+        with _one_at_a_time(path, host, ask):
             link = find(path, keep=keep)
             if link is not None:
                 return link
@@ -60,10 +60,14 @@ def start(name: str, *, host: str, ssh_config: Path | None, keep: float, ask: As
 
 
 @contextlib.contextmanager
-def _one_at_a_time(path: Path) -> Iterator[None]:
+def _one_at_a_time(path: Path, host: str, ask: Ask) -> Iterator[None]:
     """Of two commands that start together, the second waits for the first one's login, and then uses it."""
     with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            ask(Question(host, "", f"Another command is logging in to {host}; waiting for it.", ()))
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
