@@ -47,7 +47,11 @@ class Connection:
     @property
     def why(self) -> str | None:
         """See `Link.why`."""
-        return self.liveness.why
+        wire = self._road.wire
+        if self.liveness.why or wire.is_active():
+            return self.liveness.why
+        error = wire.saved_exception
+        return wire.goodbye or (None if error is None or isinstance(error, EOFError) else str(error))
 
     def open(self, command: bytes) -> ParamikoChannel:
         """See `Link.open`."""

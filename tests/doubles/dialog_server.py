@@ -13,7 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import paramiko
-from paramiko.common import AUTH_FAILED, AUTH_PARTIALLY_SUCCESSFUL, AUTH_SUCCESSFUL
+from paramiko.common import (
+    AUTH_FAILED,
+    AUTH_PARTIALLY_SUCCESSFUL,
+    AUTH_SUCCESSFUL,
+    cMSG_DISCONNECT,
+)
 
 from tests.doubles.loopback_sshd import make_key
 
@@ -135,6 +140,16 @@ class DialogServer:
         """End every connection; the server goes on listening."""
         for transport in self._open:
             transport.close()
+
+    def say_goodbye(self, words: str) -> None:
+        """End every connection as a server does that gives its reason (RFC 4253, 11.1)."""
+        for transport in self._open:
+            message = paramiko.Message()
+            message.add_byte(cMSG_DISCONNECT)
+            message.add_int(2)
+            message.add_string(words)
+            message.add_string("en")
+            transport._send_message(message)  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """End the server and its connections."""
