@@ -53,6 +53,8 @@ def test_help_imports_nothing_heavy() -> None:
         "report",
         "images",
         "gc",
+        "login",
+        "logout",
         "build",
         "config",
         "profiles",

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from clusterkit.errors import TransportError
 from clusterkit.transport.base import ProgressCallback
-from clusterkit.transport.session import CHUNK, Session
+from clusterkit.transport.link import CHUNK
+from clusterkit.transport.session import Session
 from clusterkit.transport.transfer import Ended, run_rsync
 
 _MESSAGE_BYTES = 1 << 16
