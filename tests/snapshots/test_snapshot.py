@@ -143,7 +143,7 @@ def test_the_address_follows_content_names_modes_and_links_only(project: Path) -
 
 def test_the_bundled_trainer_comes_along(project: Path) -> None:
     files = taken(project).bundle.files
-    assert "trainer/recipe.py" in files
+    assert "trainer/__main__.py" in files
     assert any(name.startswith("trainer/recipes/") for name in files)
     assert not any("__pycache__" in name for name in files)
 
