@@ -108,7 +108,7 @@ ENDS: dict[str, Callable[[Laptop, subprocess.Popen[str], LoopbackSshd], object]]
 }
 
 
-def survives(laptop: Laptop, sshd: LoopbackSshd, size: int, points: int, how: str, *, waits: bool) -> None:
+def survives(laptop: Laptop, sshd: LoopbackSshd, size: int, points: int, how: str) -> None:
     """End one upload at so many random points, then let it finish: at no time is much sent twice."""
     dice = random.Random(f"{how} {points}")
     for _ in range(points):
@@ -118,9 +118,8 @@ def survives(laptop: Laptop, sshd: LoopbackSshd, size: int, points: int, how: st
         interrupted(laptop, count, lambda command: ENDS[how](laptop, command, sshd))
         assert laptop.arrived >= before
         assert len(list(laptop.images.glob(".upload-*"))) <= 1
-        if not waits:
-            for folder in laptop.images.glob(".upload-*"):
-                age(folder, 120)
+        for folder in laptop.images.glob(".upload-*"):
+            age(folder, 120)  # else each deploy first waits to see whether somebody writes there
     left, before = size - laptop.arrived, laptop.relay.up
     laptop.deploys()
     laptop.whole()
@@ -132,7 +131,7 @@ def test_an_upload_that_was_ended_goes_on(
     laptop: Laptop, sif: Callable[..., Path], sshd: LoopbackSshd, how: str
 ) -> None:
     sif(40 * MB).rename(laptop.folder / "image.sif")
-    survives(laptop, sshd, 40 * MB, 2, how, waits=how == "client killed")
+    survives(laptop, sshd, 40 * MB, 2, how)
     assert "sent" not in laptop.deploys().split("code")[0]
 
 
@@ -164,7 +163,7 @@ def test_an_upload_that_is_ended_twenty_times(
     laptop: Laptop, sif: Callable[..., Path], sshd: LoopbackSshd, how: str
 ) -> None:
     sif(200 * MB).rename(laptop.folder / "image.sif")
-    survives(laptop, sshd, 200 * MB, 20, how, waits=False)
+    survives(laptop, sshd, 200 * MB, 20, how)
 
 
 def test_two_deploys_of_one_image_at_once(laptop: Laptop, sif: Callable[..., Path]) -> None:
