@@ -127,6 +127,15 @@ class Session:
             )
         return status
 
+    def check(self) -> None:
+        """Look whether the connection is still there.
+
+        Raises:
+            LostError: it died.
+        """
+        if not self._link.alive:
+            raise self._lost()
+
     def error_bytes(self) -> bytes:
         """Standard error; complete after `wait`."""
         return bytes(self._words)

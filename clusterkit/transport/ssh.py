@@ -21,7 +21,7 @@ from clusterkit.transport.base import Completed, MissingFileError, ProgressCallb
 from clusterkit.transport.copying import say_once
 from clusterkit.transport.link import Link
 from clusterkit.transport.session import Session, TimeUp
-from clusterkit.transport.transfer import Ended, find_rsync, make_folders
+from clusterkit.transport.transfer import find_rsync, make_folders
 
 _MAX_SESSIONS = 8
 """Commands at the same time; OpenSSH's server allows 10 (MaxSessions), and `end` may need one more."""
@@ -60,14 +60,7 @@ class SshTransport:
         login_shell: bool = False,
         again: Callable[[str | None], Link] | None = None,
     ) -> None:
-        """Wrap a connection.
-
-        Args:
-            link: the connection.
-            where: the machine's name for messages.
-            login_shell: run every command through `bash -lc`.
-            again: logs in anew; is given why the last connection died.
-        """
+        """Wrap a connection; `again` logs in anew and is given why the last one died."""
         self._link, self._where, self._login_shell, self._again = link, where, login_shell, again
         self._mending = threading.Lock()
         self._slots = threading.BoundedSemaphore(_MAX_SESSIONS)
@@ -173,7 +166,7 @@ class SshTransport:
         def move() -> Transferred:
             way = tunnel.Tunnel(partial(self._session, prepare=prepare))
             ended = way.run(build, stdin=rsync.files_from_input(options), progress=progress)
-            self._judge(way, ended, target, pulling=False)
+            tunnel.judge(way, ended, target, where=self._where, pulling=False)
             return ended.transferred
 
         return self._resuming(move)
@@ -213,7 +206,7 @@ class SshTransport:
         def move() -> Transferred:
             way = tunnel.Tunnel(self._session)
             ended = way.run(build, stdin=rsync.files_from_input(options), progress=progress)
-            self._judge(way, ended, source, pulling=True)
+            tunnel.judge(way, ended, source, where=self._where, pulling=True)
             return ended.transferred
 
         return self._resuming(move)
@@ -300,15 +293,3 @@ class SshTransport:
         if kind.returncode == _ABSENT:
             raise MissingFileError(f"{path} does not exist on {self._where}")
         return kind.returncode == 0
-
-    def _judge(self, way: tunnel.Tunnel, ended: Ended, path: str, *, pulling: bool) -> None:
-        """Raise what explains a failed transfer best."""
-        if ended.code in (0, rsync.VANISHED):
-            return
-        if way.error is not None:
-            raise way.error
-        if way.status == tunnel.IS_FOLDER:
-            raise TransportError(f"{path} on {self._where} is a folder, and the source is a file")
-        if way.status == tunnel.NO_PARENT:
-            raise faults.unwritable(path, way.words, where=self._where)
-        raise rsync.failure(ended.code, way.words + ended.stderr, pulling=pulling, where=self._where)

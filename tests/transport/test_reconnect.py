@@ -44,7 +44,7 @@ def test_the_next_command_rides_on_a_new_login(server: LoopbackSshd) -> None:
             assert server.accepted_logins() == logins
             server.drop_connections()
             until(lambda: not server.sessions())
-            time.sleep(0.1)  # until this side has seen it too
+            until(lambda: not far._link.alive)  # this side has seen it too
     assert [one.instructions for one in told.questions] == [
         "the connection to node died (the server or the network ended it); logged in again."
     ] * 2
@@ -94,7 +94,7 @@ def test_reading_and_writing_go_on(server: LoopbackSshd, tmp_path: Path) -> None
 def test_a_host_that_stays_away(server: LoopbackSshd) -> None:
     with closing(connect("node", ssh_config=server.ssh_config)) as far:
         server.close()
-        time.sleep(0.2)
+        until(lambda: not far._link.alive)
         with pytest.raises(TransportError) as caught:
             far.run(["true"])
     assert caught.value.cause == (
@@ -108,7 +108,7 @@ def test_a_host_that_comes_back_in_time(server: LoopbackSshd, monkeypatch: pytes
     monkeypatch.setattr(reconnect, "PAUSES", (0.0, 0.2, 0.2, 2.0, 5.0))
     with closing(connect("node", ssh_config=server.ssh_config)) as far:
         server.close()
-        time.sleep(0.2)
+        until(lambda: not far._link.alive)
         threading.Timer(0.5, server.start).start()
         assert far.run(["echo", "back"]).text == "back\n"
 
@@ -121,7 +121,7 @@ def test_nobody_is_asked_in_the_middle_of_something(tmp_path: Path) -> None:
         ask = Answers("123456", "123456")
         far = stack.enter_context(closing(connect(server.alias, ssh_config=server.ssh_config, ask=ask)))
         server.drop_connections()
-        time.sleep(0.2)
+        until(lambda: not far._link.alive)
         with pytest.raises(TransportError, match=r"not possible: me@asks asks for 'One-time code'"):
             far.run(["true"])
         assert len(ask.asked) == 1
