@@ -90,6 +90,7 @@ class KeptChannel:
 
     def __init__(self, control: socket.socket, command: bytes, link: KeptLink) -> None:
         self._control, self._link = control, link
+        self._end: messages.Message | None = None
         self._stream, far_stream = socket.socketpair()
         self._errors, far_errors = socket.socketpair()
         try:
@@ -131,18 +132,17 @@ class KeptChannel:
 
     def wait(self, timeout: float | None) -> int | None:
         """See `Channel.wait`."""
-        self._control.settimeout(timeout)
-        try:
-            answer = messages.receive(self._control)
-        except TimeoutError:
-            raise
-        except (OSError, EOFError, ValueError):
-            self._link.lost(GONE)
-            return None
-        if "lost" in answer:
-            self._link.lost(str(answer["lost"]))
-            return None
-        status = answer.get("status")
+        if self._end is None:
+            self._control.settimeout(timeout)
+            try:
+                self._end = messages.receive(self._control)
+            except TimeoutError:
+                raise
+            except (OSError, EOFError, ValueError):
+                self._end = {"lost": GONE}
+            if "lost" in self._end:
+                self._link.lost(str(self._end["lost"]))
+        status = self._end.get("status")
         return None if status is None else int(status)
 
     def close(self) -> None:
