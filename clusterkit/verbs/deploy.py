@@ -102,7 +102,7 @@ def plan(
     wanted, path = _wanted(cluster, ledger, image, bar)
     snapshot = take_snapshot(settings, allow_large)
     with open_site(cluster, create=False) as site:
-        found = _look(site, wanted, path, snapshot, ledger, clean=False)
+        found = _look(site, wanted, path, snapshot, ledger, use=False)
         remembered = ledger.rate(cluster.name)
         rate = Rate(*remembered) if remembered else None
         if rate is None and found.bytes_to_send:
@@ -141,7 +141,7 @@ def deploy(
     wanted, path = _wanted(cluster, ledger, image, bar)
     snapshot = take_snapshot(settings, allow_large)
     with open_site(cluster) as site:
-        found = _look(site, wanted, path, snapshot, ledger, clean=True)
+        found = _look(site, wanted, path, snapshot, ledger, use=True)
         if found.bytes_to_send:
             found = _with(found, spaces(site), None)
             if found.shortage:
@@ -160,7 +160,7 @@ def deploy(
 
 def send_snapshot(site: Site, snapshot: Snapshot, ledger: Ledger, bar: Bar) -> bool:
     """Bring a snapshot to a cluster; returns False when it was there already."""
-    standing = snapshots.look(site, snapshot, basis=ledger.snapshot(site.cluster.name))
+    standing = snapshots.look(site, snapshot, basis=ledger.snapshot(site.cluster.name), use=True)
     _publish(site, standing, ledger, bar)
     return not standing.present
 
@@ -202,11 +202,11 @@ def _wanted(
 
 
 def _look(
-    site: Site, wanted: Image | None, path: Path | None, snapshot: Snapshot, ledger: Ledger, *, clean: bool
+    site: Site, wanted: Image | None, path: Path | None, snapshot: Snapshot, ledger: Ledger, *, use: bool
 ) -> Plan:
     name = site.cluster.name
     image_plan = images.plan(site, wanted) if wanted else images.Plan(present=True, bytes_to_send=0)
-    standing = snapshots.look(site, snapshot, basis=ledger.snapshot(name), clean=clean)
+    standing = snapshots.look(site, snapshot, basis=ledger.snapshot(name), use=use)
     return Plan(name, site.layout.root, wanted, path, image_plan, standing)
 
 
