@@ -58,7 +58,8 @@ def move(
         return copy(here, source, there, target, options, progress, pulling=False)
     except (TransportError, paramiko.SSHException, EOFError) as error:
         time.sleep(_DYING_SECONDS)
-        run(["sh", "-c", ":"], check=False)  # where the connection has died, this says so
+        session.end_input()
+        session.wait()  # where the connection has died, this says so; else the server ends now
         if isinstance(error, TransportError):
             raise
         words = str(error) or "the sftp-server has ended"
