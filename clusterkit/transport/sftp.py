@@ -59,7 +59,9 @@ def move(
     except (TransportError, paramiko.SSHException, EOFError) as error:
         time.sleep(_DYING_SECONDS)
         session.end_input()
-        session.wait()  # where the connection has died, this says so; else the server ends now
+        for _ in session.output():  # answers nobody waits for any more would keep the server from ending
+            pass
+        session.wait()  # where the connection has died, this says so
         if isinstance(error, TransportError):
             raise
         words = str(error) or "the sftp-server has ended"
