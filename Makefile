@@ -23,6 +23,10 @@ help: ## list the targets
 	$(PIP) install -q $(CONSTRAIN) -e '.[train,dev]'
 	@touch $@
 
+.venv/.bench: .venv/.dev
+	$(PIP) install -q $(CONSTRAIN) -e '.[train,dev,bench]'
+	@touch $@
+
 demo: .venv/.train ## train four Meta-World tasks on this machine, through the whole product (minutes)
 	$(BIN)/clusterkit demo
 
@@ -43,11 +47,16 @@ lint: .venv/.dev ## style, types and the floors of the house
 docs: .venv/.dev ## build the documentation, warnings are errors
 	$(BIN)/mkdocs build --strict --quiet
 
-bench: .venv/.dev ## the quick benchmarks, ours against the peer in the same run
+bench: .venv/.bench ## the quick benchmarks, ours against the peer in the same run
 	$(BIN)/python -m tests.benchmarks.cli --quick
 	$(BIN)/python -m tests.benchmarks.transfer --quick
+	$(BIN)/python -m tests.benchmarks.image --quick
+	$(BIN)/python -m tests.benchmarks.login --quick
 	$(BIN)/python -m tests.benchmarks.env_step --quick
 	$(BIN)/python -m tests.benchmarks.envs --quick
+	$(BIN)/python -m tests.benchmarks.replay --quick
+	$(BIN)/python -m tests.benchmarks.learner --quick
+	$(BIN)/python -m tests.benchmarks.end_to_end --quick
 
 clean: ## remove what the build and the tests leave behind (not results, not runs)
 	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

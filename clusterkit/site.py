@@ -92,14 +92,19 @@ class Site:
 
 @contextmanager
 def connected(cluster: Cluster) -> Iterator[Transport]:
-    """One login to a cluster, closed at the end.
+    """One login to a cluster, closed at the end; or none, where an earlier one is kept.
 
     Raises:
         TransportError: the host cannot be reached or refuses the login.
     """
     from clusterkit.transport.factory import connect
 
-    transport = connect(cluster.host, ssh_config=cluster.ssh_config, login_shell=cluster.login_shell)
+    transport = connect(
+        cluster.host,
+        ssh_config=cluster.ssh_config,
+        login_shell=cluster.login_shell,
+        keep=cluster.keep_login,
+    )
     try:
         yield transport
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import random
 from contextlib import AbstractContextManager
@@ -22,7 +23,10 @@ class DeviceError(TrainerError):
 
 
 def configure(device: str = "auto", precision: str = "fp32", threads: int = 0) -> torch.device:
-    """Chooses the device and sets the process-wide precision and thread counts.
+    """Chooses the device and sets the process-wide precision, thread counts and determinism.
+
+    To be called before anything computes on a GPU. What the trainer computes there is then the same on every
+    run on the same machine: it uses no operation that adds up in any order.
 
     Args:
         device: `cpu`, `cuda`, or `auto`, which takes CUDA where there is one.
@@ -39,6 +43,8 @@ def configure(device: str = "auto", precision: str = "fp32", threads: int = 0) -
     """
     if device not in DEVICES or precision not in PRECISIONS or threads < 0:
         raise ValueError(f"no such setting: device {device!r}, precision {precision!r}, {threads} threads")
+    # cuBLAS computes the same on every run only with workspaces of fixed sizes, and reads this when it starts
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     cuda = torch.cuda.is_available()
     if device == "cuda" and not cuda:
         remedy = (
@@ -57,8 +63,9 @@ def configure(device: str = "auto", precision: str = "fp32", threads: int = 0) -
         raise DeviceError(
             f"{device_name(chosen)} does not compute in bfloat16", hint="take --precision fp32 or tf32"
         )
-    torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
-    torch.backends.cudnn.allow_tf32 = precision != "fp32"
+    rounded = precision != "fp32" and chosen.type == "cuda"  # newer processors have a TF32 of their own
+    torch.set_float32_matmul_precision("high" if rounded else "highest")
+    torch.backends.cudnn.allow_tf32 = rounded
     if threads:
         torch.set_num_threads(threads)
     return chosen

@@ -31,3 +31,7 @@ class WorkerError(TrainerError):
 
 class CheckpointError(TrainerError):
     """A checkpoint is torn, foreign or does not fit this run."""
+
+
+class DivergedError(TrainerError):
+    """Update after update gave numbers that are not finite."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -63,6 +64,67 @@ def publish_directory(temporary: Path, final: Path) -> None:
 def sync_directory(path: Path) -> None:
     """Brings the entries of a directory (names, renames) to disk."""
     _sync(path)
+
+
+class HashedFile:
+    """A new file, private to the user, that is hashed while it is written. Use as a context manager.
+
+    Leaving the context brings the file to disk. `torch.save` takes it for a file; it may hide the reason of
+    a write that failed behind an error of its own, so the reason stays in `fault`.
+
+    Args:
+        path: must not exist yet.
+
+    Attributes:
+        nbytes: bytes written so far.
+        fault: the first error of a write.
+
+    Raises:
+        OSError: no space, no directory, no permission, or a file of this name.
+    """
+
+    _PIECE = 1 << 22
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._hash = hashlib.sha256()
+        self.nbytes = 0
+        self.fault: OSError | None = None
+
+    @property
+    def sha256(self) -> str:
+        """Hexadecimal digest of what was written so far."""
+        return self._hash.hexdigest()
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Appends all of the data; returns its bytes."""
+        view = memoryview(data).cast("B")
+        for begin in range(0, len(view), self._PIECE):
+            piece = view[begin : begin + self._PIECE]
+            self._hash.update(piece)
+            try:
+                while piece:
+                    piece = piece[os.write(self._file, piece) :]
+            except OSError as fault:
+                self.fault = self.fault or fault
+                raise
+        self.nbytes += len(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """Does nothing: no write waits in this process."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                os.fsync(self._file)
+        finally:
+            os.close(self._file)
 
 
 class JsonLines:

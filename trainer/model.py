@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from trainer.files import atomic_write_bytes
 from trainer.nn.policy import Policy
 
 FINAL_MODEL = "final_model.pt"
+_NETWORKS = ("policy", "critics", "targets", "log_alpha")
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,22 @@ def save_final(run_dir: Path, description: dict[str, Any], learner: Mapping[str,
     """
     home = checkpoint.directory(run_dir)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    networks = {name: learner[name] for name in ("policy", "critics", "targets", "log_alpha")}
+    networks = {name: learner[name] for name in _NETWORKS}
     buffer = io.BytesIO()
     torch.save({"about": description, "learner": networks}, buffer)
     atomic_write_bytes(home / FINAL_MODEL, buffer.getvalue())
     return home / FINAL_MODEL
+
+
+def digest(learner: Mapping[str, Any]) -> str:
+    """Returns the sha256 of all parameters: two runs that learnt the same to the bit have the same."""
+    found = hashlib.sha256()
+    for network in _NETWORKS:
+        held = learner[network]
+        for name, tensor in sorted(held.items()) if isinstance(held, Mapping) else [("", held)]:
+            found.update(f"{network}.{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
 
 
 def load_model(path: Path, device: torch.device | str = "cpu") -> Model:

@@ -43,6 +43,7 @@ class TrainSettings:
         log_every: environment steps between lines of training metrics.
         workers: environment processes; 0 steps the environments in the learner's own.
         threads: PyTorch's threads; 0 for PyTorch's own choice.
+        lockstep: on a GPU, act with the newest weights instead of those of a vector step before.
         resume: None, `newest`, or the path of a checkpoint.
         wandb: `auto`, `offline`, `online` or `disabled`.
     """
@@ -65,8 +66,16 @@ class TrainSettings:
     log_every: int
     workers: int
     threads: int
+    lockstep: bool
     resume: str | Path | None
     wandb: str
+
+    def lag_on(self, device: str) -> int:
+        """Returns how many vector steps the acting policy is behind the updates on a kind of device.
+
+        On a CPU waiting for the updates costs nothing: they have been made before the environments are done.
+        """
+        return 0 if self.lockstep or device == "cpu" else 1
 
 
 def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSettings:
@@ -110,6 +119,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
         workers=workers,
         # beside workers one thread: more would fight with them for the processors, and lose badly
         threads=(1 if workers else 0) if given.threads is None else given.threads,
+        lockstep=given.lockstep,
         resume=_resume(given.resume, attempt),
         wandb=given.wandb,
     )
@@ -140,10 +150,15 @@ def _parser() -> Parser:
     add("--eval-episodes", type=count, metavar="N", help="episodes a task (the recipe's)")
     add("--final-episodes", type=count, metavar="N", help="episodes a task at the end (the same)")
     add("--checkpoint-every", type=at_least(0), metavar="N", help="steps between checkpoints; 0: at the end")
-    add("--keep", type=count, default=3, metavar="N", help="checkpoints to keep (3)")
+    add("--keep", type=count, default=3, metavar="N", help="newest checkpoints to keep (3)")
     add("--log-every", type=count, metavar="N", help="steps between training metrics (a thousandth)")
     add("--workers", type=at_least(0), metavar="N", help="environment processes (by processors)")
     add("--threads", type=at_least(0), metavar="N", help="PyTorch's threads (1 beside workers)")
+    add(
+        "--lockstep",
+        action="store_true",
+        help="on a GPU: act with the very newest weights, and wait for them",
+    )
     add(
         "--resume",
         nargs="?",

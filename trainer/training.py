@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from importlib import metadata
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from trainer import checkpoint
+from trainer.checkpoint import Checkpoints
 from trainer.device import configure, describe, device_name, seed_everything
 from trainer.envs.metaworld import MetaworldFactory
-from trainer.errors import CheckpointError, TrainerError, UsageError
+from trainer.errors import CheckpointError, DivergedError, TrainerError, UsageError
 from trainer.loops.off_policy import OffPolicyRun
+from trainer.loops.state import Found, fresh_generators
 from trainer.preemption import StopSignals
 from trainer.settings import NEWEST, TrainSettings
 from trainer.telemetry import Telemetry
+
+_MOST_ROLLBACKS = 2
+"""How often an attempt goes back to a checkpoint because of numbers that are not finite."""
 
 
 def train(settings: TrainSettings) -> int:
@@ -24,34 +30,72 @@ def train(settings: TrainSettings) -> int:
     Raises:
         DeviceError: the device or the precision is not to be had here.
         UsageError: the run directory already holds checkpoints and nobody asked to resume.
-        TrainerError: the run directory cannot be written.
+        TrainerError: the run directory cannot be written, or the device's memory is too small.
         CheckpointError: the checkpoint to resume does not fit.
         WorkerError: an environment worker died or hangs.
+        DivergedError: the numbers are not finite, also after going back to a checkpoint.
     """
     with StopSignals() as stop:  # first of all: a signal during the start must not be lost
         device = configure(settings.device, settings.precision, settings.threads)
         seed_everything(settings.seed)
         events: list[str] = []
-        restored = _find_checkpoint(settings, events)
-        step = restored["state"]["progress"]["step"] if restored else 0
+        store = Checkpoints(
+            settings.run_dir, run_id=settings.run_id, recipe=settings.recipe.name, keep=settings.keep
+        )
+        found = _find(settings, store, events)
+        step = found.parts["state"]["progress"]["step"] if found else 0
         goals = settings.recipe.values["goals_per_task"]
         factory = MetaworldFactory(settings.tasks, goals_per_task=goals)
         with _telemetry(settings, device, step) as telemetry:
             for event in (_setting(settings, device), *events):
                 telemetry.event(step, event)
-            with OffPolicyRun(settings, factory, device, telemetry, stop, restored) as run:
-                code = run.run()
+            code = _run(settings, factory, device, telemetry, stop, store, found)
             telemetry.close(code)
         return code
+
+
+def _run(
+    settings: TrainSettings,
+    factory: MetaworldFactory,
+    device: torch.device,
+    telemetry: Telemetry,
+    stop: StopSignals,
+    store: Checkpoints,
+    found: Found | None,
+) -> int:
+    """Runs to the end or a signal, going back to a checkpoint where the numbers became useless."""
+    for failures in count(1):
+        try:
+            with OffPolicyRun(settings, factory, device, telemetry, stop, store, found) as run:
+                return run.run()
+        except DivergedError as error:
+            del run  # its memory on the device is needed for the next one
+            found = _go_back(settings, store, telemetry, error, failures)
+    raise AssertionError("the count has no end")
+
+
+def _go_back(
+    settings: TrainSettings, store: Checkpoints, telemetry: Telemetry, error: DivergedError, failures: int
+) -> Found:
+    """Returns the newest good checkpoint, with other random numbers to go on with than led here."""
+    path = store.newest(lambda _: None) if failures <= _MOST_ROLLBACKS else None
+    if path is None:
+        raise error
+    parts = store.load(path)
+    parts["state"]["generators"] = fresh_generators(settings.seed, failures)
+    step = parts["state"]["progress"]["step"]
+    telemetry.event(step, f"{error.cause}: back to step {step:,}, and on with other random numbers")
+    return Found(path, parts)
 
 
 def _setting(settings: TrainSettings, device: torch.device) -> str:
     """Says what was chosen where the settings left a choice."""
     plural = "" if settings.workers == 1 else "es"
     where = f"{settings.workers} worker process{plural}" if settings.workers else "the learner's own process"
+    lag = ", acting one vector step behind the updates" if settings.lag_on(device.type) else ""
     return (
         f"learning on {device.type} ({device_name(device)}) in {settings.precision}, "
-        f"{settings.num_envs} environments in {where}"
+        f"{settings.num_envs} environments in {where}{lag}"
     )
 
 
@@ -75,8 +119,8 @@ def _telemetry(settings: TrainSettings, device: torch.device, step: int) -> Tele
         ) from error
 
 
-def _find_checkpoint(settings: TrainSettings, events: list[str]) -> dict[str, Any] | None:
-    """Returns the parts of the checkpoint to go on from, if any, and notes what happened as events."""
+def _find(settings: TrainSettings, store: Checkpoints, events: list[str]) -> Found | None:
+    """Returns the checkpoint to go on from, if any, and notes what happened as events."""
     held = checkpoint.directory(settings.run_dir)
     if settings.resume is None:
         if any(held.glob("step-*")):
@@ -85,23 +129,44 @@ def _find_checkpoint(settings: TrainSettings, events: list[str]) -> dict[str, An
                 hint="go on with --resume, or start afresh in another --run-dir",
             )
         return None
-    path = (
-        checkpoint.newest(settings.run_dir, lambda reason: events.append(f"refused: {reason}"))
-        if settings.resume == NEWEST
-        else Path(settings.resume)
-    )
-    if path is None:
+
+    def refused(reason: str) -> None:
+        events.append(f"refused: {reason}")
+
+    path, replay = Path(settings.resume), False
+    if settings.resume != NEWEST:
+        replay = _has_replay(path, events)
+    elif whole := store.newest(refused):
+        path, replay = whole, True
+    elif rest := checkpoint.newest(settings.run_dir, lambda _: None):
+        path = rest
+    elif events:
+        raise CheckpointError(
+            f"none of the checkpoints in {held} can be used",
+            hint="\n".join((*events, "to start from the beginning, name another --run-dir")),
+        )
+    else:
         events.append("no checkpoint to resume: starting from the beginning")
         return None
-    parts = checkpoint.load(path)
-    if parts.keys() < {"model", "state"}:
+    parts = store.load(path)
+    if not parts.keys() >= {"model", "state"}:
         raise CheckpointError(f"{path} is not a checkpoint of this trainer")
     _check_fit(path, parts["model"]["about"], settings)
     step = parts["state"]["progress"]["step"]
     events.append(f"resumed from {path.name} at step {step:,}")
-    if checkpoint.REPLAY not in parts:
-        events.append("the checkpoint holds no replay: the policy fills it again before learning goes on")
-    return parts
+    if not replay:
+        events.append("the replay is lost: the policy fills it again before learning goes on")
+    return Found(path, parts, replay)
+
+
+def _has_replay(path: Path, events: list[str]) -> bool:
+    """Tells whether the checkpoint's replay is here, whole; notes the reason if not."""
+    try:
+        return checkpoint.verify(path, replay=True).replay is not None
+    except CheckpointError as error:
+        checkpoint.verify(path)  # without its replay it must be good all the same
+        events.append(error.cause)
+    return False
 
 
 def _check_fit(path: Path, made_by: dict[str, Any], settings: TrainSettings) -> None:

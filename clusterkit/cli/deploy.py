@@ -26,6 +26,9 @@ def deploy(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
     send_large: SendLargeOption = False,
+    verify_image: Annotated[
+        bool, typer.Option("--verify-image", help="Check an image that is there already, and mend it.")
+    ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Send the image and the code to a cluster.
@@ -46,6 +49,7 @@ def deploy(
             image=image,
             bar=transfer_bar,
             allow_large=large_files(send_large),
+            verify_image=verify_image,
         )
     if as_json:
         print_plan_json(done, carried_out=not plan)

@@ -22,7 +22,12 @@ def sync_results(
     runs: RunsArgument = None,
     cluster: ClusterOption = None,
     checkpoints: Annotated[
-        Checkpoints, typer.Option(help="Which checkpoints to bring; the final model comes with last and all.")
+        Checkpoints,
+        typer.Option(
+            help="Which checkpoints to bring: the last without its replay data (it can be evaluated and "
+            "filmed), all with it (they can be resumed elsewhere), or none. The final model comes with last "
+            "and all."
+        ),
     ] = Checkpoints.LAST,
     no_wandb: Annotated[bool, typer.Option("--no-wandb", help="Upload nothing to W&B.")] = False,
     wandb_dry_run: Annotated[

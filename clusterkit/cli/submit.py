@@ -38,6 +38,9 @@ def submit(
         list[str] | None,
         typer.Option(metavar="OPTION", help="An sbatch option that wins over all others, e.g. qos=long."),
     ] = None,
+    verify_image: Annotated[
+        bool, typer.Option("--verify-image", help="Let the job check its image's digest before it starts.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print script, argv and what would be sent; change nothing.")
     ] = False,
@@ -67,6 +70,7 @@ def submit(
         overrides=assignments(overrides or (), "--set"),
         unlock=tuple(unlock or ()),
         sbatch=tuple(text if text.startswith("-") else f"--{text}" for text in sbatch or ()),
+        verify_image=verify_image,
         allow_large=large_files(send_large),
     )
     with open_ledger(settings) as ledger:

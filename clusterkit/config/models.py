@@ -104,6 +104,8 @@ class Cluster(Model):
     prelude: Lines = ()
     """Shell lines before the program, e.g. "module load apptainer"."""
     login_shell: bool = False
+    keep_login: Duration | None = None
+    """Let a background process keep each login, until so many seconds have passed without a command."""
     partition: Line | None = None
     account: Line | None = None
     qos: Line | None = None

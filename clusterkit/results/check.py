@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from clusterkit.run_dir import read_object
 
@@ -38,20 +39,34 @@ def _metrics(path: Path) -> Iterator[str]:
 
 
 def _checkpoints(run_dir: Path) -> Iterator[str]:
+    wrong: dict[str, None] = {}  # in order, and once: checkpoints share segments
     for manifest in sorted(run_dir.glob("checkpoints/step-*/manifest.json")):
         name = f"checkpoints/{manifest.parent.name}"
         document = read_object(manifest)
         files = document.get("files") if document else None
-        if not isinstance(files, dict):
+        if document is None or not isinstance(files, dict):
             yield f"{name}/manifest.json is not readable"
             continue
-        for file, facts in files.items():
-            path = manifest.parent / file
-            size = path.stat().st_size if path.is_file() else None
+        for path, facts in [
+            *((f"{name}/{file}", facts) for file, facts in files.items()),
+            *_segments(document),
+        ]:
+            file = run_dir / path
+            size = file.stat().st_size if file.is_file() else None
             expected = facts.get("bytes") if isinstance(facts, dict) else None
-            # Replay data stays only with the newest checkpoint, so older ones may lack a file.
+            # What is missing is no fault: segments come only with all checkpoints, and a live run may have
+            # dropped a checkpoint while it was copied.
             if size is not None and size != expected:
-                yield f"{name}/{file} has {size} bytes instead of {expected}"
+                wrong[f"{path} has {size} bytes instead of {expected}"] = None
+    yield from wrong
+
+
+def _segments(manifest: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    replay = manifest.get("replay")
+    listed = replay.get("segments") if isinstance(replay, dict) else None
+    for segment in listed if isinstance(listed, list) else []:
+        if isinstance(segment, dict):
+            yield f"checkpoints/replay/{segment.get('file')}", segment
 
 
 def _is_object(line: bytes) -> bool:

@@ -16,7 +16,8 @@ from enum import StrEnum
 from clusterkit.results.listing import RemoteFile
 
 _CHECKPOINT = re.compile(r"checkpoints/(step-\d{12})/(.+)")
-_UNFINISHED = re.compile(r"checkpoints/(\.[^/]*|[^/]*\.tmp|step-[^/]*)/")
+_UNFINISHED = re.compile(r"checkpoints/((\.[^/]*|[^/]*\.tmp|step-[^/]*)/|replay/\.[^/]*\.tmp)")
+_SEGMENT = re.compile(r"checkpoints/replay/\d{12}-[0-9a-f]{16}\.rows")
 _APPENDED = re.compile(r"slurm\.log|attempts/\d+/log|metrics\.jsonl|wandb/.+\.wandb")
 _LEFT_OUT = re.compile(r".*\.wandb\.(synced|syncstate)|(.*/)?\.clusterkit-partial/.*", re.DOTALL)
 """The wandb client's marks belong to the machine that uploads; a partial folder is rsync's own."""
@@ -26,8 +27,9 @@ class Checkpoints(StrEnum):
     """Which checkpoints come home."""
 
     LAST = "last"
-    """The newest whole one, and the final model."""
+    """The newest whole one without its replay rows, and the final model: enough to evaluate and to film."""
     ALL = "all"
+    """Every whole one with the replay rows they share, so that a run can be resumed elsewhere."""
     NONE = "none"
 
 
@@ -64,12 +66,13 @@ class PullPlan:
 def select(files: Iterable[RemoteFile], checkpoints: Checkpoints) -> list[RemoteFile]:
     """The files that should be here."""
     files = list(files)
-    whole: dict[str, list[str]] = defaultdict(list)
+    whole: dict[str, dict[str, int]] = defaultdict(dict)
     for file in files:
         found = _CHECKPOINT.fullmatch(file.inside)
         if found and found[2] == "manifest.json":
-            whole[file.run_id].append(found[1])
-    newest = {run_id: max(names) for run_id, names in whole.items()}
+            whole[file.run_id][found[1]] = file.mtime_ns
+    # By time, not by step: a run that went on from an older checkpoint saves lower steps than there are.
+    newest = {run_id: max(times, key=lambda name: (times[name], name)) for run_id, times in whole.items()}
 
     def wanted(file: RemoteFile) -> bool:
         if _LEFT_OUT.fullmatch(file.inside):
@@ -80,7 +83,7 @@ def select(files: Iterable[RemoteFile], checkpoints: Checkpoints) -> list[Remote
         if checkpoints is Checkpoints.NONE or (found is None and _UNFINISHED.match(file.inside)):
             return False
         if found is None:
-            return True
+            return checkpoints is Checkpoints.ALL or not _SEGMENT.fullmatch(file.inside)
         if checkpoints is Checkpoints.LAST:
             return found[1] == newest.get(file.run_id)
         return found[1] in whole[file.run_id]

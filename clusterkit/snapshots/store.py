@@ -122,11 +122,12 @@ def _bring(
     return sent
 
 
+# A snapshot's time is when it was last wanted: gc leaves what is young alone.
 # $1 all snapshots, $2 the project's id, $3 the bundle's, $4 the basis that is liked best, $5 whether they are
 # used. Prints yes or no for both and the basis, then its packed manifest. A bundle is no basis.
 _LOOK = r"""
 test -z "$5" || find "$1" -maxdepth 1 -name '.*.part' -mmin +1440 -exec rm -rf {} + 2>/dev/null
-there() { if test -d "$1"; then test -z "$2" || touch "$1"; echo yes; else echo no; fi; }
+there() { if test -d "$1"; then test -z "$2" || touch -c "$1" 2>/dev/null; echo yes; else echo no; fi; }
 project=$(there "$1/$2" "$5") bundle=$(there "$1/$3" "$5") basis=
 if test "$project" = no; then
     basis=$4

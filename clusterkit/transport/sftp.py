@@ -58,10 +58,7 @@ def move(
         return copy(here, source, there, target, options, progress, pulling=False)
     except (TransportError, paramiko.SSHException, EOFError) as error:
         time.sleep(_DYING_SECONDS)
-        session.end_input()
-        for _ in session.output():  # answers nobody waits for any more would keep the server from ending
-            pass
-        session.wait()  # where the connection has died, this says so
+        session.check()
         if isinstance(error, TransportError):
             raise
         words = str(error) or "the sftp-server has ended"

@@ -21,8 +21,16 @@ def show_deployed(done: Plan) -> None:
     """One line for the image and one for the code."""
     out.print(f"[bold]{done.cluster}[/]  {done.root}", soft_wrap=True)
     if done.image:
-        state = "already there" if done.image_plan.present else "sent"
-        out.print(f"  image  {done.image.digest[:12]}  {format_bytes(done.image.bytes)}  {state}")
+        size = format_bytes(done.image.bytes)
+        sent = done.image_sent
+        state = f"sent {format_bytes(sent.bytes)} of {size}" if sent else f"{size}  already there"
+        out.print(f"  image  {done.image.digest[:12]}  {state}")
+        if sent and sent.damaged:
+            err.print(
+                f"[yellow]image {sent.damaged[:12]} there was damaged[/] and is no longer used: "
+                "runs that still wait for it need it deployed again",
+                soft_wrap=True,
+            )
     state = "already there" if done.standing.present else f"sent {format_bytes(done.standing.bytes_to_send)}"
     out.print(f"  code   {described(done.snapshot)}  {state}", soft_wrap=True)
     warn_of(done.snapshot)
@@ -61,7 +69,10 @@ def print_plan_json(plan: Plan, *, carried_out: bool) -> None:
         "digest": plan.image.digest,
         "path": str(plan.image_path),
         "bytes": plan.image.bytes,
-        **asdict(plan.image_plan),
+        "present": plan.image_plan.present,
+        "bytes_to_send": plan.image_plan.bytes_to_send,
+        "disk_bytes": plan.image_plan.disk_bytes,
+        "way": plan.image_plan.way,
     }
     document = {
         "schema": 1,

@@ -54,6 +54,8 @@ class Plan:
     image_path: Path | None
     image_plan: images.Plan
     standing: Standing
+    image_sent: images.Sent | None = None
+    """What the upload of the image took; None before it, or without one."""
     spaces: tuple[Space, ...] = ()
     rate: Rate | None = None
 
@@ -75,7 +77,7 @@ class Plan:
     @property
     def shortage(self) -> str | None:
         """Why it does not fit, if it does not; roots on one file system share its room."""
-        needs = {"images": self.image_plan.bytes_to_send, "work root": self.standing.bytes_to_send}
+        needs = {"images": self.image_plan.disk_bytes, "work root": self.standing.bytes_to_send}
         for space in self.spaces:
             needed = sum(
                 needs.get(other.role, 0)
@@ -97,12 +99,13 @@ def plan(
     image: Path | None,
     bar: Bar,
     allow_large: Allow | None = None,
+    verify_image: bool = False,
 ) -> Plan:
     """What `deploy` would do; nothing is changed on the cluster. Arguments and errors as `deploy`."""
     wanted, path = _wanted(cluster, ledger, image, bar)
     snapshot = take_snapshot(settings, allow_large)
     with open_site(cluster, create=False) as site:
-        found = _look(site, wanted, path, snapshot, ledger, use=False)
+        found = _look(settings, site, wanted, path, snapshot, ledger, use=False, verify=verify_image)
         remembered = ledger.rate(cluster.name)
         rate = Rate(*remembered) if remembered else None
         if rate is None and found.bytes_to_send:
@@ -118,6 +121,7 @@ def deploy(
     image: Path | None,
     bar: Bar,
     allow_large: Allow | None = None,
+    verify_image: bool = False,
 ) -> Plan:
     """Send the image and a snapshot of the working tree to a cluster, over one login.
 
@@ -130,6 +134,7 @@ def deploy(
         image: a .sif to use instead of the configured one.
         bar: opens progress bars.
         allow_large: asked whether files over the size limit may travel; None refuses.
+        verify_image: have the cluster read an image that is there already, and mend it if it is damaged.
 
     Returns:
         The plan that has been carried out.
@@ -141,7 +146,7 @@ def deploy(
     wanted, path = _wanted(cluster, ledger, image, bar)
     snapshot = take_snapshot(settings, allow_large)
     with open_site(cluster) as site:
-        found = _look(site, wanted, path, snapshot, ledger, use=True)
+        found = _look(settings, site, wanted, path, snapshot, ledger, use=True, verify=verify_image)
         if found.bytes_to_send:
             found = _with(found, spaces(site), None)
             if found.shortage:
@@ -152,7 +157,8 @@ def deploy(
                 )
         if wanted and path:
             if not found.image_plan.present:
-                _send_image(site, path, wanted, found.image_plan, ledger, bar)
+                sent = _send_image(settings, site, path, wanted, found.image_plan, ledger, bar)
+                found = replace(found, image_sent=sent)
             ledger.set_deployment(cluster.name, wanted.digest, wanted.bytes)
         _publish(site, found.standing, ledger, bar)
         return found
@@ -202,10 +208,20 @@ def _wanted(
 
 
 def _look(
-    site: Site, wanted: Image | None, path: Path | None, snapshot: Snapshot, ledger: Ledger, *, use: bool
+    settings: Settings,
+    site: Site,
+    wanted: Image | None,
+    path: Path | None,
+    snapshot: Snapshot,
+    ledger: Ledger,
+    *,
+    use: bool,
+    verify: bool,
 ) -> Plan:
     name = site.cluster.name
-    image_plan = images.plan(site, wanted) if wanted else images.Plan(present=True, bytes_to_send=0)
+    image_plan = images.Plan(images.Way.PRESENT, 0, 0)
+    if wanted and path:
+        image_plan = images.plan(site, path, wanted, cache=_chunk_cache(settings), verify=verify)
     standing = snapshots.look(site, snapshot, basis=ledger.snapshot(name), use=use)
     return Plan(name, site.layout.root, wanted, path, image_plan, standing)
 
@@ -222,16 +238,22 @@ def _measured(site: Site) -> Rate:
 
 
 def _send_image(
-    site: Site, path: Path, wanted: Image, image_plan: images.Plan, ledger: Ledger, bar: Bar
-) -> None:
-    start = time.monotonic()
-    with bar("image", image_plan.bytes_to_send) as progress:
-        images.send(site, path, wanted, progress=progress)
-    if image_plan.bytes_to_send >= _RATE_FROM:
-        rate = image_plan.bytes_to_send / (time.monotonic() - start)
-        ledger.set_rate(site.cluster.name, rate, datetime.now(UTC).date().isoformat())
-    with bar("verifying the image there", None):
-        images.publish(site, wanted)
+    settings: Settings,
+    site: Site,
+    path: Path,
+    wanted: Image,
+    image_plan: images.Plan,
+    ledger: Ledger,
+    bar: Bar,
+) -> images.Sent:
+    sent = images.upload(site, path, wanted, image_plan, cache=_chunk_cache(settings), bar=bar)
+    if sent.seconds and sent.bytes >= _RATE_FROM:
+        ledger.set_rate(site.cluster.name, sent.bytes / sent.seconds, datetime.now(UTC).date().isoformat())
+    return sent
+
+
+def _chunk_cache(settings: Settings) -> Path:
+    return settings.project_dir / ".clusterkit" / "chunks"
 
 
 def _publish(site: Site, standing: Standing, ledger: Ledger, bar: Bar) -> None:

@@ -48,6 +48,8 @@ class Request:
     unlock: tuple[str, ...] = ()
     sbatch: tuple[str, ...] = ()
     """`--option=value` texts that win over every configured option."""
+    verify_image: bool = False
+    """The job reads all of its image and compares the digest before it starts the container."""
     allow_large: Allow | None = None
     """Asked whether files over the size limit may travel; None refuses."""
 
@@ -221,6 +223,7 @@ def _prepare(
         image=image_path,
         image_bytes=image.bytes if image else None,
         image_digest=image.digest if image else None,
+        verify_image=request.verify_image,
         binds=(*cluster.binds, f"{bundle}:{bundle}:ro"),
         nv=profile.gpu_count > 0,
         prelude=cluster.prelude,

@@ -1,10 +1,11 @@
-"""The vector of MT10's environments against gymnasium's AsyncVectorEnv of the official ones, two workers.
+"""The vector of MT10's environments, two workers, against the usual vectors of the official ones.
 
 `ratio_async_10`, `ratio_async_40`: environment steps a second with random actions and 10 or 40
-environments, whole episodes with their resets. `ratio_contact_10`: 10 environments that replay what the
+environments, whole episodes with their resets, against gymnasium's AsyncVectorEnv; `ratio_subproc_10`: the
+same against stable-baselines3's SubprocVecEnv. `ratio_contact_10`: 10 environments that replay what the
 scripted policies do, which is rich in contacts. `share_of_limit`, `share_of_limit_10`: of ours with 40 and
 10 environments, against two processes that do nothing but the physics of the same steps, five physics
-steps and a forward pass each, which is what bit-identity leaves. Interleaved; the median block counts.
+steps and a forward pass each. Interleaved; the median block counts.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS, MT10_V3
 from metaworld.policies import ENV_POLICY_MAP
+from stable_baselines3.common.vec_env import SubprocVecEnv
 
 from tests.benchmarks._physics import PurePhysics
 from tests.benchmarks._report import arguments, report
@@ -33,7 +35,7 @@ from trainer.envs.vector import VectorEnv
 
 TASKS = tuple(MT10_V3)
 WORKERS = 2
-LIMIT_STEPS = 200
+LIMIT_STEPS = 400
 
 
 class Official(gymnasium.Wrapper):
@@ -58,6 +60,7 @@ class Race:
         self.rates: dict[str, list[float]] = {}
         makers = [partial(Official, TASKS[env % len(TASKS)]) for env in range(num_envs)]
         self.peer = AsyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+        self.other = SubprocVecEnv(makers, "spawn") if num_envs == len(TASKS) else None
         self.ours = VectorEnv(MetaworldFactory(TASKS), num_envs, workers=WORKERS)
 
     def random(self, rng: np.random.Generator) -> None:
@@ -69,6 +72,9 @@ class Race:
         self._clock("ours random", lambda: [self._step(schedule.advance(), each) for each in actions])
         self.peer.reset()
         self._clock("peer random", lambda: [self.peer.step(each) for each in actions])
+        if self.other is not None:
+            self.other.reset()
+            self._clock("other random", lambda: [self.other.step(each) for each in actions])
 
     def contact(self, actions: np.ndarray) -> None:
         """Replays actions (steps, environments, 4) on each task's first goal, short of an episode's end."""
@@ -87,9 +93,11 @@ class Race:
         return statistics.median(self.rates[what])
 
     def close(self) -> None:
-        """Ends both sides' processes."""
+        """Ends all sides' processes."""
         self.ours.close()
         self.peer.close()
+        if self.other is not None:
+            self.other.close()
 
     def _step(self, orders: Orders, action: np.ndarray) -> None:
         self.ours.start(orders, action)
@@ -115,32 +123,53 @@ def scripted_actions(steps: int) -> np.ndarray:
     return actions
 
 
-def pure_physics(share: int, barrier: Any, answers: Any) -> None:
-    """One of the processes that give the limit: puts its steps a second into the queue."""
+def pure_physics(share: int, orders: Any, answers: Any) -> None:
+    """One of the processes that give the limit: for each order, puts its steps a second into the queue."""
     rng = np.random.default_rng(share)
     actions = rng.uniform(-1, 1, (LIMIT_STEPS, 4)).astype(np.float32)
     simulations = [PurePhysics(task, actions) for task in TASKS[share::WORKERS]]
-    barrier.wait()
-    start = time.perf_counter()
-    for number in range(LIMIT_STEPS):
+    answers.put(0.0)
+    while orders.get():
         for simulation in simulations:
-            simulation.step(number)
-    answers.put(LIMIT_STEPS * len(simulations) / (time.perf_counter() - start))
+            simulation.rewind()
+        start = time.perf_counter()
+        for number in range(LIMIT_STEPS):
+            for simulation in simulations:
+                simulation.step(number)
+        answers.put(LIMIT_STEPS * len(simulations) / (time.perf_counter() - start))
 
 
-def physics_limit() -> float:
-    """Steps a second of all the processes together."""
-    context = multiprocessing.get_context("spawn")
-    barrier, answers = context.Barrier(WORKERS), context.Queue()
-    processes = [
-        context.Process(target=pure_physics, args=(share, barrier, answers)) for share in range(WORKERS)
-    ]
-    for process in processes:
-        process.start()
-    rates = [answers.get(timeout=120) for _ in processes]
-    for process in processes:
-        process.join()
-    return WORKERS * min(rates)  # in lock-step the slower half decides
+class Limit:
+    """Processes that do nothing but the physics; steps a second of all of them together."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._orders = [context.Queue() for _ in range(WORKERS)]
+        self._answers = context.Queue()
+        self._processes = [
+            context.Process(target=pure_physics, args=(share, orders, self._answers), daemon=True)
+            for share, orders in enumerate(self._orders)
+        ]
+        for process in self._processes:
+            process.start()
+        self._gathered()
+        self.rates: list[float] = []
+
+    def measure(self) -> None:
+        """Lets all of them run at once."""
+        for orders in self._orders:
+            orders.put(True)
+        self.rates.append(WORKERS * min(self._gathered()))  # in lock-step the slower half decides
+
+    def close(self) -> None:
+        """Ends the processes."""
+        for orders in self._orders:
+            orders.put(False)
+        for process in self._processes:
+            process.join()
+
+    def _gathered(self) -> list[float]:
+        return [self._answers.get(timeout=120) for _ in self._processes]
 
 
 def main() -> None:
@@ -150,23 +179,33 @@ def main() -> None:
     rng = np.random.default_rng(0)
     scripted = scripted_actions(MAX_EPISODE_STEPS - 1)
     races = {}
-    limits = []
+    pure = Limit()
     for num_envs in (10, 40):
         race = races[num_envs] = Race(num_envs)
         try:
             for _ in range(repetitions):
+                pure.measure()
                 race.random(rng)
+                pure.measure()
                 if num_envs == len(TASKS):
                     race.contact(scripted)
-                limits.append(physics_limit())
         finally:
             race.close()
-    small, large, limit = races[10], races[40], statistics.median(limits)
-    peer, pure = "AsyncVectorEnv", "physics only"
+    pure.close()
+    small, large, limit = races[10], races[40], statistics.median(pure.rates)
+    peer, other, alone = "AsyncVectorEnv", "SubprocVecEnv", "physics only"
     report(
         "envs",
         [
             ("10 environments, random", "ours", small["ours random"], peer, small["peer random"], "steps/s"),
+            (
+                "10 environments, random",
+                "ours",
+                small["ours random"],
+                other,
+                small["other random"],
+                "steps/s",
+            ),
             ("40 environments, random", "ours", large["ours random"], peer, large["peer random"], "steps/s"),
             (
                 "10 environments, scripted",
@@ -176,11 +215,12 @@ def main() -> None:
                 small["peer contact"],
                 "steps/s",
             ),
-            ("40 environments, random", "ours", large["ours random"], pure, limit, "steps/s"),
+            ("40 environments, random", "ours", large["ours random"], alone, limit, "steps/s"),
         ],
         {
             "ratio_async_10": small["ours random"] / small["peer random"],
             "ratio_async_40": large["ours random"] / large["peer random"],
+            "ratio_subproc_10": small["ours random"] / small["other random"],
             "ratio_contact_10": small["ours contact"] / small["peer contact"],
             "share_of_limit": large["ours random"] / limit,
             "share_of_limit_10": small["ours random"] / limit,

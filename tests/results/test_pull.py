@@ -83,14 +83,22 @@ def write(path: Path, text: str | bytes) -> Path:
     return path
 
 
-def make_checkpoint(run_dir: Path, step: int, *, replay: bool = False) -> Path:
+def make_checkpoint(run_dir: Path, step: int, *, shared: Sequence[int] = ()) -> Path:
+    """A checkpoint with a segment of its own, which also lists those of the steps in `shared`."""
     folder = run_dir / "checkpoints" / f"step-{step:012d}"
-    contents = {"model.pt": os.urandom(3000)} | ({"replay.pt": os.urandom(5000)} if replay else {})
+    contents = {"model.pt": os.urandom(3000), "replay.pt": os.urandom(50)}
     for name, data in contents.items():
         write(folder / name, data)
+    write(run_dir / "checkpoints" / segment(step), os.urandom(5000))
     files = {name: {"bytes": len(data), "sha256": "0"} for name, data in contents.items()}
-    write(folder / "manifest.json", json.dumps({"schema": 1, "step": step, "files": files}))
+    listed = [{"file": Path(segment(each)).name, "bytes": 5000} for each in (*shared, step)]
+    manifest = {"schema": 2, "step": step, "files": files, "replay": {"segments": listed}}
+    write(folder / "manifest.json", json.dumps(manifest))
     return folder
+
+
+def segment(step: int) -> str:
+    return f"replay/{step:012d}-0123456789abcdef.rows"
 
 
 def make_run(runs: Path, run_id: str = RUN) -> Path:
@@ -106,8 +114,9 @@ def make_run(runs: Path, run_id: str = RUN) -> Path:
     write(offline / "run-w1.wandb.syncstate", "{}")
     write(offline / "files/config.yaml", "a: 1\n")
     (run_dir / "wandb" / "latest-run").symlink_to(offline.name)
-    for step in (1000, 2000):
-        make_checkpoint(run_dir, step, replay=step == 2000)
+    make_checkpoint(run_dir, 1000)
+    make_checkpoint(run_dir, 2000, shared=[1000])
+    write(run_dir / "checkpoints/replay/.000000003000-0a0b0c0d.tmp", b"half")
     write(run_dir / "checkpoints/final_model.pt", os.urandom(700))
     write(run_dir / "checkpoints/.step-000000003000.tmp/model.pt", b"half")
     write(run_dir / "checkpoints/step-000000004000/model.pt", b"no manifest yet")
@@ -184,12 +193,32 @@ def test_nothing_new_is_one_command_and_no_transfer(bench: Bench) -> None:
     [
         (Checkpoints.NONE, set()),
         (Checkpoints.LAST, {"final_model.pt", "step-000000002000"}),
-        (Checkpoints.ALL, {"final_model.pt", "step-000000001000", "step-000000002000"}),
+        (Checkpoints.ALL, {"final_model.pt", "step-000000001000", "step-000000002000", "replay"}),
     ],
 )
 def test_checkpoints_can_be_chosen(bench: Bench, checkpoints: Checkpoints, expected: set[str]) -> None:
     bench.pull_one(checkpoints)
     assert {path.name for path in bench.home.glob("checkpoints/*")} == expected
+
+
+def test_replay_rows_come_with_all_checkpoints_only(bench: Bench) -> None:
+    bench.pull_one(Checkpoints.LAST)
+    assert not (bench.home / "checkpoints/replay").exists()
+    run = bench.pull_one(Checkpoints.ALL)
+    assert names(bench.home / "checkpoints/replay") == {Path(segment(step)).name for step in (1000, 2000)}
+    assert run.problems == ()
+    write(bench.run_dir / "checkpoints" / segment(1000), b"torn")
+    # both checkpoints list it, and it is said once
+    assert bench.pull_one(Checkpoints.ALL).problems == (
+        f"checkpoints/{segment(1000)} has 4 bytes instead of 5000",
+    )
+
+
+def test_the_last_checkpoint_is_the_one_saved_last(bench: Bench) -> None:
+    folder = make_checkpoint(bench.run_dir, 1500)
+    os.utime(folder / "manifest.json", (4e9, 4e9))  # the run has gone on from step 1000
+    bench.pull_one()
+    assert {path.name for path in bench.home.glob("checkpoints/step-*")} == {"step-000000001500"}
 
 
 def test_a_grown_file_sends_its_tail_and_keeps_its_inode(bench: Bench) -> None:
@@ -230,7 +259,7 @@ def test_what_vanished_there_stays_here(bench: Bench) -> None:
     make_checkpoint(bench.run_dir, 5000)
     write(bench.home / "notes.txt", "mine")
     run = bench.pull_one()
-    assert run.files == 2
+    assert run.files == 3
     assert (bench.home / "notes.txt").read_text() == "mine"
     assert (bench.home / "checkpoints/step-000000002000/model.pt").exists()
     assert (bench.home / "checkpoints/step-000000005000/model.pt").exists()

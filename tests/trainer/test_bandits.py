@@ -58,7 +58,7 @@ def worst_score(config: SACConfig, targets, tasks: int, seed: int = 0) -> float:
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     agent = SAC(config, 2, 2, tasks)
-    replay = Replay(tasks, 3 * STEPS, 126, 2, 2)
+    replay = Replay(tasks, ENVS, 3 * STEPS, 126, 1, 2, 2)
 
     def contexts(count: int) -> np.ndarray:
         return rng.uniform(-0.8, 0.8, (count, 2)).astype(np.float32)
@@ -76,7 +76,7 @@ def worst_score(config: SACConfig, targets, tasks: int, seed: int = 0) -> float:
             else rng.uniform(-1, 1, (ENVS, 2)).astype(np.float32)
         )
         following = contexts(ENVS)
-        replay.add(context, action, reward(context, task, action), following, task)
+        replay.add(context, action, reward(context, task, action), following, task, np.ones(ENVS, np.int64))
         context = following
         if warm:
             agent.update(replay.sample())

@@ -5,17 +5,23 @@ import pickle
 import pytest
 import torch
 
+from tests.trainer.ring import Ring
 from trainer import checkpoint
+from trainer.checkpoint import Checkpoints
 from trainer.errors import CheckpointError
 
 
-def save(run_dir, step, *, keep=3, replay=b"replay"):
-    parts = {
-        "model": {"weights": torch.full((4,), float(step))},
-        "state": {"step": step},
-        checkpoint.REPLAY: {"rows": torch.tensor(list(replay))},
-    }
-    return checkpoint.save(run_dir, step, parts, run_id="run-7", recipe="local-demo", keep=keep)
+def save(run_dir, step, *, keep=3, replay=None):
+    """Saves as an attempt would that knows nothing of earlier ones."""
+    return store(run_dir, keep=keep).save(step, parts_of(step), replay)
+
+
+def store(run_dir, *, keep=3):
+    return Checkpoints(run_dir, run_id="run-7", recipe="local-demo", keep=keep)
+
+
+def parts_of(step):
+    return {"model": {"weights": torch.full((4,), float(step))}, "state": {"step": step}}
 
 
 def steps(run_dir):
@@ -26,7 +32,7 @@ def test_what_is_saved_is_loaded(tmp_path):
     saved = save(tmp_path, 1200)
     assert saved.path.name == "step-000000001200"
     parts = checkpoint.load(saved.path)
-    assert parts.keys() == {"model", "state", "replay"}
+    assert parts.keys() == {"model", "state"}
     assert parts["model"]["weights"].tolist() == [1200] * 4
     assert parts["state"] == {"step": 1200}
 
@@ -34,22 +40,12 @@ def test_what_is_saved_is_loaded(tmp_path):
 def test_the_manifest_says_what_is_there(tmp_path):
     saved = save(tmp_path, 5)
     manifest = json.loads((saved.path / "manifest.json").read_text())
-    assert manifest["schema"] == 1
+    assert manifest["schema"] == 2
     assert (manifest["step"], manifest["run_id"], manifest["recipe"]) == (5, "run-7", "local-demo")
     sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
     assert sizes == {name: (saved.path / name).stat().st_size for name in sizes}
-    assert sum(sizes.values()) == saved.nbytes
+    assert sum(sizes.values()) + (saved.path / "manifest.json").stat().st_size == saved.nbytes
     assert saved.path.stat().st_mode & 0o777 == 0o700
-
-
-def test_only_the_newest_keeps_its_replay_and_the_older_stay_good(tmp_path):
-    for step in (1, 2, 3):
-        save(tmp_path, step)
-    home = checkpoint.directory(tmp_path)
-    assert [(home / f"step-{step:012d}" / "replay.pt").exists() for step in (1, 2, 3)] == [False, False, True]
-    for step in (1, 2, 3):
-        checkpoint.verify(home / f"step-{step:012d}")
-    assert "replay" not in checkpoint.load(home / "step-000000000001")
 
 
 def test_old_ones_go(tmp_path):
@@ -71,7 +67,7 @@ def flip_a_byte(path):
 
 
 def lose_a_file(path):
-    (path / "replay.pt").unlink()
+    (path / "state.pt").unlink()
 
 
 def lose_the_manifest(path):
@@ -82,9 +78,26 @@ def spoil_the_manifest(path):
     (path / "manifest.json").write_text('{"schema": 1, "fi')
 
 
-def come_from_the_future(path):
+def edit(path, **changes):
     manifest = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps(manifest | {"schema": 9}))
+    (path / "manifest.json").write_text(json.dumps(manifest | changes))
+
+
+def come_from_the_future(path):
+    edit(path, schema=9)
+
+
+def come_from_the_past(path):
+    edit(path, schema=1)
+
+
+def be_a_folder(path):
+    (path / "state.pt").unlink()
+    (path / "state.pt").mkdir()
+
+
+def nest_deeply(path):
+    (path / "manifest.json").write_text("[" * 100_000)
 
 
 @pytest.mark.parametrize(
@@ -92,10 +105,13 @@ def come_from_the_future(path):
     [
         (truncate, "model.pt has 100 bytes instead of"),
         (flip_a_byte, "state.pt is damaged"),
-        (lose_a_file, "replay.pt is missing"),
+        (lose_a_file, "state.pt is missing"),
         (lose_the_manifest, "no manifest"),
         (spoil_the_manifest, "manifest cannot be read"),
-        (come_from_the_future, "format 9"),
+        (come_from_the_future, "was written in format 9; this trainer reads format 2"),
+        (come_from_the_past, "was written by an older trainer in format 1; this trainer reads format 2"),
+        (be_a_folder, "state.pt is no file"),
+        (nest_deeply, "manifest cannot be read"),
     ],
 )
 def test_a_torn_checkpoint_is_refused_with_its_reason_and_the_one_before_used(tmp_path, damage, reason):
@@ -124,29 +140,103 @@ def test_a_good_one_of_the_same_step_stays(tmp_path):
     inode = (first.path / "model.pt").stat().st_ino
     again = save(tmp_path, 2)
     assert (again.path / "model.pt").stat().st_ino == inode
-    assert again.nbytes == first.nbytes
+    assert again.nbytes == 0
 
 
-def test_a_full_disk_leaves_the_last_checkpoint_and_no_rubbish(tmp_path):
+def test_the_good_ones_are_counted_and_not_the_damaged(tmp_path):
     save(tmp_path, 1)
+    truncate(save(tmp_path, 2).path)
+    flip_a_byte(save(tmp_path, 3).path)
+    resuming = store(tmp_path, keep=2)
+    assert resuming.newest(lambda reason: None).name == "step-000000000001"
+    resuming.save(4, parts_of(4), None)
+    assert steps(tmp_path) == [1, 2, 3, 4]
+    resuming.save(5, parts_of(5), None)
+    assert steps(tmp_path) == [4, 5]
 
-    class Unwritable:
-        def __reduce__(self):
-            raise OSError(28, "No space left on device")
 
-    with pytest.raises(OSError, match="No space left"):
-        checkpoint.save(tmp_path, 2, {"model": Unwritable()}, run_id="r", recipe="x")
-    assert [path.name for path in checkpoint.directory(tmp_path).iterdir()] == ["step-000000000001"]
-    checkpoint.verify(checkpoint.newest(tmp_path, pytest.fail))
+def test_the_branch_that_goes_on_is_the_one_to_resume(tmp_path):
+    for step in (10, 20, 30):
+        save(tmp_path, step)
+    branch = store(tmp_path)
+    older = checkpoint.directory(tmp_path) / "step-000000000010"
+    branch.load(older)
+    branch.save(10, parts_of(10), None)
+    assert checkpoint.newest(tmp_path, pytest.fail) == older
+    branch.save(15, parts_of(15), None)
+    assert checkpoint.newest(tmp_path, pytest.fail).name == "step-000000000015"
+    assert steps(tmp_path) == [10, 15, 30]  # 20 was saved first
+
+
+def test_a_branch_replaces_what_the_one_before_it_saved_at_its_step(tmp_path, monkeypatch):
+    for step in (10, 20):
+        save(tmp_path, step)
+    branch = store(tmp_path)
+    home = checkpoint.directory(tmp_path)
+    branch.load(home / "step-000000000010")
+
+    def refuse(*_):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("trainer.checkpoint.store.publish_directory", refuse)
+        with pytest.raises(OSError, match="Input/output"):
+            branch.save(20, {"model": {"weights": torch.zeros(4)}}, None)
+    assert checkpoint.load(home / "step-000000000020")["model"]["weights"].tolist() == [20] * 4
+    branch.save(20, {"model": {"weights": torch.zeros(4)}}, None)
+    assert checkpoint.load(home / "step-000000000020")["model"]["weights"].tolist() == [0] * 4
+    assert steps(tmp_path) == [10, 20]
 
 
 def test_what_a_killed_attempt_left_behind_is_cleared(tmp_path):
     leftover = checkpoint.directory(tmp_path) / ".step-000000000009"
     leftover.mkdir(parents=True)
     (leftover / "model.pt").write_bytes(b"half")
+    rows = checkpoint.directory(tmp_path) / "replay"
+    rows.mkdir()
+    (rows / ".000000000009-0a0b0c0d.tmp").write_bytes(b"half")
+    (rows / "000000000009-0123456789abcdef.rows").write_bytes(b"of no checkpoint")
     assert checkpoint.newest(tmp_path, pytest.fail) is None
     save(tmp_path, 10)
-    assert not leftover.exists()
+    assert [path.name for path in checkpoint.directory(tmp_path).iterdir() if path != rows] == [
+        "step-000000000010"
+    ]
+    assert list(rows.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../../secret.pt", "/etc/passwd", "..", ".hidden", "a/b", "", "a\nb"])
+def test_a_name_that_leaves_the_folder_is_refused(tmp_path, name):
+    saved = save(tmp_path, 1, replay=Ring())
+    manifest = json.loads((saved.path / "manifest.json").read_text())
+    model = manifest["files"]["model.pt"]
+    (segment,) = manifest["replay"]["segments"]
+    replay = manifest["replay"] | {"segments": [segment | {"file": name}]}
+    for changes in ({"files": {name: model}}, {"replay": replay}):
+        edit(saved.path, **(manifest | changes))
+        with pytest.raises(CheckpointError, match="is no name of a file in its folder"):
+            checkpoint.load(saved.path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"step": -1},
+        {"step": True},
+        {"serial": "1"},
+        {"time": None},
+        {"files": []},
+        {"files": {"model.pt": {"bytes": 1}}},
+        {"files": {"model.pt": {"bytes": 1, "sha256": "x"}}},
+        {"replay": {}},
+        {"replay": {"mark": [1], "segments": [{}]}},
+        {"replay": {"mark": 3, "segments": []}},
+    ],
+)
+def test_a_manifest_that_says_nonsense_is_refused(tmp_path, changes):
+    saved = save(tmp_path, 1)
+    edit(saved.path, **changes)
+    with pytest.raises(CheckpointError, match="its manifest cannot be read"):
+        checkpoint.load(saved.path)
 
 
 def test_a_checkpoint_from_a_stranger_runs_no_code(tmp_path):

@@ -32,13 +32,23 @@ def test_the_cpu_with_threads() -> None:
     assert torch.get_num_threads() == 2
 
 
-@pytest.mark.parametrize(
-    ("precision", "matmul", "tf32"), [("fp32", "highest", False), ("tf32", "high", True)]
-)
-def test_precision_is_set_for_the_process(precision: str, matmul: str, tf32: bool) -> None:
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_tf32_is_set_for_the_process_and_for_gpus_only(precision: str) -> None:
+    chosen = device.configure("auto", precision)
+    rounded = precision == "tf32" and chosen.type == "cuda"
+    assert torch.get_float32_matmul_precision() == ("high" if rounded else "highest")
+    assert torch.backends.cudnn.allow_tf32 is rounded
     device.configure("cpu", precision)
-    assert torch.get_float32_matmul_precision() == matmul
-    assert torch.backends.cudnn.allow_tf32 is tf32
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_cublas_gets_its_fixed_workspaces_unless_the_user_has_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    device.configure("cpu")
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    device.configure("cpu")
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
 
 
 def test_auto_takes_cuda_where_there_is_one() -> None:

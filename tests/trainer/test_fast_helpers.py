@@ -1,3 +1,6 @@
+import math
+import pickle
+
 import mujoco
 import numpy as np
 import pytest
@@ -39,6 +42,32 @@ def test_norm_leaves_the_rest_to_numpy():
     assert np.array_equal(fast_helpers.norm(matrix, axis=1), np.linalg.norm(matrix, axis=1))
     assert fast_helpers.norm(matrix[:, 1]) == np.linalg.norm(matrix[:, 1])
     assert fast_helpers.norm([3, 4]) == 5
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_norm_of_a_number_or_with_its_order_said_is_numpys_to_the_bit(dtype):
+    for value in np.random.default_rng(0).normal(size=(300, 3)).astype(dtype):
+        assert fast_helpers.norm(value, ord=2).tobytes() == np.linalg.norm(value, ord=2).tobytes()
+        assert fast_helpers.norm(value[0]).tobytes() == np.linalg.norm(value[0]).tobytes()
+    assert fast_helpers.norm(value, ord=1) == np.linalg.norm(value, ord=1)
+
+
+def test_norm_of_what_was_pickled_is_not_left_to_numpy(monkeypatch):
+    vector = pickle.loads(pickle.dumps(np.array([1.0, 2.0, 3.0])))
+    monkeypatch.setattr(np.linalg, "norm", None)
+    assert fast_helpers.norm(vector) == math.sqrt(14)
+
+
+@given(
+    st.floats(-3, 3, width=32),
+    st.sampled_from([np.float32, np.float64, float]),
+    st.sampled_from([(-1, 1), (0.0, 1.0), (np.float64(-1), np.float64(1)), (-0.0, 0)]),
+)
+def test_clip_is_numpys_to_the_bit(value, kind, bounds):
+    expected, found = np.clip(kind(value), *bounds), fast_helpers.clip(kind(value), *bounds)
+    assert type(found) is type(expected)
+    assert found.tobytes() == expected.tobytes()
+    assert fast_helpers.clip(kind("nan"), *bounds) != 0
 
 
 def test_quaternion_is_scipys_to_the_bit():

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from trainer.nn.affine import usable
 from trainer.nn.encoder import ObservationEncoder
 from trainer.nn.mlp import EnsembleMLP
 from trainer.nn.policy import Policy
@@ -44,6 +45,35 @@ def test_each_member_is_a_plain_perceptron(layer_norm):
                 values = values.relu()
         torch.testing.assert_close(found[member], values)
     assert not torch.allclose(found[0], found[1])
+
+
+@pytest.mark.skipif(not usable(torch.zeros(1, 1)), reason="this PyTorch has no oneDNN")
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("sizes", [(5, [7, 6], 2), (64, [32, 48], 1)])
+def test_both_ways_to_compute_agree_in_values_and_gradients(sizes, layer_norm, monkeypatch):
+    inputs, hidden, outputs = sizes
+    torch.manual_seed(0)
+    network = EnsembleMLP(3, inputs, hidden, outputs, heads=4, layer_norm=layer_norm, output_bound=1.0)
+    rows, head = torch.randn(9, inputs, requires_grad=True), torch.arange(9) % 4
+    upstream = torch.randn(3, 9, outputs)
+    results = []
+    for way in (True, False):
+        monkeypatch.setattr("trainer.nn.mlp.usable", lambda rows, way=way: way)
+        values = network(rows, head)
+        gradients = torch.autograd.grad(values, [rows, *network.parameters()], upstream)
+        results.append([values, *gradients])
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_frozen_parameters_get_no_gradient_and_the_rows_the_same():
+    torch.manual_seed(0)
+    network = EnsembleMLP(2, 5, [6], 1, output_bound=1.0)
+    rows, head = torch.randn(4, 5, requires_grad=True), torch.zeros(4, dtype=torch.int64)
+    network(rows, head, frozen=True).sum().backward()
+    assert all(parameter.grad is None for parameter in network.parameters())
+    (expected,) = torch.autograd.grad(network(rows, head).sum(), [rows])
+    assert torch.equal(rows.grad, expected)
 
 
 def test_layer_norm_adds_no_parameters():
@@ -98,3 +128,15 @@ def test_the_statistics_belong_to_the_saved_policy():
     other.load_state_dict(encoder.state_dict())
     assert torch.equal(other.mean, encoder.mean)
     assert torch.equal(other.std, encoder.std)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_hidden_layers_are_those_that_lead_to_the_output(layer_norm):
+    network = EnsembleMLP(2, 5, (7, 6), 3, heads=4, layer_norm=layer_norm, output_bound=0.5)
+    rows, head = torch.randn(9, 5), torch.arange(9) % 4
+    first, last = network.hidden(rows)
+    assert (first.shape, last.shape) == ((2, 9, 7), (2, 9, 6))
+    assert (first >= 0).all()
+    assert (first > 0).any()
+    outputs = torch.baddbmm(network.biases[-1], last, network.weights[-1]).view(2, 9, 4, 3)
+    torch.testing.assert_close(outputs[:, torch.arange(9), head], network(rows, head))

@@ -7,12 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.trainer.runs import StopAt, events, held, newest, rows, run
 from tests.trainer.toys import CounterFactory
 from trainer import checkpoint
-from trainer.loops.off_policy import OffPolicyRun
-from trainer.preemption import StopSignals
 from trainer.settings import TrainSettings, read_settings
-from trainer.telemetry import Telemetry
 
 SMALL = {
     "tasks": "reach,push,door-close",
@@ -35,62 +33,46 @@ def settings_for(run_dir, *argv: str) -> TrainSettings:
     return replace(settings, tasks=CounterFactory().tasks)
 
 
-def run(settings: TrainSettings, restored=None, stop=None, factory=None) -> OffPolicyRun:
-    torch.manual_seed(settings.seed)
-    telemetry = Telemetry.open(settings.run_dir, {}, settings.total_steps, settings.attempt, settings.wandb)
-    device = torch.device("cpu")
-    stop = StopSignals() if stop is None else stop
-    with (
-        telemetry,
-        OffPolicyRun(settings, factory or CounterFactory(), device, telemetry, stop, restored) as attempt,
-    ):
-        attempt.code = attempt.run()
-    return attempt
-
-
-def newest(run_dir):
-    return checkpoint.load(checkpoint.newest(run_dir, pytest.fail))
-
-
-def rows(run_dir, kind):
-    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
-    return [row for row in map(json.loads, lines) if row["kind"] == kind]
+def train(settings: TrainSettings, **how):
+    return run(settings, CounterFactory(), **how)
 
 
 @pytest.mark.parametrize("num_envs", [1, 2, 3, 7, 20, 32])
 def test_the_number_of_environments_changes_neither_updates_nor_data_per_task(tmp_path, num_envs):
-    run(settings_for(tmp_path, "--total-steps", "1200", "--num-envs", str(num_envs)))
-    parts = newest(tmp_path)
-    step = parts["state"]["progress"]["step"]
-    assert 1200 <= step < 1200 + num_envs
+    settings = settings_for(tmp_path, "--total-steps", "1200", "--num-envs", str(num_envs))
+    train(settings)
+    progress = newest(settings)["state"]["progress"]
+    assert 1200 <= progress["step"] < 1200 + num_envs
     warm = -(-60 // num_envs) * num_envs  # the first whole vector step after the warm-up
-    expected = (step - warm) // 5
+    expected = (progress["step"] - warm) // 5
     # with fewer environments than tasks, learning waits until each task has been seen
-    assert expected - (2 * 20 * num_envs) // 5 <= parts["state"]["progress"]["updates"] <= expected
+    assert expected - (2 * 20 * num_envs) // 5 <= progress["updates"] <= expected
     if num_envs >= 3:
-        assert parts["state"]["progress"]["updates"] == expected
-    written = parts["replay"]["written"]
-    assert written.sum() == step
-    assert written.max() - written.min() <= 2 * 20
+        assert progress["updates"] == expected
+    sizes = held(settings)[0].sizes
+    assert sizes.sum() == progress["step"]
+    assert sizes.max() - sizes.min() <= 2 * 20
 
 
 def test_the_number_of_workers_changes_nothing_at_all(tmp_path):
     found = {}
     for workers in (0, 1, 3):
-        run_dir = tmp_path / str(workers)
-        run(settings_for(run_dir, "--total-steps", "600", "--num-envs", "5", "--workers", str(workers)))
-        found[workers] = newest(run_dir)
+        argv = ("--total-steps", "600", "--num-envs", "5", "--workers", str(workers))
+        settings = settings_for(tmp_path / str(workers), *argv)
+        train(settings)
+        found[workers] = newest(settings)["model"]["learner"]["policy"], torch.cat(held(settings)[1])
     for workers in (1, 3):
-        assert torch.equal(found[workers]["replay"]["rows"], found[0]["replay"]["rows"])
-        ours, theirs = (found[key]["model"]["learner"]["policy"] for key in (workers, 0))
+        assert torch.equal(found[workers][1], found[0][1])
+        ours, theirs = found[workers][0], found[0][0]
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_what_is_remembered_is_what_happened(tmp_path):
-    run(settings_for(tmp_path, "--total-steps", "900", "--num-envs", "4"))
-    held = newest(tmp_path)["replay"]
-    task = torch.arange(3).repeat_interleave(held["written"])
-    observation, action, reward, following = torch.split(held["rows"], [3, 2, 1, 3], dim=1)
+    settings = settings_for(tmp_path, "--total-steps", "900", "--num-envs", "4")
+    train(settings)
+    replay, transitions = held(settings)
+    task = torch.arange(3).repeat_interleave(torch.from_numpy(replay.sizes))
+    observation, action, reward, following = torch.split(torch.cat(transitions), [3, 2, 1, 3], dim=1)
     assert torch.equal(observation[:, 0], task.float())
     # also at the cut of an episode: the goal stays, the counter goes on, nothing of the next episode shows
     assert torch.equal(following, observation + torch.tensor([0.0, 0.0, 1.0]))
@@ -99,66 +81,61 @@ def test_what_is_remembered_is_what_happened(tmp_path):
 
 
 def test_observations_are_standardised_by_the_warm_up_and_never_again(tmp_path):
-    run(settings_for(tmp_path / "a", "--total-steps", "72", "--num-envs", "4"))
-    run(settings_for(tmp_path / "b", "--total-steps", "700", "--num-envs", "4"))
-    early, late = (newest(tmp_path / name)["model"]["learner"]["policy"] for name in "ab")
+    short = settings_for(tmp_path / "a", "--total-steps", "72", "--num-envs", "4")
+    long = settings_for(tmp_path / "b", "--total-steps", "700", "--num-envs", "4")
+    for settings in (short, long):
+        train(settings)
+    early, late = (newest(settings)["model"]["learner"]["policy"] for settings in (short, long))
     for name in ("encoder.mean", "encoder.std"):
         assert torch.equal(early[name], late[name])
-    warm = newest(tmp_path / "a")["replay"]["rows"]
+    warm = torch.cat(held(short)[1])
     assert early["encoder.mean"][0] == pytest.approx(warm[:, 0].mean().item(), abs=0.05)
     assert early["encoder.std"].min() >= 0.02
 
 
-class StopAt(StopSignals):
-    """Receives SIGUSR1 after so many looks, of which the loop takes one a vector step."""
+@pytest.mark.parametrize("steps", [0, 7, 59])
+@pytest.mark.parametrize("num_envs", [4, 2])
+def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, steps, num_envs):
+    argv = ("--total-steps", "800", "--num-envs", str(num_envs))
+    whole, broken = settings_for(tmp_path / "whole", *argv), settings_for(tmp_path / "broken", *argv)
+    train(whole)
+    assert train(broken, stop=StopAt(steps)).code == 85
+    assert newest(broken)["state"]["progress"]["step"] == num_envs * steps
+    assert train(replace(broken, attempt=1), resume=True, seed=99).code == 0
+    for ours, theirs in zip(held(broken)[1], held(whole)[1], strict=True):
+        assert torch.equal(ours, theirs)
+    assert events(broken.run_dir)[-1] == events(whole.run_dir)[-1]
+    assert "have the sha256" in events(whole.run_dir)[-1]
 
-    def __init__(self, looks: int) -> None:
-        super().__init__()
-        self._looks = looks
 
-    def __bool__(self) -> bool:
-        self._looks -= 1
-        if self._looks <= 0:
-            self._note(10, None)
-        return super().__bool__()
-
-
-@pytest.mark.parametrize("looks", [1, 8, 60])
-def test_an_interrupted_run_goes_on_where_it_was(tmp_path, looks):
+def test_with_other_environments_the_whole_episodes_stay_and_new_ones_begin(tmp_path):
     settings = settings_for(tmp_path, "--total-steps", "800", "--num-envs", "4")
-    attempt = run(settings, stop=StopAt(looks))
-    assert attempt.code == 85
-    first = newest(tmp_path)
-    progress = first["state"]["progress"]
-    assert progress["step"] == 4 * (looks - 1)
-    second = run(replace(settings, attempt=1), restored=first)
-    assert second.code == 0
-    last = newest(tmp_path)
-    assert last["state"]["progress"]["step"] == 800
-    assert last["state"]["progress"]["updates"] == (800 - 60) // 5
-    assert last["replay"]["written"].sum() == 800
-    held = first["replay"]["written"]
-    for task in range(3):
-        before = torch.split(first["replay"]["rows"], held.tolist())[task]
-        after = torch.split(last["replay"]["rows"], last["replay"]["written"].tolist())[task]
-        assert torch.equal(after[: len(before)], before)
+    train(settings, stop=StopAt(70))
+    before = held(settings)[1]
+    train(replace(settings, attempt=1, num_envs=6), resume=True)
+    assert any("has 4 environments, this run has 6: new episodes" in event for event in events(tmp_path))
+    progress = newest(settings)["state"]["progress"]
+    assert progress["step"] >= 800
+    assert progress["updates"] == pytest.approx((800 - 60) / 5, abs=2)
+    for old, new in zip(before, held(replace(settings, num_envs=6))[1], strict=True):
+        kept = {tuple(row.tolist()) for row in old} & {tuple(row.tolist()) for row in new}
+        assert len(kept) >= len(old) - 2 * 20
 
 
 def test_without_the_replay_the_policy_fills_it_again(tmp_path):
     settings = settings_for(tmp_path, "--total-steps", "400", "--num-envs", "4")
-    run(settings)
-    parts = newest(tmp_path)
-    del parts["replay"]
-    shutil.rmtree(checkpoint.directory(tmp_path))
-    run(replace(settings, attempt=1, total_steps=600), restored=parts)
-    last = newest(tmp_path)
-    assert last["replay"]["written"].sum() == 200
+    train(settings)
+    updates = newest(settings)["state"]["progress"]["updates"]
+    shutil.rmtree(checkpoint.directory(tmp_path) / "replay")
+    train(replace(settings, attempt=1, total_steps=600), resume=True, replay=False)
+    later = newest(settings)["state"]["progress"]["updates"]
     # 60 of the 200 steps fill the replay, the others earn an update for every 5
-    assert last["state"]["progress"]["updates"] == parts["state"]["progress"]["updates"] + 140 // 5
+    assert later == updates + 140 // 5
+    assert held(settings)[0].sizes.sum() == 200
 
 
 def test_metrics_say_what_the_contract_says(tmp_path):
-    run(
+    train(
         settings_for(
             tmp_path,
             *("--total-steps", "480", "--num-envs", "6", "--log-every", "120"),
@@ -166,16 +143,16 @@ def test_metrics_say_what_the_contract_says(tmp_path):
             *("--eval-episodes", "2", "--final-episodes", "4"),
         )
     )
-    train = rows(tmp_path, "train")
-    assert [row["step"] for row in train] == [120, 240, 360, 480]
-    assert train[-1].keys() >= {
+    log = rows(tmp_path, "train")
+    assert [row["step"] for row in log] == [120, 240, 360, 480]
+    assert log[-1].keys() >= {
         "steps_per_second",
         "updates",
         "updates_per_second",
         "return/mean",
         "return/red",
     }
-    assert train[-1].keys() >= {"alpha/green", "loss/critic", "loss/actor", "loss/alpha", "q/mean", "entropy"}
+    assert log[-1].keys() >= {"alpha/green", "loss/critic", "loss/actor", "loss/alpha", "q/mean", "entropy"}
     assert [(row["step"], row["episodes"]) for row in rows(tmp_path, "eval")] == [(240, 2), (480, 4)]
     assert [row["step"] for row in rows(tmp_path, "checkpoint")] == [180, 360, 480]
     for row in rows(tmp_path, "checkpoint")[-1:]:

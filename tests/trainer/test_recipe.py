@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from trainer import recipe
 from trainer.recipe import RecipeError, RecipeLocked
+from trainer.recipe.recipe import _DIRECTORY
 
 NAMES = {
     *("guide-mt10", "guide-mt10-conservative", "guide-mt10-aggressive", "guide-mt10-debug"),
@@ -121,7 +122,6 @@ def test_actors_have_the_published_sizes(name: str, width: int, parameters: int)
 @pytest.mark.parametrize("name", SAC)
 def test_the_footprint_is_that_of_the_real_thing(name: str) -> None:
     from trainer.algorithms import sac
-    from trainer.replay import Replay
 
     loaded = recipe.load(name)
     tasks = len(recipe.task_names(loaded.values["tasks"]))
@@ -131,8 +131,22 @@ def test_the_footprint_is_that_of_the_real_thing(name: str) -> None:
     assert sum(p.numel() for p in learner.critics.parameters()) == count.critics == count.targets
     assert learner.log_alpha.numel() == count.alphas == tasks
     assert count.trained == count.actor + count.critics + count.alphas
-    small = loaded.override({"replay_capacity": "50000"}, {"replay_capacity"})
-    assert Replay(tasks, 50_000, 100, 39, 4).nbytes == recipe.replay_bytes(small)
+
+
+@pytest.mark.parametrize("name", SAC)
+@pytest.mark.parametrize("num_envs", [None, 1, 7, 16, 32, 48, 120])
+def test_the_replays_footprint_is_that_of_the_real_thing(name: str, num_envs: int | None) -> None:
+    from trainer.replay import Replay
+
+    changes = {"replay_capacity": "100_000", "batch_size": "1_001"}  # small enough for any machine
+    for loaded in (recipe.load(name), recipe.load(name).override(changes, changes)):
+        values = loaded.values
+        if values["replay_capacity"] > 1_000_000:
+            continue
+        tasks = len(recipe.task_names(values["tasks"]))
+        sizes = values["replay_capacity"], values["batch_size"], values["episode_steps"], 39, 4
+        replay = Replay(tasks, num_envs or tasks, *sizes)
+        assert replay.nbytes == recipe.replay_bytes(loaded, num_envs)
 
 
 def test_on_policy_footprints() -> None:
@@ -281,7 +295,7 @@ def test_as_json_is_plain() -> None:
 
 
 def text_of(name: str) -> str:
-    return (recipe._DIRECTORY / f"{name}.toml").read_text(encoding="utf-8")
+    return (_DIRECTORY / f"{name}.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -311,9 +325,7 @@ def test_a_batch_divides_the_rollout() -> None:
 
 def test_every_value_is_documented() -> None:
     for algorithm in ("sac", "ppo", "a2c"):
-        schema = tomllib.loads(
-            (recipe._DIRECTORY / "schemas" / f"{algorithm}.toml").read_text(encoding="utf-8")
-        )
+        schema = tomllib.loads((_DIRECTORY / "schemas" / f"{algorithm}.toml").read_text(encoding="utf-8"))
         for key, rule in schema.items():
             assert rule["doc"], key
             assert rule.keys() <= {"type", "doc", "choices", "min", "max", "above", "below"}

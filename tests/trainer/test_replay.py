@@ -1,99 +1,205 @@
-import numpy as np
+"""What is drawn, against a plain list of everything that was ever added."""
+
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
+from tests.trainer.replays import Filled, few_or_many, filled, same_draws
+from trainer.lanes import Layout
 from trainer.replay import Replay
+from trainer.replay.draw import DeviceDraw, HostDraw
+from trainer.replay.lanes import Lanes
 
 
-def filled(counts: list[int], capacity: int, batch_size: int) -> Replay:
-    """A replay whose observations are (task, serial number), one transition at a time."""
-    replay = Replay(len(counts), capacity, batch_size, 2, 1)
-    for task, count in enumerate(counts):
-        for serial in range(count):
-            add(replay, [(task, serial)])
-    return replay
+@settings(max_examples=100, deadline=None)
+@given(run=filled(), steps=st.lists(few_or_many, min_size=1, max_size=4), cuts=st.booleans())
+def test_batches_are_stratified_and_transitions_whole_and_the_newest(run, steps, cuts):
+    for count in steps:
+        run.step(count)
+        expected = [run.expected(task) for task in range(run.num_tasks)]
+        assert run.replay.sizes.tolist() == [len(held) for held in expected]
+        if run.ready:
+            for _ in range(3):
+                run.check(run.replay.sample())
+        held = run.replay.observations()
+        assert len(held) == sum(map(len, expected))
+        for task, wanted in enumerate(expected):
+            assert set(held[held[:, 0] == task, 1].int().tolist()) == wanted.keys()
+        if cuts:
+            run.replay.cut()
+            run.cut()
 
 
-def add(replay: Replay, transitions: list[tuple[int, int]]) -> None:
-    observation = np.array(transitions, np.float32)
-    replay.add(
-        observation,
-        observation[:, 1:] / 10,
-        observation[:, 1] * 2,
-        observation + 0.5,
-        observation[:, 0].astype(np.int32),
-    )
+@pytest.mark.parametrize("steps", range(12))
+def test_episodes_may_be_cut_at_any_step_also_the_first_ones(steps):
+    run = Filled(2, 5, 30, 9, stagger=True, extra=9)
+    run.step(steps)
+    for _ in range(20):
+        run.replay.cut()
+        run.cut()
+        assert run.replay.sizes.tolist() == [len(run.expected(task)) for task in range(2)]
+        run.step(2)
+        run.check(run.replay.sample())
 
 
-@settings(max_examples=50)
-@given(
-    counts=st.lists(st.integers(1, 30), min_size=1, max_size=7),
-    extra=st.integers(0, 20),
-    seed=st.integers(0, 100),
-)
-def test_batches_are_stratified_and_rows_whole(counts, extra, seed):
-    torch.manual_seed(seed)
-    batch_size = len(counts) + extra
-    replay = filled(counts, capacity=10 * len(counts), batch_size=batch_size)
-    for _ in range(5):
-        batch = replay.sample()
-        assert batch.observation.shape == (batch_size, 2)
-        share = torch.bincount(batch.task, minlength=len(counts))
-        assert share.max() - share.min() <= 1
-        assert torch.equal(batch.observation[:, 0].long(), batch.task)
-        serial = batch.observation[:, 1]
-        held = torch.tensor(counts)[batch.task]
-        assert (serial < held).all()
-        assert (serial >= (held - 10).clamp_min(0)).all()  # the oldest are overwritten
-        torch.testing.assert_close(batch.action[:, 0], serial / 10)
-        assert torch.equal(batch.reward, serial * 2)
-        assert torch.equal(batch.next_observation, batch.observation + 0.5)
+@pytest.mark.parametrize("kind", [HostDraw, DeviceDraw])
+@pytest.mark.parametrize("num_envs", [1, 2, 3, 7, 9])
+@pytest.mark.parametrize("steps", [40, 400])
+def test_every_transition_is_drawn_equally_often(kind, num_envs, steps):
+    torch.manual_seed(0)
+    run = Filled(3, num_envs, 50, 7, stagger=True, extra=3000 - 3)
+    run.step(steps)
+    replay = run.replay
+    if kind is DeviceDraw:
+        replay._draw = DeviceDraw(replay._layout, replay._lanes, torch.device("cpu"))
+    if not run.ready:
+        assert num_envs < 3
+        return
+    drawn = torch.cat([replay.sample().observation[:, 1].int() for _ in range(40)])
+    serials, counts = drawn.unique(return_counts=True)
+    wanted = {serial for task in range(3) for serial in run.expected(task)}
+    assert set(serials.tolist()) == wanted
+    for task in range(3):
+        own = [int(n) for serial, n in zip(serials, counts, strict=True) if int(serial) in run.expected(task)]
+        mean = 40_000 / len(own)
+        # chi-squared over the task's transitions: 6 standard deviations of room
+        excess = sum((count - mean) ** 2 / mean for count in own) - (len(own) - 1)
+        assert abs(excess) < 6 * (2 * len(own)) ** 0.5
+
+
+@settings(max_examples=40, deadline=None)
+@given(run=filled(), steps=st.integers(1, 150))
+def test_a_device_draws_from_the_same(run, steps):
+    run.step(steps)
+    run.replay._draw = DeviceDraw(run.replay._layout, run.replay._lanes, torch.device("cpu"))
+    if run.ready:
+        for _ in range(3):
+            run.check(run.replay.sample())
+        run.step(20)
+        run.check(run.replay.sample())
+
+
+@settings(max_examples=40, deadline=None)
+@given(run=filled(), batches=st.lists(st.integers(1, 40), min_size=1, max_size=3))
+def test_many_batches_may_be_drawn_between_two_steps(run, batches):
+    run.step(30)
+    while not run.ready:
+        run.step(30)
+    for count in batches:
+        shares = []
+        for _ in range(count):
+            batch = run.replay.sample()
+            run.check(batch)
+            shares.append(torch.bincount(batch.task, minlength=run.num_tasks))
+        total = torch.stack(shares).sum(0)
+        assert total.max() - total.min() <= 1
+        run.step()
+
+
+def test_nothing_on_a_device_waits_for_it_or_changes_its_shape():
+    run = Filled(3, 7, 50, 7, stagger=True, extra=10)
+    run.step(60)
+    run.replay._draw = DeviceDraw(run.replay._layout, run.replay._lanes, torch.device("cpu"))
+    # fake tensors have shapes and no values: what reads one, or takes its shape from values, raises
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        place, task = run.replay._draw()
+        batch = run.replay._windows.index_select(0, place)
+        assert (task.shape, batch.shape) == ((13,), (13, 9))
+        with pytest.raises(DataDependentOutputException):
+            int(place[0])
+
+
+def test_rows_on_the_host_are_those_of_a_replay_without_a_gpu():
+    torch.manual_seed(0)
+    run = Filled(2, 2, 20, 5, stagger=False, extra=5)
+    torch.manual_seed(0)
+    host = Replay(2, 2, 41, 7, 5, 3, 2, "cpu", on_host=True)
+    run.step(50, (host,))
+    assert same_draws(run.replay, host)
+    assert host.nbytes == run.replay.nbytes
 
 
 def test_what_does_not_divide_rotates_over_the_tasks():
-    replay = filled([5] * 10, capacity=100, batch_size=512)
-    shares = torch.stack([torch.bincount(replay.sample().task) for _ in range(5)])
-    assert shares.sum(1).tolist() == [512] * 5
-    assert shares.sum(0).tolist() == [256] * 10  # five batches: every task has had its turn once
+    run = Filled(10, 10, 10, 5, stagger=False, extra=502)
+    run.step()
+    device = DeviceDraw(run.replay._layout, run.replay._lanes, torch.device("cpu"))
+    for draw in (lambda: run.replay.sample().task, lambda: device()[1]):
+        shares = torch.stack([torch.bincount(draw()) for _ in range(5)])
+        assert shares.sum(1).tolist() == [512] * 5
+        assert shares.sum(0).tolist() == [256] * 10  # five batches: every task has had its turn once
+    run = Filled(10, 10, 10, 5, stagger=False, extra=3)
+    run.step()
+    shares = torch.stack([torch.bincount(run.replay.sample().task) for _ in range(50)])
+    assert shares.sum(0).tolist() == [65] * 10
 
 
-def test_several_transitions_of_a_task_in_one_call_all_arrive():
-    replay = Replay(2, 8, 2, 2, 1)
-    add(replay, [(1, 0), (0, 0), (1, 1), (1, 2)])
-    assert replay.sizes.tolist() == [1, 3]
-    add(replay, [(1, 3), (1, 4), (0, 1)])  # the ring of task 1 holds four
-    assert replay.sizes.tolist() == [2, 4]
-    held = replay.observations()
-    assert sorted(held[held[:, 0] == 1, 1].tolist()) == [1, 2, 3, 4]
-
-
-def test_every_row_of_a_large_ring_is_reached():
+@pytest.mark.parametrize("kind", [HostDraw, DeviceDraw])
+def test_every_row_of_a_large_ring_is_reached(kind):
     torch.manual_seed(0)
-    replay = Replay(1, 3000, 1000, 1, 1)
-    column = np.arange(3000, dtype=np.float32)[:, None]
-    replay.add(column, column, column[:, 0], column, np.zeros(3000, np.int32))
-    drawn = torch.cat([replay.sample().reward for _ in range(40)]).long()
-    counts = torch.bincount(drawn, minlength=3000).double()
-    assert counts.min() > 0
-    assert abs(counts[:1500].mean() / counts[1500:].mean() - 1) < 0.05
+    layout = Layout(2, 2, 2 * 9_000_000, 100_000, 500, 1, 1)
+    lanes = Lanes(layout)
+    lanes.count[:] = 20_000_000
+    draw = kind(layout, lanes, *([torch.device("cpu")] if kind is DeviceDraw else []))
+    odd = 0
+    for _ in range(10):
+        place, _ = draw()
+        number = place - place // 501  # a row's transition
+        odd += int((number % 2).sum())
+        assert (place % 501 < 500).all()
+    assert odd == pytest.approx(500_000, abs=6 * 500)
 
 
-def test_a_replay_is_restored_to_the_draw():
-    replay = filled([3, 12, 7], capacity=30, batch_size=8)
-    replay.sample()
-    other = Replay(3, 30, 8, 2, 1)
-    other.load_state_dict(replay.state_dict())
-    for _ in range(3):
-        torch.manual_seed(1)
-        ours = replay.sample()
-        torch.manual_seed(1)
-        theirs = other.sample()
-        for left, right in zip(ours, theirs, strict=True):
-            assert torch.equal(left, right)
-        add(replay, [(1, 99)])
-        add(other, [(1, 99)])
+def test_the_generator_of_torch_decides_the_draws():
+    def drawn(seed):
+        torch.manual_seed(seed)
+        run = Filled(2, 2, 40, 5, stagger=False, extra=30)
+        run.step(60)
+        return run.replay.sample().observation.clone()
+
+    assert torch.equal(drawn(0), drawn(0))
+    assert not torch.equal(drawn(0), drawn(1))
 
 
-def test_bytes_are_those_of_the_rows():
-    assert Replay(10, 1000, 10, 39, 4).nbytes == 1000 * (39 + 4 + 1 + 39) * 4
+def test_batches_keep_their_place():
+    run = Filled(2, 2, 40, 5, stagger=False, extra=30)
+    run.step(60)
+    first = run.replay.sample()
+    addresses = [part.data_ptr() for part in first[:4]]
+    run.step()
+    assert [part.data_ptr() for part in run.replay.sample()[:4]] == addresses
+
+
+@given(
+    num_tasks=st.integers(1, 50),
+    num_envs=st.integers(1, 200),
+    share=st.integers(1, 1000),
+    episode_steps=st.integers(1, 50),
+)
+def test_lanes_share_a_task_in_proportion_to_what_they_receive(num_tasks, num_envs, share, episode_steps):
+    layout = Layout(num_tasks, num_envs, num_tasks * share, 1, episode_steps, 39, 4)
+    own, spare = divmod(num_envs, num_tasks)
+    weights = [num_tasks] * own + [spare] * (spare > 0)
+    capacities = layout.lane_capacities
+    assert sum(capacities) == share
+    for weight, capacity in zip(weights, capacities, strict=True):
+        assert abs(capacity - share * weight / sum(weights)) <= 1
+
+
+def test_an_environment_that_leaves_an_episode_must_be_announced():
+    run = Filled(1, 1, 10, 5, stagger=False, extra=0)
+    run.step(3)
+    run.start()
+    with pytest.raises(AssertionError, match="cut"):
+        run.step()
+
+
+@pytest.mark.parametrize("num_envs", [1, 10, 16, 32, 40])
+def test_bytes_are_those_of_the_tensors(num_envs):
+    replay = Replay(10, num_envs, 1_000_000, 512, 500, 39, 4)
+    rows = replay._rows.nbytes
+    assert replay.nbytes == replay._layout.nbytes
+    assert replay.nbytes == rows + 512 * 4 * 83
+    # 176 bytes a row, a final observation an episode, and room for the running episodes
+    assert replay.nbytes <= 1_000_000 * 176 * (1.012 + 0.001 * num_envs)

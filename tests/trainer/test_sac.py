@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
+from torch.utils._pytree import tree_leaves
 
 from trainer.algorithms.sac import SAC, SACConfig
 from trainer.device import autocast
@@ -53,6 +54,14 @@ def make_batch(size: int = 12) -> Batch:
     )
 
 
+def same(left, right) -> list[bool]:
+    """Compares two nests of tensors, leaf by leaf, to the bit."""
+    leaves, others = tree_leaves(left), tree_leaves(right)
+    assert len(leaves) == len(others)
+    pairs = zip(leaves, others, strict=True)
+    return [torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in pairs]
+
+
 class Reference:
     """SAC as in a textbook: one network after the other, plain Adam, distributions from PyTorch."""
 
@@ -70,11 +79,12 @@ class Reference:
     def features(self, observation, task):
         return torch.cat([observation, torch.eye(TASKS)[task]], 1)
 
-    def act(self, observation, task):
+    def act(self, observation, task, noise):
         mean, log_std = self.actor.actor(self.features(observation, task), task)[0].chunk(2, -1)
-        gaussian = Independent(Normal(mean, log_std.clamp(-20, 2).exp()), 1)
-        policy = TransformedDistribution(gaussian, [TanhTransform(cache_size=1)])
-        action = policy.rsample()
+        std = log_std.clamp(-20, 2).exp()
+        squash = TanhTransform(cache_size=1)
+        policy = TransformedDistribution(Independent(Normal(mean, std), 1), [squash])
+        action = squash(mean + std * noise)
         return action, policy.log_prob(action)
 
     def q(self, critics, observation, action, task):
@@ -84,8 +94,9 @@ class Reference:
     def update(self, batch: Batch) -> None:
         config, task = self.config, batch.task
         alpha = self.log_alpha.exp().detach()[task]
+        noise, next_noise = torch.randn(2, *batch.action.shape)
         with torch.no_grad():
-            action, log_density = self.act(batch.next_observation, task)
+            action, log_density = self.act(batch.next_observation, task, next_noise)
             worst = self.q(self.targets, batch.next_observation, action, task).min(0).values
             target = config.reward_scale * batch.reward + config.gamma * (worst - alpha * log_density)
         first, second = self.q(self.critics, batch.observation, batch.action, task)
@@ -94,7 +105,7 @@ class Reference:
         with torch.no_grad():
             for slow, fast in zip(self.targets.parameters(), self.critics.parameters(), strict=True):
                 slow.copy_((1 - config.tau) * slow + config.tau * fast)
-        action, log_density = self.act(batch.observation, task)
+        action, log_density = self.act(batch.observation, task, noise)
         worst = self.q(self.critics, batch.observation, action, task).min(0).values
         self.descend(self.actor_adam, (alpha * log_density - worst).mean(), self.actor.parameters())
         loss = (-self.log_alpha[task] * (log_density.detach() + config.target_entropy)).mean()
@@ -149,16 +160,12 @@ def test_each_task_has_a_temperature_of_its_own():
     torch.testing.assert_close(agent.alpha[[0, 2]], start.expand(2))
 
 
-def test_the_actor_step_makes_no_gradients_for_the_critics():
+def test_the_actor_loss_reaches_the_actor_and_leaves_the_critics_alone():
     agent = make(CONFIG)
-    batch = make_batch()
-    agent.update(batch)
-    held = [parameter.grad.clone() for parameter in agent.critics.parameters()]
-    torch.manual_seed(0)
-    agent._step("actor", agent._actor_parameters[0].sum(), agent._actor_parameters[:1], 0.0)
-    for before, parameter in zip(held, agent.critics.parameters(), strict=True):
-        assert torch.equal(before, parameter.grad)
-    assert all(parameter.grad is None for parameter in agent.targets.parameters())
+    (part,) = [agent._play(*part, agent.alpha) for part in agent._split(make_batch())]
+    agent._actor_loss(part).backward()
+    assert all(parameter.grad is not None for parameter in agent.policy.parameters())
+    assert all(parameter.grad is None for parameter in agent.critics.parameters())
 
 
 def test_targets_and_losses_stay_float32_under_bfloat16():
@@ -166,10 +173,13 @@ def test_targets_and_losses_stay_float32_under_bfloat16():
     rounded = make(CONFIG, lambda: autocast(torch.device("cpu"), "bf16"))
     torch.manual_seed(1)
     batch = make_batch(256)
-    torch.manual_seed(2)
-    expected = exact._td_target(batch, torch.full((256,), 0.4))
-    torch.manual_seed(2)
-    target = rounded._td_target(batch, torch.full((256,), 0.4))
+
+    def td_target(agent: SAC) -> torch.Tensor:
+        torch.manual_seed(2)
+        (part,) = agent._split(batch)
+        return agent._td_target(agent._play(*part, agent.alpha))
+
+    expected, target = td_target(exact), td_target(rounded)
     assert target.dtype == torch.float32
     # the matrix products are rounded, the arithmetic after them is not: gamma 0.9 would become 0.898
     torch.testing.assert_close(target, expected, rtol=0.05, atol=0.05)
@@ -194,6 +204,142 @@ def test_a_restored_learner_goes_on_as_the_first_would_have():
     for left, right in zip(agent.policy.parameters(), other.policy.parameters(), strict=True):
         assert torch.equal(left, right)
     assert torch.equal(agent.log_alpha, other.log_alpha)
+
+
+def test_loading_moves_no_tensor():
+    agent, other = make(CONFIG), make(CONFIG)
+    batch = make_batch()
+    agent.update(batch)
+    other.update(batch)
+    places = [tensor.data_ptr() for tensor in other.tensors()]
+    other.load_state_dict(copy.deepcopy(agent.state_dict()))
+    other.update(batch)
+    assert [tensor.data_ptr() for tensor in other.tensors()] == places
+
+
+def test_its_tensors_are_all_that_an_update_writes():
+    agent = make(CONFIG)
+    batch = make_batch()
+    agent.update(batch)
+    kept = [tensor.clone() for tensor in agent.tensors()]
+    before = copy.deepcopy(agent.state_dict())
+    torch.manual_seed(3)
+    agent.update(batch)
+    assert not all(same(agent.state_dict(), before))
+    for tensor, value in zip(agent.tensors(), kept, strict=True):
+        tensor.copy_(value)
+    assert all(same(agent.state_dict(), before))
+
+
+POISONS = {
+    "observation": float("nan"),
+    "action": float("inf"),
+    "reward": float("nan"),
+    "next_observation": float("-inf"),
+}
+
+
+@pytest.mark.parametrize("autocasting", [nullcontext, lambda: torch.autocast("cpu", torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({}, "observation"),
+        ({"max_grad_norm": 0.5}, "action"),
+        ({"heads": "multi-head", "max_grad_norm": 0.5}, "reward"),
+        ({"layer_norm": True}, "next_observation"),
+    ],
+    ids=str,
+)
+def test_an_update_that_is_not_finite_changes_nothing(changes, field, autocasting):
+    agent = make(replace(CONFIG, **changes), autocasting)
+    spared = make(replace(CONFIG, **changes), autocasting)
+    batch = make_batch()
+    for learner in (agent, spared):
+        torch.manual_seed(3)
+        learner.update(batch)
+    before = copy.deepcopy(agent.state_dict())
+    poisoned = batch._replace(**{field: getattr(batch, field).clone()})
+    getattr(poisoned, field)[7] = POISONS[field]
+    for times in (1, 2):
+        agent.update(poisoned)
+        assert agent.skipped.tolist() == [times, times]
+    agent.skipped.zero_()
+    assert all(same(agent.state_dict(), before))
+    for learner in (agent, spared):
+        torch.manual_seed(4)
+        learner.update(batch)
+    assert all(same(agent.state_dict(), spared.state_dict()))
+
+
+def test_a_skip_is_counted_and_a_row_of_them_ends_with_the_next_update():
+    agent = make(CONFIG)
+    batch = make_batch()
+    poisoned = batch._replace(reward=batch.reward * float("nan"))
+    for each in (poisoned, poisoned, batch, poisoned):
+        losses = agent.update(each)
+    assert agent.skipped.tolist() == [3, 1]
+    assert losses["loss/critic"].isnan()
+    other = make(CONFIG)
+    other.load_state_dict(agent.state_dict())
+    assert other.skipped.tolist() == [3, 1]
+
+
+def test_what_overflows_only_in_the_gradient_is_skipped_too():
+    agent = make(CONFIG)
+    before = copy.deepcopy(agent.state_dict())
+    batch = make_batch()
+    losses = agent.update(batch._replace(observation=batch.observation * 1e17))
+    assert losses["loss/critic"].isfinite()
+    assert losses["grad_norm/critic"].isinf()
+    agent.skipped.zero_()
+    assert all(same(agent.state_dict(), before))
+
+
+def test_should_only_the_actor_overflow_then_only_the_critics_step(monkeypatch):
+    agent, spared = make(CONFIG), make(CONFIG)
+    batch = make_batch()
+    monkeypatch.setattr(agent, "_actor_loss", lambda part: SAC._actor_loss(agent, part) * float("inf"))
+    before = copy.deepcopy(agent.state_dict())
+    for learner in (agent, spared):
+        torch.manual_seed(3)
+        learner.update(batch)
+    assert all(same(agent.critics.state_dict(), spared.critics.state_dict()))
+    after = agent.state_dict()
+    for untouched in ("policy", "targets", "log_alpha"):
+        assert all(same(after[untouched], before[untouched]))
+    assert agent.skipped.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("parts", [2, 5])
+@pytest.mark.parametrize("changes", [{}, {"heads": "multi-head", "max_grad_norm": 0.5}], ids=str)
+def test_a_batch_in_parts_teaches_what_the_whole_batch_does(parts, changes):
+    config = replace(CONFIG, **changes)
+    whole = make(config)
+    torch.manual_seed(0)
+    split = SAC(config, OBSERVATION, ACTION, TASKS, micro_batches=parts)
+    split.load_state_dict(whole.state_dict())
+    for seed in range(3):
+        torch.manual_seed(seed)
+        batch = make_batch(24)
+        logs = []
+        for learner in (whole, split):
+            torch.manual_seed(seed)
+            logs.append(learner.update(batch))
+        torch.testing.assert_close(logs[0], logs[1], rtol=1e-4, atol=1e-5)
+    for left, right in zip(whole.tensors(), split.tensors(), strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
+
+
+def test_norms_are_logged_as_they_are_before_clipping():
+    batch = make_batch()
+    logs = []
+    for bound in (0.0, 0.01):
+        agent = make(replace(CONFIG, max_grad_norm=bound))
+        torch.manual_seed(3)
+        logs.append(agent.update(batch))
+    free, clipped = logs
+    assert free["grad_norm/critic"] == clipped["grad_norm/critic"] > 0.01
+    assert clipped["grad_norm/actor"] > 0.01
 
 
 def test_greedy_actions_are_deterministic_and_sampled_ones_are_not():

@@ -5,7 +5,8 @@ import pytest
 import torch
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
-from tests.trainer.test_off_policy import newest, rows, run, settings_for
+from tests.trainer.runs import newest, rows, run
+from tests.trainer.test_off_policy import settings_for
 from trainer.envs import fast_helpers, fast_metaworld, self_check
 from trainer.envs.fast_metaworld import fast_class
 from trainer.envs.metaworld import MetaworldFactory
@@ -107,8 +108,9 @@ def tensors(part):
 def train_for(run_dir, steps: int) -> dict:
     """Trains two real tasks in this process; returns the parts of the last checkpoint."""
     settings = settings_for(run_dir, "--total-steps", str(steps), "--num-envs", "2")
-    run(replace(settings, tasks=TASKS), factory=MetaworldFactory(TASKS))
-    return newest(run_dir)
+    settings = replace(settings, tasks=TASKS)
+    run(settings, MetaworldFactory(TASKS))
+    return newest(settings)
 
 
 @pytest.mark.parametrize(

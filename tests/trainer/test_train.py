@@ -186,27 +186,22 @@ def test_help_needs_no_heavy_import(argv):
     assert output.splitlines()[-1] == "False"
 
 
-@pytest.mark.timeout(600)
-def test_three_tasks_are_learnt(tmp_path):
-    """The returns of reach rise from 1.4..1.9 a step at random to 7.3..8.3 (six seeds) in 48 000 steps."""
-    argv = ["train", "--recipe", "local-demo", "--tasks", "reach,drawer-close,coffee-button"]
-    changes = {"tasks": None, "batch_size": "192", "env_steps_per_update": "12"}
-    for key, value in changes.items():
-        argv += ["--unlock", key] + (["--set", f"{key}={value}"] if value else [])
-    process = start(
-        tmp_path,
-        *argv,
-        "--num-envs",
-        "12",
-        "--total-steps",
-        "48_000",
-        "--eval-every",
-        "0",
-        "--wandb",
-        "disabled",
-    )
-    output = finish(process)
+@pytest.mark.timeout(900)
+def test_four_tasks_are_learnt(tmp_path):
+    """The demo's recipe reaches 90% within 256 000 steps, which take about 85 s on two quiet processors.
+
+    Over seeds it ended at 92 to 98% on ten goals a task; single evaluations on the way dip by 0.1.
+    """
+    argv = ("train", "--recipe", "local-demo", "--num-envs", "16", "--total-steps", "256_000", "--seed", "1")
+    often = ("--eval-every", "32_000", "--final-episodes", "50", "--checkpoint-every", "0")
+    process = start(tmp_path, *argv, *often, "--wandb", "disabled")
+    output, _ = process.communicate(timeout=850)
     assert process.returncode == 0, output
-    reach = [row["return/reach-v3"] for row in rows(tmp_path, "train") if row["step"] > 24_000]
-    assert len(reach) >= 20
-    assert sum(reach) / len(reach) / 200 >= 5.0
+    success = [row["success/mean"] for row in rows(tmp_path, "eval")]
+    assert len(success) == 8
+    assert max(success) >= 0.9, success
+    assert success[-1] >= 0.85, success  # 50 goals a task
+    assert rows(tmp_path, "eval")[-1]["episodes"] == 50
+    # the return says so too, and of reach, where success comes by chance the least
+    reach = [row["return/reach-v3"] for row in rows(tmp_path, "train") if row["step"] > 200_000]
+    assert sum(reach) / len(reach) / 200 >= 5.0  # a random policy gets 1.4 to 1.9 a step

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -84,6 +85,109 @@ def test_what_an_environment_has_to_say_is_passed_on_once(workers):
         assert vector.take_notes() == []
 
 
+class Interrupted:
+    """Everything that comes out of a scheduled run, before and after a stop in the middle."""
+
+    def __init__(self, factory, num_envs: int, episode_steps: int) -> None:
+        self._factory, self._num_envs, self._episode_steps = factory, num_envs, episode_steps
+        self._rng, self._actions = np.random.default_rng(0), np.random.default_rng(1)
+        self._schedule = self._planned(None)
+        self._states = None
+        self.rows: list[np.ndarray] = []
+
+    def play(self, steps: int, workers: int) -> None:
+        with VectorEnv(self._factory, self._num_envs, workers=workers) as vector:
+            if self._states is None:
+                vector.reset(self._schedule.first())
+            else:
+                vector.restore(self._states)
+            for _ in range(steps):
+                shape = self._num_envs, self._factory.action_dim
+                shown, action = vector.observation, self._actions.uniform(-1, 1, shape).astype(np.float32)
+                vector.start(self._schedule.advance(), action)
+                reward, success, led_to = vector.wait()
+                row = [shown, led_to, reward[:, None], success[:, None]]
+                self.rows.append(np.concatenate(row, axis=1))
+            self._states = json.loads(json.dumps(vector.state()))
+        self._schedule = self._planned(json.loads(json.dumps(self._schedule.state())))
+
+    def _planned(self, state) -> Schedule:
+        tasks = len(self._factory.tasks)
+        return Schedule(self._num_envs, tasks, self._episode_steps, 50, self._rng, stagger=True, state=state)
+
+
+def test_a_run_goes_on_to_the_bit_with_other_workers():
+    factory = MetaworldFactory(("push-v3", "drawer-close-v3"))
+    whole, stopped = Interrupted(factory, 5, 40), Interrupted(factory, 5, 40)
+    whole.play(150, workers=0)
+    for steps, workers in ((17, 2), (30, 3), (1, 0), (102, 1)):
+        stopped.play(steps, workers)
+    assert np.array_equal(stopped.rows, whole.rows)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_state_tells_where_each_environment_is(workers):
+    with VectorEnv(CounterFactory(), 3, workers=workers) as vector:
+        vector.reset(orders(Command.RESET, [0, 1, 2], [2, 5, 9]))
+        vector.start(orders(Command.STEP, [0, 1, 2], [0, 0, 0]), np.zeros((3, 2), np.float32))
+        vector.wait()
+        states = vector.state()
+    assert states == [
+        {"task": task, "goal": goal, "observation": [task, goal, 1], "env": {"steps": 1}}
+        for task, goal in enumerate((2, 5, 9))
+    ]
+    with VectorEnv(CounterFactory(), 3, workers=workers) as vector:
+        vector.restore(states[::-1])
+        assert vector.observation.tolist() == [[2, 9, 1], [1, 5, 1], [0, 2, 1]]
+        vector.start(orders(Command.STEP, [2, 1, 0], [0, 0, 0]), np.zeros((3, 2), np.float32))
+        outcome = vector.wait()
+        assert outcome.next_observation.tolist() == [[2, 9, 2], [1, 5, 2], [0, 2, 2]]
+        assert outcome.success.tolist() == [False, False, True]
+
+
+def test_states_of_any_size_pass_through_the_socket():
+    with VectorEnv(CounterFactory(), 3, workers=2) as vector:
+        vector.reset(orders(Command.RESET, [0, 1, 2], [2, 5, 9]))
+        states = vector.state()
+        for state in states:
+            state["env"] |= {"steps": 4, "ballast": "x" * 1_000_000}
+        vector.restore(states)
+        assert [state["env"]["steps"] for state in vector.state()] == [4, 4, 4]
+
+
+def stands_still(vector: VectorEnv) -> list[dict]:
+    vector.reset(orders(Command.RESET, [0, 1, 2], [9, 9, 9]))
+    return [{"task": task, "goal": 9, "observation": [0, 0, 0], "env": {"steps": 0}} for task in range(3)]
+
+
+def test_a_fault_while_restoring_is_named_with_its_traceback():
+    with VectorEnv(CounterFactory(fault="forget"), 3, workers=3) as vector:
+        states = stands_still(vector)
+        with pytest.raises(WorkerError, match=r"worker of green failed: KeyError: 'where was I'") as caught:
+            vector.restore(states)
+        assert "in restore" in caught.value.hint
+
+
+def test_a_worker_that_does_not_tell_its_state_is_named_and_ended():
+    with VectorEnv(CounterFactory(fault="mute"), 3, workers=3, step_timeout=0.5) as vector:
+        pids = vector.pids
+        stands_still(vector)
+        with pytest.raises(WorkerError, match=r"worker of green .* has not answered"):
+            vector.state()
+    assert not any(alive(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_that_takes_no_state_is_named(number):
+    with VectorEnv(CounterFactory(), 3, workers=3, step_timeout=0.5) as vector:
+        states = stands_still(vector)
+        for state in states:
+            state["env"]["ballast"] = "x" * 1_000_000  # more than the socket holds
+        os.kill(vector.pids[2], number)
+        with pytest.raises(WorkerError, match=r"worker of blue .* (died by SIGKILL|has not answered)"):
+            vector.restore(states)
+
+
 def step_until_fault(vector: VectorEnv, tasks: tuple[int, ...] = (0, 1, 2)) -> None:
     count = len(tasks)
     vector.reset(orders(Command.RESET, [*tasks], [9] * count))
@@ -109,7 +213,7 @@ def test_a_worker_that_is_killed_is_named():
     with VectorEnv(CounterFactory(), 3, workers=2) as vector:
         step_until_fault(vector)
         os.kill(vector.pids[1], signal.SIGKILL)
-        with pytest.raises(WorkerError, match=r"worker of blue .* died by SIGKILL"):
+        with pytest.raises(WorkerError, match=r"worker of green .* died by SIGKILL"):
             step_until_fault(vector)
 
 

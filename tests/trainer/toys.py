@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,19 +40,35 @@ class Counter:
                 time.sleep(600)
         return self._show(), float(action.sum()) + self._steps, self._steps == self._goal
 
+    def state(self) -> dict[str, Any]:
+        if self._fault == "mute" and self._task == 1:
+            time.sleep(600)
+        return {"steps": self._steps}
+
+    def restore(self, goal: int, state: Mapping[str, Any]) -> None:
+        if self._fault == "forget" and self._task == 1:
+            raise KeyError("where was I")
+        self._goal, self._steps = goal, state["steps"]
+
     def _show(self) -> npt.NDArray[np.float64]:
         return np.array([self._task, self._goal, self._steps], np.float64)
 
 
 @dataclass(frozen=True)
 class CounterFactory:
-    """Makes counters; with a fault, task 1 shows it in the third step of an episode."""
+    """Makes counters; with a fault, task 1 shows it: in the third step of an episode, or about its state."""
 
     tasks: tuple[str, ...] = ("red", "green", "blue")
     fault: str = ""
 
     observation_dim: ClassVar[int] = 3
     action_dim: ClassVar[int] = 2
+
+    def cost(self, task: int) -> float:
+        return 1.0
+
+    def model(self, task: int) -> int:
+        return task
 
     def __call__(self, task: int) -> Counter:
         return Counter(task, self.fault)

@@ -1,6 +1,6 @@
 """Multi-task soft actor-critic (Haarnoja et al. 2018, multi-task as in McLean et al. 2025).
 
-One call of `update` is critic, target, actor and temperature step, in this order. It reads tensors and writes
+One call of `update` is critic, actor, temperature and target step, in this order. It reads tensors and writes
 parameters in place, with static shapes and nothing that depends on the host, so that it can be captured
 as it is. The temporal-difference target, the log-densities and the temperatures stay in float32 whatever
 the precision of the matrix products.
@@ -8,94 +8,57 @@ the precision of the matrix products.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage, global_norm, not_finite
+from trainer.algorithms.sac_config import SACConfig, make_policy
 from trainer.nn.distributions import squashed_gaussian
 from trainer.nn.mlp import EnsembleMLP
-from trainer.nn.policy import Policy
 from trainer.replay import Batch
+
+__all__ = ["SAC", "SACConfig", "make_policy"]
 
 _CRITICS = 2
 _CRITIC_OUTPUT_BOUND = 3e-3
 """Initial bound of the critics' output layer, from the code of McLean et al. 2025."""
 
 
-@dataclass(frozen=True)
-class SACConfig:
-    """The hyperparameters of the networks and of the update; names and values are those of a recipe.
+class _Part(NamedTuple):
+    """A part of a batch, with what the policy does in it and the policy's graph.
 
     Attributes:
-        heads: `one-hot` (one output head) or `multi-head` (one per task).
-        one_hot: append the task's one-hot id to the observation.
-        actor_hidden: widths of the actor's hidden layers.
-        critic_hidden: widths of each critic's hidden layers.
-        layer_norm: normalise the critics' hidden layers.
-        init: `he_uniform` or `fan_in_uniform`.
-        actor_learning_rate: Adam's, for the actor.
-        critic_learning_rate: Adam's, for the critics.
-        alpha_learning_rate: Adam's, for the temperatures.
-        adam_eps: Adam's epsilon, for all three.
-        gamma: discount.
-        tau: share of the critics that enters the targets with each update.
-        initial_alpha: each task's temperature at the start.
-        target_entropy: what the temperatures steer the policy's entropy to.
-        max_grad_norm: bound on the norm of the actor's and of both critics' gradients; 0 for none.
-        log_std_min: lower bound of the policy's log standard deviation.
-        log_std_max: upper bound of it.
-        reward_scale: factor on rewards.
+        batch: its transitions.
+        features: of the observations.
+        next_features: of the next observations.
+        alpha: the temperature of each row's task.
+        action: drawn for the observations, differentiable.
+        log_density: of these actions, differentiable.
+        next_action: drawn for the next observations.
+        next_log_density: of these.
     """
 
-    heads: str
-    one_hot: bool
-    actor_hidden: tuple[int, ...]
-    critic_hidden: tuple[int, ...]
-    layer_norm: bool
-    init: str
-    actor_learning_rate: float
-    critic_learning_rate: float
-    alpha_learning_rate: float
-    adam_eps: float
-    gamma: float
-    tau: float
-    initial_alpha: float
-    target_entropy: float
-    max_grad_norm: float
-    log_std_min: float
-    log_std_max: float
-    reward_scale: float
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> SACConfig:
-        """Picks the fields out of a recipe's values."""
-        picked = {field.name: values[field.name] for field in fields(cls)}
-        for name in ("actor_hidden", "critic_hidden"):
-            picked[name] = tuple(picked[name])
-        return cls(**picked)
-
-
-def make_policy(config: SACConfig, observation_dim: int, action_dim: int, num_tasks: int) -> Policy:
-    """Builds the policy of a configuration, with fresh weights."""
-    return Policy(
-        observation_dim,
-        action_dim,
-        num_tasks,
-        hidden=config.actor_hidden,
-        one_hot=config.one_hot,
-        multi_head=config.heads == "multi-head",
-        init=config.init,
-        log_std_bounds=(config.log_std_min, config.log_std_max),
-    )
+    batch: Batch
+    features: Tensor
+    next_features: Tensor
+    alpha: Tensor
+    action: Tensor
+    log_density: Tensor
+    next_action: Tensor
+    next_log_density: Tensor
 
 
 class SAC:
     """The learner: networks, targets, temperatures and their optimisers.
+
+    An update whose loss or gradient is not finite is skipped on the device: no parameter, optimiser state,
+    target or temperature changes. One corner is left: should only the actor's gradient overflow, at critics
+    that are finite before and after their step, then the critics keep that step.
 
     Args:
         config: the hyperparameters.
@@ -104,6 +67,11 @@ class SAC:
         num_tasks: tasks.
         device: where everything lies.
         autocast: makes the context in which the networks are evaluated; full precision by default.
+        micro_batches: parts in which a batch is computed, to save memory; what is learnt stays the same.
+
+    Attributes:
+        skipped: int64 (2,) on the device: updates skipped in all, and in a row now.
+        micro_batches: parts of a batch; may be changed between updates.
     """
 
     def __init__(
@@ -114,9 +82,12 @@ class SAC:
         num_tasks: int,
         device: torch.device | str = "cpu",
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        *,
+        micro_batches: int = 1,
     ) -> None:
         self.config = config
         self._autocast = autocast
+        self.micro_batches = micro_batches
         self.policy = make_policy(config, observation_dim, action_dim, num_tasks).to(device)
         self.critics = EnsembleMLP(
             _CRITICS,
@@ -129,54 +100,73 @@ class SAC:
             output_bound=_CRITIC_OUTPUT_BOUND,
         ).to(device)
         self.targets = deepcopy(self.critics).requires_grad_(False)
-        self.log_alpha = torch.full((num_tasks,), config.initial_alpha, device=device).log_().requires_grad_()
+        self.log_alpha = torch.full((num_tasks,), config.initial_alpha, device=device).log_()
+        self.skipped = torch.zeros(2, dtype=torch.int64, device=device)
+        self._one_hot = torch.eye(num_tasks, device=device)
         self._actor_parameters: list[Tensor] = list(self.policy.actor.parameters())
         self._critic_parameters: list[Tensor] = list(self.critics.parameters())
-        self._target_parameters: list[Tensor] = list(self.targets.parameters())
+        eps, max_norm = config.adam_eps, config.max_grad_norm
         self._optimizers = {
-            "actor": self._adam(self._actor_parameters, config.actor_learning_rate),
-            "critics": self._adam(self._critic_parameters, config.critic_learning_rate),
-            "alpha": self._adam([self.log_alpha], config.alpha_learning_rate),
+            "actor": GuardedAdam(self._actor_parameters, config.actor_learning_rate, eps, max_norm),
+            "critics": GuardedAdam(self._critic_parameters, config.critic_learning_rate, eps, max_norm),
+            "alpha": GuardedAdam([self.log_alpha], config.alpha_learning_rate, eps),
         }
+        self._average = GuardedAverage(self.targets.parameters(), self._critic_parameters, config.tau)
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """Learns from one batch.
 
         Returns:
             Scalars on the device, for the log: `loss/critic`, `loss/actor`, `loss/alpha`, `q/mean`,
-            `entropy`.
+            `entropy`, and before clipping `grad_norm/critic` and `grad_norm/actor`. Those of a skipped update
+            say why it was skipped.
         """
-        task = batch.task
-        features = self.policy.encoder(batch.observation, task)
-        alpha = self.log_alpha.detach().exp()[task]  # all losses use the temperature before this update
+        alpha = self.alpha  # all losses use the temperatures before this update
+        parts = [self._play(*part, alpha) for part in self._split(batch)]
+        size = len(batch.reward)
 
-        target = self._td_target(batch, alpha)
-        values = self._values(self.critics, features, batch.action, task)
-        critic_loss = (values - target).square().mean()
-        self._step("critics", critic_loss, self._critic_parameters, self.config.max_grad_norm)
-        with torch.no_grad():
-            torch._foreach_lerp_(self._target_parameters, self._critic_parameters, self.config.tau)
+        log_density = _join([part.log_density.detach() for part in parts])
+        surplus = log_density + self.config.target_entropy
+        # the loss is linear in log alpha: its gradient needs no pass backward, and no scatter over the tasks
+        alpha_gradient = -(self._one_hot[batch.task] * surplus[:, None]).mean(0)
+        alpha_loss = (self.log_alpha * alpha_gradient).sum()
 
-        action, log_density = self._act(features, task)
-        actor_loss = (alpha * log_density - self._values(self.critics, features, action, task).amin(0)).mean()
-        # gradients are asked for by name, so none are computed for the critics' weights
-        self._step("actor", actor_loss, self._actor_parameters, self.config.max_grad_norm)
+        values: list[Tensor] = []
+        critic_losses = (self._critic_loss(part, values) / (_CRITICS * size) for part in parts)
+        critic_loss, gradients = _accumulate(critic_losses, self._critic_parameters)
+        critic_norm = global_norm(gradients)
+        blocked = not_finite(critic_loss, critic_norm, alpha_loss)
+        self._optimizers["critics"].step(gradients, critic_norm, blocked)
 
-        surplus = log_density.detach() + self.config.target_entropy
-        alpha_loss = -(self.log_alpha[task] * surplus).mean()
-        self._step("alpha", alpha_loss, [self.log_alpha], 0.0)
+        actor_losses = (self._actor_loss(part) / size for part in parts)
+        actor_loss, gradients = _accumulate(actor_losses, self._actor_parameters)
+        actor_norm = global_norm(gradients)
+        blocked = torch.maximum(blocked, not_finite(actor_loss, actor_norm))
+        self._optimizers["actor"].step(gradients, actor_norm, blocked)
+        self._optimizers["alpha"].step([alpha_gradient], alpha_gradient, blocked)
+        self._average.step(blocked)
+        self._count(blocked)
         return {
-            "loss/critic": critic_loss.detach(),
-            "loss/actor": actor_loss.detach(),
-            "loss/alpha": alpha_loss.detach(),
-            "q/mean": values.detach().mean(),
-            "entropy": -log_density.detach().mean(),
+            "loss/critic": critic_loss,
+            "loss/actor": actor_loss,
+            "loss/alpha": alpha_loss,
+            "q/mean": _join(values, 1).mean(),
+            "entropy": -log_density.mean(),
+            "grad_norm/critic": critic_norm,
+            "grad_norm/actor": actor_norm,
         }
 
     @property
     def alpha(self) -> Tensor:
         """The temperatures, shape (num_tasks,)."""
-        return self.log_alpha.detach().exp()
+        return self.log_alpha.exp()
+
+    def tensors(self) -> list[Tensor]:
+        """Returns all that `update` writes to; none of them is ever replaced by another."""
+        state = [tensor for optimizer in self._optimizers.values() for tensor in optimizer.tensors()]
+        targets: list[Tensor] = list(self.targets.parameters())
+        learnt = [*self._actor_parameters, *self._critic_parameters, *targets, self.log_alpha]
+        return [*(tensor.detach() for tensor in learnt), *state, self.skipped]
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that is learnt, optimisers included."""
@@ -184,43 +174,88 @@ class SAC:
             "policy": self.policy.state_dict(),
             "critics": self.critics.state_dict(),
             "targets": self.targets.state_dict(),
-            "log_alpha": self.log_alpha.detach().clone(),
+            "log_alpha": self.log_alpha.clone(),
             "optimizers": {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()},
+            "skipped": self.skipped.clone(),
         }
 
+    @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` returned, from a learner of the same configuration and sizes."""
+        """Takes over, in place, what `state_dict` of a learner of the same configuration returned."""
         self.policy.load_state_dict(state["policy"])
         self.critics.load_state_dict(state["critics"])
         self.targets.load_state_dict(state["targets"])
-        with torch.no_grad():
-            self.log_alpha.copy_(state["log_alpha"])
+        self.log_alpha.copy_(state["log_alpha"])
         for name, optimizer in self._optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
+        self.skipped.copy_(state["skipped"])
 
-    @torch.no_grad()
-    def _td_target(self, batch: Batch, alpha: Tensor) -> Tensor:
-        features = self.policy.encoder(batch.next_observation, batch.task)
-        action, log_density = self._act(features, batch.task)
-        value = self._values(self.targets, features, action, batch.task).amin(0) - alpha * log_density
-        return self.config.reward_scale * batch.reward + self.config.gamma * value
+    def _split(self, batch: Batch) -> list[tuple[Batch, Tensor]]:
+        """Cuts a batch into parts, each with the noise of its actions: (2, rows, action_dim)."""
+        noise = torch.randn(2, *batch.action.shape, device=batch.action.device)
+        parts = zip(*(tensor.chunk(self.micro_batches) for tensor in batch), strict=True)
+        noises = noise.chunk(self.micro_batches, 1)
+        return [(Batch(*part), own) for part, own in zip(parts, noises, strict=True)]
 
-    def _act(self, features: Tensor, task: Tensor) -> tuple[Tensor, Tensor]:
+    def _play(self, batch: Batch, noise: Tensor, alpha: Tensor) -> _Part:
+        """Lets the policy act in the observations and the next ones, in one evaluation."""
+        task = batch.task.repeat(2)
+        features = self.policy.encoder(torch.cat([batch.observation, batch.next_observation]), task)
         with self._autocast():
             mean, log_std = self.policy.distribution(features, task)
-        return squashed_gaussian(mean, log_std)
+        action, log_density = squashed_gaussian(mean, log_std, noise.flatten(0, 1))
+        now, then = features.chunk(2)
+        own, following = action.chunk(2)
+        density, next_density = log_density.chunk(2)
+        return _Part(
+            batch, now, then, alpha[batch.task], own, density, following.detach(), next_density.detach()
+        )
 
-    def _values(self, critics: EnsembleMLP, features: Tensor, action: Tensor, task: Tensor) -> Tensor:
+    @torch.no_grad()
+    def _td_target(self, part: _Part) -> Tensor:
+        value = self._values(self.targets, part.next_features, part.next_action, part.batch.task).amin(0)
+        value -= part.alpha * part.next_log_density
+        return self.config.reward_scale * part.batch.reward + self.config.gamma * value
+
+    def _critic_loss(self, part: _Part, seen: list[Tensor]) -> Tensor:
+        target = self._td_target(part)
+        values = self._values(self.critics, part.features, part.batch.action, part.batch.task)
+        seen.append(values.detach())
+        return (values - target).square().sum()
+
+    def _actor_loss(self, part: _Part) -> Tensor:
+        # frozen: gradients for the critics' weights would cost as much again
+        values = self._values(self.critics, part.features, part.action, part.batch.task, frozen=True)
+        return (part.alpha * part.log_density - values.amin(0)).sum()
+
+    def _values(
+        self, critics: EnsembleMLP, features: Tensor, action: Tensor, task: Tensor, *, frozen: bool = False
+    ) -> Tensor:
         with self._autocast():
-            values: Tensor = critics(torch.cat([features, action], -1), task)
+            values: Tensor = critics(torch.cat([features, action], -1), task, frozen=frozen)
         return values.squeeze(-1)
 
-    def _step(self, name: str, loss: Tensor, parameters: list[Tensor], max_norm: float) -> None:
-        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-            parameter.grad = gradient
-        if max_norm > 0:
-            nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True)
-        self._optimizers[name].step()
+    def _count(self, blocked: Tensor) -> None:
+        skipped = blocked.to(torch.int64)
+        self.skipped.add_(skipped)
+        self.skipped[1].mul_(skipped)
 
-    def _adam(self, parameters: list[Tensor], learning_rate: float) -> torch.optim.Adam:
-        return torch.optim.Adam(parameters, lr=learning_rate, eps=self.config.adam_eps, fused=True)
+
+def _join(parts: list[Tensor], dim: int = 0) -> Tensor:
+    """Joins the parts of a batch; a single one is not copied."""
+    return torch.cat(parts, dim) if len(parts) > 1 else parts[0]
+
+
+def _accumulate(losses: Iterable[Tensor], parameters: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Sums losses and their gradients; the graph of one is gone before the next is made."""
+    total: Tensor | None = None
+    sums: list[Tensor] = []
+    for loss in losses:
+        gradients = list(torch.autograd.grad(loss, parameters))
+        if total is None:
+            total, sums = loss.detach(), gradients
+        else:
+            total = total + loss.detach()
+            torch._foreach_add_(sums, gradients)
+    assert total is not None
+    return total, sums

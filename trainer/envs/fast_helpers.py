@@ -18,27 +18,43 @@ import numpy.typing as npt
 from scipy.spatial.transform import Rotation as OfficialRotation  # type: ignore[import-untyped]
 
 _FLOAT64 = np.dtype(np.float64)
+_PYTHONS = (int, float)
 _DEFAULT_AT_MARGIN = 0.1
 _LONG_TAIL_SCALE = float(np.sqrt(1 / _DEFAULT_AT_MARGIN - 1))
 _GAUSSIAN_SCALE = float(np.sqrt(-2 * np.log(_DEFAULT_AT_MARGIN)))
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002
-    """`numpy.linalg.norm`; fast for a contiguous float64 vector and no further arguments.
+    """`numpy.linalg.norm`; fast for the Euclidean norm of a float64 or a contiguous float64 vector.
 
     The product is BLAS's, as in numpy: a sum of squares written out differs in the last bit.
     """
     if (
-        ord is None
+        type(x) is np.ndarray
+        and x.ndim == 1
+        and x.dtype == _FLOAT64  # not `is`: what comes out of a pickle has a type of its own
+        and x.flags.c_contiguous
+        and (ord is None or ord == 2)
         and axis is None
         and not keepdims
-        and type(x) is np.ndarray
-        and x.ndim == 1
-        and x.dtype is _FLOAT64
-        and x.flags.c_contiguous
     ):
-        return _FLOAT64.type(math.sqrt(x.dot(x)))
+        return np.float64(math.sqrt(x.dot(x)))
+    if type(x) is np.float64 and ord is None and axis is None and not keepdims:
+        number = float(x)
+        return np.float64(math.sqrt(number * number))
     return np.linalg.norm(x, ord, axis, keepdims)
+
+
+def clip(a: Any, a_min: Any, a_max: Any) -> Any:
+    """`numpy.clip`; fast for one of numpy's floats that Python's numbers need not change."""
+    if (
+        isinstance(a, np.floating)
+        and type(a_min) in _PYTHONS
+        and type(a_max) in _PYTHONS
+        and a_min <= a <= a_max
+    ):
+        return a
+    return np.clip(a, a_min, a_max)
 
 
 def tolerance(
@@ -123,6 +139,7 @@ def replacements() -> dict[str, Any]:
     """Returns what a task's code is to find under its module-level names instead of the official helpers."""
     numpy = types.ModuleType("numpy")
     numpy.__dict__.update(vars(np))
+    numpy.clip = clip  # type: ignore[attr-defined]
     numpy.linalg = types.SimpleNamespace(**(vars(np.linalg) | {"norm": norm}))  # type: ignore[attr-defined]
     helpers = {"tolerance": tolerance, "hamacher_product": hamacher_product}
     rewards = types.SimpleNamespace(**(vars(official_rewards) | helpers))

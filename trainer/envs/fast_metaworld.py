@@ -3,13 +3,15 @@
 A fast class is the official class of a task with three things changed. Its methods are copies that find
 quicker helpers under their module-level names (`fast_helpers`, `rebinding`). Named parts of the simulation
 are looked up once (`data_view`). And what has no effect is left out: inverse dynamics that nobody reads,
-the re-positioning of a site that the next line computes again, and the first of a reset's two simulations
-of the hand's way to its start; of the second the outcome is remembered. The installed package is untouched.
+the re-positioning of a site that the next line computes again, the half of a physics step that the forward
+pass before it has done already (`physics`), and the first of a reset's two simulations of the hand's way to
+its start; of the second the outcome is remembered (`starts`). The installed package is untouched.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from functools import cache
 from typing import Any
 
@@ -22,12 +24,13 @@ from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 from trainer.envs.data_view import DataView
 from trainer.envs.fast_helpers import replacements
 from trainer.envs.official import official_class
+from trainer.envs.physics import Physics
 from trainer.envs.rebinding import Rebinding
 from trainer.envs.rewards import caging_reward
 
 _FRAME = 18
 """Numbers of one frame: hand (3), gripper (1), objects (14)."""
-_LEAST, _MOST = np.full(3, -1, np.float32), np.ones(3, np.float32)
+_FLOATS = struct.Struct("3f")
 _DOWN = np.array([1.0, 0.0, 1.0, 0.0])
 """The hand's orientation, a quaternion; MuJoCo normalises it."""
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
@@ -49,6 +52,8 @@ class _Fast:
 
     starts: dict[bytes, npt.NDArray[np.float64]]
     """By what the hand's way depends on: the physics' state one step before its end."""
+    way_depends_on_goal = True
+    """False where one way is known to be right for all goals that this environment is to play."""
     model: mujoco.MjModel
     data: Any
     _hand: npt.NDArray[np.float64]
@@ -61,12 +66,15 @@ class _Fast:
         model, data = super()._initialize_simulation()  # type: ignore[misc]
         self._real = data
         self._view = DataView(data)
-        self._mocap_pos = data.mocap_pos[0]
-        self._mocap_quat = data.mocap_quat[0]
-        self._ctrl = data.ctrl
+        self._physics = Physics(model, data)
+        # single numbers go in and out of a memoryview several times sooner than of an array
+        self._mocap_pos = memoryview(data.mocap_pos[0])
+        self._mocap_quat = memoryview(data.mocap_quat[0])
+        self._ctrl = memoryview(data.ctrl)
         self._hand = self._view.body("hand").xpos
         self._claws = self._view.body("rightclaw").xpos, self._view.body("leftclaw").xpos
         self._fingers = self._view.site("rightEndEffector").xpos, self._view.site("leftEndEffector").xpos
+        self._pads = self._view.geom("leftpad_geom").id, self._view.geom("rightpad_geom").id
         self._state_size = mujoco.mj_stateSize(model, _STATE)
         self._pass_hand = False
         return model, data
@@ -76,17 +84,9 @@ class _Fast:
         assert len(action) == 4, f"Actions should be size 4, got {len(action)}"
         if self.curr_path_length >= self.max_path_length:
             raise ValueError("You must reset the env manually once truncate==True")
-        model, data, mocap, ctrl = self.model, self._real, self._mocap_pos, self._ctrl
-        delta = np.minimum(np.maximum(action[:3], _LEAST), _MOST) * self.action_scale
-        mocap += delta
-        np.minimum(np.maximum(mocap, self.mocap_low, out=mocap), self.mocap_high, out=mocap)
-        self._mocap_quat[:] = _DOWN
-        grip = action[3]
-        ctrl[0] = grip
-        ctrl[1] = -grip
-        mujoco.mj_step(model, data, self.frame_skip)
+        self._tell(action)
+        self._physics.advance(self.frame_skip)
         self.curr_path_length += 1
-        mujoco.mj_forward(model, data)  # also renews the solver's warm start: not to be replaced by less
 
         self.data = self._view
         try:
@@ -100,12 +100,29 @@ class _Fast:
             np.minimum(np.maximum(observation, space.low, out=observation), space.high, out=observation)
             reward, info = self.evaluate_state(observation, action)
         finally:
-            self.data = data
+            self.data = self._real
         return observation, reward, False, self.curr_path_length == self.max_path_length, info
+
+    def _tell(self: Any, action: npt.NDArray[np.float32]) -> None:
+        """Moves what draws the hand, and sets the gripper, as the action (4,) wants it."""
+        assert action.dtype == np.float32, "the official class rounds each type of action differently"
+        *moves, grip = action.tolist()
+        scale = float(np.float32(self.action_scale))
+        moves = [scale * (-1.0 if move < -1.0 else 1.0 if move > 1.0 else move) for move in moves]
+        moves = _FLOATS.unpack(_FLOATS.pack(*moves))  # products of float32 are rounded to float32
+        low, high, position = self.mocap_low.tolist(), self.mocap_high.tolist(), self._mocap_pos
+        for axis in (0, 1, 2):
+            to = position[axis] + moves[axis]
+            position[axis] = low[axis] if to < low[axis] else high[axis] if to > high[axis] else to
+        self._mocap_quat[:] = _DOWN.data
+        ctrl = self._ctrl
+        ctrl[0] = grip
+        ctrl[1] = -grip
 
     def reset(self: Any, **_: Any) -> tuple[npt.NDArray[np.float64], dict[str, Any]]:
         """Starts an episode; a seed and options are ignored, as in the official class."""
         self.curr_path_length = 0
+        self._physics.forget()
         self._pass_hand = True  # the data are reset before the second pass: only its model is needed
         try:
             self.reset_model()
@@ -128,12 +145,13 @@ class _Fast:
             mujoco.mj_getState(model, data, state, _STATE)
             start = np.asarray(self.hand_init_pos, np.float64)
             # of the model a task changes positions only, and those of sites move nothing
-            key = b"".join((state.tobytes(), model.body_pos.tobytes(), start.tobytes(), bytes([steps])))
+            moved = model.body_pos.tobytes() if self.way_depends_on_goal else b""
+            key = b"".join((state.tobytes(), moved, start.tobytes(), bytes([steps])))
             known = self.starts.get(key)
             if known is None:
-                self._mocap_pos[:] = start
-                self._mocap_quat[:] = _DOWN
-                self._ctrl[:] = (-1, 1)
+                self._mocap_pos[:] = start.data
+                self._mocap_quat[:] = _DOWN.data
+                self._ctrl[0], self._ctrl[1] = -1.0, 1.0
                 mujoco.mj_step(model, data, steps * self.frame_skip - 1)
                 mujoco.mj_getState(model, data, state, _STATE)
                 self.starts[key] = state
@@ -190,15 +208,15 @@ class _Fast:
         data = self._real
         if data.ncon == 0:
             return False
-        left, right = self._view.geom("leftpad_geom").id, self._view.geom("rightpad_geom").id
         contact = data.contact
-        force = data.efc_force
-        on_left: Any = 0
-        on_right: Any = 0
-        for pair, address in zip(contact.geom.tolist(), contact.efc_address.tolist(), strict=True):
-            if object_geom_id in pair:
-                if left in pair:
-                    on_left = on_left + force[address]
-                if right in pair:
-                    on_right = on_right + force[address]
-        return bool(on_left > 0 and on_right > 0)
+        at_object = [
+            (pair, number) for number, pair in enumerate(contact.geom.tolist()) if object_geom_id in pair
+        ]
+        left, right = ([number for pair, number in at_object if pad in pair] for pad in self._pads)
+        if not (left and right):
+            return False
+        force, address = data.efc_force, contact.efc_address.tolist()
+        return bool(
+            sum(force[address[number]] for number in left) > 0
+            and sum(force[address[number]] for number in right) > 0
+        )

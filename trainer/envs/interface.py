@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,15 @@ class Env(Protocol):
     def step(self, action: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64], float, bool]:
         """Returns the observation, the reward and whether the task is solved at this step."""
 
+    def state(self) -> dict[str, Any]:
+        """Returns where the episode is, for JSON: all but the goal that the coming steps depend on.
+
+        Only between a reset and the end of its episode, not within a step.
+        """
+
+    def restore(self, goal: int, state: Mapping[str, Any]) -> None:
+        """Continues the episode with that goal where `state` found it, to the bit."""
+
 
 class EnvFactory(Protocol):
     """Makes environments; is sent to the workers once."""
@@ -37,6 +46,12 @@ class EnvFactory(Protocol):
     @property
     def action_dim(self) -> int:
         """Numbers in an action."""
+
+    def cost(self, task: int) -> float:
+        """Relative time of a step of that task: workers get shares of about the same sum."""
+
+    def model(self, task: int) -> Hashable:
+        """What is read from disk for that task; tasks with the same share it within a worker."""
 
     def __call__(self, task: int) -> Env:
         """Builds an environment of the task with that id."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import mujoco  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 
-from trainer.envs.official import goal_vectors, official_task
+from trainer.envs.costs import STEP_COSTS
+from trainer.envs.episode import bindings, put_back, taken
+from trainer.envs.official import goal_vectors, model_file, official_task
 from trainer.envs.self_check import environment_class
+from trainer.envs.starts import way_depends_on_goal
 
 OBSERVATION_DIM = 39
 ACTION_DIM = 4
@@ -34,18 +38,29 @@ class MetaworldEnv:
     def __init__(self, task: str, goals: npt.NDArray[np.float64]) -> None:
         made, self.note = environment_class(task)
         self._env = made()
+        self._env.way_depends_on_goal = way_depends_on_goal(task, goals)
         self._tasks = [official_task(task, goal) for goal in goals]
 
     def reset(self, goal: int) -> npt.NDArray[np.float64]:
         """Starts an episode with the goal of that index and returns the observation, shape (39,)."""
         self._env.set_task(self._tasks[goal])
         observation: npt.NDArray[np.float64] = self._env.reset()[0]
+        self._at_reset = bindings(self._env)
         return observation
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64], float, bool]:
         """Takes an action (4,) in [-1, 1]; returns the observation, the reward, and success at this step."""
         observation, reward, _, _, info = self._env.step(action)
         return observation, float(reward), bool(info["success"])
+
+    def state(self) -> dict[str, Any]:
+        """Returns where the episode is, for JSON; only after a reset."""
+        return taken(self._env, self._at_reset)
+
+    def restore(self, goal: int, state: Mapping[str, Any]) -> None:
+        """Continues an episode with the goal of that index, to the bit, in either class of the task."""
+        self.reset(goal)
+        put_back(self._env, state)
 
     @property
     def simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
@@ -73,6 +88,14 @@ class MetaworldFactory:
 
     observation_dim: ClassVar[int] = OBSERVATION_DIM
     action_dim: ClassVar[int] = ACTION_DIM
+
+    def cost(self, task: int) -> float:
+        """Relative time of a step of that task."""
+        return STEP_COSTS[self.tasks[task]]
+
+    def model(self, task: int) -> str:
+        """The file of the model of that task, which several tasks may share."""
+        return model_file(self.tasks[task])
 
     def __call__(self, task: int) -> MetaworldEnv:
         """Builds an environment of the task with that id."""

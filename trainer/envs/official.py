@@ -1,15 +1,15 @@
 """Meta-World's classes as installed, extended so that a second copy of a task is cheap.
 
 Nothing of the installed package is changed: environments of one class read the model's XML file once a
-process and copy the parsed model, and the hand's way to its start can be left out where only the draws
-of a reset are wanted.
+process and copy the parsed model, and what takes time can be left out of a reset where only its draws are
+wanted.
 """
 
 from __future__ import annotations
 
 import copy
 import pickle
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import mujoco  # type: ignore[import-untyped]
@@ -23,11 +23,12 @@ _parsed: dict[str, mujoco.MjModel] = {}
 
 @cache
 def official_class(task: str) -> Any:
-    """Returns the official class, extended to share parsed models and to skip the hand's way if asked to."""
+    """Returns the official class, extended to share parsed models and to do no more than draw if asked to."""
     official: Any = ALL_V3_ENVIRONMENTS[task]
 
     class SharedModel(official):  # type: ignore[misc]
-        skip_hand_simulation = False
+        only_draws = False
+        """Leave out of a reset what its draws do not depend on: the hand's way and the observation."""
 
         def _initialize_simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
             if self.fullpath not in _parsed:
@@ -36,13 +37,31 @@ def official_class(task: str) -> Any:
             return model, mujoco.MjData(model)
 
         def _reset_hand(self, *args: Any, **kwargs: Any) -> None:
-            if not self.skip_hand_simulation:
+            if not self.only_draws:
                 super()._reset_hand(*args, **kwargs)
                 return
             mujoco.mj_forward(self.model, self.data)
             self.init_tcp = self.tcp_center
 
+        def _get_curr_obs_combined_no_goal(self) -> npt.NDArray[np.float64]:
+            if self.only_draws:
+                return np.zeros(18)
+            frame: npt.NDArray[np.float64] = super()._get_curr_obs_combined_no_goal()
+            return frame
+
     return SharedModel
+
+
+def model_file(task: str) -> str:
+    """Returns the path of the model's XML file, which a class of Meta-World knows before it is made."""
+    path: str = ALL_V3_ENVIRONMENTS[task].model_name.fget(None)  # type: ignore[attr-defined]
+    return path
+
+
+@lru_cache(maxsize=1)
+def scratch_environment(task: str) -> Any:
+    """Returns an official environment to try things in; the last one is kept, so that it is made once."""
+    return official_class(task)()
 
 
 def official_task(task: str, goal: npt.NDArray[np.float64]) -> Task:
@@ -59,10 +78,10 @@ def goal_vectors(task: str, count: int, seed: int) -> npt.NDArray[np.float64]:
     the hand's way to its start each time. The draws do not depend on the hand, so that part is left out
     here. Every seed means something, 0 included, and the global random state is left as it was.
     """
-    env = official_class(task)()
-    env._freeze_rand_vec = False
+    env = scratch_environment(task)
+    env._freeze_rand_vec = False  # until the next `set_task`
     env._set_task_called = True
-    env.skip_hand_simulation = True
+    env.only_draws = True
     state = np.random.get_state()
     np.random.seed(seed)
     try:
@@ -72,5 +91,5 @@ def goal_vectors(task: str, count: int, seed: int) -> npt.NDArray[np.float64]:
             goals.append(env._last_rand_vec)
     finally:
         np.random.set_state(state)
-        env.close()
+        env.only_draws = False
     return np.array(goals)

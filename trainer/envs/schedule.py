@@ -4,16 +4,16 @@ Training episodes have a fixed length, so who ends when is known in advance and 
 place. That is what makes a run independent of the number of worker processes: they only obey.
 
 The number of environments never changes the science. Every task owns `num_envs // num_tasks` environments
-for good. The environments left over move from task to task at the end of each episode, always to the task
-that the moving ones have served least, so over time every task receives the same amount of data whatever
-`num_envs` is, also when there are fewer environments than tasks.
+for good. The environments left over, which start and end their episodes together, take the tasks in turn:
+over time every task receives the same amount of data whatever `num_envs` is, also when there are fewer
+environments than tasks, and never do two of them play the same task at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +52,7 @@ class Schedule:
         num_goals: goals per task; each episode draws one uniformly.
         rng: the generator of the goals.
         stagger: start the copies of a task out of phase, so that their episodes do not all end together.
-        moved: steps per task that moving environments have been given so far, from an earlier `moved`.
+        state: where to continue, from `state` of a schedule with as many environments and tasks.
     """
 
     def __init__(
@@ -64,19 +64,27 @@ class Schedule:
         rng: np.random.Generator,
         *,
         stagger: bool = False,
-        moved: Sequence[int] | None = None,
+        state: Mapping[str, Any] | None = None,
     ) -> None:
         copies, spare = divmod(num_envs, num_tasks)
         self._episode_steps = episode_steps
+        self._num_tasks = num_tasks
         self._num_goals = num_goals
         self._rng = rng
         self._fixed = num_envs - spare
-        self._moved = np.array(moved if moved is not None else np.zeros(num_tasks), np.int64)
-        phase = np.arange(num_envs) // num_tasks if stagger else np.zeros(num_envs, np.int64)
-        self._remaining = episode_steps - phase * episode_steps // (copies + (spare > 0))
-        self._tasks = np.arange(num_envs, dtype=np.int32) % num_tasks
-        for env in range(self._fixed, num_envs):
-            self._tasks[env] = self._least_served(int(self._remaining[env]))
+        self._now = 0
+        self._turn = 0
+        if state is None:
+            phase = np.arange(num_envs) // num_tasks if stagger else np.zeros(num_envs, np.int64)
+            self._ends = episode_steps - phase * episode_steps // (copies + (spare > 0))
+            self._tasks = np.arange(num_envs, dtype=np.int32) % num_tasks
+            self._move()
+        else:
+            self._ends = np.array(state["remaining"], np.int64)
+            self._tasks = np.array(state["tasks"], np.int32)
+            self._turn = int(state["turn"])
+            assert self._ends.shape == self._tasks.shape == (num_envs,), "state of another schedule"
+        self._foresee()
 
     @property
     def tasks(self) -> npt.NDArray[np.int32]:
@@ -84,9 +92,13 @@ class Schedule:
         return self._tasks.copy()
 
     @property
-    def moved(self) -> list[int]:
-        """Steps per task that moving environments have been given, the running episodes included."""
-        return [int(steps) for steps in self._moved]
+    def remaining(self) -> npt.NDArray[np.int64]:
+        """Steps left of each environment's running episode, the coming one included, (num_envs,); a copy."""
+        return self._ends - self._now
+
+    def state(self) -> dict[str, Any]:
+        """Returns where the schedule is, as plain values; the generator of the goals is not in it."""
+        return {"remaining": self.remaining.tolist(), "tasks": self._tasks.tolist(), "turn": self._turn}
 
     def first(self) -> Orders:
         """Returns the orders that start every environment's first episode."""
@@ -94,22 +106,34 @@ class Schedule:
         return Orders(command, self.tasks, self._goals(self._tasks.size))
 
     def advance(self) -> Orders:
-        """Returns the orders of the coming step and moves on to the step after it."""
-        self._remaining -= 1
-        ends = np.flatnonzero(self._remaining == 0)
+        """Returns the orders of the coming step, read-only, and moves on to the step after it."""
+        self._now += 1
+        if self._now < self._next_end:
+            return self._between
+        ends = np.flatnonzero(self._ends == self._now)
         command = np.full(self._tasks.shape, Command.STEP, np.int8)
         command[ends] = Command.STEP_THEN_RESET
-        self._remaining[ends] = self._episode_steps
-        for env in ends[ends >= self._fixed]:
-            self._tasks[env] = self._least_served(self._episode_steps)
+        self._ends[ends] += self._episode_steps
+        if ends[-1] >= self._fixed:
+            self._move()
         goal = np.zeros(self._tasks.shape, np.int32)
         goal[ends] = self._goals(ends.size)
+        self._foresee()
         return Orders(command, self.tasks, goal)
 
-    def _least_served(self, steps: int) -> int:
-        task = int(self._moved.argmin())
-        self._moved[task] += steps
-        return task
+    def _move(self) -> None:
+        """Gives each environment left over, all of which begin an episode now, the next task in turn."""
+        spare = self._tasks.size - self._fixed
+        self._tasks[self._fixed :] = (self._turn + np.arange(spare)) % self._num_tasks
+        self._turn = (self._turn + spare) % self._num_tasks
+
+    def _foresee(self) -> None:
+        """Prepares the steps up to the next end of an episode, whose orders are all the same."""
+        self._next_end = int(self._ends.min())
+        command = np.full(self._tasks.shape, Command.STEP, np.int8)
+        self._between = Orders(command, self.tasks, np.zeros(self._tasks.shape, np.int32))
+        for array in self._between:
+            array.flags.writeable = False
 
     def _goals(self, count: int) -> npt.NDArray[np.int32]:
         return self._rng.integers(self._num_goals, size=count, dtype=np.int32)

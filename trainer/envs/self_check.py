@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.envs.fast_metaworld import fast_class
-from trainer.envs.official import goal_vectors, official_class, official_task
+from trainer.envs.official import goal_vectors, official_class, official_task, scratch_environment
+from trainer.envs.starts import STANDARD, way_depends_on_goal
 
-_GOALS = {"count": 50, "seed": 42}
-"""The list that nearly every run plays, so that it is made once."""
 _EPISODES = ((0, 36), (1, 2), (0, 2))
 """Goal and steps of each: long enough to touch the object, another goal, and a start that is remembered."""
 
@@ -40,11 +39,12 @@ def difference(task: str, make: Callable[[str], Any]) -> str | None:
     Returns:
         Where they differ first, or how the class failed; None if they agree to the bit.
     """
-    theirs = official_class(task)()
+    theirs = scratch_environment(task)
     rng = np.random.default_rng(0)
-    goals = goal_vectors(task, **_GOALS)
+    goals = goal_vectors(task, **STANDARD)
     try:
         ours = make(task)()
+        ours.way_depends_on_goal = way_depends_on_goal(task, goals)
         for goal, steps in _EPISODES:
             for env in (ours, theirs):
                 env.set_task(official_task(task, goals[goal]))
@@ -60,8 +60,6 @@ def difference(task: str, make: Callable[[str], Any]) -> str | None:
                         return f"{what} at step {step} with goal {goal}"
     except Exception as fault:  # whatever it is, the official class can do without us
         return f"{type(fault).__name__}: {fault}"
-    finally:
-        theirs.close()
     return None
 
 

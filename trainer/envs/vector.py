@@ -2,25 +2,31 @@
 
 Nothing is pickled per step: actions, orders, observations and rewards lie in shared arrays, and one byte
 over a socket pair starts a worker and reports its end. `start` returns at once, so the learner works
-while the environments step; `wait` gathers them. What comes out does not depend on the number of workers.
-A worker that dies, fails or hangs raises a `WorkerError` that names its tasks; a worker ends by itself
-when the parent is gone.
+while the environments step; `wait` gathers them. Workers get shares that take about the same time; what
+comes out does not depend on who has which, nor on how many there are. `state` and `restore` let episodes go
+on in other processes as if nothing had happened. A worker that dies, fails or hangs raises a `WorkerError`
+that names its tasks, after which the vector is of no more use; a worker ends by itself when the parent is
+gone.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Mapping, Sequence
 from functools import partial
 from multiprocessing import util
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer.envs.block import Block, allocate
+from trainer.envs.dealing import dealt
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Orders
-from trainer.envs.worker import Slots, Worker, end_all, signals_blocked
+from trainer.envs.slots import Slots
+from trainer.envs.worker import AWAKE, Worker, end_all, signals_blocked
+from trainer.processors import usable_processors
 
 STEP_TIMEOUT = 60.0
 """Seconds a worker may take for a vector step before it counts as hung."""
@@ -60,16 +66,18 @@ class VectorEnv:
         self._factory = factory
         self._step_timeout = step_timeout
         self._running = False
-        shares = np.array_split(np.arange(num_envs), min(workers, num_envs)) if workers else []
+        workers = min(workers, num_envs)
         context = multiprocessing.get_context("spawn")
         shape = (num_envs, factory.observation_dim, factory.action_dim)
-        memory = allocate(shape, context if shares else None)
+        memory = allocate(shape, context if workers else None)
         self._block = Block(memory, shape)
-        self._local = None if shares else Slots(factory, self._block, np.arange(num_envs))
+        self._local = None if workers else Slots(factory, self._block, range(num_envs))
         self._workers: list[Worker] = []
+        # without a processor of our own we would only keep the workers from theirs
+        awake = AWAKE if usable_processors() > workers else 0.0
         with signals_blocked():
-            for share in shares:
-                self._workers.append(Worker(context, factory, memory, shape, share))
+            for _ in range(workers):
+                self._workers.append(Worker(context, factory, memory, shape, awake=awake))
         self._finalizer = util.Finalize(self, end_all, args=(list(self._workers),), exitpriority=10)
 
     @property
@@ -88,6 +96,7 @@ class VectorEnv:
         block.command[:], block.task[:], block.goal[:] = orders
         if action is not None:
             block.action[:] = action
+        self._deal()
         for worker in self._workers:
             worker.start()
         self._running = True
@@ -102,8 +111,7 @@ class VectorEnv:
         self._running = False
         if self._local is not None:
             self._local.step()
-        for worker in self._workers:
-            worker.gather(self._step_timeout, partial(self._names, worker.share))
+        self._gather()
         return Outcome(self._block.reward, self._block.success, self._block.next_observation)
 
     def take_notes(self) -> list[str]:
@@ -118,6 +126,65 @@ class VectorEnv:
         """Carries out orders that step no environment."""
         self.start(orders)
         self.wait()
+
+    def state(self) -> list[dict[str, Any]]:
+        """Returns where each environment is: task, goal, observation and its own state, for JSON.
+
+        Only between vector steps.
+
+        Raises:
+            WorkerError: as from `wait`.
+        """
+        assert not self._running, "state within a vector step"
+        for worker in self._workers:
+            worker.ask_state()
+        parts = [self._local.state()] if self._local is not None else self._gather()
+        shares = [worker.share for worker in self._workers] or [list(range(len(self._block.task)))]
+        states: dict[int, dict[str, Any]] = {}
+        for share, part in zip(shares, parts, strict=True):
+            states |= zip(share, part, strict=True)
+        return [
+            states[env] | {"observation": shown} for env, shown in enumerate(self._block.observation.tolist())
+        ]
+
+    def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Continues where `state` was taken, in the place of the first reset; to the bit.
+
+        Args:
+            states: one for each environment. The number of workers may be another.
+
+        Raises:
+            WorkerError: as from `wait`.
+        """
+        assert not self._running, "restore within a vector step"
+        block = self._block
+        block.task[:] = [state["task"] for state in states]
+        block.observation[:] = [state["observation"] for state in states]
+        if self._local is not None:
+            self._local.restore(states)
+        self._deal()
+        for worker in self._workers:
+            worker.restore([states[env] for env in worker.share], self._step_timeout)
+        self._gather()
+
+    def _deal(self) -> None:
+        """At the first orders: gives each worker its environments, by the cost of the tasks they begin with.
+
+        Where an environment steps changes nothing that comes out, so a task that it plays later may weigh
+        more or less.
+        """
+        if self._workers and not self._workers[0].share:
+            tasks = self._block.task.tolist()
+            costs = [self._factory.cost(task) for task in tasks]
+            models = [self._factory.model(task) for task in tasks]
+            for worker, share in zip(self._workers, dealt(costs, models, len(self._workers)), strict=True):
+                worker.deal(share)
+
+    def _gather(self) -> list[Any]:
+        """Waits for all workers; returns what each was asked for."""
+        return [
+            worker.gather(self._step_timeout, partial(self._names, worker.share)) for worker in self._workers
+        ]
 
     @property
     def pids(self) -> list[int]:
@@ -134,5 +201,5 @@ class VectorEnv:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _names(self, share: npt.NDArray[np.int_]) -> str:
+    def _names(self, share: list[int]) -> str:
         return ", ".join(dict.fromkeys(self._factory.tasks[task] for task in self._block.task[share]))

@@ -1,121 +1,105 @@
-"""One worker process and the parent's end of it: a byte starts a vector step, a byte reports its end."""
+"""One worker process and the parent's end of it, joined by a socket.
+
+A byte starts a vector step and a byte reports its end; the rest lies in the shared block. Only what is rare
+and has no fixed size goes over the socket itself: notes, tracebacks, and the environments' states as JSON.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from trainer.envs.block import Block, Shape
-from trainer.envs.interface import Env, EnvFactory
-from trainer.envs.schedule import Command
+from trainer.envs.interface import EnvFactory
+from trainer.envs.slots import Slots
 from trainer.errors import WorkerError
 
-_GO, _NOTE, _DONE, _FAILED = b"g", b"n", b"d", b"f"
+_SHARE, _GO, _STATE, _RESTORE = b"h", b"g", b"s", b"r"
+"""Orders: take the environments that follow, once and first of all; carry out what lies in the block; say
+where the episodes are; continue those that follow."""
+_NOTE, _TEXT, _DONE, _FAILED = b"n", b"t", b"d", b"f"
+"""Answers: a line follows; a counted text follows; all is done; a traceback follows and the end."""
 _PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-_AWAKE = 200e-6
-"""Seconds a worker looks for its next order before it sleeps."""
+AWAKE = 200e-6
+"""Seconds to look for the next order, or for the answer, before sleeping."""
 _START_TIMEOUT = 300.0
 """Seconds for a worker's first answer: imports from a slow file system take their time."""
 
 
-class Slots:
-    """Steps a share of the environments in the process it lives in.
+class Worker:
+    """The parent's end of one worker process.
 
-    An environment that is done with a task is kept and used again when the task comes back.
+    Args:
+        context: how to start it.
+        factory: makes the environments.
+        memory: of the block.
+        shape: of the block.
+        awake: seconds that `gather` looks for the answer before it sleeps.
 
     Attributes:
-        notes: what the environments made since the last look have to say.
+        share: the environments it has been given.
+        notes: what they had to say since the last look.
     """
 
-    def __init__(self, factory: EnvFactory, block: Block, share: npt.NDArray[np.int_]) -> None:
-        self._factory = factory
-        self._block = block
-        self._playing: dict[int, tuple[int, Env] | None] = dict.fromkeys(int(slot) for slot in share)
-        self._free: dict[int, list[Env]] = {}
-        self.notes: list[str] = []
-
-    def step(self) -> None:
-        """Carries out the orders that lie in the block."""
-        block = self._block
-        commands = block.command.tolist()  # numpy's integers take microseconds to compare with an enum
-        for slot in self._playing:
-            command = commands[slot]
-            if command in (Command.STEP, Command.STEP_THEN_RESET):
-                playing = self._playing[slot]
-                assert playing is not None, "step before reset"
-                observation, reward, success = playing[1].step(block.action[slot])
-                block.next_observation[slot] = observation
-                block.reward[slot] = reward
-                block.success[slot] = success
-                if command == Command.STEP:
-                    block.observation[slot] = observation
-            if command in (Command.STEP_THEN_RESET, Command.RESET):
-                env = self._take(slot, int(block.task[slot]))
-                block.observation[slot] = env.reset(int(block.goal[slot]))
-
-    def _take(self, slot: int, task: int) -> Env:
-        playing = self._playing[slot]
-        if playing is not None and playing[0] == task:
-            return playing[1]
-        if playing is not None:
-            self._free.setdefault(playing[0], []).append(playing[1])
-        free = self._free.get(task)
-        if free:
-            env = free.pop()
-        else:
-            env = self._factory(task)
-            if env.note:
-                self.notes.append(env.note)
-        self._playing[slot] = task, env
-        return env
-
-
-class Worker:
-    """The parent's end of one worker process."""
-
     def __init__(
-        self,
-        context: SpawnContext,
-        factory: EnvFactory,
-        memory: Any,
-        shape: Shape,
-        share: npt.NDArray[np.int_],
+        self, context: SpawnContext, factory: EnvFactory, memory: Any, shape: Shape, *, awake: float = 0.0
     ) -> None:
-        self.share = share
+        self.share: list[int] = []
         self.notes: list[str] = []
         self.pipe, theirs = socket.socketpair()
-        args = (theirs, factory, memory, shape, share)
+        args = (theirs, factory, memory, shape)
         self.process: SpawnProcess = context.Process(target=_serve, args=args, daemon=True)
         self.process.start()
         theirs.close()  # or the end of the worker would never show as the end of the stream
+        self._awake = awake
         self._started = False
+
+    def deal(self, share: list[int]) -> None:
+        """Gives the worker its environments, before all other orders."""
+        self.share = share
+        with contextlib.suppress(OSError):
+            self.pipe.sendall(_SHARE + _counted(share))
 
     def start(self) -> None:
         """Tells the worker to carry out the orders in the block; a dead worker shows in `gather`."""
         with contextlib.suppress(OSError):
             self.pipe.send(_GO)
 
-    def gather(self, timeout: float, names: Callable[[], str]) -> None:
-        """Waits for the worker's answer.
+    def ask_state(self) -> None:
+        """Asks where the episodes are; `gather` returns the answer."""
+        with contextlib.suppress(OSError):
+            self.pipe.send(_STATE)
+
+    def restore(self, states: Sequence[Mapping[str, Any]], timeout: float) -> None:
+        """Tells the worker to continue the episodes described; one that does not listen shows in `gather`."""
+        self._set_timeout(timeout)
+        with contextlib.suppress(OSError):
+            self.pipe.sendall(_RESTORE + _counted(states))
+
+    def gather(self, timeout: float, names: Callable[[], str]) -> Any:
+        """Waits for the worker's answer; returns what it was asked for, if anything.
 
         Raises:
             WorkerError: it died, failed or did not answer in time.
         """
-        self.pipe.settimeout(timeout if self._started else max(timeout, _START_TIMEOUT))
+        text = None
         try:
-            while (answer := self.pipe.recv(1)) == _NOTE:
-                self.notes.append(self._line())
+            answer = self._first_byte(timeout)
+            while answer in (_NOTE, _TEXT):
+                if answer == _NOTE:
+                    self.notes.append(_line(self.pipe))
+                else:
+                    text = _uncounted(self.pipe)
+                answer = self.pipe.recv(1)
         except TimeoutError:
             raise WorkerError(
                 f"the environment worker of {names()} (pid {self.process.pid}) has not answered for "
@@ -126,23 +110,29 @@ class Worker:
             answer = b""
         self._started = True
         if answer == _FAILED:
-            text = self._rest()
+            fault = self._rest()
             raise WorkerError(
-                f"the environment worker of {names()} failed: {text.strip().splitlines()[-1]}", hint=text
+                f"the environment worker of {names()} failed: {fault.strip().splitlines()[-1]}", hint=fault
             )
         if answer != _DONE:
             self.process.join(5)
             raise WorkerError(
                 f"the environment worker of {names()} (pid {self.process.pid}) died "
-                f"{_ending(self.process.exitcode)}",
+                f"{ending(self.process.exitcode)}",
                 hint="SIGKILL often means that memory ran out: ask for more, or use fewer environments",
             )
+        return text
 
-    def _line(self) -> str:
-        line = bytearray()
-        while (byte := self.pipe.recv(1)) not in (b"\n", b""):
-            line += byte
-        return line.decode(errors="replace")
+    def _first_byte(self, timeout: float) -> bytes:
+        looked = None
+        if self._awake:
+            self.pipe.settimeout(None)
+            looked = _looked(self.pipe, self._awake)
+        self._set_timeout(timeout)
+        return self.pipe.recv(1) if looked is None else looked
+
+    def _set_timeout(self, timeout: float) -> None:
+        self.pipe.settimeout(timeout if self._started else max(timeout, _START_TIMEOUT))
 
     def _rest(self) -> str:
         self.pipe.settimeout(5)
@@ -150,7 +140,46 @@ class Worker:
             return stream.read().decode(errors="replace")
 
 
-def _ending(code: int | None) -> str:
+def _line(pipe: socket.socket) -> str:
+    line = bytearray()
+    while (byte := pipe.recv(1)) not in (b"\n", b""):
+        line += byte
+    return line.decode(errors="replace")
+
+
+def _counted(value: Any) -> bytes:
+    """A value as JSON, after a line with its length in bytes."""
+    text = json.dumps(value).encode()
+    return b"%d\n%s" % (len(text), text)
+
+
+def _uncounted(pipe: socket.socket) -> Any:
+    """Reads a value that `_counted` wrote.
+
+    Raises:
+        ConnectionError: the stream ended within it.
+    """
+    line = _line(pipe)
+    text = bytearray()
+    while line and len(text) < int(line):
+        piece = pipe.recv(int(line) - len(text))
+        if not piece:
+            break
+        text += piece
+    if not line or len(text) < int(line):
+        raise ConnectionError("the stream ended within a value")
+    return json.loads(text)
+
+
+def ignore_parents_signals() -> None:
+    """Leaves the signals of the process group to the parent, who ends its workers by closing the stream."""
+    for number in _PARENTS_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PARENTS_SIGNALS)
+
+
+def ending(code: int | None) -> str:
+    """Says how a process of that exit code ended."""
     if code is not None and code < 0:
         return f"by {signal.Signals(-code).name}"
     return f"with exit code {code}"
@@ -181,31 +210,41 @@ def signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _order(pipe: socket.socket) -> bytes:
-    """Waits for the parent's byte, at first awake: to be woken takes longer than most gaps between steps."""
-    asleep_at = time.perf_counter() + _AWAKE
-    while time.perf_counter() < asleep_at:
+def _looked(pipe: socket.socket, seconds: float) -> bytes | None:
+    """Waits awake for a byte, for to be woken takes longer than most gaps between steps; None if none came.
+
+    Args:
+        pipe: with no timeout, or it would be waited for in each look.
+        seconds: how long.
+    """
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
         with contextlib.suppress(BlockingIOError):
             return pipe.recv(1, socket.MSG_DONTWAIT)
         os.sched_yield()  # whoever has work goes first
-    return pipe.recv(1)
+    return None
 
 
-def _serve(
-    pipe: socket.socket,
-    factory: EnvFactory,
-    memory: Any,
-    shape: Shape,
-    share: npt.NDArray[np.int_],
-) -> None:
+def _order(pipe: socket.socket) -> bytes:
+    """Waits for the parent's byte; empty when it is gone."""
+    order = _looked(pipe, AWAKE)
+    return pipe.recv(1) if order is None else order
+
+
+def _serve(pipe: socket.socket, factory: EnvFactory, memory: Any, shape: Shape) -> None:
     """A worker's life: carry out the orders in the block at each byte, end with the stream."""
-    for number in _PARENTS_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # the parent decides; it ends us by closing the stream
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PARENTS_SIGNALS)
+    ignore_parents_signals()
     try:
-        slots = Slots(factory, Block(memory, shape), share)
-        while _order(pipe) == _GO:
-            slots.step()
+        if pipe.recv(1) != _SHARE:
+            return
+        slots = Slots(factory, Block(memory, shape), _uncounted(pipe))
+        while order := _order(pipe):
+            if order == _GO:
+                slots.step()
+            elif order == _STATE:
+                pipe.sendall(_TEXT + _counted(slots.state()))
+            else:
+                slots.restore(_uncounted(pipe))
             for note in slots.notes:
                 pipe.sendall(_NOTE + " ".join(note.split()).encode() + b"\n")
             slots.notes.clear()

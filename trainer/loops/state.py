@@ -1,18 +1,34 @@
-"""Where a run is, beside its networks and its replay: counters and random generators, and its writing."""
+"""Where a run is, beside its networks and its replay: counters, random generators, environments."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from trainer import checkpoint
-from trainer.settings import TrainSettings
-from trainer.telemetry import Telemetry
+_PHYSICS = ("metaworld", "mujoco")
+"""The packages whose versions decide whether a state of the physics can be taken up again."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint to go on from.
+
+    Attributes:
+        path: its folder.
+        parts: what it holds.
+        replay: whether the rows of its replay are here too; without them the policy fills it again.
+    """
+
+    path: Path
+    parts: dict[str, Any]
+    replay: bool = True
 
 
 @dataclass
@@ -25,7 +41,6 @@ class Progress:
         updates: updates so far.
         credit: environment steps not yet turned into updates, see `UpdateCredit`.
         normalized: whether the observation statistics are settled.
-        moved: see `Schedule.moved`; None at the start.
     """
 
     learning_starts: int
@@ -33,7 +48,6 @@ class Progress:
     updates: int = 0
     credit: float = 0.0
     normalized: bool = False
-    moved: list[int] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the counters as plain values."""
@@ -49,7 +63,7 @@ def stored_generators(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def restore_generators(stored: dict[str, Any], rng: np.random.Generator) -> None:
+def restore_generators(stored: Mapping[str, Any], rng: np.random.Generator) -> None:
     """Sets the generators to what `stored_generators` returned; those of absent GPUs are passed over."""
     rng.bit_generator.state = json.loads(stored["numpy"])
     torch.set_rng_state(stored["torch"])
@@ -57,20 +71,34 @@ def restore_generators(stored: dict[str, Any], rng: np.random.Generator) -> None
         torch.cuda.set_rng_state_all(stored["cuda"])
 
 
-def write_checkpoint(
-    settings: TrainSettings, telemetry: Telemetry, step: int, parts: Mapping[str, Any]
-) -> None:
-    """Writes a checkpoint and records it. One that cannot be written is reported, and training goes on."""
-    try:
-        saved = checkpoint.save(
-            settings.run_dir,
-            step,
-            parts,
-            run_id=settings.run_id,
-            recipe=settings.recipe.name,
-            keep=settings.keep,
-        )
-    except OSError as error:
-        telemetry.event(step, f"no checkpoint at step {step}: {error}; training goes on")
-        return
-    telemetry.checkpoint(step, saved.path.relative_to(settings.run_dir), saved.nbytes, saved.seconds)
+def fresh_generators(*entropy: int) -> dict[str, Any]:
+    """Returns what `stored_generators` would, for generators seeded with these numbers."""
+    rng = np.random.default_rng(entropy)
+    torch.manual_seed(int(rng.integers(2**63)))
+    return stored_generators(rng)
+
+
+def stored_environments(schedule: Mapping[str, Any], states: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the running episodes and their plan, with the versions they belong to."""
+    return {"schedule": dict(schedule), "states": states, "versions": _versions()}
+
+
+def usable_environments(
+    stored: Mapping[str, Any] | None, num_envs: int, say: Callable[[str], None]
+) -> Mapping[str, Any] | None:
+    """Returns the stored environments if their episodes can go on; else says why not and returns None."""
+    if stored is None:
+        reason = "the environments were lost when the checkpoint was written"
+    elif len(stored["states"]) != num_envs:
+        reason = f"the checkpoint has {len(stored['states'])} environments, this run has {num_envs}"
+    elif stored["versions"] != _versions():
+        theirs = ", ".join(f"{name} {version}" for name, version in stored["versions"].items())
+        reason = f"the checkpoint's environments are of {theirs}"
+    else:
+        return stored
+    say(f"{reason}: new episodes are started")
+    return None
+
+
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in _PHYSICS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,16 @@ class EpisodeStatistics:
             self._ended.append((int(task[env]), float(self._return[env]), bool(self._solved[env])))
         self._return[ended] = 0.0
         self._solved[ended] = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the running episodes and those not yet drained, as plain values."""
+        return {"return": self._return.tolist(), "solved": self._solved.tolist(), "ended": list(self._ended)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict` returned, for as many environments."""
+        self._return[:] = state["return"]
+        self._solved[:] = state["solved"]
+        self._ended = [(task, total, solved) for task, total, solved in state["ended"]]
 
     def drain(self) -> dict[str, float]:
         """Returns `return/<task>`, `return/mean` and `train_success/<task>` of the ended episodes.

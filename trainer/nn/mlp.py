@@ -1,4 +1,4 @@
-"""A perceptron whose ensemble members and output heads are computed in one batched product a layer."""
+"""A perceptron in several members and with several heads, computed in as few products as the device likes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from trainer.nn.affine import affine, usable
 
 _GAIN = {"he_uniform": 6.0, "fan_in_uniform": 1.0}
 """A hidden weight's bound is sqrt(gain / fan_in): of He et al. 2015, or of PyTorch's own linear layers."""
@@ -32,6 +34,8 @@ class EnsembleMLP(nn.Module):
         output_bound: bound of the last layer's initial values.
     """
 
+    head_ids: Tensor
+
     def __init__(
         self,
         members: int,
@@ -48,6 +52,7 @@ class EnsembleMLP(nn.Module):
         self.heads = heads
         self.outputs = outputs
         self.layer_norm = layer_norm
+        self.register_buffer("head_ids", torch.arange(heads), persistent=False)
         sizes = [inputs, *hidden, heads * outputs]
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
@@ -59,24 +64,62 @@ class EnsembleMLP(nn.Module):
             bias = torch.empty(members, 1, fan_out).uniform_(-bias_bound, bias_bound)
             self.biases.append(nn.Parameter(bias))
 
-    def forward(self, rows: Tensor, head: Tensor) -> Tensor:
+    def forward(self, rows: Tensor, head: Tensor, *, frozen: bool = False) -> Tensor:
         """Maps rows (batch, inputs) to float32 outputs (members, batch, outputs).
 
         Args:
             rows: the inputs, the same for each member.
             head: int64 (batch,), which head a row wants; not looked at with a single head.
+            frozen: take the parameters as constants, so that a gradient with respect to the rows costs none
+                with respect to them.
         """
+        weights = [weight.detach() if frozen else weight for weight in self.weights]
+        biases = [bias.detach() if frozen else bias for bias in self.biases]
+        compute = self._memberwise if usable(rows) else self._batched
+        values = compute(rows, weights, biases).float()
+        if self.heads == 1:
+            return values
+        members, batch, _ = values.shape
+        values = values.view(members, batch, self.heads, self.outputs)
+        own = head[:, None, None] == self.head_ids[:, None]
+        # a gather's backward is a scatter, which CUDA does in any order; this is exact and in order
+        return torch.where(own, values, 0.0).sum(2)
+
+    def hidden(self, rows: Tensor) -> list[Tensor]:
+        """Returns what each hidden layer gives on for rows (batch, inputs): (members, batch, width) each."""
         values = rows.expand(self.weights[0].shape[0], -1, -1)
-        last = len(self.weights) - 1
-        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+        layers = []
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            values = torch.baddbmm(bias, values, weight)
+            if self.layer_norm:
+                values = functional.layer_norm(values, values.shape[-1:])
+            values = functional.relu(values)
+            layers.append(values)
+        return layers
+
+    def _batched(self, values: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
+        """Computes all members in one product a layer."""
+        values = values.expand(weights[0].shape[0], -1, -1)
+        last = len(weights) - 1
+        for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
             values = torch.baddbmm(bias, values, weight)
             if layer < last:
                 if self.layer_norm:
                     values = functional.layer_norm(values, values.shape[-1:])
                 values = functional.relu_(values)
-        values = values.float()
-        if self.heads == 1:
-            return values
-        members, batch, _ = values.shape
-        index = head.view(1, batch, 1, 1).expand(members, batch, 1, self.outputs)
-        return values.view(members, batch, self.heads, self.outputs).gather(2, index).squeeze(2)
+        return values
+
+    def _memberwise(self, rows: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
+        """Computes one member after the other, each layer through oneDNN."""
+        members = []
+        last = len(weights) - 1
+        layers = [weight.unbind() for weight in weights], [bias.unbind() for bias in biases]
+        for member in range(weights[0].shape[0]):
+            values = rows
+            for layer, (weight, bias) in enumerate(zip(*layers, strict=True)):
+                hidden = layer < last
+                values = affine(values, weight[member], bias[member][0], relu=hidden and not self.layer_norm)
+                if hidden and self.layer_norm:
+                    values = functional.relu_(functional.layer_norm(values, values.shape[-1:]))
+            members.append(values)
+        return torch.stack(members)

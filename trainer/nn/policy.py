@@ -45,6 +45,7 @@ class Policy(nn.Module):
         log_std_bounds: tuple[float, float],
     ) -> None:
         super().__init__()
+        self.action_dim = action_dim
         self._log_std_bounds = log_std_bounds
         self.encoder = ObservationEncoder(observation_dim, num_tasks, one_hot=one_hot)
         self.actor = EnsembleMLP(
@@ -63,9 +64,16 @@ class Policy(nn.Module):
         return mean, log_std.clamp(*self._log_std_bounds)
 
     @torch.no_grad()
-    def sample(self, observation: Tensor, task: Tensor) -> Tensor:
-        """Draws actions (batch, action_dim) in (-1, 1) for observations (batch, observation_dim)."""
-        return squashed_gaussian(*self.distribution(self.encoder(observation, task), task))[0]
+    def sample(self, observation: Tensor, task: Tensor, noise: Tensor | None = None) -> Tensor:
+        """Draws actions (batch, action_dim) in (-1, 1) for observations (batch, observation_dim).
+
+        Args:
+            observation: what is seen.
+            task: int64 (batch,).
+            noise: (batch, action_dim), standard normal; drawn here if absent.
+        """
+        mean, log_std = self.distribution(self.encoder(observation, task), task)
+        return squashed_gaussian(mean, log_std, torch.randn_like(mean) if noise is None else noise)[0]
 
     @torch.no_grad()
     def mode(self, observation: Tensor, task: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from trainer.files import atomic_write_json
+from trainer.files import atomic_write_json, plain
 from trainer.telemetry.gpu import GpuSampler
-from trainer.telemetry.memory import resident_bytes
+from trainer.telemetry.processes import ProcessorMeter, resident_bytes
 
 INTERVAL_SECONDS = 1.0
 RATE_WINDOW_SECONDS = 30.0
@@ -43,7 +43,8 @@ class Heartbeat:
         interval: float = INTERVAL_SECONDS,
     ) -> None:
         self._path = path
-        self._gpu = gpu
+        self._gpu = gpu.reader() if gpu else None
+        self._processors = ProcessorMeter()
         self._interval = interval
         self._facts: dict[str, Any] = {
             "schema": 1,
@@ -82,8 +83,10 @@ class Heartbeat:
                     self._facts[key] = value
             self._facts["time"] = time.time()
             self._changed = True
-            if self._begin == self._marks[0][1] != self._facts["step"]:
-                # The first steps are here: what came before was building environments, and has no rate.
+            begun = self._begin == self._marks[0][1] != self._facts["step"]
+            if begun or self._facts["step"] < self._marks[-1][1]:
+                # The first steps are here: what came before was building environments, and has no rate. Or
+                # the run went back to a checkpoint.
                 self._marks = deque([(now, self._facts["step"])])
             # A mark a second is enough for the rate, and keeps the window short however often we are called.
             if now - self._marks[-1][0] >= 1.0:
@@ -132,7 +135,8 @@ class Heartbeat:
         with self._lock:
             self._changed = False
             facts = {**self._facts, "steps_per_second": self._rate()}
-        atomic_write_json(self._path, {**facts, "rss_bytes": resident_bytes(), "gpu": gpu})
+        usage = {"cpu_share": self._processors.read(), "rss_bytes": resident_bytes(), "gpu": gpu}
+        atomic_write_json(self._path, plain({**facts, **usage}))
 
     def _rate(self) -> float | None:
         (since, first), (until, last) = self._marks[0], self._marks[-1]

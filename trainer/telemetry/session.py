@@ -11,10 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from trainer.telemetry.clock import Clock
 from trainer.telemetry.gpu import GpuSampler
 from trainer.telemetry.heartbeat import Heartbeat
 from trainer.telemetry.metrics import Metrics
 from trainer.telemetry.progress import Progress, open_progress
+from trainer.telemetry.usage import Usage
 from trainer.telemetry.wandb_run import WandbLostError, WandbRun, open_wandb
 
 
@@ -27,12 +29,15 @@ class Telemetry:
 
     Attributes:
         progress: what shows progress; `heartbeat` feeds it.
+        clock: times the parts of the loop; `train` records their shares.
     """
 
     def __init__(
         self, metrics: Metrics, heartbeat: Heartbeat, gpu: GpuSampler | None, progress: Progress
     ) -> None:
         self.progress = progress
+        self.clock = Clock()
+        self._usage = Usage(gpu)
         self._metrics = metrics
         self._heartbeat = heartbeat
         self._gpu = gpu
@@ -99,8 +104,8 @@ class Telemetry:
         return telemetry
 
     def train(self, step: int, values: Mapping[str, Any]) -> None:
-        """Records training metrics at an environment step."""
-        self._record("train", step, values)
+        """Records training metrics at an environment step, the shares of time and the use of the machine."""
+        self._record("train", step, {**values, **self.clock.drain(), **self._usage.read()})
 
     def evaluation(self, step: int, values: Mapping[str, Any]) -> None:
         """Records an evaluation, with the keys that docs/run-directory.md lists."""
@@ -115,7 +120,7 @@ class Telemetry:
             self.progress.say(
                 f"evaluation at {step:,} steps: success {mean:.1%}" + (f" ({each})" if each else "")
             )
-        self.heartbeat(step=step, success=self._success)
+        self.heartbeat(success=self._success)  # the step may be one that training has left behind
 
     def checkpoint(self, step: int, path: Path | str, size: int, seconds: float) -> None:
         """Records a checkpoint: path relative to the run directory, size in bytes, seconds taken."""

@@ -1,0 +1,142 @@
+"""The learner on a GPU, one line of JSON for each finding.
+
+    python -m tests.benchmarks.gpu_learner speed|paper|compiled|equality [--dry-run]
+
+`speed`: updates a second with the guides' networks, for batches of 512 and 1280 and each precision: ours
+eager and captured, a plain implementation, and the memory in use. `paper`: ours captured with the paper's
+networks and its batch of 1280. `compiled`: the plain implementation through torch.compile. `equality`: the
+greatest relative difference of any tensor after 1 000 updates, captured against eager. Lines come as they
+are found: a run that is cut off has told what it knew. `--dry-run` does it on the CPU with tiny numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from tests.benchmarks._learners import Ours, Plain, make_data
+from trainer.device import configure
+
+BATCHES = {"guide-mt10": 512, "mclean2025-mt10": 1280}
+PRECISIONS = ("fp32", "tf32", "bf16")
+Findings = Iterator[dict[str, Any]]
+
+
+class Bench:
+    """Where and how long to measure.
+
+    Args:
+        dry: on the CPU, a single update a figure, one precision.
+        seconds: for each figure.
+    """
+
+    def __init__(self, *, dry: bool, seconds: float = 3.0) -> None:
+        self.device = torch.device("cpu") if dry else torch.device("cuda", torch.cuda.current_device())
+        self.precisions = PRECISIONS[:1] if dry else PRECISIONS
+        self._seconds = 0.0 if dry else seconds
+        self._block = 1 if dry else 100
+        self.data = make_data(self.device)
+
+    def rate(self, update: Callable[[], object]) -> float:
+        """Updates a second, nothing read back in between; a first block of updates is not counted."""
+        done, start = -self._block, 0.0
+        while done <= 0 or time.perf_counter() - start < self._seconds:
+            for _ in range(self._block):
+                update()
+            self._settle()
+            done += self._block
+            if done == 0:
+                start = time.perf_counter()
+        return done / (time.perf_counter() - start)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes in use, reserved, and the most that were in use since the last call."""
+        if self.device.type != "cuda":
+            return {}
+        found = {
+            "allocated_bytes": torch.cuda.memory_allocated(self.device),
+            "reserved_bytes": torch.cuda.memory_reserved(self.device),
+            "peak_bytes": torch.cuda.max_memory_allocated(self.device),
+        }
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self.device)
+        return found
+
+    def speed(self) -> Findings:
+        """Ours, eager and captured, and the plain implementation, which has no bfloat16."""
+        for batch in BATCHES.values():
+            for precision in self.precisions:
+                configure(self.device.type, precision)
+                found: dict[str, Any] = {"batch": batch, "precision": precision}
+                found["eager"] = self.rate(Ours("guide-mt10", self.data, batch, precision).update)
+                if precision != "bf16":
+                    found["plain"] = self.rate(Plain(self.data, batch).update)
+                self.memory()
+                yield found | self._captured("guide-mt10", batch, precision)
+
+    def paper(self) -> Findings:
+        """Ours, captured, with the paper's networks."""
+        for precision in self.precisions:
+            configure(self.device.type, precision)
+            self.memory()
+            name = "mclean2025-mt10"
+            found = {"recipe": name, "batch": BATCHES[name], "precision": precision}
+            yield found | self._captured(name, BATCHES[name], precision)
+
+    def compiled(self) -> Findings:
+        """The plain implementation with its networks compiled, which takes the compiler up to a minute."""
+        configure(self.device.type, "tf32")
+        for batch in BATCHES.values():
+            rate = self.rate(Plain(self.data, batch, compiled=True).update)
+            yield {"batch": batch, "precision": "tf32", "plain_compiled": rate}
+
+    def equality(self) -> Findings:
+        """Captured and eager updates of equal seeds, each tensor relative to its greatest value."""
+        updates = 2 if self.device.type == "cpu" else 1000
+        for name, batch in BATCHES.items():
+            for precision in self.precisions:
+                configure(self.device.type, precision)
+                sides = [Ours(name, self.data, batch, precision, captured=way) for way in (True, False)]
+                for side in sides:
+                    torch.manual_seed(1)
+                    for _ in range(updates):
+                        side.update()
+                pairs = zip(sides[0].agent.tensors(), sides[1].agent.tensors(), strict=True)
+                largest = max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-12)) for a, b in pairs)
+                yield {
+                    "recipe": name,
+                    "precision": precision,
+                    "updates": updates,
+                    "max_relative_difference": largest,
+                    "note": sides[0].note,
+                }
+
+    def _captured(self, name: str, batch: int, precision: str) -> dict[str, Any]:
+        ours = Ours(name, self.data, batch, precision, captured=True)
+        return {"captured": self.rate(ours.update), "note": ours.note, **self.memory()}
+
+    def _settle(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def main() -> None:
+    """Print the findings asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("speed", "paper", "compiled", "equality"))
+    parser.add_argument("--dry-run", action="store_true", help="on the CPU, with tiny numbers")
+    chosen = parser.parse_args()
+    bench = Bench(dry=chosen.dry_run)
+    for finding in getattr(bench, chosen.what)():
+        print(json.dumps(finding), flush=True)
+
+
+if __name__ == "__main__":
+    main()

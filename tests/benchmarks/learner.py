@@ -1,0 +1,131 @@
+"""An update of soft actor-critic at the guides' sizes: ours against Stable-Baselines3's and a plain one.
+
+Batch 512, observation 49 with the task's id, action 4, actor 2x256, two critics 3x1024, float32, all on the
+same threads. `ratio_sb3`: against `SAC.train(gradient_steps=1, batch_size=512)`, `ratio_eager`: against
+one network after the other as single-file implementations have it. `ratio_bf16`: our bfloat16 against our
+float32, where the processor computes in it. The sides take turns, and the median of the ratios of neighbours
+counts, for other programs slow down both.
+
+On a machine with a GPU also, for batches of 512 and 1280 and each precision: updates a second captured,
+against the same eager (`ratio_eager_gpu_...`) and against the plain one, eager and compiled.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import gymnasium
+import numpy as np
+import stable_baselines3
+import torch
+from stable_baselines3.common.logger import configure
+
+from tests.benchmarks._learners import ACTION, FEATURES, Ours, Plain, make_data
+from tests.benchmarks._report import Row, arguments, report
+from tests.benchmarks.gpu_learner import Bench
+
+BATCH = 512
+
+
+class Dummy(gymnasium.Env):
+    """An environment of the right sizes."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (FEATURES,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (ACTION,), np.float32)
+
+
+def stable_baselines() -> stable_baselines3.SAC:
+    """Its learner with a replay buffer of random transitions."""
+    sizes = {"net_arch": {"pi": [256, 256], "qf": [1024, 1024, 1024]}}
+    learner = stable_baselines3.SAC(
+        "MlpPolicy", Dummy(), policy_kwargs=sizes, buffer_size=20_000, device="cpu"
+    )
+    learner.set_logger(configure(None, []))
+    rng = np.random.default_rng(0)
+    for _ in range(learner.replay_buffer.buffer_size):
+        now, then = rng.standard_normal((2, FEATURES), np.float32)
+        action, reward = rng.uniform(-1, 1, ACTION).astype(np.float32), rng.standard_normal(1)
+        learner.replay_buffer.add(now, then, action, reward, np.zeros(1), [{}])
+    return learner
+
+
+def interleaved(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each call, the sides in turn, after a warm-up; fewer rounds on a machine that is busy."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    begun = time.perf_counter()
+    for turn in range(rounds + 2):
+        for name, work in sides.items():
+            start = time.perf_counter()
+            work()
+            if turn >= 2:
+                times[name].append(time.perf_counter() - start)
+        if turn > 6 and time.perf_counter() - begun > rounds:
+            break
+    return times
+
+
+def on_the_cpu(rounds: int) -> tuple[list[Row], dict[str, float]]:
+    """Ours against both peers."""
+    data = make_data("cpu")
+    ours, peer, plain = Ours("guide-mt10", data, BATCH), stable_baselines(), Plain(data, BATCH)
+    sides: dict[str, Callable[[], object]] = {
+        "ours": ours.update,
+        "sb3": lambda: peer.train(gradient_steps=1, batch_size=BATCH),
+        "eager": plain.update,
+    }
+    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        sides["bf16"] = Ours("guide-mt10", data, BATCH, "bf16").update
+    times = interleaved(sides, rounds)
+    rate = {name: 1 / statistics.median(seconds) for name, seconds in times.items()}
+
+    def ratio(slow: str, fast: str) -> float:
+        return statistics.median(a / b for a, b in zip(times[slow], times[fast], strict=True))
+
+    rows: list[Row] = [
+        ("update, fp32", "ours", rate["ours"], "Stable-Baselines3", rate["sb3"], "updates/s"),
+        ("update, fp32", "ours", rate["ours"], "plain", rate["eager"], "updates/s"),
+    ]
+    metrics = {
+        "ratio_sb3": ratio("sb3", "ours"),
+        "ratio_eager": ratio("eager", "ours"),
+        "updates_per_second": rate["ours"],
+        "threads": torch.get_num_threads(),
+    }
+    if "bf16" in times:
+        rows.append(("update, bf16", "ours", rate["bf16"], "ours, fp32", rate["ours"], "updates/s"))
+        metrics |= {"ratio_bf16": ratio("ours", "bf16"), "updates_per_second_bf16": rate["bf16"]}
+    return rows, metrics
+
+
+def on_the_gpu(seconds: float) -> tuple[list[Row], dict[str, float]]:
+    """Ours, eager and captured, and the plain one, eager and compiled."""
+    rows: list[Row] = []
+    metrics: dict[str, float] = {}
+    bench = Bench(dry=False, seconds=seconds)
+    captured: dict[tuple[int, str], float] = {}
+    for found in (*bench.speed(), *bench.compiled()):
+        batch, precision = found["batch"], found["precision"]
+        ours = captured.setdefault((batch, precision), found.get("captured", 0.0))
+        for peer in ("eager", "plain", "plain_compiled"):
+            if peer in found:
+                what = f"GPU, batch {batch}, {precision}"
+                rows.append((what, "captured", ours, peer, found[peer], "updates/s"))
+                metrics[f"ratio_{peer}_gpu_{precision}_{batch}"] = ours / found[peer]
+        metrics[f"updates_per_second_gpu_{precision}_{batch}"] = ours
+    return rows, metrics
+
+
+def main() -> None:
+    """Run and report."""
+    chosen = arguments(__doc__)
+    rows, metrics = on_the_cpu(30 if chosen.quick else 100)
+    if torch.cuda.is_available():
+        further_rows, further = on_the_gpu(1.0 if chosen.quick else 3.0)
+        rows, metrics = rows + further_rows, metrics | further
+    report("learner", rows, metrics)
+
+
+if __name__ == "__main__":
+    main()

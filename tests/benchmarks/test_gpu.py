@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.benchmarks import gpu_all
+from tests.benchmarks.gpu_all import ROOT, Parts, run
+
+
+def test_a_part_that_hangs_is_asked_and_then_made_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    polite = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(3)); print('up', flush=True); "
+    done = run([sys.executable, "-c", polite + "time.sleep(60)"], 2, signal.SIGTERM)
+    assert (done.code, done.output) == (3, "up\n")
+    monkeypatch.setattr(gpu_all, "GRACE", 0.5)
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
+    done = run([sys.executable, "-c", deaf], 1, signal.SIGTERM)
+    assert done.code == -signal.SIGKILL
+    assert done.summary()["exit_code"] != 0
+
+
+def test_a_part_that_fails_says_how_and_the_others_go_on(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {"broken": lambda: {}["absent"], "good": lambda: {"found": 1}}
+    monkeypatch.setattr(Parts, "all", lambda self: parts)
+    monkeypatch.setattr(sys, "argv", ["gpu.sh", str(tmp_path / "result.json"), "--dry-run"])
+    gpu_all.main()
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["broken"] == {"error": "KeyError: 'absent'"}
+    assert result["good"] == {"found": 1}
+
+
+def test_parts_without_time_are_named(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    argv = ["gpu.sh", str(tmp_path / "result.json"), "--dry-run", "--minutes", "0.01"]
+    monkeypatch.setattr(sys, "argv", argv)
+    gpu_all.main()
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert "were left" in result["two_million"]["skipped"]
+
+
+@pytest.mark.slow
+def test_a_dry_run_finds_something_of_everything(tmp_path) -> None:
+    environ = os.environ | {"PYTHON": sys.executable}
+    begun = time.time()
+    subprocess.run(
+        [ROOT / "tests/benchmarks/gpu.sh", "out.json", "--dry-run"], cwd=tmp_path, env=environ, check=True
+    )
+    result = json.loads((tmp_path / "out.json").read_text())
+    assert result["seconds"] <= time.time() - begun
+    for part in ("machine", "tests", "speed", "equality", "paper", "mt10", "paper_mt10", "two_million"):
+        assert result[part]["exit_code"] == 0, result[part]
+    assert result["speed"]["findings"][0]["captured"] > 0
+    assert {found["max_relative_difference"] for found in result["equality"]["findings"]} == {0.0}
+    for part in ("mt10", "paper_mt10", "two_million"):
+        assert result[part]["steps"] == 1000
+        assert result[part]["steps_per_second"] > 0

@@ -1,0 +1,100 @@
+"""Runs within this process: the loop itself, with what `train` puts round it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from trainer import checkpoint
+from trainer.checkpoint import Checkpoints
+from trainer.envs.interface import EnvFactory
+from trainer.loops.off_policy import OffPolicyRun
+from trainer.loops.state import Found
+from trainer.preemption import StopSignals
+from trainer.replay import Replay
+from trainer.settings import TrainSettings
+from trainer.telemetry import Telemetry
+
+
+class StopAt(StopSignals):
+    """Receives SIGUSR1 after so many vector steps."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self._looks = steps + 1  # the loop looks once before each vector step
+
+    def __bool__(self) -> bool:
+        self._looks -= 1
+        if self._looks <= 0:
+            self._note(10, None)
+        return super().__bool__()
+
+
+def run(
+    settings: TrainSettings,
+    factory: EnvFactory,
+    *,
+    resume: bool = False,
+    replay: bool = True,
+    stop: StopSignals | None = None,
+    seed: int | None = None,
+) -> SimpleNamespace:
+    """Carries out an attempt; returns its exit `code` and the `learner`.
+
+    Args:
+        settings: of the run.
+        factory: makes the environments.
+        resume: go on from the newest checkpoint.
+        replay: whether its replay is to be had.
+        stop: interrupts it.
+        seed: of PyTorch at the start of the process; the run's by default.
+    """
+    torch.manual_seed(settings.seed if seed is None else seed)
+    store = store_of(settings)
+    found = None
+    if resume:
+        path = store.newest(pytest.fail) if replay else checkpoint.newest(settings.run_dir, pytest.fail)
+        assert path is not None
+        found = Found(path, store.load(path), replay)
+    telemetry = Telemetry.open(settings.run_dir, {}, settings.total_steps, settings.attempt, settings.wandb)
+    stop = StopSignals() if stop is None else stop
+    arguments = settings, factory, torch.device("cpu"), telemetry, stop, store, found
+    with telemetry, OffPolicyRun(*arguments) as attempt:
+        return SimpleNamespace(code=attempt.run(), learner=attempt._learner)
+
+
+def store_of(settings: TrainSettings) -> Checkpoints:
+    return Checkpoints(
+        settings.run_dir, run_id=settings.run_id, recipe=settings.recipe.name, keep=settings.keep
+    )
+
+
+def newest(settings: TrainSettings) -> dict[str, Any]:
+    """The parts of the newest checkpoint."""
+    store = store_of(settings)
+    return store.load(store.newest(pytest.fail))
+
+
+def held(settings: TrainSettings) -> tuple[Replay, list[torch.Tensor]]:
+    """The replay of the newest checkpoint, and each task's transitions, lane by lane."""
+    store = store_of(settings)
+    path = store.newest(pytest.fail)
+    replay = Replay(**store.load(path)["replay"]["layout"])
+    store.restore_replay(path, replay)
+    transitions = replay._windows[torch.from_numpy(replay._lanes.transitions())]
+    return replay, list(torch.split(transitions, replay.sizes.tolist()))
+
+
+def rows(run_dir: Path, kind: str) -> list[dict[str, Any]]:
+    """The lines of that kind in metrics.jsonl."""
+    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
+    return [row for row in map(json.loads, lines) if row["kind"] == kind]
+
+
+def events(run_dir: Path) -> list[str]:
+    return [row["message"] for row in rows(run_dir, "event")]

@@ -1,0 +1,94 @@
+"""The real replay through the real store: what comes back draws the same batches."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.trainer.replays import Filled
+from tests.trainer.test_checkpoint import parts_of, steps, store
+from trainer import checkpoint
+
+
+def same(ours, theirs):
+    assert ours.sizes.tolist() == theirs.sizes.tolist()
+    assert torch.equal(ours.observations(), theirs.observations())
+    for _ in range(5):
+        for one, other in zip(ours.sample(), theirs.sample(), strict=True):
+            assert torch.equal(one, other)
+
+
+def restored(run_dir, step, filled, num_envs=None):
+    copy = filled.make(num_envs)
+    path = checkpoint.directory(run_dir) / f"step-{step:012d}"
+    resuming = store(run_dir)
+    resuming.restore_replay(path, copy)
+    return resuming, copy
+
+
+# as many environments as tasks, copies, some that move, and only some that move
+@pytest.mark.parametrize("num_envs", [3, 6, 7, 2])
+@pytest.mark.parametrize("stagger", [False, True])
+def test_every_kept_checkpoint_restores_the_replay_it_saved(tmp_path, num_envs, stagger):
+    filled = Filled(3, num_envs, 60, 10, stagger=stagger, extra=2)
+    saving = store(tmp_path, keep=4)
+    states = {}
+    filled.step(40)
+    for step, more in enumerate((0, 3, 25, 0, 77, 1, 130, 9), start=1):
+        filled.step(more)
+        saving.save(step, parts_of(step), filled.replay)
+        expected = filled.replay.observations().clone(), filled.replay.state_dict()
+        states[step] = expected
+    assert steps(tmp_path) == [5, 6, 7, 8]
+    for step in (5, 6, 7):
+        _, copy = restored(tmp_path, step, filled)
+        observations, state = states[step]
+        assert torch.equal(copy.observations(), observations)
+        assert copy.state_dict() == state
+    resuming, copy = restored(tmp_path, 8, filled)
+    same(copy, filled.replay)
+    # the resumed run and the one that was never interrupted go on alike
+    filled.step(33, (copy,))
+    same(copy, filled.replay)
+    resuming.save(9, parts_of(9), copy)
+    _, again = restored(tmp_path, 9, filled)
+    # sampling has moved the generator of `copy` no further than its checkpoint tells
+    same(again, copy)
+
+
+def test_after_a_cut_everything_is_new(tmp_path):
+    filled = Filled(3, 7, 60, 10, stagger=True, extra=2)
+    filled.step(95)
+    saving = store(tmp_path)
+    saving.save(1, parts_of(1), filled.replay)
+    resuming, copy = restored(tmp_path, 1, filled)
+    copy.cut()
+    first = resuming.save(2, parts_of(2), copy)
+    _, again = restored(tmp_path, 2, filled)
+    same(again, copy)
+    assert first.nbytes > copy.sizes.sum() * 6 * 4
+
+
+def test_another_number_of_environments_adopts_it(tmp_path):
+    filled = Filled(3, 7, 60, 10, stagger=False, extra=2)
+    filled.step(95)
+    store(tmp_path).save(1, parts_of(1), filled.replay)
+    resuming = store(tmp_path)
+    state, rows = resuming.read_replay(checkpoint.directory(tmp_path) / "step-000000000001")
+    other = filled.make(5)
+    assert not other.fits(state)
+    other.adopt(state, rows)
+    assert other.sizes.min() >= 40  # whole episodes only
+    resuming.save(2, parts_of(2), other)
+    _, again = restored(tmp_path, 2, filled, 5)
+    same(again, other)
+
+
+def test_a_checkpoint_costs_the_new_transitions_only(tmp_path):
+    filled = Filled(10, 40, 400, 50, stagger=True, extra=2)
+    filled.step(60)
+    saving = store(tmp_path)
+    saving.save(1, parts_of(1), filled.replay)
+    filled.step(50)
+    saved = saving.save(2, parts_of(2), filled.replay)
+    rows = np.fromfile(sorted((saved.path.parent / "replay").iterdir())[-1], np.float32).size / 6
+    assert rows <= 50 * 40 * 51 / 50 + 2 * 40

@@ -1,0 +1,124 @@
+"""An episode of Meta-World, interrupted anywhere and continued elsewhere, comes out the same to the bit."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+from metaworld.policies import ENV_POLICY_MAP
+
+from trainer.envs.fast_metaworld import fast_class
+from trainer.envs.metaworld import MetaworldEnv, MetaworldFactory
+from trainer.envs.official import official_class
+
+TELLING = ("push-v3", "door-lock-v3", "bin-picking-v3", "basketball-v3", "disassemble-v3", "stick-pull-v3")
+"""With contacts, with views of the physics as attributes, and with an attribute that a step binds."""
+GOAL, NEXT_GOAL = 7, 21
+
+
+def environment(task: str, make) -> MetaworldEnv:
+    """A new environment of a class that may be made new as well, so that nothing is remembered."""
+    env = MetaworldFactory((task,))(0)
+    env._env = make(task)()
+    return env
+
+
+def new_class(task: str):
+    return fast_class.__wrapped__(task)
+
+
+def actions(task: str, scripted: bool):
+    """Gives the action for an observation; the same sequence each time it is called."""
+    policy, rng = ENV_POLICY_MAP[task](), np.random.default_rng(5)
+
+    def act(observation: np.ndarray) -> np.ndarray:
+        action = rng.uniform(-1, 1, 4)
+        if scripted:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # some policies ask for more than 1 and say so
+                action = np.clip(policy.get_action(observation.copy()) + 0.1 * action, -1, 1)
+        return action.astype(np.float32)
+
+    return act
+
+
+def exact(outcome) -> tuple[bytes, str, bool]:
+    observation, reward, success = outcome
+    return observation.tobytes(), repr(reward), success
+
+
+def goes_on(task: str, at: list[int], steps: int, scripted: bool, make=new_class, other=new_class) -> None:
+    """Interrupts an episode after each of `at` steps and plays `steps` on, and across the next reset."""
+    env, act = environment(task, make), actions(task, scripted)
+    env.reset(NEXT_GOAL)
+    for _ in range(3):
+        env.step(np.ones(4, np.float32))  # an earlier episode
+    observation = env.reset(GOAL)
+    saved, told, came = {}, [], []
+    for step in range(max(at) + steps):
+        if step in at:
+            saved[step] = json.loads(json.dumps(env.state()))
+        told.append(act(observation))
+        outcome = env.step(told[-1])
+        observation = outcome[0]
+        came.append(exact(outcome))
+    start = env.reset(NEXT_GOAL).tobytes()
+    next_episode = [exact(env.step(action)) for action in told[:20]]
+
+    for step, state in saved.items():
+        resumed = environment(task, other)
+        resumed.restore(GOAL, state)
+        assert resumed.state()["physics"] == state["physics"]
+        assert [exact(resumed.step(action)) for action in told[step : step + steps]] == came[
+            step : step + steps
+        ]
+        assert resumed.reset(NEXT_GOAL).tobytes() == start
+        assert [exact(resumed.step(action)) for action in told[:20]] == next_episode
+
+
+@pytest.mark.parametrize("task", TELLING)
+def test_some_tasks_go_on_to_the_bit(task):
+    goes_on(task, [0, 1, 70], 60, scripted=True)
+
+
+def test_the_official_class_goes_on_to_the_bit():
+    goes_on("bin-picking-v3", [1, 70], 60, True, official_class, official_class)
+
+
+def test_an_episode_of_one_class_goes_on_in_the_other():
+    goes_on("bin-picking-v3", [40], 60, True, official_class, new_class)
+    goes_on("bin-picking-v3", [40], 60, True, new_class, official_class)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scripted", [False, True], ids=["random", "scripted"])
+@pytest.mark.parametrize("task", list(ALL_V3_ENVIRONMENTS))
+def test_every_task_goes_on_to_the_bit(task, scripted):
+    goes_on(task, [0, 1, 2, 57, 140, 299], 61, scripted)
+    goes_on(task, [83], 61, scripted, official_class, official_class)
+
+
+def test_a_camera_sees_the_episode_that_goes_on():
+    env = environment("drawer-open-v3", new_class)
+    env.reset(3)
+    for _ in range(30):
+        env.step(np.ones(4, np.float32))
+    resumed = environment("drawer-open-v3", new_class)
+    resumed.restore(3, env.state())
+    for found, expected in zip(resumed.simulation, env.simulation, strict=True):
+        name = "body_pos" if hasattr(found, "body_pos") else "xpos"
+        assert np.array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_an_episode_ends_where_it_would_have():
+    env = environment("reach-v3", new_class)
+    env.reset(0)
+    for _ in range(498):
+        env.step(np.zeros(4, np.float32))
+    resumed = environment("reach-v3", new_class)
+    resumed.restore(0, json.loads(json.dumps(env.state())))
+    resumed.step(np.zeros(4, np.float32))
+    resumed.step(np.zeros(4, np.float32))
+    with pytest.raises(ValueError, match="reset"):
+        resumed.step(np.zeros(4, np.float32))

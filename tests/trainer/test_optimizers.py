@@ -1,0 +1,79 @@
+import copy
+
+import pytest
+import torch
+
+from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage, global_norm, not_finite
+
+NO, YES = torch.tensor(0.0), torch.tensor(1.0)
+
+
+def make_parameters():
+    torch.manual_seed(0)
+    return [torch.randn(4, 3, requires_grad=True), torch.randn(5, requires_grad=True)]
+
+
+@pytest.mark.parametrize("max_norm", [0.0, 0.1, 1e6])
+def test_steps_are_those_of_adam_with_clipping(max_norm):
+    ours, theirs = make_parameters(), make_parameters()
+    guarded = GuardedAdam(ours, 0.01, 1e-5, max_norm)
+    adam = torch.optim.Adam(theirs, 0.01, eps=1e-5)
+    for _ in range(5):
+        gradients = [torch.randn_like(parameter) for parameter in ours]
+        for parameter, gradient in zip(theirs, gradients, strict=True):
+            parameter.grad = gradient.clone()
+        if max_norm:
+            torch.nn.utils.clip_grad_norm_(theirs, max_norm)
+        adam.step()
+        guarded.step(gradients, global_norm(gradients), NO)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_blocked_step_leaves_parameters_moments_and_count():
+    parameters = make_parameters()
+    guarded = GuardedAdam(parameters, 0.01, 1e-5, 0.1)
+    gradients = [torch.randn_like(parameter) for parameter in parameters]
+    guarded.step(gradients, global_norm(gradients), NO)
+    everything = [*parameters, *guarded.tensors()]
+    before = [tensor.detach().clone() for tensor in everything]
+    broken = [gradient * float("nan") for gradient in gradients]
+    guarded.step(broken, global_norm(broken), YES)
+    assert all(torch.equal(tensor, value) for tensor, value in zip(everything, before, strict=True))
+
+
+def test_a_loaded_state_is_the_same_in_the_same_place():
+    first = GuardedAdam(make_parameters(), 0.01, 1e-5)
+    second = GuardedAdam(make_parameters(), 0.01, 1e-5)
+    gradients = [torch.randn(4, 3), torch.randn(5)]
+    first.step(gradients, global_norm(gradients), NO)
+    places = [tensor.data_ptr() for tensor in second.tensors()]
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    assert [tensor.data_ptr() for tensor in second.tensors()] == places
+    for left, right in zip(first.tensors(), second.tensors(), strict=True):
+        assert torch.equal(left, right)
+
+
+def test_averages_move_by_tau_and_follow_sources_that_change_in_place():
+    sources, targets = make_parameters(), [torch.zeros(4, 3), torch.ones(5)]
+    average = GuardedAverage(targets, sources, 0.25)
+    with torch.no_grad():
+        for source in sources:
+            source.mul_(3.0)
+    expected = [torch.lerp(target, source, 0.25) for target, source in zip(targets, sources, strict=True)]
+    average.step(NO)
+    torch.testing.assert_close(targets, [tensor.detach() for tensor in expected])
+    average.step(YES)
+    torch.testing.assert_close(targets, [tensor.detach() for tensor in expected], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("scalars", "expected"),
+    [
+        ((1.0, -2.0), 0.0),
+        ((1.0, float("nan")), 1.0),
+        ((float("inf"), 1.0), 1.0),
+        ((float("inf"), float("-inf")), 1.0),
+    ],
+)
+def test_what_is_not_finite(scalars, expected):
+    assert not_finite(*(torch.tensor(value) for value in scalars)).item() == expected

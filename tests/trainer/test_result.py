@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+
+from trainer.evaluation.intervals import wilson, wilson_of_mean
+from trainer.evaluation.result import Evaluation, table
+
+
+def evaluation(goals, *successes: int) -> Evaluation:
+    """One task for each number of episodes solved; a solved episode returns 10, another 20."""
+    success = np.array([[episode < solved for episode in range(len(goals))] for solved in successes])
+    tasks = ("red", "green", "blue-v3")[: len(successes)]
+    return Evaluation(tasks, np.array(goals, np.int32), success, np.where(success, 10.0, 20.0))
+
+
+def test_metrics_have_the_names_of_the_run_directory():
+    metrics = evaluation(range(20), 0, 5, 20).metrics()
+    low, high = wilson(np.array([0.0, 0.25, 1.0]), 20)
+    mean_low, mean_high = wilson_of_mean(np.array([0.0, 0.25, 1.0]), 20)
+    assert metrics == {
+        "success/mean": pytest.approx(25 / 60),
+        "success/red": 0.0,
+        "success/green": 0.25,
+        "success/blue-v3": 1.0,
+        "success_low/mean": mean_low,
+        "success_low/red": low[0],
+        "success_low/green": low[1],
+        "success_low/blue-v3": low[2],
+        "success_high/mean": mean_high,
+        "success_high/red": high[0],
+        "success_high/green": high[1],
+        "success_high/blue-v3": high[2],
+        "return/mean": pytest.approx((20 + 17.5 + 10) / 3),
+        "return/red": 20.0,
+        "return/green": 17.5,
+        "return/blue-v3": 10.0,
+        "episodes": 20,
+    }
+    assert all(type(value) is float for name, value in metrics.items() if name != "episodes")
+
+
+def test_a_goal_played_again_makes_nothing_more_certain():
+    once = evaluation(range(5), 5, 5).metrics()
+    twice = evaluation([*range(5), *range(5)], 10, 10).metrics()
+    assert twice["success_low/red"] == once["success_low/red"]
+    assert twice["success_low/mean"] == once["success_low/mean"]
+    assert twice["episodes"] == 10
+
+
+def test_the_table_says_it_all_in_aligned_rows():
+    assert table(evaluation(range(50), 50, 25, 0)).splitlines() == [
+        "task     success    95% interval  return",
+        "red       100.0%  92.9% - 100.0%    10.0",
+        "green      50.0%   36.6% - 63.4%    15.0",
+        "blue-v3     0.0%     0.0% - 7.1%    20.0",
+        "mean       50.0%   45.1% - 54.9%    15.0",
+    ]

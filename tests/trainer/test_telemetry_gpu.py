@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.telemetry import Telemetry
+from trainer.telemetry.gpu import GpuSampler
+from trainer.telemetry.usage import Usage
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Waits for a thread; the test's own time-out ends a wait in vain."""
+    while not holds():
+        time.sleep(0.002)
+
+
+def test_no_gpu_no_sampler() -> None:
+    assert GpuSampler.start(None) is None
+
+
+def test_a_gpu_that_nvml_does_not_know_is_no_fault() -> None:
+    assert GpuSampler.start("GPU-00000000-0000-0000-0000-000000000000") is None
+
+
+class Nvml:
+    """A double of NVML for machines without a GPU: busy half of the time, and silent about its name."""
+
+    class NVMLError(Exception):
+        """As NVML raises it."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.open = True
+
+    def nvmlDeviceGetUtilizationRates(self, handle: object) -> Any:
+        self.asked += 1
+        return type("Rates", (), {"gpu": 80 * (self.asked % 2)})
+
+    def nvmlDeviceGetPowerUsage(self, handle: object) -> int:
+        return 100_000 + 200_000 * (self.asked % 2)
+
+    def nvmlDeviceGetTemperature(self, handle: object, sensor: int) -> int:
+        assert sensor == 0
+        return 61
+
+    def nvmlDeviceGetMemoryInfo(self, handle: object) -> Any:
+        return type("Memory", (), {"used": 3, "total": 4})
+
+    def nvmlDeviceGetName(self, handle: object) -> str:
+        raise self.NVMLError
+
+    def nvmlShutdown(self) -> None:
+        self.open = False
+
+
+class Slice(Nvml):
+    """A MIG slice: it has memory, and tells nothing else."""
+
+    def nvmlDeviceGetUtilizationRates(self, handle: object) -> Any:
+        self.asked += 1
+        raise self.NVMLError
+
+    def nvmlDeviceGetPowerUsage(self, handle: object) -> int:
+        raise self.NVMLError
+
+    def nvmlDeviceGetTemperature(self, handle: object, sensor: int) -> int:
+        raise self.NVMLError
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nvml]:
+    monkeypatch.setattr("trainer.telemetry.gpu.SAMPLES_PER_SECOND", 500.0)
+    return Nvml()
+
+
+def test_a_reading_is_of_the_time_since_the_last_one(nvml: Nvml) -> None:
+    sampler = GpuSampler(nvml, object())
+    reader = sampler.reader()
+    wait_until(lambda: nvml.asked >= 20)
+    seen = reader.read()
+    assert 0.3 < seen.pop("utilization") < 0.5
+    assert 180 < seen.pop("power_watts") < 220
+    facts = {"name": None, "memory_used_bytes": 3, "memory_total_bytes": 4, "temperature_celsius": 61}
+    assert seen == facts | {"utilization_max": 0.8}
+    sampler.close()
+    reader.read()
+    nothing = {"utilization": None, "utilization_max": None, "power_watts": None}
+    assert reader.read().items() >= nothing.items()
+    assert not nvml.open
+    sampler.close()
+
+
+def test_readers_do_not_take_from_each_other(nvml: Nvml) -> None:
+    sampler = GpuSampler(nvml, object())
+    often, seldom = sampler.reader(), sampler.reader()
+    wait_until(lambda: nvml.asked >= 20)
+    often.read()
+    sampler.close()
+    often.read()
+    assert often.read()["utilization_max"] is None
+    assert seldom.read()["utilization_max"] == 0.8
+
+
+def test_what_a_gpu_does_not_tell_is_left_out_of_a_line(nvml: Nvml) -> None:
+    del nvml
+    for known, double in (
+        ({"utilization", "utilization_max", "power_watts", "temperature_celsius", "memory_bytes"}, Nvml()),
+        ({"memory_bytes"}, Slice()),
+    ):
+        sampler = GpuSampler(double, object())
+        usage = Usage(sampler)
+        wait_until(lambda double=double: double.asked >= 4)
+        time.sleep(0.3)
+        line = usage.read()
+        sampler.close()
+        assert {key.removeprefix("gpu/") for key in line if key.startswith("gpu/")} == known
+        assert line.keys() >= {"cpu/share", "memory/rss_bytes"}
+    assert not [key for key in Usage(None).read() if key.startswith("gpu/")]
+
+
+def test_the_heartbeat_and_the_log_have_it(
+    nvml: Nvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GpuSampler, "start", lambda uuid: GpuSampler(nvml, object()))
+    with Telemetry.open(tmp_path, {}, 100, 0, "disabled", stream=io.StringIO()) as telemetry:
+        wait_until(lambda: nvml.asked >= 4)
+        telemetry.train(1, {"loss/critic": 0.5})
+        telemetry.heartbeat(step=1)
+    line = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[1])
+    values = {"loss/critic": 0.5, "gpu/utilization_max": 0.8, "gpu/memory_bytes": 3}
+    assert line.items() >= (values | {"gpu/temperature_celsius": 61}).items()
+    assert line["gpu/power_watts"] == pytest.approx(200, abs=100)
+    gpu = json.loads((tmp_path / "heartbeat.json").read_text())["gpu"]
+    keys = {"name", "utilization", "utilization_max", "memory_used_bytes", "memory_total_bytes"}
+    assert gpu.keys() == keys | {"power_watts", "temperature_celsius"}

@@ -1,0 +1,114 @@
+"""Which checkpoint a run goes on from, or back to; the command itself is in test_train.py."""
+
+import shutil
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from tests.trainer.runs import events, newest, run, store_of
+from tests.trainer.test_checkpoint import truncate
+from tests.trainer.test_off_policy import settings_for
+from tests.trainer.toys import Counter, CounterFactory
+from trainer import checkpoint, training
+from trainer.errors import CheckpointError, DivergedError
+from trainer.preemption import StopSignals
+from trainer.telemetry import Telemetry
+
+
+class Spoilt(Counter):
+    """Gives rewards that are no numbers for some of all the steps ever made, in this process."""
+
+    made: ClassVar[int] = 0
+    bad: ClassVar[range] = range(0)
+
+    def step(self, action):
+        Spoilt.made += 1
+        observation, reward, success = super().step(action)
+        return observation, (np.nan if Spoilt.made in Spoilt.bad else reward), success
+
+
+@dataclass(frozen=True)
+class SpoiltFactory(CounterFactory):
+    def __call__(self, task):
+        return Spoilt(task, self.fault)
+
+
+def carry_out(settings) -> int:
+    torch.manual_seed(0)
+    telemetry = Telemetry.open(settings.run_dir, {}, settings.total_steps, 0, "disabled")
+    device, stop = torch.device("cpu"), StopSignals()
+    with telemetry:
+        return training._run(settings, SpoiltFactory(), device, telemetry, stop, store_of(settings), None)
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    monkeypatch.setattr(Spoilt, "made", 0)
+    argv = ("--total-steps", "3000", "--num-envs", "3", "--checkpoint-every", "300", "--log-every", "30")
+    return settings_for(tmp_path, *argv)
+
+
+def test_numbers_that_go_bad_once_cost_the_way_back_to_the_last_checkpoint(settings, monkeypatch):
+    monkeypatch.setattr(Spoilt, "bad", range(1300, 1900))
+    assert carry_out(settings) == 0
+    back = [event for event in events(settings.run_dir) if "back to step" in event]
+    assert len(back) == 1
+    assert "updates in a row had a loss or gradient that is not finite: back to step 1,200" in back[0]
+    assert newest(settings)["state"]["progress"]["step"] == 3000
+
+
+def test_numbers_that_stay_bad_end_the_run_with_the_cause(settings, monkeypatch):
+    monkeypatch.setattr(Spoilt, "bad", range(1300, 10**9))
+    with pytest.raises(DivergedError, match=r"10\d updates in a row"):
+        carry_out(settings)
+    assert len([event for event in events(settings.run_dir) if "back to step" in event]) == 2
+
+
+def test_without_a_checkpoint_there_is_no_way_back(settings, monkeypatch):
+    monkeypatch.setattr(Spoilt, "bad", range(10**9))
+    with pytest.raises(DivergedError, match=r"10\d updates in a row"):
+        carry_out(settings)
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A run of two checkpoints, about to be resumed."""
+    argv = ("--total-steps", "240", "--num-envs", "3", "--checkpoint-every", "120", "--resume")
+    settings = settings_for(tmp_path, *argv)
+    run(settings, CounterFactory())
+    return settings
+
+
+def test_nothing_there_is_a_beginning(tmp_path):
+    said = []
+    settings = settings_for(tmp_path, "--resume")
+    assert training._find(settings, store_of(settings), said) is None
+    assert said == ["no checkpoint to resume: starting from the beginning"]
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(made):
+    said = []
+    truncate(checkpoint.directory(made.run_dir) / "step-000000000240")
+    found = training._find(made, store_of(made), said)
+    assert (found.path.name, found.replay) == ("step-000000000120", True)
+    assert "model.pt has 100 bytes" in said[0]
+
+
+def test_a_lost_replay_leaves_the_networks(made):
+    said = []
+    shutil.rmtree(checkpoint.directory(made.run_dir) / "replay")
+    found = training._find(made, store_of(made), said)
+    assert (found.path.name, found.replay) == ("step-000000000240", False)
+    assert said[-1].startswith("the replay is lost")
+
+
+def test_a_run_with_nothing_but_damage_is_not_started_afresh(made):
+    for path in checkpoint.directory(made.run_dir).glob("step-*"):
+        truncate(path)
+    with pytest.raises(CheckpointError, match="none of the checkpoints") as caught:
+        training._find(made, store_of(made), [])
+    assert caught.value.hint.count("model.pt has 100 bytes") == 2
+    assert "another --run-dir" in caught.value.hint

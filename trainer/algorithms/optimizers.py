@@ -1,0 +1,101 @@
+"""Adam and Polyak averaging whose steps a flag on the device can hold back, with state that never moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def not_finite(*scalars: Tensor) -> Tensor:
+    """Returns 1.0 if one of the scalars is infinite or not a number and 0.0 otherwise, on their device."""
+    total = reduce(torch.add, scalars)
+    return (total - total).ne(0.0).float()  # isfinite is four operations
+
+
+class GuardedAdam:
+    """Fused Adam that clips, and steps only if it may.
+
+    Args:
+        parameters: what to optimise.
+        learning_rate: Adam's.
+        eps: Adam's.
+        max_norm: bound on the norm of all gradients together; 0 for none.
+    """
+
+    def __init__(
+        self, parameters: Sequence[Tensor], learning_rate: float, eps: float, max_norm: float = 0.0
+    ) -> None:
+        self._parameters = parameters
+        self._max_norm = max_norm
+        on_gpu = parameters[0].is_cuda
+        self._adam = torch.optim.Adam(parameters, learning_rate, eps=eps, fused=True, capturable=on_gpu)
+        for parameter in parameters:  # made now, so that a captured update finds it where it will stay
+            self._adam.state[parameter] = {
+                "step": torch.zeros((), device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+
+    def step(self, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
+        """Takes a step, or leaves parameters and state as they are.
+
+        Args:
+            gradients: one per parameter; may be overwritten.
+            norm: of all gradients together, a scalar.
+            blocked: 1.0 to leave everything, 0.0 to step.
+        """
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+        # both are for loss scaling, and fused Adam reads them on the device: it divides by the one, and does
+        # nothing if the other is 1
+        if self._max_norm > 0:
+            self._adam.grad_scale = (norm / self._max_norm).clamp_min(1.0)  # type: ignore[attr-defined]
+        self._adam.found_inf = blocked  # type: ignore[attr-defined]
+        self._adam.step()
+
+    def tensors(self) -> list[Tensor]:
+        """Returns the state's tensors."""
+        return [tensor for state in self._adam.state.values() for tensor in state.values()]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state, as `torch.optim.Adam` does."""
+        return self._adam.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over what `state_dict` returned, in place: Adam's own way makes new tensors."""
+        for index, parameter in enumerate(self._parameters):
+            for name, tensor in self._adam.state[parameter].items():
+                tensor.copy_(state["state"][index][name])
+
+
+class GuardedAverage:
+    """Polyak averaging, target += tau (source - target), as the gradient descent it is.
+
+    The gradient of |target - source|^2 / 2 is target - source: weight decay 1 and a gradient of -source.
+    Fused SGD computes it in one pass, and it can be held back as Adam can; a plain interpolation cannot.
+
+    Args:
+        targets: what to move.
+        sources: where to, one per target.
+        tau: share of the way.
+    """
+
+    def __init__(self, targets: Iterable[Tensor], sources: Iterable[Tensor], tau: float) -> None:
+        followers = list(targets)
+        self._sgd = torch.optim.SGD(followers, tau, weight_decay=1.0, maximize=True, fused=True)
+        for target, source in zip(followers, sources, strict=True):
+            target.grad = source.detach()  # the same storage: always the newest values
+
+    def step(self, blocked: Tensor) -> None:
+        """Moves the targets, or leaves them if `blocked` is 1.0."""
+        self._sgd.found_inf = blocked  # type: ignore[attr-defined]
+        self._sgd.step()
+
+
+def global_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """Returns the Euclidean norm of all gradients together, a scalar."""
+    return nn.utils.get_total_norm(gradients, foreach=True)

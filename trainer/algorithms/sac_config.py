@@ -1,0 +1,76 @@
+"""The hyperparameters of soft actor-critic, and the policy that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from trainer.nn.policy import Policy
+
+
+@dataclass(frozen=True)
+class SACConfig:
+    """The hyperparameters of the networks and of the update; names and values are those of a recipe.
+
+    Attributes:
+        heads: `one-hot` (one output head) or `multi-head` (one per task).
+        one_hot: append the task's one-hot id to the observation.
+        actor_hidden: widths of the actor's hidden layers.
+        critic_hidden: widths of each critic's hidden layers.
+        layer_norm: normalise the critics' hidden layers.
+        init: `he_uniform` or `fan_in_uniform`.
+        actor_learning_rate: Adam's, for the actor.
+        critic_learning_rate: Adam's, for the critics.
+        alpha_learning_rate: Adam's, for the temperatures.
+        adam_eps: Adam's epsilon, for all three.
+        gamma: discount.
+        tau: share of the critics that enters the targets with each update.
+        initial_alpha: each task's temperature at the start.
+        target_entropy: what the temperatures steer the policy's entropy to.
+        max_grad_norm: bound on the norm of the actor's and of both critics' gradients; 0 for none.
+        log_std_min: lower bound of the policy's log standard deviation.
+        log_std_max: upper bound of it.
+        reward_scale: factor on rewards.
+    """
+
+    heads: str
+    one_hot: bool
+    actor_hidden: tuple[int, ...]
+    critic_hidden: tuple[int, ...]
+    layer_norm: bool
+    init: str
+    actor_learning_rate: float
+    critic_learning_rate: float
+    alpha_learning_rate: float
+    adam_eps: float
+    gamma: float
+    tau: float
+    initial_alpha: float
+    target_entropy: float
+    max_grad_norm: float
+    log_std_min: float
+    log_std_max: float
+    reward_scale: float
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> SACConfig:
+        """Picks the fields out of a recipe's values."""
+        picked = {field.name: values[field.name] for field in fields(cls)}
+        for name in ("actor_hidden", "critic_hidden"):
+            picked[name] = tuple(picked[name])
+        return cls(**picked)
+
+
+def make_policy(config: SACConfig, observation_dim: int, action_dim: int, num_tasks: int) -> Policy:
+    """Builds the policy of a configuration, with fresh weights."""
+    return Policy(
+        observation_dim,
+        action_dim,
+        num_tasks,
+        hidden=config.actor_hidden,
+        one_hot=config.one_hot,
+        multi_head=config.heads == "multi-head",
+        init=config.init,
+        log_std_bounds=(config.log_std_min, config.log_std_max),
+    )

@@ -1,0 +1,22 @@
+"""Checkpoints on disk: folders that appear whole, are verified before use, and are pruned with care.
+
+`checkpoints/step-<12 digits>/` holds one file per part (`model.pt`, `state.pt`, ...) and a manifest with
+their sizes and digests. The rows of the replay lie in `checkpoints/replay/`, in segments that are written
+once and shared by all checkpoints that need them: a save writes only the rows that are new. Files are read
+with `weights_only=True`, and segments are plain numbers: a checkpoint from a stranger runs no code.
+"""
+
+from trainer.checkpoint.reading import directory, load, load_file, newest, verify
+from trainer.checkpoint.segments import REPLAY
+from trainer.checkpoint.store import Checkpoints, Saved
+
+__all__ = [
+    "REPLAY",
+    "Checkpoints",
+    "Saved",
+    "directory",
+    "load",
+    "load_file",
+    "newest",
+    "verify",
+]

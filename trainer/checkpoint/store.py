@@ -1,0 +1,192 @@
+"""The checkpoints of one run: saving what is new, and dropping what no kept checkpoint needs."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+import torch
+
+from trainer.checkpoint import reading
+from trainer.checkpoint.manifest import File, Manifest, StoredReplay
+from trainer.checkpoint.pruning import clear, hide, prune
+from trainer.checkpoint.segments import REPLAY, Replay, has_segments, write_segment
+from trainer.files import HashedFile, publish_directory
+from trainer.replay import Rows
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that has been written.
+
+    Attributes:
+        path: its directory.
+        nbytes: bytes written; the replay's rows that were on disk already are not among them.
+        seconds: time it took.
+    """
+
+    path: Path
+    nbytes: int
+    seconds: float
+
+
+class Checkpoints:
+    """Saves and restores the checkpoints of a run, and remembers which rows of the replay are on disk.
+
+    A crash at any moment leaves the checkpoints before it as they were: a checkpoint appears by the rename
+    of its folder, after all it lists is on disk, and what it lists never changes.
+
+    Args:
+        run_dir: the run.
+        run_id: noted in each manifest.
+        recipe: noted in each manifest.
+        keep: how many good checkpoints stay.
+    """
+
+    def __init__(self, run_dir: Path, *, run_id: str, recipe: str, keep: int) -> None:
+        self._run_dir = run_dir
+        self._home = reading.directory(run_dir)
+        self._rows = self._home / REPLAY
+        self._run_id = run_id
+        self._recipe = recipe
+        self._keep = keep
+        self._last: Path | None = None
+        self._on_disk: StoredReplay | None = None
+        self._refused: set[Path] = set()
+
+    def save(self, step: int, parts: Mapping[str, Any], replay: Replay | None) -> Saved:
+        """Writes a checkpoint, then drops the oldest.
+
+        Args:
+            step: environment steps so far.
+            parts: name to what `torch.save` can write and `torch.load(weights_only=True)` read.
+            replay: its rows since the last save go to one new segment, its state becomes a part.
+
+        Raises:
+            OSError: no space, no permission; the checkpoints there are untouched then, and the next save
+                writes what this one could not.
+        """
+        begun = time.perf_counter()
+        final = self._home / reading.folder_name(step)
+        if self._is_there(final):
+            return Saved(final, 0, time.perf_counter() - begun)
+        for folder in (self._home, self._rows):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        clear(self._home, self._on_disk)
+        nbytes = self._write(final, step, parts, replay)
+        prune(self._home, self._keep, self._refused)
+        clear(self._home, self._on_disk)
+        return Saved(final, nbytes, time.perf_counter() - begun)
+
+    def newest(self, refused: Callable[[str], None]) -> Path | None:
+        """Returns the checkpoint to resume from: the last one that is good with all of its replay, or None.
+
+        Args:
+            refused: told the reason of each one that cannot be used and is newer, or does not tell its age.
+        """
+        found = reading.newest(self._run_dir, refused, replay=True)
+        last = 0 if found is None else reading.serial(found)
+        self._refused = {path for path in reading.folders(self._home) if reading.serial(path) > last}
+        return found
+
+    def load(self, path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+        """Reads the parts of a checkpoint to go on from; the rows of its replay are `restore_replay`'s.
+
+        Raises:
+            CheckpointError: it is damaged, or holds more than data.
+        """
+        parts = reading.load(path, device)
+        self._last = self._home / path.name if self._is_ours(path) else None
+        return parts
+
+    def restore_replay(self, path: Path, replay: Replay) -> None:
+        """Fills a replay of the same layout as it was, and goes on from its last segment.
+
+        Raises:
+            CheckpointError: the checkpoint holds no replay, or a file of it is missing or damaged.
+        """
+        stored, state, segments = reading.load_replay(path)
+        self._on_disk = None
+        replay.load_state_dict(state)
+        for rows in segments:
+            replay.put(rows)
+        self._on_disk = stored  # if it is another run's, its files are not here and the next save writes all
+
+    def read_replay(self, path: Path) -> tuple[dict[str, Any], Iterator[Rows]]:
+        """Returns state and segments, for a replay of another layout; the next save writes all of its rows.
+
+        Raises:
+            CheckpointError: as `restore_replay`; of a segment at its turn.
+        """
+        _, state, segments = reading.load_replay(path)
+        self._on_disk = None
+        return state, segments
+
+    def _write(self, final: Path, step: int, parts: Mapping[str, Any], replay: Replay | None) -> int:
+        """Makes the checkpoint appear; returns the bytes written."""
+        temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=self._home))
+        undo = contextlib.ExitStack()
+        try:
+            stored, nbytes = self._write_rows(step, replay, undo) if replay is not None else (None, 0)
+            if replay is not None:
+                parts = {**parts, REPLAY: replay.state_dict()}
+            files = {f"{name}.pt": _write_part(temporary, name, content) for name, content in parts.items()}
+            serial = 1 + max(map(reading.serial, reading.folders(self._home)), default=0)
+            manifest = Manifest(step, serial, time.time(), self._run_id, self._recipe, files, stored)
+            with HashedFile(temporary / reading.MANIFEST) as file:
+                file.write(manifest.to_bytes())
+            if final.exists():  # damaged, or of a branch that the run has left: it is not the one to resume
+                undo.callback(hide(final).rename, final)
+            publish_directory(temporary, final)
+        except BaseException:
+            if temporary.exists():  # else the checkpoint is there, and lists the segment
+                shutil.rmtree(temporary, ignore_errors=True)
+                undo.close()
+            raise
+        self._last, self._on_disk = final, stored
+        self._refused.discard(final)
+        return nbytes + file.nbytes + sum(entry.bytes for entry in files.values())
+
+    def _write_rows(self, step: int, replay: Replay, undo: contextlib.ExitStack) -> tuple[StoredReplay, int]:
+        """Writes the rows that are not on disk; returns where all of them are, and the bytes written."""
+        held = self._on_disk
+        if held is not None and not has_segments(self._rows, held.segments):
+            held = None
+        mark = tuple(map(int, replay.position()))
+        oldest = replay.oldest()
+        segments = held.segments if held else ()
+        needed = [each for each in segments if any(map(operator.gt, each.end, oldest))]
+        rows = replay.rows_since(held.mark if held else None)
+        if rows.nbytes == 0:
+            return StoredReplay(mark, tuple(needed)), 0
+        segment, new = write_segment(self._rows, step, rows)
+        if new:
+            undo.callback((self._rows / segment.file).unlink, missing_ok=True)
+        return StoredReplay(mark, (*needed, segment)), segment.bytes
+
+    def _is_there(self, final: Path) -> bool:
+        """Tells whether this very state is on disk already, and would be resumed."""
+        if self._last not in (None, final) or not final.exists():
+            return False
+        return reading.newest(self._run_dir, lambda _: None, replay=True) == final
+
+    def _is_ours(self, path: Path) -> bool:
+        return path.resolve().parent == self._home.resolve()
+
+
+def _write_part(folder: Path, name: str, content: Any) -> File:
+    with HashedFile(folder / f"{name}.pt") as file:
+        try:
+            torch.save(content, cast("IO[bytes]", file))
+        except RuntimeError:
+            if file.fault is not None:  # PyTorch trips over its own clean-up after a failed write
+                raise file.fault from None
+            raise
+    return File(file.nbytes, file.sha256)

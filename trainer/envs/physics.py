@@ -1,0 +1,78 @@
+"""Steps of MuJoCo's physics between two forward passes, with nothing computed twice.
+
+An environment's step ends with a forward pass, for the observation, and the next one begins with a physics
+step whose first half is a forward pass again, at the same positions and velocities. Only the mocap body
+that draws the hand has moved in between. No geom of it collides and no joint hangs on it, so of all that
+the pass computes from positions and velocities only the equality constraint changes that ties the hand to
+it. The rest, above all the search for contacts, is still there and still right, to the bit.
+"""
+
+from __future__ import annotations
+
+import mujoco  # type: ignore[import-untyped]
+import numpy as np
+
+_VELOCITY = int(mujoco.mjtStage.mjSTAGE_VEL)
+
+
+class Physics:
+    """Steps a simulation whose hand a mocap body draws.
+
+    Args:
+        model: of one mocap body.
+        data: of the model.
+    """
+
+    def __init__(self, model: mujoco.MjModel, data: mujoco.MjData) -> None:
+        self._model = model
+        self._data = data
+        body = int(np.argmax(model.body_mocapid == 0))
+        self._told = memoryview(data.mocap_pos[0])
+        self._drawn = memoryview(data.xpos[body])
+        self._reusable = _only_draws(model, body)
+        self._known = False
+
+    def forget(self) -> None:
+        """To be called when anything but `advance` has changed the model or the data."""
+        self._known = False
+
+    def advance(self, steps: int) -> None:
+        """Does what `mj_step(model, data, steps)` and `mj_forward(model, data)` do.
+
+        Since the last call nothing but controls and the mocap body's position may have changed, or `forget`
+        been called.
+        """
+        model, data = self._model, self._data
+        if self._known and self._first():
+            steps -= 1
+        mujoco.mj_step(model, data, steps)
+        mujoco.mj_forward(model, data)  # also renews the solver's warm start: not to be replaced by less
+        self._known = self._reusable
+
+    def _first(self) -> bool:
+        """Does one physics step; False if it could not and nothing has been done."""
+        model, data = self._model, self._data
+        mujoco.mj_checkPos(model, data)
+        mujoco.mj_checkVel(model, data)
+        if data.time == 0:  # a simulation that blew up has just been reset by a check
+            return False
+        self._drawn[:] = self._told
+        mujoco.mj_makeConstraint(model, data)
+        mujoco.mj_projectConstraint(model, data)
+        mujoco.mj_referenceConstraint(model, data)
+        mujoco.mj_forwardSkip(model, data, _VELOCITY, 0)
+        mujoco.mj_checkAcc(model, data)
+        mujoco.mj_Euler(model, data)
+        return True
+
+
+def _only_draws(model: mujoco.MjModel, body: int) -> bool:
+    """Whether the mocap body acts by its constraint alone, and a step is no more than what is done here."""
+    geoms = model.geom_bodyid == body
+    return bool(
+        model.nmocap == 1
+        and not (model.body_parentid == body).any()
+        and not (model.geom_contype[geoms].any() or model.geom_conaffinity[geoms].any())
+        and model.opt.integrator == mujoco.mjtIntegrator.mjINT_EULER
+        and model.opt.enableflags == model.nsensor == model.npair == model.ntendon == model.nflex == 0
+    )

@@ -1,0 +1,1 @@
+"""Evaluation: what a policy achieves on goals and in environments of its own, beside training or alone."""

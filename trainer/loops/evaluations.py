@@ -1,0 +1,144 @@
+"""The evaluations of a run: what they ask, where they are recorded, and what a failing one costs.
+
+They are played beside training by a process of their own, from a copy of the policy's weights, so a result
+arrives some steps after the step it belongs to. A run never ends because an evaluation failed: the process
+is started afresh once, and after that the run goes on without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainer.algorithms.sac import SAC
+from trainer.diagnostics import PlasticityWatch, diagnose
+from trainer.envs.interface import EnvFactory
+from trainer.errors import WorkerError
+from trainer.evaluation.background import BackgroundEvaluator, Finished
+from trainer.evaluation.evaluator import spread_goals
+from trainer.preemption import StopSignals
+from trainer.processors import usable_processors
+from trainer.replay import Batch
+from trainer.settings import TrainSettings
+from trainer.telemetry import Telemetry
+
+_MOST_RESTARTS = 1
+
+
+class Evaluations:
+    """Submits evaluations and records their results; does nothing in a run without evaluations.
+
+    Args:
+        settings: what to do.
+        factory: makes the environments.
+        agent: whose policy is evaluated.
+        telemetry: told of the results.
+        stop: whether waiting is to be given up.
+    """
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        factory: EnvFactory,
+        agent: SAC,
+        telemetry: Telemetry,
+        stop: StopSignals,
+    ) -> None:
+        self._values = settings.recipe.values
+        self._tasks = settings.tasks
+        self._agent = agent
+        self._telemetry = telemetry
+        self._stop = stop
+        self._step = 0
+        self._restarts = 0
+        self._watch = PlasticityWatch()
+        self._evaluator: BackgroundEvaluator | None = None
+        if settings.eval_every:
+            self._evaluator = BackgroundEvaluator(
+                factory,
+                agent.policy,
+                max(settings.eval_episodes, settings.final_episodes),
+                workers=usable_processors() if settings.workers else 0,
+                threads=1,
+            )
+
+    def submit(self, step: int, episodes: int, batch: Batch | None) -> None:
+        """Looks into the networks and has the policy, as it is now, evaluated.
+
+        Blocks, with a fresh heartbeat, while two evaluations are waiting already.
+
+        Args:
+            step: environment steps so far.
+            episodes: of each task.
+            batch: what the networks are looked at with; None while there is none.
+        """
+        if self._evaluator is None:
+            return
+        self._step = step
+        notes: dict[str, float] = {}
+        if batch is not None:
+            notes = diagnose(self._agent, batch, self._tasks)
+            if warning := self._watch.look(notes):
+                self._telemetry.event(step, warning)
+        values = self._values
+        # episodes beyond the recipe's number go to further goals
+        distinct = values["evaluation_goals"] + max(0, episodes - values["evaluation_episodes"])
+        goals = spread_goals(episodes, distinct, values["goals_per_task"])
+        weights = self._agent.policy.state_dict()
+        self._guarded(lambda it: it.submit(step, weights, goals, notes, interrupted=self._interrupted))
+
+    def collect(self) -> None:
+        """Records what has been finished since the last call; cheap."""
+        self._record(self._guarded(BackgroundEvaluator.poll))
+
+    def finish(self) -> bool:
+        """Waits for all evaluations and records them; returns whether it was not interrupted."""
+        while self._evaluator is not None and self._evaluator.pending() and not self._stop:
+            self._record(self._guarded(lambda it: it.wait(self._interrupted)))
+        return not self._stop
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what has been submitted and is not recorded, for a checkpoint."""
+        pending = self._evaluator.pending() if self._evaluator else []
+        return {"pending": pending, "passed": self._watch.passed}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Submits again what an interruption left unfinished; an empty state asks for nothing."""
+        self._watch.passed = state.get("passed", 0.0)
+        for job in state.get("pending", ()):
+            self._guarded(lambda it, job=job: it.submit(**job, interrupted=self._interrupted))  # type: ignore[misc]
+
+    def close(self) -> None:
+        """Ends the evaluator, whatever it is doing."""
+        if self._evaluator is not None:
+            self._evaluator.close()
+
+    def _guarded(self, work: Callable[[BackgroundEvaluator], list[Finished] | None]) -> list[Finished]:
+        """Does something with the evaluator, and without one if it fails again and again."""
+        if self._evaluator is None:
+            return []
+        try:
+            return work(self._evaluator) or []
+        except WorkerError as error:
+            if self._restarts < _MOST_RESTARTS:
+                self._restarts += 1
+                self._say(f"{error.cause}; it is started again")
+                self._evaluator.restart()
+            else:
+                self._say(f"{error.cause}; training goes on without evaluations")
+                self.close()
+                self._evaluator = None
+        return []
+
+    def _record(self, finished: list[Finished]) -> None:
+        for each in finished:
+            row = {**each.notes, **each.evaluation.metrics(), "seconds": each.seconds}
+            self._telemetry.evaluation(each.step, row)
+
+    def _interrupted(self) -> bool:
+        """Keeps the heartbeat fresh while something is waited for; returns whether it is to be given up."""
+        self._telemetry.heartbeat(phase="evaluate")
+        return bool(self._stop)
+
+    def _say(self, text: str) -> None:
+        self._telemetry.event(self._step, text)

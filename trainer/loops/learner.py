@@ -1,0 +1,179 @@
+"""What learns: the agent, its replay and their update as one call, fitted into the device's memory.
+
+When the device's memory is full, the run goes down a ladder that leaves the science as it is: first the
+replay moves to the host, then an update takes its batch in parts, with the same gradients. Evaluation is
+no rung: it never uses the device. Each step down is said and stays with the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer.algorithms.capture import CapturedUpdate
+from trainer.algorithms.sac import SAC, SACConfig
+from trainer.device import autocast
+from trainer.envs.interface import EnvFactory
+from trainer.errors import DivergedError, TrainerError
+from trainer.replay import Batch, Replay
+from trainer.settings import TrainSettings
+
+_MOST_SKIPPED = 100
+"""Updates in a row that may be skipped because their numbers are not finite."""
+_MOST_PARTS = 16
+"""Parts of a batch; smaller ones would save hardly any memory."""
+
+
+class Learner:
+    """The agent with its replay.
+
+    Args:
+        settings: what to do.
+        factory: tells the sizes.
+        device: where to learn.
+        say: told of each step down the ladder.
+        rung: see `rung`, of an earlier attempt.
+
+    Attributes:
+        agent: the networks.
+        replay: the transitions.
+        batch: what was last learnt from, None before the first update; overwritten by the next.
+    """
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        factory: EnvFactory,
+        device: torch.device,
+        say: Callable[[str], None],
+        rung: Mapping[str, Any] | None = None,
+    ) -> None:
+        rung = rung or {"replay_on_host": False, "micro_batches": 1}
+        values = settings.recipe.values
+        self._device = device
+        self._say = say
+        self.agent = SAC(
+            SACConfig.from_values(values),
+            factory.observation_dim,
+            factory.action_dim,
+            len(settings.tasks),
+            device,
+            partial(autocast, device, settings.precision),
+            micro_batches=rung["micro_batches"],
+        )
+        self._make_replay = partial(
+            Replay,
+            len(settings.tasks),
+            settings.num_envs,
+            values["replay_capacity"],
+            values["batch_size"],
+            values["episode_steps"],
+            factory.observation_dim,
+            factory.action_dim,
+            device,
+        )
+        self.batch: Batch | None = None
+        self._on_host = bool(rung["replay_on_host"])
+        try:
+            self.replay = self._make_replay(on_host=self._on_host)
+        except torch.OutOfMemoryError as fault:
+            if self._on_host:
+                raise _too_small(fault) from fault
+            self._on_host = True
+            self.replay = self._make_replay(on_host=True)
+            self._say_on_host()
+        self._capture()
+
+    @property
+    def note(self) -> str:
+        """Why updates are slower than they could be; empty where there is nothing to say."""
+        return self._update.note
+
+    @property
+    def rung(self) -> dict[str, Any]:
+        """Where on the ladder this run stands; plain values."""
+        return {"replay_on_host": self._on_host, "micro_batches": self.agent.micro_batches}
+
+    def update(self) -> dict[str, Tensor]:
+        """Draws a batch and learns from it; returns what `SAC.update` returns, until the next call.
+
+        Raises:
+            TrainerError: the device's memory is too small even at the ladder's foot.
+        """
+        while True:
+            try:
+                if self._on_host:
+                    self.batch = self.replay.sample()
+                return self._update()
+            except torch.OutOfMemoryError as fault:
+                self._step_down(fault)
+
+    def alphas(self, tasks: Sequence[str]) -> dict[str, float]:
+        """Returns each task's temperature as `alpha/<task>`; waits for the device."""
+        return {f"alpha/{task}": alpha for task, alpha in zip(tasks, self.agent.alpha.tolist(), strict=True)}
+
+    @property
+    def troubled(self) -> bool:
+        """Whether the last updates were skipped, one after the other; waits for the device."""
+        return int(self.agent.skipped[1]) >= _MOST_SKIPPED // 10
+
+    def check(self) -> None:
+        """Looks whether learning has come to an end; waits for the device.
+
+        Raises:
+            DivergedError: update after update was skipped.
+        """
+        in_a_row = int(self.agent.skipped[1])
+        if in_a_row >= _MOST_SKIPPED:
+            raise DivergedError(
+                f"{in_a_row} updates in a row had a loss or gradient that is not finite",
+                hint="a lower learning rate or --set max_grad_norm=1.0 (with --unlock) may help",
+            )
+
+    def _step_down(self, fault: torch.OutOfMemoryError) -> None:
+        if not self._on_host:
+            state, rows = self.replay.state_dict(), self.replay.rows_since(None)
+            del self.replay
+            self._on_host = True
+            self.replay = self._make_replay(on_host=True)
+            self.replay.load_state_dict(state)
+            self.replay.put(rows)
+            self._say_on_host()
+        elif self.agent.micro_batches < _MOST_PARTS:
+            self.agent.micro_batches *= 2
+            self._say(
+                f"the device's memory is full: an update takes its batch in {self.agent.micro_batches} parts"
+            )
+        else:
+            raise _too_small(fault) from fault
+        self._capture()
+
+    def _say_on_host(self) -> None:
+        size = self.replay.nbytes / 2**30
+        self._say(f"the device's memory is full: the replay ({size:.1f} GiB) lies in the host's memory")
+
+    def _capture(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.batch = None
+        self._update = CapturedUpdate(self._learn, self._written, self._device)
+
+    def _learn(self) -> dict[str, Tensor]:
+        if not self._on_host:  # a draw on the host cannot be captured, but lies in the same tensors always
+            self.batch = self.replay.sample()
+        assert self.batch is not None
+        return self.agent.update(self.batch)
+
+    def _written(self) -> list[Tensor]:
+        return [*self.agent.tensors(), *self.replay.tensors()]
+
+
+def _too_small(fault: torch.OutOfMemoryError) -> TrainerError:
+    return TrainerError(
+        f"the device's memory is too small for this recipe: {str(fault).splitlines()[0]}",
+        hint="ask for a larger GPU, or free the one that others use too",
+    )

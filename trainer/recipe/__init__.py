@@ -1,0 +1,39 @@
+"""Recipes: named, locked sets of algorithm hyperparameters, and what they need of memory.
+
+Standard library only, and free of the rest of the trainer: the laptop imports it to check a run before it is
+sent anywhere.
+"""
+
+from trainer.recipe.footprint import (
+    ACTION_SIZE,
+    OBSERVATION_SIZE,
+    ParameterCount,
+    parameter_count,
+    replay_bytes,
+)
+from trainer.recipe.recipe import (
+    RUNNABLE,
+    Recipe,
+    RecipeError,
+    RecipeLocked,
+    load,
+    names,
+    parse,
+    task_names,
+)
+
+__all__ = [
+    "ACTION_SIZE",
+    "OBSERVATION_SIZE",
+    "RUNNABLE",
+    "ParameterCount",
+    "Recipe",
+    "RecipeError",
+    "RecipeLocked",
+    "load",
+    "names",
+    "parameter_count",
+    "parse",
+    "replay_bytes",
+    "task_names",
+]

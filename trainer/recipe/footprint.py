@@ -1,0 +1,79 @@
+"""What a recipe needs of memory, by arithmetic alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from trainer.lanes import Layout
+from trainer.recipe.recipe import Recipe, task_names
+
+OBSERVATION_SIZE = 39
+ACTION_SIZE = 4
+"""Meta-World's sizes: two frames of state and the goal; three axes of the hand and the gripper."""
+
+
+@dataclass(frozen=True)
+class ParameterCount:
+    """How many numbers policy, critics, target critics (not trained) and entropy coefficients hold."""
+
+    actor: int
+    critics: int
+    targets: int = 0
+    alphas: int = 0
+
+    @property
+    def trained(self) -> int:
+        """Parameters with a gradient and optimiser state."""
+        return self.actor + self.critics + self.alphas
+
+
+def parameter_count(
+    recipe: Recipe, observation_size: int = OBSERVATION_SIZE, action_size: int = ACTION_SIZE
+) -> ParameterCount:
+    """Counts parameters by arithmetic alone.
+
+    SAC's actor maps the observation (with the one-hot task id) to a mean and a log standard deviation per
+    action, each of two critics that and the action to one value; multi-head networks have one last layer a
+    task. The sizes default to Meta-World's; give the environment's for a recipe that runs on another.
+    """
+    values = recipe.values
+    if recipe.algorithm != "sac":
+        actor = _dense(observation_size, values["hidden"], action_size) + action_size
+        return ParameterCount(actor=actor, critics=_dense(observation_size, values["hidden"], 1))
+    tasks = len(task_names(values["tasks"]))
+    heads = tasks if values["heads"] == "multi-head" else 1
+    inputs = observation_size + (tasks if values["one_hot"] else 0)
+    actor = _dense(inputs, values["actor_hidden"], 2 * action_size, heads)
+    critics = 2 * _dense(inputs + action_size, values["critic_hidden"], 1, heads)
+    return ParameterCount(actor=actor, critics=critics, targets=critics, alphas=tasks)
+
+
+def replay_bytes(recipe: Recipe, num_envs: int | None = None) -> int:
+    """Returns what the replay allocates; 0 for on-policy recipes.
+
+    Args:
+        recipe: an off-policy one runs on Meta-World.
+        num_envs: environments that fill it, one a task by default: each has a lane of its own.
+    """
+    values = recipe.values
+    if "replay_capacity" not in values:
+        return 0
+    tasks = len(task_names(values["tasks"]))
+    layout = Layout(
+        num_tasks=tasks,
+        num_envs=num_envs or tasks,
+        capacity=values["replay_capacity"],
+        batch_size=values["batch_size"],
+        episode_steps=values["episode_steps"],
+        observation_dim=OBSERVATION_SIZE,
+        action_dim=ACTION_SIZE,
+    )
+    return layout.nbytes
+
+
+def _dense(inputs: int, hidden: Sequence[int], outputs: int, heads: int = 1) -> int:
+    sizes = [inputs, *hidden]
+    body = sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(sizes))
+    return body + heads * (sizes[-1] + 1) * outputs

@@ -1,0 +1,243 @@
+"""Reading, checking and unlocking recipes.
+
+A recipe is `recipes/<name>.toml`; keys, types and ranges of an algorithm are in
+`recipes/schemas/<algorithm>.toml`, the task sets of a benchmark in `recipes/benchmarks/<benchmark>.toml`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import operator
+import tomllib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+RUNNABLE = ("sac",)
+"""The algorithms this version of the trainer can run."""
+
+_DIRECTORY = Path(__file__).resolve().parent.parent / "recipes"
+_READERS: Mapping[str, Any] = {
+    "int": int,
+    "float": float,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
+    "text": str,
+}
+_TYPES: Mapping[str, Any] = {"int": int, "float": (int, float), "bool": bool, "text": str}
+_BOUNDS = {"min": operator.ge, "max": operator.le, "above": operator.gt, "below": operator.lt}
+_WORDS = {"min": "at least", "max": "at most", "above": "above", "below": "below"}
+
+
+class RecipeError(ValueError):
+    """A recipe is unknown, broken, or was asked for a value it cannot hold. The text is one line."""
+
+
+class RecipeLocked(RecipeError):  # noqa: N818 - reads as a state, and is a RecipeError
+    """A locked value was overridden without unlocking it."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One recipe, possibly with unlocked changes.
+
+    Attributes:
+        name: the file's name without `.toml`.
+        algorithm: `sac`, `ppo` or `a2c`; see `RUNNABLE` for those that can be run.
+        description: one line for a table.
+        source: where the values come from.
+        values: every key of the algorithm's schema; lists are tuples. Read-only.
+        modified: `{key: [locked, used]}` of what differs from the file. Read-only.
+    """
+
+    name: str
+    algorithm: str
+    description: str
+    source: str
+    values: Mapping[str, Any]
+    modified: Mapping[str, list[Any]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def override(self, overrides: Mapping[str, str], unlock: Collection[str] = ()) -> Recipe:
+        """Returns the recipe with some values replaced.
+
+        Args:
+            overrides: key to text, as typed on a command line, read by the key's type (lists as `256,256` or
+                as JSON). The locked value itself is no modification and needs no unlocking.
+            unlock: the keys whose lock is lifted on purpose.
+
+        Raises:
+            RecipeError: an unknown key in either argument, or a text that is no valid value.
+            RecipeLocked: a key changes that `unlock` does not name.
+        """
+        schema = _schema(self.algorithm)
+        for key in (*overrides, *unlock):
+            if key not in schema:
+                raise RecipeError(f"recipe {self.name} has no value {key!r}{_nearest(key, schema)}")
+        values = dict(self.values)
+        modified = {key: list(pair) for key, pair in self.modified.items()}
+        for key, text in overrides.items():
+            used = _checked(key, _parse(key, text, schema[key]), schema[key], self.name)
+            locked = modified[key][0] if key in modified else values[key]
+            if used != locked and key not in unlock:
+                raise RecipeLocked(
+                    f"{key} is locked to {json.dumps(locked)} by recipe {self.name}; --unlock {key} allows "
+                    f"{json.dumps(used)} and marks the run as modified"
+                )
+            values[key] = used
+            modified.pop(key, None)
+            if used != locked:
+                modified[key] = [locked, used]
+        _check_together(self.name, self.algorithm, values)
+        return replace(self, values=MappingProxyType(values), modified=MappingProxyType(modified))
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns `name`, `values` and `modified` as plain JSON types, as `run.json` keeps them."""
+        plain = {"name": self.name, "values": dict(self.values), "modified": dict(self.modified)}
+        decoded: dict[str, Any] = json.loads(json.dumps(plain))
+        return decoded
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names of all recipes, sorted."""
+    return tuple(sorted(path.stem for path in _DIRECTORY.glob("*.toml")))
+
+
+def load(name: str) -> Recipe:
+    """Reads and checks a recipe.
+
+    Raises:
+        RecipeError: no such recipe, or its file is not what the schema of its algorithm says.
+    """
+    if name not in names():
+        raise RecipeError(f"unknown recipe {name!r}{_nearest(name, names())}")
+    return parse(name, (_DIRECTORY / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def parse(name: str, text: str) -> Recipe:
+    """Reads a recipe from TOML text; every key of the schema must be there and no other.
+
+    Raises:
+        RecipeError: naming the recipe and the key at fault.
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"recipe {name} is not valid TOML: {error}") from error
+    _same_keys(name, "entry", table, ("algorithm", "description", "source", "values"))
+    schema = _schema(table["algorithm"])
+    _same_keys(name, "value", table["values"], schema)
+    values = {key: _checked(key, table["values"][key], rule, name) for key, rule in schema.items()}
+    _check_together(name, table["algorithm"], values)
+    return Recipe(name, table["algorithm"], table["description"], table["source"], MappingProxyType(values))
+
+
+def task_names(value: str | Sequence[str]) -> tuple[str, ...]:
+    """Expands benchmark sets (`MT10`, `MT25`, `MT50`) and short names (`reach`) to Meta-World's full names.
+
+    The order given is kept, since it is the order of the task ids.
+
+    Raises:
+        RecipeError: an unknown task (with the nearest names), one named twice, or none.
+    """
+    sets = _read("benchmarks", "metaworld")
+    found: list[str] = []
+    for name in [value] if isinstance(value, str) else value:
+        full = name if name.endswith("-v3") else f"{name}-v3"
+        if name not in sets and full not in sets["MT50"]:
+            raise RecipeError(f"unknown Meta-World task {name!r}{_nearest(full, [*sets, *sets['MT50']])}")
+        found += sets.get(name, [full])
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice or not found:
+        raise RecipeError(f"tasks named twice: {', '.join(twice)}" if twice else "no task is named")
+    return tuple(found)
+
+
+def _schema(algorithm: str) -> dict[str, dict[str, Any]]:
+    if algorithm not in (known := [path.stem for path in (_DIRECTORY / "schemas").glob("*.toml")]):
+        raise RecipeError(f"unknown algorithm {algorithm!r}{_nearest(str(algorithm), known)}")
+    return _read("schemas", algorithm)
+
+
+@cache
+def _read(folder: str, name: str) -> dict[str, Any]:
+    return tomllib.loads((_DIRECTORY / folder / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def _checked(key: str, value: Any, rule: Mapping[str, Any], recipe: str) -> Any:
+    """Returns the value in its canonical type, or raises with the rule it breaks."""
+    fault = f"recipe {recipe}: {key} = {json.dumps(value, default=str)}"
+    kind = rule["type"]
+    if kind.endswith("s"):
+        if not isinstance(value, list | tuple) or not value:
+            raise RecipeError(f"{fault} must be a list that is not empty")
+        item = {**rule, "type": kind[:-1]}
+        return tuple(_checked(key, each, item, recipe) for each in value)
+    # For Python, not for us, True is an int.
+    if not isinstance(value, _TYPES[kind]) or isinstance(value, bool) != (kind == "bool"):
+        raise RecipeError(f"{fault} must be {'an int' if kind == 'int' else f'a {kind}'}")
+    if "choices" in rule and value not in rule["choices"]:
+        raise RecipeError(f"{fault} must be one of {', '.join(rule['choices'])}")
+    for bound, holds in _BOUNDS.items():
+        if bound in rule and not holds(value, rule[bound]):
+            raise RecipeError(f"{fault} must be {_WORDS[bound]} {rule[bound]}")
+    if kind != "float":
+        return value
+    if not math.isfinite(number := float(value)):
+        raise RecipeError(f"{fault} must be finite")
+    return number
+
+
+def _check_together(name: str, algorithm: str, values: Mapping[str, Any]) -> None:
+    """Checks what no single value shows."""
+    if algorithm != "sac":
+        if values["rollout_size"] % values.get("batch_size", values["rollout_size"]):
+            raise RecipeError(f"recipe {name}: batch_size must divide rollout_size {values['rollout_size']}")
+        return
+    tasks = len(task_names(values["tasks"]))
+    for small, large, low, high in (
+        ("the number of tasks", "batch_size", tasks, values["batch_size"]),
+        ("the number of tasks", "warmup_steps", tasks, values["warmup_steps"]),
+        ("batch_size", "replay_capacity", values["batch_size"], values["replay_capacity"]),
+        ("log_std_min", "log_std_max", values["log_std_min"], values["log_std_max"]),
+        ("evaluation_goals", "goals_per_task", values["evaluation_goals"], values["goals_per_task"]),
+    ):
+        if low > high:
+            raise RecipeError(f"recipe {name}: {large} = {high} is less than {small} ({low})")
+    if values["heads"] == "one-hot" and not values["one_hot"] and tasks > 1:
+        raise RecipeError(
+            f"recipe {name}: one_hot = false leaves the task unknown without multi-head networks"
+        )
+
+
+def _parse(key: str, text: str, rule: Mapping[str, Any]) -> Any:
+    kind = rule["type"]
+    try:
+        if kind.endswith("s"):
+            if text.lstrip().startswith("["):
+                return json.loads(text)
+            return [
+                _parse(key, part, {**rule, "type": kind[:-1]}) for part in text.split(",") if part.strip()
+            ]
+        if kind == "int" and "e" in text.lower():
+            return int(float(text)) if float(text).is_integer() else float(text)
+        return _READERS[kind](text.strip())
+    except (ValueError, KeyError) as error:
+        raise RecipeError(f"{key} = {text!r} cannot be read as {kind}") from error
+
+
+def _same_keys(name: str, what: str, found: Mapping[str, Any], wanted: Collection[str]) -> None:
+    for key in found:
+        if key not in wanted:
+            raise RecipeError(f"recipe {name}: unknown {what} {key!r}{_nearest(key, wanted)}")
+    missing = [key for key in wanted if key not in found]
+    if missing:
+        raise RecipeError(f"recipe {name}: missing {what} {', '.join(sorted(missing))}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(close)}?" if close else ""

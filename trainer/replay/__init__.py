@@ -1,0 +1,7 @@
+"""Replay stratified by task, on the training device, and in pieces that a checkpoint can keep."""
+
+from trainer.replay.batch import Batch
+from trainer.replay.replay import Replay
+from trainer.replay.rows import Rows
+
+__all__ = ["Batch", "Replay", "Rows"]

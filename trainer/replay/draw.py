@@ -1,0 +1,189 @@
+"""Which transitions a batch is made of: uniform within each task, over all its lanes, with replacement.
+
+A draw in [0, 1) becomes the rank of a transition, the rank a row by way of tables. Draws are float64, for a
+float32 in [0, 1) has too few values to reach every row of a large ring. Here is the same arithmetic twice: in
+numpy, whose operations cost half a microsecond on a batch where torch's cost two, and on a device, where it
+can be captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trainer.lanes import Layout
+from trainer.replay.lanes import Integers, Lanes
+from trainer.replay.tables import Tables
+
+_BLOCK = 16
+"""Batches that the host draws the random numbers of at once."""
+
+
+def task_rota(layout: Layout) -> Tensor:
+    """Returns the tasks of a batch's transitions, int64, shape (rotations, batch_size).
+
+    The batch is split evenly; what does not divide rotates: 512 over 10 tasks are 51 each, and 2 more for
+    two tasks that change with every batch.
+    """
+    even, rest = divmod(layout.batch_size, layout.num_tasks)
+    evenly = torch.arange(layout.num_tasks).repeat_interleave(even).expand(layout.rotations, -1)
+    turns = torch.arange(layout.rotations * rest).view(layout.rotations, rest) % layout.num_tasks
+    return torch.cat([evenly, turns], dim=1).contiguous()
+
+
+class HostDraw:
+    """Draws on the host, from a generator of its own that torch's seeds.
+
+    Args:
+        layout: of the replay.
+        lanes: its bookkeeping.
+    """
+
+    def __init__(self, layout: Layout, lanes: Lanes) -> None:
+        self._tables = Tables(layout, lanes)
+        self._steps = layout.episode_steps
+        self._bits = np.random.PCG64(int(torch.randint(2**63 - 1, ())))
+        self._generator = np.random.Generator(self._bits)
+        self._draws = np.empty((_BLOCK, layout.batch_size))
+        places = torch.empty(_BLOCK, layout.batch_size, dtype=torch.int64)
+        self._places: Integers = places.numpy()
+        self._place = places.unbind()
+        self._batch = self._prepared = _BLOCK
+        self._stretch = 1
+        rota = task_rota(layout)
+        self._task = rota.unbind()
+        self._tasks: Integers = rota.repeat(1 + -(-_BLOCK // len(rota)), 1).numpy()
+        self._rotation = 0
+
+    def update(self) -> None:
+        """Takes over what the lanes hold now."""
+        self._tables.update()
+        self._prepared, self._stretch = self._batch, 1
+
+    def advance(self) -> None:
+        """Takes over what a vector step has added."""
+        self._tables.advance()
+        self._prepared, self._stretch = self._batch, 1
+
+    def __call__(self) -> tuple[Tensor, Tensor]:
+        """Draws a batch: the rows it consists of and their tasks, valid until the next call."""
+        if self._batch == self._prepared:
+            self._prepare()
+        place, task = self._place[self._batch], self._task[self._rotation]
+        self._batch += 1
+        self._rotation = (self._rotation + 1) % len(self._task)
+        return place, task
+
+    def _prepare(self) -> None:
+        """Works out the coming batch, and the more of those after it the longer nothing has been added."""
+        if self._batch == _BLOCK:
+            self._generator.random(out=self._draws)
+            self._batch = 0
+        begin, end = self._batch, min(self._batch + self._stretch, _BLOCK)
+        self._prepared, self._stretch = end, 2 * self._stretch
+        tables, place = self._tables, self._places[begin:end]
+        task = self._tasks[self._rotation : self._rotation + end - begin]
+        size = tables.sizes[0] if tables.full else tables.sizes.take(task)
+        np.copyto(place, self._draws[begin:end] * size, casting="unsafe")
+        if tables.per_task == 1:
+            np.add(place, (tables.begin + tables.shift).take(task), out=place)
+        else:
+            np.add(place, tables.begin.take(task * tables.per_task), out=place)
+            lane = tables.begin.searchsorted(place, "right") - 1
+            np.add(place, tables.shift.take(lane), out=place)
+        np.add(place, tables.offset.take(place // self._steps), out=place)
+
+    def tensors(self) -> list[Tensor]:
+        """Returns the tensors that a later draw reads: none."""
+        return []
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what the coming draws depend on beside the lanes, as plain values."""
+        generator = deepcopy(self._bits)
+        generator.advance(2**128 - self._draws.size)  # back to the start of the block
+        return {"rotation": self._rotation, "batch": self._batch, "generator": json.dumps(generator.state)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict` returned; that of a device has no generator, and ours goes on."""
+        self._rotation = state["rotation"]
+        if "generator" in state:
+            self._bits.state = json.loads(state["generator"])
+            self._generator.random(out=self._draws)
+            self._batch = state["batch"]
+        self.update()
+
+
+class DeviceDraw:
+    """Draws on a device, from its default generator; static shapes, and nothing waits for the device.
+
+    Args:
+        layout: of the replay.
+        lanes: its bookkeeping.
+        device: where the rows lie.
+    """
+
+    def __init__(self, layout: Layout, lanes: Lanes, device: torch.device) -> None:
+        self._tables = Tables(layout, lanes)
+        self._steps = layout.episode_steps
+        self._rota = task_rota(layout).to(device)
+        self._rotation = torch.zeros(1, dtype=torch.int64, device=device)
+        self._lanes = torch.zeros(3, lanes.base.size, dtype=torch.int64, device=device)
+        self._offset = torch.zeros(self._tables.offset.shape, dtype=torch.int64, device=device)
+        self._draw = torch.empty(layout.batch_size, dtype=torch.float64, device=device)
+        self.update()
+
+    def update(self) -> None:
+        """Takes over what the lanes hold now."""
+        self._tables.update()
+        self._send(offset=True)
+
+    def advance(self) -> None:
+        """Takes over what a vector step has added."""
+        self._send(offset=self._tables.advance())
+
+    def _send(self, *, offset: bool) -> None:
+        tables, device = self._tables, self._offset.device
+        sizes = tables.sizes.repeat(tables.per_task)
+        self._lanes.copy_(to_device(np.stack([sizes, tables.begin, tables.shift]), device))
+        if offset:
+            self._offset.copy_(to_device(tables.offset, device))
+
+    def __call__(self) -> tuple[Tensor, Tensor]:
+        """Draws a batch: the rows it consists of and their tasks."""
+        per_task = self._tables.per_task
+        size, begin, shift = self._lanes
+        task = self._rota.index_select(0, self._rotation)[0]
+        self._rotation.add_(1).remainder_(len(self._rota))
+        lane = task * per_task
+        rank = begin[lane] + (self._draw.uniform_() * size[lane]).long()
+        if per_task > 1:
+            lane = torch.searchsorted(begin, rank, right=True) - 1
+        number = rank + shift[lane]
+        return number + self._offset[number // self._steps], task
+
+    def tensors(self) -> list[Tensor]:
+        """Returns the tensors that a later draw reads."""
+        return [self._rotation]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what the coming draws depend on beside the lanes and the device's generator."""
+        return {"rotation": int(self._rotation)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict` returned."""
+        self._rotation.fill_(state["rotation"])
+        self.update()
+
+
+def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """Returns the array as a tensor on the device; the copy is awaited by the device, not by the host."""
+    tensor = torch.from_numpy(array)
+    # torch keeps the pinned block from being used again before the copy has been made
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

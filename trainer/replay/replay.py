@@ -1,0 +1,227 @@
+"""Replay stratified by task: rows on the training device, and a batch is one gather of pairs of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trainer.lanes import Layout
+from trainer.replay.batch import Batch
+from trainer.replay.deal import deal
+from trainer.replay.draw import DeviceDraw, HostDraw, to_device
+from trainer.replay.lanes import Integers, Lanes
+from trainer.replay.rows import Rows
+from trainer.replay.staging import Staging
+
+Floats = npt.NDArray[np.float32]
+
+
+class Replay:
+    """The newest transitions of each task, as many of one as of another, in the rings of `trainer.lanes`.
+
+    The batch is split evenly over the tasks, and what does not divide rotates; within a task it is uniform,
+    with replacement. Its shapes never change, and nothing here waits for the device: on a GPU `sample` can be
+    captured in a CUDA graph, unless the rows lie on the host.
+
+    Args:
+        num_tasks: tasks.
+        num_envs: environments that fill it, scheduled as `Schedule` does.
+        capacity: transitions over all tasks; each task has its equal share.
+        batch_size: transitions in a batch over all tasks.
+        episode_steps: length of every episode in steps; none ends earlier.
+        observation_dim: numbers in an observation.
+        action_dim: numbers in an action.
+        device: where batches are wanted.
+        on_host: keep the rows of a GPU's replay in pinned memory of the host.
+    """
+
+    def __init__(
+        self,
+        num_tasks: int,
+        num_envs: int,
+        capacity: int,
+        batch_size: int,
+        episode_steps: int,
+        observation_dim: int,
+        action_dim: int,
+        device: torch.device | str = "cpu",
+        *,
+        on_host: bool = False,
+    ) -> None:
+        layout = Layout(num_tasks, num_envs, capacity, batch_size, episode_steps, observation_dim, action_dim)
+        device = torch.device(device)
+        self._layout = layout
+        self._lanes = Lanes(layout)
+        staged = on_host and device.type == "cuda"
+        home = torch.device("cpu") if staged else device
+        shape = layout.rows, layout.row_width
+        if home.type == "cpu" and not staged:
+            # numpy asks the kernel for huge pages, which a random read is the faster for; torch does not
+            self._rows = torch.from_numpy(np.zeros(shape, np.float32))
+        else:
+            self._rows = torch.zeros(shape, device=home, pin_memory=staged)
+        self._windows = self._rows.as_strided((layout.rows - 1, layout.window_width), (layout.row_width, 1))
+        self._gathered = torch.empty(layout.batch_size, layout.window_width, device=home, pin_memory=staged)
+        self._added = np.zeros((2, num_envs, layout.row_width), np.float32)
+        host = home.type == "cpu"
+        self._draw = HostDraw(layout, self._lanes) if host else DeviceDraw(layout, self._lanes, device)
+        self._staging = Staging(self._gathered, device) if staged else None
+        widths = [observation_dim, action_dim, 1, observation_dim]
+        window = self._gathered if self._staging is None else self._staging.window
+        observation, action, reward, following = torch.split(window, widths, dim=1)
+        self._views = observation, action, reward[:, 0], following
+
+    @property
+    def sizes(self) -> Integers:
+        """Transitions held of each task, shape (num_tasks,)."""
+        sizes: Integers = self._lanes.held.reshape(-1, self._lanes.per_task).sum(1)
+        return sizes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows and of a batch, on device and host; indices, well under 1 %, are not counted."""
+        staging = 0 if self._staging is None else self._staging.nbytes
+        return self._rows.nbytes + self._gathered.nbytes + staging
+
+    def add(
+        self,
+        observation: Floats,
+        action: Floats,
+        reward: Floats,
+        next_observation: Floats,
+        task: npt.NDArray[np.integer[Any]],
+        remaining: npt.NDArray[np.integer[Any]],
+    ) -> None:
+        """Writes one transition per environment; the arrays' first dimension is the environments'.
+
+        Args:
+            observation: before the action.
+            action: what was done.
+            reward: what it brought.
+            next_observation: what it led to, also at the end of an episode.
+            task: what each environment plays.
+            remaining: steps left of each running episode, this one included.
+        """
+        stored, row = self._lanes.claim(task, remaining)
+        begun, ended = self._added
+        width = self._layout.observation_dim
+        begun[:, :width] = observation
+        begun[:, width:-1] = action
+        begun[:, -1] = reward
+        ended[:, :width] = next_observation
+        data = self._added if row.size == len(stored) else self._added[:, stored]
+        self._write(np.concatenate([row, row + 1]), data.reshape(-1, self._layout.row_width))
+        self._draw.advance()
+
+    def sample(self) -> Batch:
+        """Draws a batch, valid until the next call. Every task must hold a transition."""
+        if self._staging is not None:
+            self._staging.wait()
+        place, task = self._draw()
+        torch.index_select(self._windows, 0, place, out=self._gathered)
+        if self._staging is not None:
+            task = self._staging.send(task)
+        return Batch(*self._views, task)
+
+    def tensors(self) -> list[Tensor]:
+        """Returns what `sample` writes on a device and a later call reads."""
+        return self._draw.tensors()
+
+    def observations(self) -> Tensor:
+        """Returns all observations held, shape (transitions, observation_dim)."""
+        return self._read(self._lanes.transitions())[:, : self._layout.observation_dim]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything but the rows, as plain values."""
+        return {
+            "layout": asdict(self._layout),
+            "count": self._lanes.count.tolist(),
+            "first": self._lanes.first.tolist(),
+            **self._draw.state_dict(),
+        }
+
+    def fits(self, state: Mapping[str, Any]) -> bool:
+        """Whether `load_state_dict` can take over the state; if not, `adopt` may."""
+        return bool(state["layout"] == asdict(self._layout))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict` returned, from a replay of the same layout; then `put` the rows."""
+        assert self.fits(state), f"a replay of another layout: {state['layout']}"
+        self._lanes.count[:] = state["count"]
+        self._lanes.first[:] = state["first"]
+        self._lanes.forget()
+        self._draw.load_state_dict(state)
+
+    def position(self) -> list[int]:
+        """Returns each lane's newest row, whose observation is there already and whose action is not yet."""
+        return [int(row) for row in self._lanes.newest]
+
+    def oldest(self) -> list[int]:
+        """Returns the oldest row of each lane that a restored replay needs."""
+        return [int(row) for row in self._lanes.oldest]
+
+    def rows_since(self, mark: Sequence[int] | None) -> Rows:
+        """Returns what is new since an earlier `position`, or all there is, in the host's memory.
+
+        The row of the mark itself is among it, for it had been begun only.
+        """
+        oldest, end = self._lanes.oldest, self._lanes.end
+        begin = (oldest if mark is None else np.clip(mark, oldest, end)).tolist()
+        return Rows(begin, end.tolist(), self._read(self._places(begin, end.tolist())).cpu().numpy())
+
+    def put(self, rows: Rows) -> None:
+        """Writes rows back, those of the oldest piece first; rows not needed any more are passed over."""
+        begin = np.clip(self._lanes.oldest, rows.begin, rows.end).tolist()
+        end = np.clip(self._lanes.end, begin, rows.end).tolist()
+        pieces = [
+            data[start - first : stop - first]
+            for (first, _, data), start, stop in zip(rows.lanes(), begin, end, strict=True)
+        ]
+        self._write(self._places(begin, end), np.concatenate(pieces))
+
+    def cut(self) -> None:
+        """Drops the running episodes' transitions, for environments that start new ones.
+
+        Of these, one that is shorter than the others is stored only where its lane is empty. For
+        `rows_since` all that stays is new.
+        """
+        self._lanes.cut()
+        self._draw.update()
+
+    def adopt(self, state: Mapping[str, Any], pieces: Iterable[Rows]) -> None:
+        """Takes over the whole episodes of a replay filled by another number of environments.
+
+        Marks of that replay mean nothing here.
+
+        Args:
+            state: its `state_dict`; tasks, episodes and widths must be the same.
+            pieces: all its rows, in order.
+        """
+        other = Replay(**state["layout"])
+        other.load_state_dict(state)
+        for piece in pieces:
+            other.put(piece)
+        other.cut()
+        source, target = deal(other._lanes, self._lanes, self._layout)
+        self._write(target, other._read(source).numpy())
+        self._draw.update()
+
+    def _places(self, begin: Sequence[int], end: Sequence[int]) -> Integers:
+        ranges = enumerate(zip(begin, end, strict=True))
+        return np.concatenate([self._lanes.places(lane, *rows) for lane, rows in ranges])
+
+    def _read(self, place: Integers) -> Tensor:
+        return self._rows.index_select(0, to_device(place, self._rows.device))
+
+    def _write(self, place: Integers, data: Floats) -> None:
+        if self._rows.device.type == "cpu":
+            self._rows.numpy()[place] = data
+        else:
+            device = self._rows.device
+            self._rows.index_copy_(0, to_device(place, device), to_device(data, device))
