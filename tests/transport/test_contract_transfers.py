@@ -45,7 +45,7 @@ def poor_ssh(poor_sshd: LoopbackSshd) -> Iterator[Transport]:
         yield transport
 
 
-ROADS = ["local", "local, none here", "ssh", "ssh, none here", "ssh, none there"]
+ROADS = ["local", "local, none here", "ssh", "ssh, none here", "ssh, none there", "kept", "kept, none here"]
 
 
 @pytest.fixture(params=ROADS)
