@@ -71,7 +71,8 @@ class Steps:
 
 def select(source: Listing, options: SyncOptions, *, pulling: bool) -> dict[str, Entry]:
     """What of a source goes: filters, the list of files, and no link that leads out of what is pulled."""
-    filters = Filters(include=options.include, exclude=options.exclude)
+    # rsync leaves folders of this name alone; here it is reserved
+    filters = Filters(include=options.include, exclude=(*options.exclude, PARTIAL_DIR))
     chosen = {}
     for name, entry in sorted(source.items()):
         if entry.kind not in (FILE, FOLDER, LINK) or not filters.goes(name, folder=entry.kind == FOLDER):
@@ -165,7 +166,7 @@ def _removals(
     chosen: Listing, source: Listing, target: Listing, options: SyncOptions, replaced: set[str]
 ) -> tuple[tuple[str, bool], ...]:
     """What gives way to something of another kind, with all below it; and with `delete` what is too much."""
-    filters = Filters(include=options.include, exclude=(*options.exclude, f"{PARTIAL_DIR}/"))
+    filters = Filters(include=options.include, exclude=(*options.exclude, PARTIAL_DIR))
     in_the_way = {
         name
         for name, old in target.items()

@@ -229,7 +229,8 @@ class SshTransport:
     ) -> Transferred:
         from clusterkit.transport import sftp  # paramiko's part of it is seldom needed
 
-        self._no_rsync = missing
+        if missing.where == self._where:
+            self._no_rsync = missing
         say_once(missing.where)
         ends = (source, target, options, progress)
 
