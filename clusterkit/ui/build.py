@@ -17,7 +17,7 @@ _SHOWN = 40
 def show_built(built: Built) -> None:
     """Where the image is, its size and digest, and what changed since the build before."""
     out.print(built.where, markup=False, soft_wrap=True)
-    held = f", {built.packages} packages" if built.packages else ""
+    held = f", {built.packages} package{'' if built.packages == 1 else 's'}" if built.packages else ""
     out.print(f"  sha256 {built.image.digest}", markup=False, soft_wrap=True)
     out.print(f"  {format_bytes(built.image.bytes)}{held}", markup=False)
     if built.changes is not None:

@@ -15,7 +15,7 @@ from tests.cluster.host import UnavailableError, prepare
 from tests.cluster.rootfs import rootfs
 
 # The folders of this machine that Apptainer works in, under their own names; the rest is the root file
-# system's, read-only. A chroot would not do: Apptainer makes a user namespace, which the kernel refuses there.
+# system's, read-only. A chroot would not do: Apptainer makes a user namespace, which is refused there.
 _WRAPPER = """#!/bin/sh
 exec bwrap --cap-add ALL --ro-bind '{root}' / --dev-bind /dev /dev --bind /proc /proc --ro-bind /sys /sys \\
   --dev-bind /tmp /tmp --bind /var/tmp /var/tmp --tmpfs /root --ro-bind '{ids}' /etc/subuid \\

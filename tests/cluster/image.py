@@ -18,6 +18,7 @@ from pathlib import Path
 
 import jinja2
 
+from clusterkit.building.apptainer import EPOCH
 from tests.cluster.cache import cached
 from tests.cluster.cluster import Cluster
 from tests.cluster.host import TestbedError, debian_mirror, last_line
@@ -96,7 +97,7 @@ def _workshop(cluster: Cluster) -> Iterator[Path]:
 
 def _apptainer_build(cluster: Cluster, folder: Path, definition: str, target: Path, *options: str) -> None:
     (folder / "image.def").write_text(definition)
-    where = ["env", "--chdir=/share/build", "APPTAINER_TMPDIR=/share/build/tmp"]
+    where = ["env", "--chdir=/share/build", "APPTAINER_TMPDIR=/share/build/tmp", f"SOURCE_DATE_EPOCH={EPOCH}"]
     build = ["apptainer", "build", "--fakeroot", "--mksquashfs-args", PACKING, *options]
     argv = [*where, *build, "image.sif", "image.def"]
     cluster.run("login", argv, user=cluster.user, host_network=True, timeout=800)

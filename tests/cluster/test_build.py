@@ -66,7 +66,7 @@ def test_a_docker_archive_is_converted_in_a_job(builder: User) -> None:
         said = builder.types("build", "--on", "site", "--from", "docker-archive:tiny.tar")
     ((digest, path),) = stored(builder).items()
     assert digest in said
-    assert "1 packages" in said
+    assert "1 package\n" in said
     assert left(builder) == []
     run = ["apptainer", "-q", "exec", str(path).replace(str(builder.cluster.share), "/share")]
     inside = builder.cluster.run("a40n1", [*run, "sh", "-c", 'echo "$GREETING"'], user=builder.cluster.user)
@@ -130,6 +130,7 @@ def test_an_interrupted_build_is_cancelled_and_leaves_no_image(builder: User) ->
     assert set(stored(builder)) == images
 
 
+@pytest.mark.slow
 def test_a_job_that_dies_is_noticed(builder: User) -> None:
     define(builder, sleep=301)
     process = builder.starts("build", "--on", "site", "--definition", "my.def")
