@@ -18,7 +18,7 @@ _NO_NETWORK = (
 )
 _ADVICE = (
     (
-        r"No space left on device|[Dd]isk quota exceeded",
+        r"no space left on device|disk quota exceeded",
         "room is needed for the unpacked files as well (5 GB, with CUDA 15): set APPTAINER_TMPDIR here, or "
         "`scratch` of the cluster, to a larger disk",
     ),
@@ -28,8 +28,8 @@ _ADVICE = (
         "the base needs Python 3.11 to 3.13 and a package index (PyPI) it can reach",
     ),
     (
-        r"[Tt]emporary failure (in name resolution|resolving)|dial tcp|Could not resolve|"
-        r"Network is unreachable|[Nn]o route to host|Failed to establish a new connection|no such host",
+        r"temporary failure (in name resolution|resolving)|dial tcp|Could not resolve|"
+        r"Network is unreachable|no route to host|Failed to establish a new connection|no such host",
         _NO_NETWORK,
     ),
     (
@@ -37,7 +37,7 @@ _ADVICE = (
         "the registry does not give the image out: check its name, or log in (`apptainer remote login`)",
     ),
     (
-        r"[Cc]annot connect to the Docker daemon|docker daemon|docker\.sock",
+        r"cannot connect to the Docker daemon|docker daemon|docker\.sock",
         "start Docker, or convert an archive: `docker save NAME -o FILE`, then --from docker-archive:FILE",
     ),
     (
@@ -70,7 +70,7 @@ def last_lines(log: str, count: int = 8) -> list[str]:
 def cause(log: str) -> str:
     """The line that says most: one we know the meaning of, else the last that names an error."""
     lines = [line.strip() for line in last_lines(log, 200)]
-    known = [line for line in lines if any(re.search(pattern, line) for pattern, _ in _ADVICE)]
+    known = [line for line in lines if any(_says(line, pattern) for pattern, _ in _ADVICE)]
     telling = [line for line in lines if _TELLING.search(line)]
     inner = [line for line in telling if not line.startswith("FATAL")]
     return (known or inner or telling or lines or ["it said nothing"])[-1]
@@ -79,4 +79,8 @@ def cause(log: str) -> str:
 def advice(log: str) -> str | None:
     """What to do about it, for causes that are known."""
     said = cause(log)
-    return next((hint for pattern, hint in _ADVICE if re.search(pattern, said)), None)
+    return next((hint for pattern, hint in _ADVICE if _says(said, pattern)), None)
+
+
+def _says(line: str, pattern: str) -> bool:
+    return re.search(pattern, line, re.IGNORECASE) is not None

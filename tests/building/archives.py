@@ -9,7 +9,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-PROGRAMS = ("dash", "cat", "sleep")
+PROGRAMS = ("dash", "cat", "chown", "sleep")
 LIBRARIES = ("libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1")
 
 

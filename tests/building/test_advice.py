@@ -34,6 +34,10 @@ def test_the_cause_is_what_was_said_before_the_closing_words() -> None:
     ("log", "words"),
     [
         (FULL_DISK, "APPTAINER_TMPDIR"),
+        (
+            "FATAL: unpack entry: usr/lib/libc.so.6: link: unpack to regular file: no space left on device",
+            "disk",
+        ),
         (HASHES, "do not trust"),
         ("ERROR: Could not find a version that satisfies the requirement torch==2.13.0", "Python 3.11"),
         ("FATAL: dial tcp: lookup registry-1.docker.io: no such host", "internet"),

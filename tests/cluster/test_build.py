@@ -108,6 +108,42 @@ def test_a_failed_build_says_why(builder: User) -> None:
     assert set(stored(builder)) == images
 
 
+def test_without_subordinate_ids_it_says_who_can_help(builder: User) -> None:
+    """Without them everything in the build belongs to root, and to become somebody else fails."""
+    cluster = builder.cluster
+    ids = ["/etc/subuid", "/etc/subgid"]
+    define(builder)
+    build = ["build", "--on", "site", "--definition", "my.def", "--sbatch", "partition=gpu-a40"]
+    with (builder.folder / "my.def").open("a") as definition:
+        definition.write("%post\n    chown 50:50 /etc/name\n")
+    for path in ids:
+        cluster.run("a40n1", ["sh", "-c", 'cp -p "$1" "$1.kept" && : >"$1"', "sh", path])
+    try:
+        done = builder.tries(*build)
+    finally:
+        for path in ids:
+            cluster.run("a40n1", ["mv", f"{path}.kept", path])
+    assert done.returncode == 6
+    assert "Invalid argument" in done.stderr
+    assert "lines of it in /etc/subuid" in done.stderr
+    builder.types(*build)
+
+
+def test_a_full_scratch_disk_is_said_in_words(builder: User) -> None:
+    define(builder)
+    scratch = f"/share/alice/{builder.root.name}/scratch"
+    builder.cluster.run("a40n1", ["mount", "-t", "tmpfs", "-o", "size=1m,mode=1777", "small", scratch])
+    try:
+        done = builder.tries(
+            "build", "--on", "site", "--definition", "my.def", "--sbatch", "partition=gpu-a40"
+        )
+    finally:
+        builder.cluster.run("a40n1", ["umount", scratch])
+    assert done.returncode == 6
+    assert "no space left" in done.stderr.lower()
+    assert "`scratch` of the cluster" in done.stderr
+
+
 def test_no_internet_is_said_in_words(builder: User) -> None:
     done = builder.tries("build", "--on", "site", "--from", "docker://python:3.12-slim-bookworm")
     assert done.returncode == 6
