@@ -50,6 +50,8 @@ docs: .venv/.dev ## build the documentation, warnings are errors
 bench: .venv/.bench ## the quick benchmarks, ours against the peer in the same run
 	$(BIN)/python -m tests.benchmarks.cli --quick
 	$(BIN)/python -m tests.benchmarks.transfer --quick
+	$(BIN)/python -m tests.benchmarks.image --quick
+	$(BIN)/python -m tests.benchmarks.login --quick
 	$(BIN)/python -m tests.benchmarks.env_step --quick
 	$(BIN)/python -m tests.benchmarks.envs --quick
 	$(BIN)/python -m tests.benchmarks.replay --quick

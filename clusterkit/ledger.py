@@ -78,6 +78,10 @@ class Ledger:
             CREATE TABLE IF NOT EXISTS deployments (
                 cluster TEXT PRIMARY KEY, digest TEXT NOT NULL, bytes INTEGER NOT NULL
             );
+            CREATE TABLE IF NOT EXISTS snapshots (cluster TEXT PRIMARY KEY, id TEXT NOT NULL);
+            CREATE TABLE IF NOT EXISTS rates (
+                cluster TEXT PRIMARY KEY, bytes_per_second REAL NOT NULL, measured TEXT NOT NULL
+            );
             PRAGMA user_version = {_VERSION};
             """
         )
@@ -170,4 +174,26 @@ class Ledger:
         """Record the image deployed to a cluster."""
         self.connection.execute(
             "INSERT OR REPLACE INTO deployments VALUES (?, ?, ?)", (cluster, digest, size)
+        )
+
+    def snapshot(self, cluster: str) -> str | None:
+        """Id of the snapshot this project last brought to a cluster."""
+        row = self.connection.execute("SELECT id FROM snapshots WHERE cluster = ?", (cluster,)).fetchone()
+        return str(row[0]) if row else None
+
+    def set_snapshot(self, cluster: str, identity: str) -> None:
+        """Record the snapshot brought to a cluster."""
+        self.connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (cluster, identity))
+
+    def rate(self, cluster: str) -> tuple[float, str] | None:
+        """Bytes per second of the last upload to a cluster, and its day (UTC, ISO 8601)."""
+        row = self.connection.execute(
+            "SELECT bytes_per_second, measured FROM rates WHERE cluster = ?", (cluster,)
+        ).fetchone()
+        return (float(row[0]), str(row[1])) if row else None
+
+    def set_rate(self, cluster: str, bytes_per_second: float, day: str) -> None:
+        """Record how fast an upload to a cluster was."""
+        self.connection.execute(
+            "INSERT OR REPLACE INTO rates VALUES (?, ?, ?)", (cluster, bytes_per_second, day)
         )

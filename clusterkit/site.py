@@ -25,11 +25,12 @@ class Layout:
 
     root: str
     scratch: str
+    image_store: str | None = None
 
     @property
     def images(self) -> str:
         """Content-addressed images."""
-        return f"{self.root}/images"
+        return self.image_store or f"{self.root}/images"
 
     @property
     def snapshots(self) -> str:
@@ -52,6 +53,28 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Sharing:
+    """Who may read images and snapshots: the user alone, or one Unix group. Run directories stay private."""
+
+    group: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """Mode of their folders; the setgid bit hands the group down."""
+        return "2750" if self.group else "700"
+
+    @property
+    def file(self) -> str:
+        """Mode of a file that never changes again."""
+        return "440" if self.group else "400"
+
+    @property
+    def tree(self) -> str:
+        """The same for a whole tree, as rsync's --chmod: what is executable stays so."""
+        return "Dg=rx,Do=,Fg=rX,Fo=,Fugo-w" if self.group else "Dgo=,Fgo=,Fu-w"
+
+
+@dataclass(frozen=True)
 class Site:
     """A cluster with its connection and layout."""
 
@@ -59,19 +82,29 @@ class Site:
     transport: Transport
     layout: Layout
     free_bytes: int | None
-    """Free space of the work root, where df tells."""
+    """Free space below the images folder, where df tells."""
+
+    @property
+    def sharing(self) -> Sharing:
+        """Who may read what is deployed."""
+        return Sharing(self.cluster.group)
 
 
 @contextmanager
 def connected(cluster: Cluster) -> Iterator[Transport]:
-    """One login to a cluster, closed at the end.
+    """One login to a cluster, closed at the end; or none, where an earlier one is kept.
 
     Raises:
         TransportError: the host cannot be reached or refuses the login.
     """
     from clusterkit.transport.factory import connect
 
-    transport = connect(cluster.host, ssh_config=cluster.ssh_config, login_shell=cluster.login_shell)
+    transport = connect(
+        cluster.host,
+        ssh_config=cluster.ssh_config,
+        login_shell=cluster.login_shell,
+        keep=cluster.keep_login,
+    )
     try:
         yield transport
     finally:
@@ -90,16 +123,18 @@ def open_site(cluster: Cluster, *, create: bool = True) -> Iterator[Site]:
         TransportError: the host cannot be reached or the work root cannot be used.
     """
     with connected(cluster) as transport:
-        script = _resolve_script(cluster.root, cluster.scratch) + (_CREATE if create else "") + _PRINT
-        result = transport.run(["sh", "-c", script], check=False)
+        sharing = Sharing(cluster.group)
+        script = _resolve_script(cluster) + (_CREATE if create else "") + _PRINT
+        result = transport.run(["sh", "-c", script, "sh", sharing.group or "", sharing.folder], check=False)
         lines = result.text.split("\n")
-        if result.returncode != 0 or len(lines) < 3:
+        if result.returncode != 0 or len(lines) < 4:
             raise TransportError(
                 f"{transport.where}: the work root {cluster.root} cannot be used: {result.reason}",
                 hint=f"set `root` of [clusters.{cluster.name}] to a folder you can write to there",
             )
-        root, scratch, free = lines[:3]
-        yield Site(cluster, transport, Layout(root, scratch), int(free) * 1024 if free.isdigit() else None)
+        root, scratch, store, free = lines[:4]
+        layout = Layout(root, scratch, store)
+        yield Site(cluster, transport, layout, int(free) * 1024 if free.isdigit() else None)
 
 
 def scheduler_of(cluster: Cluster) -> Scheduler:
@@ -113,19 +148,29 @@ def scheduler_of(cluster: Cluster) -> Scheduler:
     return SlurmScheduler()
 
 
-_CREATE = (
-    'umask 077; mkdir -p "$root/images" "$root/snapshots" "$root/runs" "$root/cache" "$scratch" || exit 1; '
-)
-_PRINT = (
-    'printf "%s\\n%s\\n" "$root" "$scratch"; '
-    "df -Pk \"$root\" 2>/dev/null | awk 'NR == 2 { free = $4 } END { print free }'"
-)
+# $1 is the group that may read images and snapshots, or nothing; $2 the mode of their folders then.
+_CREATE = """
+umask 077; mkdir -p "$store" "$root/snapshots" "$root/runs" "$root/cache" "$scratch" || exit 1
+for folder in "$root" "$store" "$root/snapshots"; do
+    test -z "$1" || test ! -O "$folder" || { chgrp "$1" "$folder" && chmod "$2" "$folder"; } || exit 1
+done
+"""
+# df of the nearest folder that exists: --plan looks before anything was made.
+_PRINT = r"""
+printf '%s\n%s\n%s\n' "$root" "$scratch" "$store"
+while test ! -e "$store" && test -n "$store"; do store=${store%/*}; done
+df -Pk "${store:-/}" 2>/dev/null | awk 'NR == 2 { free = $4 } END { print free }'
+"""
 
 
-def _resolve_script(root: str, scratch: str | None) -> str:
-    """Sets $root and $scratch, without a slash at the end."""
-    scratch_word = shell_path(scratch) if scratch else '"$root/scratch"'
-    return f"root={shell_path(root)}; root=${{root%/}}; scratch={scratch_word}; scratch=${{scratch%/}}; "
+def _resolve_script(cluster: Cluster) -> str:
+    """Sets $root, $scratch and $store, without a slash at the end."""
+    paths = {
+        "root": shell_path(cluster.root),
+        "scratch": shell_path(cluster.scratch_root),
+        "store": shell_path(cluster.image_root),
+    }
+    return "".join(f"{name}={word}; {name}=${{{name}%/}}; " for name, word in paths.items())
 
 
 def shell_path(path: str) -> str:

@@ -148,7 +148,7 @@ def _by_exit(record: Mapping[str, Any], *, cancelled: bool) -> tuple[JobState, s
     if why == "timeout":
         return JobState.TIMEOUT, explain("TIMEOUT")
     if why == "container":
-        return JobState.FAILED, "the container did not start; its log says why"
+        return JobState.FAILED, str(record.get("detail") or "the container did not start; its log says why")
     if why == "signalled" and signal == "KILL":
         return JobState.FAILED, "SIGKILL ended the program: often too little memory"
     if why == "signalled":

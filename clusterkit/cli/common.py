@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
     from clusterkit.ledger import Ledger
+    from clusterkit.snapshots import Allow
 
 ConfigOption = Annotated[
     Path | None,
@@ -23,6 +24,9 @@ ClusterOption = Annotated[
 RunsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[RUN]...", help="Run ids, beginnings of them, job ids, or `last`."),
+]
+SendLargeOption = Annotated[
+    bool, typer.Option("--send-large", help="Let files over `max_file_size` travel without asking.")
 ]
 
 
@@ -38,3 +42,14 @@ def open_ledger(settings: Settings) -> Ledger:
     from clusterkit.ledger import Ledger
 
     return Ledger(settings.project_dir / ".clusterkit" / "ledger.sqlite3")
+
+
+def large_files(send: bool) -> Allow | None:
+    """What answers for files over the size limit: the option, the person at the terminal, or nobody."""
+    import sys
+
+    from clusterkit.ui.deploy import ask_about_large
+
+    if send:
+        return lambda _files, _limit: True
+    return ask_about_large if sys.stdin.isatty() and sys.stderr.isatty() else None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger
+from clusterkit.cli.common import ClusterOption, ConfigOption, SendLargeOption, large_files, load, open_ledger
 
 
 def register(app: typer.Typer) -> None:
@@ -20,16 +20,40 @@ def deploy(
     image: Annotated[
         Path | None, typer.Option(help="The .sif to send instead of the configured one.", metavar="FILE")
     ] = None,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Say what is there and what would be sent; change nothing."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    send_large: SendLargeOption = False,
+    verify_image: Annotated[
+        bool, typer.Option("--verify-image", help="Check an image that is there already, and mend it.")
+    ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Send the image and the code to a cluster.
 
     Only what is new travels; an interrupted upload goes on where it was.
     """
+    from clusterkit.ui.deploy import print_plan_json, show_deployed, show_plan
     from clusterkit.ui.progress import transfer_bar
-    from clusterkit.ui.submit import show_deployed
-    from clusterkit.verbs.deploy import deploy as verb
+    from clusterkit.verbs import deploy as verb
 
     settings = load(config)
     with open_ledger(settings) as ledger:
-        show_deployed(verb(settings, settings.cluster(cluster), ledger, image=image, bar=transfer_bar))
+        work = verb.plan if plan else verb.deploy
+        done = work(
+            settings,
+            settings.cluster(cluster),
+            ledger,
+            image=image,
+            bar=transfer_bar,
+            allow_large=large_files(send_large),
+            verify_image=verify_image,
+        )
+    if as_json:
+        print_plan_json(done, carried_out=not plan)
+    elif plan:
+        show_plan(done)
+    else:
+        show_deployed(done)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger
+from clusterkit.cli.common import ClusterOption, ConfigOption, SendLargeOption, large_files, load, open_ledger
 
 
 def register(app: typer.Typer) -> None:
@@ -38,9 +38,13 @@ def submit(
         list[str] | None,
         typer.Option(metavar="OPTION", help="An sbatch option that wins over all others, e.g. qos=long."),
     ] = None,
+    verify_image: Annotated[
+        bool, typer.Option("--verify-image", help="Let the job check its image's digest before it starts.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print script, argv and what would be sent; change nothing.")
     ] = False,
+    send_large: SendLargeOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Submit a run; print its run id.
@@ -66,6 +70,8 @@ def submit(
         overrides=assignments(overrides or (), "--set"),
         unlock=tuple(unlock or ()),
         sbatch=tuple(text if text.startswith("-") else f"--{text}" for text in sbatch or ()),
+        verify_image=verify_image,
+        allow_large=large_files(send_large),
     )
     with open_ledger(settings) as ledger:
         if dry_run:

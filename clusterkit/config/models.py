@@ -92,6 +92,10 @@ class Cluster(Model):
     root: RemotePath
     """Everything clusterkit keeps on the cluster lies below it."""
     scratch: RemotePath | None = None
+    image_store: RemotePath | None = None
+    """Where images are kept; None is `images` in the work root."""
+    group: Line | None = None
+    """Unix group that may read images and snapshots; None keeps them private."""
     container: Literal["apptainer", "singularity", "none"] = "apptainer"
     image: LocalPath | None = None
     """The .sif on this machine."""
@@ -100,6 +104,8 @@ class Cluster(Model):
     prelude: Lines = ()
     """Shell lines before the program, e.g. "module load apptainer"."""
     login_shell: bool = False
+    keep_login: Duration | None = None
+    """Let a background process keep each login, until so many seconds have passed without a command."""
     partition: Line | None = None
     account: Line | None = None
     qos: Line | None = None
@@ -120,6 +126,11 @@ class Cluster(Model):
     def scratch_root(self) -> str:
         """Where per-job scratch folders are made."""
         return self.scratch or f"{self.root.rstrip('/')}/scratch"
+
+    @property
+    def image_root(self) -> str:
+        """Where images are kept."""
+        return self.image_store or f"{self.root.rstrip('/')}/images"
 
     @property
     def interpreter(self) -> str:
@@ -207,6 +218,8 @@ class Project(Model):
     """Argv of what a run executes; None is the bundled trainer with the profile's settings."""
     exclude: Lines = ()
     """Patterns of files that stay here, besides those git ignores."""
+    include: Lines = ()
+    """Patterns of files that travel although git ignores them or they look like a secret."""
     results: LocalPath = Field(default="results", validate_default=True)
     max_file_size: Size = Field(default="100M", validate_default=True)
     """Files above this size (bytes) do not travel without being asked for."""

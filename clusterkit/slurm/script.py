@@ -75,7 +75,9 @@ class JobScript:
     image: str | None = None
     image_bytes: int | None = None
     image_digest: str | None = None
-    """SHA-256, with or without `sha256:`; checked on the node when CLUSTERKIT_VERIFY_IMAGE=1 is set there."""
+    """SHA-256, with or without `sha256:`; compared with the image's name and with run.json."""
+    verify_image: bool = False
+    """Read all of the image before each start, and compare its SHA-256."""
     binds: tuple[str, ...] = ()
     """More mounts, `source[:target[:options]]` as the runtime takes them."""
     nv: bool = False

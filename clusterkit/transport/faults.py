@@ -8,6 +8,19 @@ from collections.abc import Sequence
 from clusterkit.errors import TransportError
 from clusterkit.transport.base import Completed, MissingFileError
 
+
+class UnreachableError(TransportError):
+    """Nothing answers as an SSH server there, now; a minute later it may."""
+
+
+class LostError(TransportError):
+    """The connection died on the way; what was running may or may not have ended."""
+
+
+class NotStartedError(LostError):
+    """The connection was dead before the command could be sent; nothing ran."""
+
+
 NOT_FOUND = 127
 """Exit status of a shell that does not find the program (POSIX.1-2017, 2.8.2)."""
 

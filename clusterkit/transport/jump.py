@@ -19,6 +19,7 @@ from typing import Any
 import paramiko
 
 from clusterkit.errors import TransportError
+from clusterkit.transport.faults import UnreachableError
 from clusterkit.transport.known_hosts import Verdict, read
 from clusterkit.transport.login import login
 from clusterkit.transport.questions import Ask
@@ -98,17 +99,17 @@ def _open(host: HostConfig, over: Wire | None, closers: list[Callable[[], None]]
     try:
         return socket.create_connection((host.hostname, host.port), host.connect_timeout)
     except socket.gaierror as error:
-        raise TransportError(
+        raise UnreachableError(
             f"the name {host.hostname} (for {host.alias}) cannot be found: {error.strerror}",
             hint="Check the spelling, the ssh configuration and the network (is a VPN needed?).",
         ) from error
     except TimeoutError as error:
-        raise TransportError(
+        raise UnreachableError(
             f"{host.alias} ({host.address}) does not answer: no connection within {host.connect_timeout:g} s",
             hint="Check the network (is a VPN needed?) and the host's status page.",
         ) from error
     except OSError as error:
-        raise TransportError(
+        raise UnreachableError(
             f"{host.alias} ({host.address}) cannot be reached: {error.strerror or error}",
             hint="Check host, port and network. Is a VPN needed? Is the machine down?",
         ) from error
@@ -120,7 +121,7 @@ def _through(host: HostConfig, over: Wire) -> paramiko.Channel:
             "direct-tcpip", (host.hostname, host.port), ("127.0.0.1", 0), timeout=host.connect_timeout
         )
     except (paramiko.SSHException, OSError, EOFError) as error:
-        raise TransportError(
+        raise UnreachableError(
             f"the jump host cannot reach {host.alias} ({host.address}): {str(error) or type(error).__name__}",
             hint="Check ProxyJump in the ssh configuration, and whether the jump host allows forwarding.",
         ) from error

@@ -1,8 +1,7 @@
 """Who a server must be: reading known_hosts files as OpenSSH does, and refusing everyone else.
 
 Own reader, because a single `@revoked` or `@cert-authority` line makes paramiko's drop the whole
-file, and it matches no wildcards. Format: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT. Host certificates
-are not checked, and therefore never negotiated.
+file, and it matches no wildcards. Format: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT.
 """
 
 from __future__ import annotations
@@ -12,14 +11,21 @@ import binascii
 import hashlib
 import hmac
 import re
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from clusterkit.errors import TransportError
+from clusterkit.transport.host_certificates import ALGORITHMS, problem
+from clusterkit.transport.host_certificates import parse as parse_certificate
 from clusterkit.transport.resolve import SSH_PORT, HostConfig
 
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
+
+
+class UnknownHostError(TransportError):
+    """Not a single key of this host is known."""
 
 
 @dataclass(frozen=True)
@@ -118,22 +124,29 @@ class Verdict:
 
     @property
     def algorithms(self) -> list[str]:
-        """Host key algorithms to ask for first, so that the server shows the key we know."""
+        """Host key algorithms to ask for first, so that the server shows what we know."""
+        certified = ALGORITHMS if self._authorities else ()
         types = dict.fromkeys(entry.key_type for entry in self._all if not entry.marker)
-        return [one for kind in types for one in (_RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
+        plain = [one for kind in types for one in (_RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
+        return [*certified, *plain]
 
-    def check(self, key_type: str, key: bytes) -> None:
-        """Accept the key the server has shown, or raise.
+    def check(self, key_type: str, key: bytes, certificate: bytes | None = None) -> None:
+        """Accept what the server has shown, or raise.
+
+        Args:
+            key_type: of the key.
+            key: the plain public key.
+            certificate: that came with it; only asked for where an authority is known.
 
         Raises:
-            TransportError: the key is unknown, another one than expected, or revoked.
+            UnknownHostError: no key of this host is known.
+            TransportError: the key is another one than expected, or revoked.
         """
         shown = f"{key_type} {fingerprint(key)}"
-        if any(entry.marker == "@revoked" and entry.key == key for entry in self._all):
-            raise TransportError(
-                f"the host key of {self._at} is marked as revoked: {shown}",
-                hint="Do not log in. Ask the site's support.",
-            )
+        self._refuse_revoked(key, shown)
+        doubt = self._doubt(certificate) if certificate is not None else None
+        if certificate is not None and doubt is None:
+            return
         if any(not entry.marker and entry.key == key for entry in self._all):
             return
         same_type = [entry for entry in self._own if not entry.marker and entry.key_type == key_type]
@@ -148,13 +161,37 @@ class Verdict:
         files = " or ".join(str(path) for path in self._host.known_hosts) or "any known_hosts file"
         others = sorted({entry.key_type for entry in self._own if not entry.marker})
         note = f" (known there: {', '.join(others)})" if others else ""
-        if not others and any(entry.marker == "@cert-authority" for entry in self._own):
-            note = " (only a @cert-authority line; host certificates are not supported)"
-        raise TransportError(
+        if self._authorities:
+            note += f" (its certificate does not count: {doubt})" if doubt else " (it shows no certificate)"
+        raise (TransportError if others else UnknownHostError)(
             f"the host key of {self._at} is not known: {shown} is not in {files}{note}",
-            hint="Compare it with the fingerprint the site publishes, then accept it once with: "
-            f"{self._host.ssh_command}",
+            hint="Compare it with the fingerprint the site publishes, then answer yes in a terminal, or "
+            f"accept it once with: {self._host.ssh_command}",
         )
+
+    @property
+    def _authorities(self) -> set[bytes]:
+        """Keys whose certificates count for this host."""
+        return {entry.key for entry in self._all if entry.marker == "@cert-authority"}
+
+    def _doubt(self, blob: bytes) -> str | None:
+        """Why a certificate does not count; None when it does."""
+        try:
+            certificate = parse_certificate(blob)
+        except ValueError as error:
+            return str(error)
+        if certificate.authority not in self._authorities:
+            return f"{fingerprint(certificate.authority)} has signed it, whom no @cert-authority line names"
+        self._refuse_revoked(certificate.authority, f"its authority {fingerprint(certificate.authority)}")
+        name = self._host.host_key_alias or self._host.hostname
+        return problem(certificate, host=name, now=time.time())
+
+    def _refuse_revoked(self, key: bytes, shown: str) -> None:
+        if any(entry.marker == "@revoked" and entry.key == key for entry in self._all):
+            raise TransportError(
+                f"the host key of {self._at} is marked as revoked: {shown}",
+                hint="Do not log in. Ask the site's support.",
+            )
 
     @property
     def _at(self) -> str:

@@ -14,7 +14,9 @@ from pathlib import Path
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults, rsync
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
-from clusterkit.transport.transfer import make_folders, run_rsync
+from clusterkit.transport.copying import copy, say_once
+from clusterkit.transport.sides import Here
+from clusterkit.transport.transfer import find_rsync, make_folders, run_rsync
 
 _WHERE = "this machine"
 _CHUNK = 1 << 16
@@ -140,6 +142,11 @@ class LocalTransport:
 def _copy(
     source: Path, target: Path, options: SyncOptions, progress: ProgressCallback | None, *, pulling: bool
 ) -> Transferred:
+    try:
+        find_rsync()
+    except rsync.NoRsyncError as missing:
+        say_once(missing.where)
+        return copy(Here(), str(source), Here(), str(target), options, progress, pulling=pulling)
     folder = source.is_dir()
     if not folder and target.is_dir():
         raise TransportError(f"{target} on {_WHERE} is a folder, and {source} is a file")

@@ -6,6 +6,7 @@ partial success the methods it still wants. Every question is asked in the calle
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,8 @@ from functools import partial
 import paramiko
 
 from clusterkit.errors import TransportError
+from clusterkit.transport import new_hosts
+from clusterkit.transport.faults import UnreachableError
 from clusterkit.transport.keys import Offer, offers
 from clusterkit.transport.known_hosts import Verdict
 from clusterkit.transport.questions import Ask, Prompt, Question
@@ -33,8 +36,7 @@ def login(wire: Wire, host: HostConfig, verdict: Verdict, ask: Ask) -> None:
     """
     try:
         _shake_hands(wire, host)
-        key = wire.get_remote_server_key()
-        verdict.check(key.get_name(), key.asbytes())
+        new_hosts.check(host, verdict, wire.get_remote_server_key(), ask)
         _Login(wire, host, ask).run()
     except BaseException:
         wire.close()
@@ -57,7 +59,7 @@ def _shake_hands(wire: Wire, host: HostConfig) -> None:
             return
         # start_client returns silently when its time is up
         problem = TimeoutError(f"nothing within {wire.handshake_timeout:g} s")
-    raise TransportError(
+    raise UnreachableError(
         f"{where} does not answer as an SSH server: {_text(problem)}",
         hint="Check host and port. A server drops connections for a while after several failed logins.",
     ) from problem
@@ -67,12 +69,20 @@ def _text(error: BaseException) -> str:
     return str(error) or ("it closed the connection" if isinstance(error, EOFError) else type(error).__name__)
 
 
+def _counted(words: Sequence[str]) -> str:
+    """Words in a row, the same ones as a number: `a, b (3 times)`."""
+    runs = [(word, len(list(same))) for word, same in itertools.groupby(words)]
+    return ", ".join(word if times == 1 else f"{word} ({times} times)" for word, times in runs)
+
+
 @dataclass
 class _Login:
     wire: Wire
     host: HostConfig
     ask: Ask
     allowed: Sequence[str] = ()
+    accepted: list[str] = field(default_factory=list)
+    """What the server took, and wanted more."""
     tried: list[str] = field(default_factory=list)
     banner: str = ""
     asked: int = 0
@@ -132,6 +142,7 @@ class _Login:
                 self.allowed = [one for one in self.allowed if one != method]  # it refuses without asking
         else:
             if more:  # one factor is through, the server wants another
+                self.accepted.append(method)
                 self.allowed, self.asked = more, 0
         self._note_banner()
 
@@ -145,7 +156,9 @@ class _Login:
         cause = f"{self.host.alias} ({self.host.address}) refuses to log in {self.host.user}"
         if why:
             cause += f": {why}"
-        cause += "; tried " + (", ".join(self.tried) or "nothing: no key was found")
+        if self.accepted:
+            cause += f"; it took {', '.join(self.accepted)}"
+        cause += "; tried " + (_counted(self.tried) or "nothing: no key was found")
         if self.allowed:
             cause += f"; it accepts {', '.join(self.allowed)}"
         if self.banner.strip():
@@ -153,7 +166,8 @@ class _Login:
         hint = f"Check user and key, or try by hand: {self.host.ssh_command}"
         if self.asked >= MAX_TRIES:
             hint = (
-                f"Stopped after {MAX_TRIES} wrong answers; wait a minute, then try again with a fresh code."
+                f"Stopped after {MAX_TRIES} wrong answers; a code works once and not for long: "
+                "wait for the next one, then try again."
             )
         return TransportError(cause, hint=hint)
 

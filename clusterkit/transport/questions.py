@@ -29,9 +29,30 @@ class Question:
     instructions: str
     prompts: tuple[Prompt, ...]
 
+    @property
+    def wanted(self) -> str:
+        """What is asked for first, for messages."""
+        return self.prompts[0].text.strip().rstrip(":") if self.prompts else ""
+
+
+class HostKeyQuestion(Question):
+    """Whether an unknown host key is the right one; the answer is yes, no, or its fingerprint."""
+
 
 Ask = Callable[[Question], Sequence[str]]
 """Returns one answer for each prompt; raising ends the login."""
+
+
+def accepting_new_hosts(ask: Ask) -> Ask:
+    """The same answers, but every new host key is shown and accepted."""
+
+    def answer(question: Question) -> Sequence[str]:
+        if not isinstance(question, HostKeyQuestion):
+            return ask(question)
+        ask(Question(question.where, question.title, question.instructions, ()))
+        return ["yes"]
+
+    return answer
 
 
 def ask_on_terminal(question: Question) -> list[str]:
@@ -46,9 +67,10 @@ def ask_on_terminal(question: Question) -> list[str]:
                 print(text.strip(), file=sys.stderr)  # noqa: T201 - a server's message to the person
         return []
     if not sys.stdin.isatty():
-        wanted = question.prompts[0].text.strip().rstrip(":")
+        if isinstance(question, HostKeyQuestion):
+            return ["no"]  # the refusal says what to do
         raise TransportError(
-            f"{question.where} asks for {wanted!r}, and there is no terminal to ask on",
+            f"{question.where} asks for {question.wanted!r}, and there is no terminal to ask on",
             hint="Run the command in a terminal, or use a key that needs no answer (ssh-agent, ssh-add).",
         )
     from getpass import getpass

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from clusterkit.errors import TransportError
 
@@ -22,6 +23,15 @@ _SSH_G_SECONDS = 60.0
 _DESTINATION = re.compile(
     r"(?:ssh://)?(?:(?P<user>.+)@)?(?P<host>\[[^]]+\]|[^:/@\s]+)(?::(?P<port>\d+))?/?",
 )
+
+_STRICTNESS: dict[str, Literal["ask", "accept", "refuse"]] = {
+    "true": "refuse",  # as ssh -G prints "yes"
+    "yes": "refuse",
+    "accept-new": "accept",
+    "false": "accept",  # "no" and "off"; OpenSSH would take a changed key too
+    "no": "accept",
+    "off": "accept",
+}
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,10 @@ class HostConfig:
     identity_agent: str | None = None
     """Socket of the agent; None is SSH_AUTH_SOCK, `none` is no agent."""
     known_hosts: tuple[Path, ...] = ()
+    """Files of known host keys; new ones are written to the first."""
+    hash_known_hosts: bool = False
+    new_host_keys: Literal["ask", "accept", "refuse"] = "ask"
+    """What StrictHostKeyChecking says of a host that is not known. A changed key is always refused."""
     host_key_alias: str | None = None
     proxy_jump: tuple[str, ...] = ()
     proxy_command: str | None = None
@@ -161,6 +175,8 @@ def parse_ssh_g(
         identities_only=first.get("identitiesonly") == "yes",
         identity_agent="none" if first.get("identityagent") == "none" else agent and expand.path(agent),
         known_hosts=tuple(Path(expand.path(one)) for one in known if _set(one)),
+        hash_known_hosts=first.get("hashknownhosts") == "yes",
+        new_host_keys=_STRICTNESS.get(first.get("stricthostkeychecking", "ask"), "ask"),
         host_key_alias=first.get("hostkeyalias"),
         proxy_jump=tuple(
             hop.strip() for hop in (_set(first.get("proxyjump")) or "").split(",") if hop.strip()

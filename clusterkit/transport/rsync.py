@@ -32,6 +32,14 @@ _STATS = {
 }
 
 
+class NoRsyncError(TransportError):
+    """One of the machines has no rsync; files can travel without it."""
+
+    def __init__(self, cause: str, *, where: str, hint: str) -> None:
+        super().__init__(cause, hint=hint)
+        self.where = where
+
+
 def build_argv(
     source: str,
     target: str,
@@ -192,11 +200,6 @@ _FAULTS: tuple[tuple[str, str, str | None], ...] = (
         "Silence the shell start-up files there (~/.bashrc, ~/.profile): print only when $- holds an i.",
     ),
     (
-        r"rsync: (?:command )?not found|rsync: No such file|exec: rsync",
-        "rsync is not installed on {remote}",
-        "Install rsync there, or load the module that provides it in the shell start-up files.",
-    ),
-    (
         r"unknown option|unrecognized option|invalid option",
         "rsync is too old (3.1 or newer is needed)",
         "Install a newer rsync; macOS ships an old one: brew install rsync.",
@@ -204,6 +207,7 @@ _FAULTS: tuple[tuple[str, str, str | None], ...] = (
 )
 
 
+_NO_RSYNC = re.compile(r"rsync: (?:command )?not found|rsync: No such file|exec: rsync")
 _MISSING = re.compile(r'(?:link_stat|change_dir) "(.+?)/?" failed: No such file or directory')
 
 
@@ -218,6 +222,13 @@ def failure(code: int, stderr: str, *, pulling: bool, where: str) -> TransportEr
     """
     receiver, remote = ("this machine" if pulling else where), where
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    absent = next((line for line in lines if _NO_RSYNC.search(line)), None)
+    if absent is not None:
+        return NoRsyncError(
+            f"rsync is not installed on {remote}: {absent}",
+            where=remote,
+            hint="Install rsync there, or load the module that provides it in the shell start-up files.",
+        )
     for pattern, cause, hint in _FAULTS:
         line = next((text for text in lines if re.search(pattern, text)), None)
         if line is None:

@@ -7,22 +7,12 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-import paramiko
-
 from clusterkit.errors import TransportError
 from clusterkit.transport import remote_shell
-from clusterkit.transport.liveness import Liveness
-from clusterkit.transport.wire import Wire
+from clusterkit.transport.faults import LostError, NotStartedError
+from clusterkit.transport.link import DownError, Link, RefusedError
 
-CHUNK = 1 << 18
-_PACKET = 1 << 15
-"""What paramiko sends at once; slicing off more would copy the rest each time."""
-_OPEN_SECONDS = 30.0
-_BUSY_SECONDS = 10.0
-_BUSY_PAUSE = 0.05
 _END_SECONDS = 5.0
-_NO_STATUS = -1
-"""What paramiko gives for a command whose exit status never came."""
 
 _END_SCRIPT = """
 kill -s TERM -- "-$1" 2>/dev/null || kill -s TERM "$1" 2>/dev/null || exit 0
@@ -44,8 +34,7 @@ class Session:
 
     def __init__(
         self,
-        wire: Wire,
-        liveness: Liveness,
+        link: Link,
         argv: Sequence[str],
         *,
         where: str,
@@ -56,8 +45,7 @@ class Session:
         """Open the channel and start the command.
 
         Args:
-            wire: the connection.
-            liveness: told about every byte, asked why a connection died.
+            link: the connection.
             argv: the command.
             where: the machine's name for messages.
             login_shell: read the login profiles first.
@@ -65,20 +53,26 @@ class Session:
             prepare: sh commands to run before argv.
 
         Raises:
-            TransportError: the connection is dead, or the server refuses another channel.
+            NotStartedError: the connection is dead, and was before.
+            LostError: the connection has died on the way.
+            TransportError: the server refuses another channel.
         """
         self.argv = tuple(argv)
-        self._wire, self._liveness, self._where, self._login_shell = wire, liveness, where, login_shell
+        self._link, self._where = link, where
         self._deadline = None if timeout is None else time.monotonic() + timeout
         marker = remote_shell.new_marker()
         self._out, self._err = remote_shell.Guard(marker), remote_shell.Guard(marker)
         self._words = bytearray()
         command = remote_shell.wrap(argv, marker, login_shell=login_shell, prepare=prepare)
         try:
-            self._channel = _open_channel(wire)
-            self._channel.exec_command(command)
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            raise self._lost(error) from error
+            self._channel = link.open(command)
+        except DownError as error:
+            raise self._lost(LostError if error.started else NotStartedError) from error
+        except RefusedError as error:
+            raise TransportError(
+                f"{where} refuses another command on this connection: {error}",
+                hint="The server allows few sessions at a time (MaxSessions); end other commands first.",
+            ) from error
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -91,18 +85,11 @@ class Session:
 
     def send(self, data: bytes) -> None:
         """Send a piece of standard input. Raises OSError when the command no longer listens."""
-        start = 0
-        while start < len(data):
-            sent = self._channel.send(data[start : start + _PACKET])
-            if sent == 0:
-                raise BrokenPipeError("the remote command has closed its input")
-            self._liveness.heard()
-            start += sent
+        self._channel.send(data)
 
     def end_input(self) -> None:
         """Let the command see the end of its standard input."""
-        with contextlib.suppress(OSError, EOFError):  # it has ended already
-            self._channel.shutdown_write()
+        self._channel.end_input()
 
     def output(self) -> Iterator[bytes]:
         """Standard output as it comes.
@@ -111,7 +98,6 @@ class Session:
             TimeUp: the deadline has passed.
         """
         while data := self._receive():
-            self._liveness.heard()
             if clean := self._out.feed(data):
                 yield clean
 
@@ -120,17 +106,35 @@ class Session:
 
         Raises:
             TimeUp: the deadline has passed.
-            TransportError: the connection died, or the command was never started.
+            LostError: the connection died.
+            TransportError: the command was cut off or never started.
         """
         self._listener.join(self._left())
-        if self._listener.is_alive() or not self._channel.status_event.wait(self._left()):
+        if self._listener.is_alive():
             raise TimeUp
-        status = self._channel.exit_status
-        if status == _NO_STATUS and (not self._wire.is_active() or self._out.pid is not None):
-            raise self._lost(EOFError("its channel was closed"))
+        try:
+            status = self._channel.wait(self._left())
+        except TimeoutError:
+            raise TimeUp from None
+        if status is None and not self._link.alive:
+            raise self._lost()
         if self._out.pid is None:
             raise self._never_started(status)
+        if status is None:
+            raise TransportError(
+                f"{self.argv[0]} was cut off on {self._where}: its channel was closed",
+                hint="Run the same command again.",
+            )
         return status
+
+    def check(self) -> None:
+        """Look whether the connection is still there.
+
+        Raises:
+            LostError: it died.
+        """
+        if not self._link.alive:
+            raise self._lost()
 
     def error_bytes(self) -> bytes:
         """Standard error; complete after `wait`."""
@@ -147,12 +151,11 @@ class Session:
         """
         self.close()
         pid = self._out.pid or self._err.pid
-        if pid is None or not self._wire.is_active():
+        if pid is None or not self._link.alive:
             return
         with contextlib.suppress(TransportError, TimeUp):
             killer = Session(
-                self._wire,
-                self._liveness,
+                self._link,
                 ["sh", "-c", _END_SCRIPT, "sh", str(pid)],
                 where=self._where,
                 login_shell=False,
@@ -162,28 +165,19 @@ class Session:
                 killer.end_input()
                 killer.wait()
 
-    def _lost(self, error: BaseException) -> TransportError:
-        if not self._wire.is_active():
-            why = self._liveness.why or "the server or the network ended it"
-            return TransportError(
-                f"the connection to {self._where} died: {why}",
-                hint="Run the same command again; what is done is not done twice.",
-            )
-        if isinstance(error, paramiko.SSHException):
-            return TransportError(
-                f"{self._where} refuses another command on this connection: {error}",
-                hint="The server allows few sessions at a time (MaxSessions); end other commands first.",
-            )
-        return TransportError(
-            f"{self.argv[0]} was cut off on {self._where}: {str(error) or type(error).__name__}",
-            hint="Run the same command again.",
+    def _lost(self, kind: type[LostError] = LostError) -> LostError:
+        why = self._link.why or "the server or the network ended it"
+        return kind(
+            f"the connection to {self._where} died: {why}",
+            hint="Run the same command again; what is done is not done twice.",
         )
 
-    def _never_started(self, status: int) -> TransportError:
+    def _never_started(self, status: int | None) -> TransportError:
         said = self._err.noise or self._out.noise
         words = f": {said.splitlines()[-1].strip()}" if said else ""
+        ending = "its channel was closed" if status is None else f"status {status}"
         return TransportError(
-            f"{self._where} did not run the command (status {status}){words}",
+            f"{self._where} did not run the command ({ending}){words}",
             hint="A shell start-up file there may end or fail, or the account is restricted: try it by hand.",
         )
 
@@ -194,9 +188,8 @@ class Session:
         left = self._left()
         if left == 0.0:
             raise TimeUp
-        self._channel.settimeout(left)
         try:
-            return self._channel.recv(CHUNK)
+            return self._channel.receive(left)
         except TimeoutError:
             raise TimeUp from None
 
@@ -208,23 +201,5 @@ class Session:
         self.end_input()
 
     def _listen(self) -> None:
-        while not self._channel.closed or self._channel.recv_stderr_ready():
-            try:
-                data = self._channel.recv_stderr(CHUNK)
-            except TimeoutError:
-                continue  # `_receive` sets its deadline for the whole channel
-            if not data:
-                return
+        while data := self._channel.receive_error():
             self._words += self._err.feed(data)
-
-
-def _open_channel(wire: Wire) -> paramiko.Channel:
-    """Open a channel, waiting for one if need be: sshd counts an ended command until it has reaped it."""
-    deadline = time.monotonic() + _BUSY_SECONDS
-    while True:
-        try:
-            return wire.open_session(timeout=_OPEN_SECONDS)
-        except paramiko.SSHException:
-            if not wire.is_active() or time.monotonic() > deadline:
-                raise
-        time.sleep(_BUSY_PAUSE)

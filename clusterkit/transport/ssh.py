@@ -1,4 +1,8 @@
-"""The transport over ssh: one login, and every command, file and transfer rides on it."""
+"""The transport over ssh: one login, and every command, file and transfer rides on it.
+
+When the connection dies, what may be done twice is done again over a new one, as long as that login
+asks nothing. A command is never run twice: whoever started it learns that its end is not known.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,24 @@ import contextlib
 import posixpath
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults, rsync, tunnel
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
-from clusterkit.transport.jump import Road, travel
-from clusterkit.transport.liveness import Liveness
-from clusterkit.transport.questions import Ask, ask_on_terminal
+from clusterkit.transport.copying import say_once
+from clusterkit.transport.link import Link
 from clusterkit.transport.session import Session, TimeUp
-from clusterkit.transport.transfer import Ended, make_folders
+from clusterkit.transport.transfer import find_rsync, make_folders
 
 _MAX_SESSIONS = 8
 """Commands at the same time; OpenSSH's server allows 10 (MaxSessions), and `end` may need one more."""
+
+_RESUMES = 8
+"""New logins in the middle of one transfer; a link that dies more often needs a person."""
 
 _FILE_SECONDS = 300.0
 _NOT_A_FOLDER, _ABSENT = 10, 11
@@ -37,24 +44,27 @@ exit 1
 """
 """Arguments: path, folder, temporary path, mode, size; a cut connection ends `cat` early, hence the size."""
 
+T = TypeVar("T")
+
 _KIND = f'[ -d "$1" ] && exit 0; [ -e "$1" ] && exit {_NOT_A_FOLDER}; exit {_ABSENT}'
 
 
 class SshTransport:
     """A machine reached by ssh. Safe to use from several threads."""
 
-    def __init__(self, road: Road, *, where: str, login_shell: bool = False) -> None:
-        self._road, self._where, self._login_shell = road, where, login_shell
-        self._liveness = Liveness(road.wire)
+    def __init__(
+        self,
+        link: Link,
+        *,
+        where: str,
+        login_shell: bool = False,
+        again: Callable[[str | None], Link] | None = None,
+    ) -> None:
+        """Wrap a connection; `again` logs in anew and is given why the last one died."""
+        self._link, self._where, self._login_shell, self._again = link, where, login_shell, again
+        self._mending = threading.Lock()
         self._slots = threading.BoundedSemaphore(_MAX_SESSIONS)
-
-    @classmethod
-    def open(
-        cls, host: str, *, ask: Ask | None = None, ssh_config: Path | None = None, login_shell: bool = False
-    ) -> SshTransport:
-        """Log in; see `factory.connect`."""
-        road = travel(host, ask=ask or ask_on_terminal, config=ssh_config)
-        return cls(road, where=host, login_shell=login_shell)
+        self._no_rsync: rsync.NoRsyncError | None = None
 
     @property
     def where(self) -> str:
@@ -102,7 +112,8 @@ class SshTransport:
 
     def read(self, path: str) -> bytes:
         """See `Transport.read`."""
-        done = self.run(["env", "LC_ALL=C", "cat", "--", path], timeout=_FILE_SECONDS, check=False)
+        argv = ["env", "LC_ALL=C", "cat", "--", path]
+        done = self._resuming(lambda: self.run(argv, timeout=_FILE_SECONDS, check=False))
         if done.returncode != 0:
             raise faults.unreadable(path, done.error_text, where=self._where)
         return done.stdout
@@ -113,7 +124,9 @@ class SshTransport:
         temporary = posixpath.join(folder, f".{name[:64]}.{secrets.token_hex(8)}")
         script = ["env", "LC_ALL=C", "sh", "-c", _WRITE, "sh"]
         arguments = [path, folder or "/", temporary, f"{mode:o}", str(len(data))]
-        done = self.run(script + arguments, stdin=data, timeout=_FILE_SECONDS, check=False)
+        done = self._resuming(
+            lambda: self.run(script + arguments, stdin=data, timeout=_FILE_SECONDS, check=False)
+        )
         if done.returncode != 0:
             raise faults.unwritable(path, done.error_text, where=self._where)
 
@@ -128,6 +141,16 @@ class SshTransport:
         """See `Transport.push`."""
         if not source.exists():
             raise MissingFileError(f"{source} does not exist on this machine")
+        try:
+            return self._push_with_rsync(source, target, options, progress)
+        except rsync.NoRsyncError as missing:
+            here = str(source.absolute())
+            return self._without_rsync(here, target, options, progress, missing, pulling=False)
+
+    def _push_with_rsync(
+        self, source: Path, target: str, options: SyncOptions, progress: ProgressCallback | None
+    ) -> Transferred:
+        self._need_rsync()
         folder = source.is_dir()
         prepare, name = tunnel.prepare_target(target, folder=folder)
         if not rsync.safe_as_target(name):
@@ -140,10 +163,13 @@ class SshTransport:
             here = str(source.absolute())
             return rsync.build_argv(here, name, options, folder=folder, pulling=False, rsh=rsh)
 
-        way = tunnel.Tunnel(partial(self._session, prepare=prepare))
-        ended = way.run(build, stdin=rsync.files_from_input(options), progress=progress)
-        self._judge(way, ended, target, pulling=False)
-        return ended.transferred
+        def move() -> Transferred:
+            way = tunnel.Tunnel(partial(self._session, prepare=prepare))
+            ended = way.run(build, stdin=rsync.files_from_input(options), progress=progress)
+            tunnel.judge(way, ended, target, where=self._where, pulling=False)
+            return ended.transferred
+
+        return self._resuming(move)
 
     def pull(
         self,
@@ -154,8 +180,17 @@ class SshTransport:
         progress: ProgressCallback | None = None,
     ) -> Transferred:
         """See `Transport.pull`."""
-        folder = source.endswith("/") or self._is_folder(source)
         target = target.absolute()
+        try:
+            return self._pull_with_rsync(source, target, options, progress)
+        except rsync.NoRsyncError as missing:
+            return self._without_rsync(source, str(target), options, progress, missing, pulling=True)
+
+    def _pull_with_rsync(
+        self, source: str, target: Path, options: SyncOptions, progress: ProgressCallback | None
+    ) -> Transferred:
+        self._need_rsync()
+        folder = source.endswith("/") or self._is_folder(source)
         if not folder and target.is_dir():
             raise TransportError(f"{target} on this machine is a folder, and {source} is a file")
         try:
@@ -168,47 +203,93 @@ class SshTransport:
         def build(rsh: Sequence[str]) -> list[str]:
             return rsync.build_argv(source, str(target), options, folder=folder, pulling=True, rsh=rsh)
 
-        way = tunnel.Tunnel(self._session)
-        ended = way.run(build, stdin=rsync.files_from_input(options), progress=progress)
-        self._judge(way, ended, source, pulling=True)
-        return ended.transferred
+        def move() -> Transferred:
+            way = tunnel.Tunnel(self._session)
+            ended = way.run(build, stdin=rsync.files_from_input(options), progress=progress)
+            tunnel.judge(way, ended, source, where=self._where, pulling=True)
+            return ended.transferred
+
+        return self._resuming(move)
+
+    def _need_rsync(self) -> None:
+        """Raise what was found missing before; the far side is not asked again."""
+        if self._no_rsync is not None:
+            raise self._no_rsync
+        find_rsync()
+
+    def _without_rsync(
+        self,
+        source: str,
+        target: str,
+        options: SyncOptions,
+        progress: ProgressCallback | None,
+        missing: rsync.NoRsyncError,
+        *,
+        pulling: bool,
+    ) -> Transferred:
+        from clusterkit.transport import sftp  # paramiko's part of it is seldom needed
+
+        self._no_rsync = missing
+        say_once(missing.where)
+        ends = (source, target, options, progress)
+
+        def move() -> Transferred:
+            with self._session(sftp.SERVER) as session:
+                try:
+                    return sftp.move(session, self.run, *ends, where=self._where, pulling=pulling)
+                except sftp.NoToolsError as error:
+                    raise missing from error
+
+        return self._resuming(move)
 
     def close(self) -> None:
         """See `Transport.close`."""
-        self._liveness.stop()
-        self._road.close()
+        with self._mending:
+            self._again = None
+            self._link.close()
+
+    def _living(self) -> Link:
+        """The connection; a new one where the last has died."""
+        with self._mending:
+            if not self._link.alive and self._again is not None:
+                self._link.close()
+                self._link = self._again(self._link.why)
+            return self._link
+
+    def _resuming(self, work: Callable[[], T]) -> T:
+        """Do what may be done twice; do it again whenever the connection dies under it."""
+        for _ in range(_RESUMES):
+            try:
+                return work()
+            except faults.LostError:
+                if self._again is None:
+                    raise
+        return work()
 
     @contextlib.contextmanager
     def _session(
         self, argv: Sequence[str], *, timeout: float | None = None, prepare: str = ""
     ) -> Iterator[Session]:
         with self._slots:
-            session = Session(
-                self._road.wire,
-                self._liveness,
-                argv,
+            start = partial(
+                Session,
+                argv=argv,
                 where=self._where,
                 login_shell=self._login_shell,
                 timeout=timeout,
                 prepare=prepare,
             )
+            try:
+                session = start(self._living())
+            except faults.NotStartedError:
+                if self._again is None:
+                    raise
+                session = start(self._living())
             with contextlib.closing(session):
                 yield session
 
     def _is_folder(self, path: str) -> bool:
-        kind = self.run(["sh", "-c", _KIND, "sh", path], check=False)
+        kind = self._resuming(lambda: self.run(["sh", "-c", _KIND, "sh", path], check=False))
         if kind.returncode == _ABSENT:
             raise MissingFileError(f"{path} does not exist on {self._where}")
         return kind.returncode == 0
-
-    def _judge(self, way: tunnel.Tunnel, ended: Ended, path: str, *, pulling: bool) -> None:
-        """Raise what explains a failed transfer best."""
-        if ended.code in (0, rsync.VANISHED):
-            return
-        if way.error is not None:
-            raise way.error
-        if way.status == tunnel.IS_FOLDER:
-            raise TransportError(f"{path} on {self._where} is a folder, and the source is a file")
-        if way.status == tunnel.NO_PARENT:
-            raise faults.unwritable(path, way.words, where=self._where)
-        raise rsync.failure(ended.code, way.words + ended.stderr, pulling=pulling, where=self._where)

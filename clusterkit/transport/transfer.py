@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from clusterkit.errors import TransportError
 from clusterkit.transport import rsync
 from clusterkit.transport.base import ProgressCallback, Transferred
 
@@ -46,14 +45,9 @@ def run_rsync(
         on_start: called once the process runs (time to close this side's copies of `pass_fds`).
 
     Raises:
-        TransportError: there is no rsync on this machine.
+        NoRsyncError: there is no rsync on this machine.
     """
-    program = shutil.which(argv[0])
-    if program is None:
-        raise TransportError(
-            "rsync is not installed on this machine",
-            hint="Install it: apt install rsync, dnf install rsync or brew install rsync.",
-        )
+    program = find_rsync()
     process = subprocess.Popen(
         [program, *argv[1:]],
         stdin=subprocess.PIPE,
@@ -89,6 +83,22 @@ def run_rsync(
     finally:
         process.stdout.close()
     return Ended(code, b"".join(errors).decode("utf-8", "replace"), parser.transferred())
+
+
+def find_rsync() -> str:
+    """The rsync program of this machine.
+
+    Raises:
+        NoRsyncError: there is none.
+    """
+    program = shutil.which("rsync")
+    if program is None:
+        raise rsync.NoRsyncError(
+            "rsync is not installed on this machine",
+            where="this machine",
+            hint="Install it: apt install rsync, dnf install rsync or brew install rsync.",
+        )
+    return program
 
 
 def make_folders(folder: Path) -> None:

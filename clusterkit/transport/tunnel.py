@@ -18,16 +18,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from clusterkit.errors import TransportError
+from clusterkit.transport import faults, rsync
 from clusterkit.transport.base import ProgressCallback
-from clusterkit.transport.session import CHUNK, Session
+from clusterkit.transport.link import CHUNK
+from clusterkit.transport.session import Session
 from clusterkit.transport.transfer import Ended, run_rsync
 
 _MESSAGE_BYTES = 1 << 16
 _END_SECONDS = 10.0
 
-IS_FOLDER = 91
+_IS_FOLDER = 91
 """Exit status of `prepare_target`: the target of a file is a folder."""
-NO_PARENT = 92
+_NO_PARENT = 92
 """Exit status of `prepare_target`: the parent folder cannot be made."""
 
 
@@ -38,9 +40,9 @@ def prepare_target(target: str, *, folder: bool) -> tuple[str, str]:
         The sh commands to run before rsync, and the target's name relative to where they end.
     """
     parent, name = (target, ".") if folder else posixpath.split(target)
-    refuse_folder = "" if folder else f"[ ! -d {shlex.quote(target)} ] || exit {IS_FOLDER}\n"
+    refuse_folder = "" if folder else f"[ ! -d {shlex.quote(target)} ] || exit {_IS_FOLDER}\n"
     enter = f"(umask 077; mkdir -p -- {shlex.quote(parent)}) && cd -- {shlex.quote(parent)}"
-    return f"{refuse_folder}{enter} || exit {NO_PARENT}", name if folder else f"./{name}"
+    return f"{refuse_folder}{enter} || exit {_NO_PARENT}", name if folder else f"./{name}"
 
 
 class Tunnel:
@@ -140,3 +142,16 @@ def _pump_down(session: Session, sink: int) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(sink, view) :]
+
+
+def judge(way: Tunnel, ended: Ended, path: str, *, where: str, pulling: bool) -> None:
+    """Raise what explains a failed transfer best; do nothing after one that is well."""
+    if ended.code in (0, rsync.VANISHED):
+        return
+    if way.error is not None:
+        raise way.error
+    if way.status == _IS_FOLDER:
+        raise TransportError(f"{path} on {where} is a folder, and the source is a file")
+    if way.status == _NO_PARENT:
+        raise faults.unwritable(path, way.words, where=where)
+    raise rsync.failure(ended.code, way.words + ended.stderr, pulling=pulling, where=where)

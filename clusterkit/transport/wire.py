@@ -11,6 +11,8 @@ from typing import Any
 import paramiko
 from paramiko.common import MSG_CHANNEL_REQUEST
 
+from clusterkit.transport.host_certificates import ALGORITHMS
+
 AUTH_SECONDS = 600.0
 """A person looks for a phone and types; paramiko's own limit is 30 s."""
 
@@ -58,11 +60,22 @@ class Wire(paramiko.Transport):
         if _IGNORED not in logger.handlers:  # else its tracebacks reach standard error
             logger.addHandler(_IGNORED)
         super().__init__(sock)
+        self.goodbye: str | None = None
+        """What the server said when it ended the connection by itself."""
         self.auth_timeout = AUTH_SECONDS
         self.banner_timeout = self.handshake_timeout = timeout
         options = self.get_security_options()
         options.ciphers = _first(_FIRST_CIPHERS, options.ciphers)
-        options.key_types = _first(host_key_algorithms, options.key_types)
+        certified = [name for name in host_key_algorithms if name in ALGORITHMS]  # never paramiko's own idea
+        options.key_types = certified + _first(host_key_algorithms, options.key_types)
+
+    def _parse_disconnect(self, message: paramiko.Message) -> None:
+        """Keep the words of a disconnect (RFC 4253, 11.1), which paramiko only logs."""
+        position = message.packet.tell()
+        message.get_int()
+        self.goodbye = message.get_text()
+        message.packet.seek(position)
+        super()._parse_disconnect(message)  # type: ignore[misc]
 
 
 def _first(wanted: Sequence[str], available: Sequence[str]) -> list[str]:

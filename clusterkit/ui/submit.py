@@ -1,4 +1,4 @@
-"""What deploy, submit and a dry run say."""
+"""What submit and a dry run say."""
 
 from __future__ import annotations
 
@@ -8,23 +8,11 @@ from typing import TYPE_CHECKING
 from rich.syntax import Syntax
 
 from clusterkit.ui.console import err, note, out
-from clusterkit.ui.text import format_bytes
+from clusterkit.ui.deploy import described, warn_of
+from clusterkit.ui.text import format_bytes, printable
 
 if TYPE_CHECKING:
-    from clusterkit.snapshots import Snapshot
-    from clusterkit.verbs.deploy import Deployed
     from clusterkit.verbs.submit import Prepared, Submitted
-
-
-def show_deployed(done: Deployed) -> None:
-    """One line for the image and one for the code."""
-    out.print(f"[bold]{done.cluster}[/]  {done.root}", soft_wrap=True)
-    if done.image:
-        state = "sent" if done.image_sent else "already there"
-        out.print(f"  image  {done.image.digest[:12]}  {format_bytes(done.image.bytes)}  {state}")
-    state = "sent" if done.snapshot_sent else "already there"
-    out.print(f"  code   {_described(done.snapshot)}  {state}")
-    _warn_withheld(done.snapshot)
 
 
 def show_submitted(done: Submitted) -> None:
@@ -58,25 +46,11 @@ def show_dry_run(prepared: Prepared) -> None:
     if prepared.image:
         out.print(f"  image  {prepared.image.digest[:12]}  {format_bytes(prepared.image.bytes)} (by deploy)")
     snapshot = prepared.snapshot
-    out.print(f"  code   {_described(snapshot)}")
+    out.print(f"  code   {described(snapshot)}")
     for name in snapshot.project.files:
-        out.print(f"         {name}", markup=False, soft_wrap=True)
-    _warn_withheld(snapshot)
+        out.print(f"         {printable(name)}", markup=False, soft_wrap=True)
+    warn_of(snapshot)
     note("dry run: nothing was changed")
-
-
-def _described(snapshot: Snapshot) -> str:
-    count = len(snapshot.project.files)
-    git = snapshot.git
-    place = f"  {git.branch}@{git.commit[:7]}{' + changes' if git.dirty else ''}" if git.commit else ""
-    files = f"{count} file{'' if count == 1 else 's'} and the trainer"
-    return f"{snapshot.id[:12]}  {format_bytes(snapshot.bytes)}, {files}{place}"
-
-
-def _warn_withheld(snapshot: Snapshot) -> None:
-    if snapshot.withheld:
-        names = ", ".join(snapshot.withheld[:5]) + (", ..." if len(snapshot.withheld) > 5 else "")
-        err.print(f"[yellow]stays here[/] (looks like a secret): {names}", soft_wrap=True)
 
 
 def _title(text: str, more: str = "") -> None:

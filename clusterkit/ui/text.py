@@ -30,3 +30,12 @@ def format_seconds(seconds: float) -> str:
     if hours:
         return f"{hours}h {minute:02}m"
     return f"{minutes}m {second:02}s" if minutes else f"{second}s"
+
+
+def printable(name: str) -> str:
+    r"""A file name on one line, whatever is in it: control characters and what is no Unicode are escaped.
+
+    >>> printable("new\nline")
+    'new\\nline'
+    """
+    return name if name.isprintable() else name.encode("unicode_escape", "surrogatepass").decode("ascii")

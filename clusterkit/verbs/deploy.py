@@ -1,10 +1,16 @@
-"""deploy: bring the image and the working tree to a cluster; only what is new travels."""
+"""deploy: bring the image and the working tree to a cluster; only what is new travels.
+
+A deploy is a plan that is carried out: what `--plan` shows is made by the same questions.
+"""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +18,9 @@ from clusterkit import images, snapshots
 from clusterkit.errors import ImageError
 from clusterkit.images import Image
 from clusterkit.ledger import Ledger
-from clusterkit.site import open_site
-from clusterkit.snapshots import Snapshot
+from clusterkit.site import Site, open_site
+from clusterkit.snapshots import Allow, Snapshot, Standing
+from clusterkit.space import Space, spaces
 from clusterkit.transport.base import Progress, ProgressCallback
 
 if TYPE_CHECKING:
@@ -23,23 +30,102 @@ if TYPE_CHECKING:
 Bar = Callable[[str, int | None], AbstractContextManager[ProgressCallback]]
 """Opens a progress bar: label, total bytes."""
 
+_PROBE_BYTES = 1 << 20
+_RATE_FROM = 4 << 20
+"""Bytes; a smaller transfer says more about round trips than about the line."""
+
 
 @dataclass(frozen=True)
-class Deployed:
-    """What a deploy found and sent."""
+class Rate:
+    """How fast an upload to a cluster is."""
+
+    bytes_per_second: float
+    measured: str | None
+    """Day of the upload it is remembered from; None was measured just now."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a deploy finds on a cluster, and what it will send."""
 
     cluster: str
     root: str
     image: Image | None
     image_path: Path | None
-    image_sent: bool
-    snapshot: Snapshot
-    snapshot_sent: bool
-    free_bytes: int | None
+    image_plan: images.Plan
+    standing: Standing
+    image_sent: images.Sent | None = None
+    """What the upload of the image took; None before it, or without one."""
+    spaces: tuple[Space, ...] = ()
+    rate: Rate | None = None
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The working tree."""
+        return self.standing.snapshot
+
+    @property
+    def bytes_to_send(self) -> int:
+        """Of image and code together."""
+        return self.image_plan.bytes_to_send + self.standing.bytes_to_send
+
+    @property
+    def seconds(self) -> float | None:
+        """About how long the transfer takes."""
+        return self.bytes_to_send / self.rate.bytes_per_second if self.rate else None
+
+    @property
+    def shortage(self) -> str | None:
+        """Why it does not fit, if it does not; roots on one file system share its room."""
+        needs = {"images": self.image_plan.disk_bytes, "work root": self.standing.bytes_to_send}
+        for space in self.spaces:
+            needed = sum(
+                needs.get(other.role, 0)
+                for other in self.spaces
+                if other.role == space.role or (space.file_system and other.file_system == space.file_system)
+            )
+            if needs.get(space.role) and space.left is not None and space.left < needed:
+                limit = "allowed by the quota" if space.left == space.quota_left else "free"
+                left, need = space.left / 2**20, needed / 2**20
+                return f"{space.path} has {left:,.0f} MiB {limit}, {need:,.0f} MiB are needed"
+        return None
 
 
-def deploy(settings: Settings, cluster: Cluster, ledger: Ledger, *, image: Path | None, bar: Bar) -> Deployed:
+def plan(
+    settings: Settings,
+    cluster: Cluster,
+    ledger: Ledger,
+    *,
+    image: Path | None,
+    bar: Bar,
+    allow_large: Allow | None = None,
+    verify_image: bool = False,
+) -> Plan:
+    """What `deploy` would do; nothing is changed on the cluster. Arguments and errors as `deploy`."""
+    wanted, path = _wanted(cluster, ledger, image, bar)
+    snapshot = take_snapshot(settings, allow_large)
+    with open_site(cluster, create=False) as site:
+        found = _look(settings, site, wanted, path, snapshot, ledger, clean=False, verify=verify_image)
+        remembered = ledger.rate(cluster.name)
+        rate = Rate(*remembered) if remembered else None
+        if rate is None and found.bytes_to_send:
+            rate = _measured(site)
+        return _with(found, spaces(site), rate)
+
+
+def deploy(
+    settings: Settings,
+    cluster: Cluster,
+    ledger: Ledger,
+    *,
+    image: Path | None,
+    bar: Bar,
+    allow_large: Allow | None = None,
+    verify_image: bool = False,
+) -> Plan:
     """Send the image and a snapshot of the working tree to a cluster, over one login.
+
+    Where nothing is missing this takes three remote commands; nothing is written then.
 
     Args:
         settings: of the project.
@@ -47,43 +133,42 @@ def deploy(settings: Settings, cluster: Cluster, ledger: Ledger, *, image: Path 
         ledger: remembers digests and what was deployed.
         image: a .sif to use instead of the configured one.
         bar: opens progress bars.
+        allow_large: asked whether files over the size limit may travel; None refuses.
+        verify_image: have the cluster read an image that is there already, and mend it if it is damaged.
+
+    Returns:
+        The plan that has been carried out.
 
     Raises:
-        ImageError: no image is configured, or it is damaged or does not fit.
+        ImageError: no image is configured, or it is damaged, or something does not fit.
         TransportError: the cluster cannot be reached, or a transfer broke off; repeat it to go on.
     """
-    image_path = image or cluster.image
-    wanted = None
-    if cluster.container != "none":
-        if image_path is None:
-            raise ImageError(
-                f"cluster {cluster.name} runs {cluster.container} and has no image",
-                hint="build one with `clusterkit build`, then set `image` of the cluster or use --image FILE",
-            )
-        wanted = hash_image(image_path, ledger, bar)
-    snapshot = take_snapshot(settings)
+    wanted, path = _wanted(cluster, ledger, image, bar)
+    snapshot = take_snapshot(settings, allow_large)
     with open_site(cluster) as site:
-        image_sent = False
-        if wanted and image_path:
-            if not images.present(site, wanted):
-                with bar("image", wanted.bytes) as progress:
-                    images.send(site, image_path, wanted, progress=progress)
-                with bar("verifying the image there", None):
-                    images.publish(site, wanted)
-                image_sent = True
+        found = _look(settings, site, wanted, path, snapshot, ledger, clean=True, verify=verify_image)
+        if found.bytes_to_send:
+            found = _with(found, spaces(site), None)
+            if found.shortage:
+                raise ImageError(
+                    f"{site.transport.where}: no space left: {found.shortage}",
+                    hint="free some space there (`clusterkit gc` removes what no run uses), "
+                    "or set `root` or `image_store` of the cluster to a larger file system",
+                )
+        if wanted and path:
+            if not found.image_plan.present:
+                sent = _send_image(settings, site, path, wanted, found.image_plan, ledger, bar)
+                found = replace(found, image_sent=sent)
             ledger.set_deployment(cluster.name, wanted.digest, wanted.bytes)
-        with bar("code", snapshot.bytes) as progress:
-            snapshot_sent = snapshots.publish(site, snapshot, progress=progress)
-        return Deployed(
-            cluster.name,
-            site.layout.root,
-            wanted,
-            image_path if wanted else None,
-            image_sent,
-            snapshot,
-            snapshot_sent,
-            site.free_bytes,
-        )
+        _publish(site, found.standing, ledger, bar)
+        return found
+
+
+def send_snapshot(site: Site, snapshot: Snapshot, ledger: Ledger, bar: Bar) -> bool:
+    """Bring a snapshot to a cluster; returns False when it was there already."""
+    standing = snapshots.look(site, snapshot, basis=ledger.snapshot(site.cluster.name))
+    _publish(site, standing, ledger, bar)
+    return not standing.present
 
 
 def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
@@ -93,10 +178,90 @@ def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
         return images.local_image(path, ledger, hashed=lambda done: progress(Progress(done, size, 0.0)))
 
 
-def take_snapshot(settings: Settings) -> Snapshot:
-    """The working tree of the project, ready to be sent."""
+def take_snapshot(settings: Settings, allow: Allow | None = None) -> Snapshot:
+    """The working tree of the project, ready to be sent; `allow` is asked about files over the size limit."""
     project, folder = settings.project, settings.project_dir
     exclude = list(project.exclude)
     if project.results.is_relative_to(folder):
         exclude.append(f"/{project.results.relative_to(folder).as_posix()}")
-    return snapshots.take(folder, exclude=exclude, max_file_size=project.max_file_size)
+    return snapshots.take(
+        folder,
+        exclude=exclude,
+        include=project.include,
+        max_file_size=project.max_file_size,
+        allow=allow,
+    )
+
+
+def _wanted(
+    cluster: Cluster, ledger: Ledger, image: Path | None, bar: Bar
+) -> tuple[Image | None, Path | None]:
+    if cluster.container == "none":
+        return None, None
+    path = image or cluster.image
+    if path is None:
+        raise ImageError(
+            f"cluster {cluster.name} runs {cluster.container} and has no image",
+            hint="build one with `clusterkit build`, then set `image` of the cluster or use --image FILE",
+        )
+    return hash_image(path, ledger, bar), path
+
+
+def _look(
+    settings: Settings,
+    site: Site,
+    wanted: Image | None,
+    path: Path | None,
+    snapshot: Snapshot,
+    ledger: Ledger,
+    *,
+    clean: bool,
+    verify: bool,
+) -> Plan:
+    name = site.cluster.name
+    image_plan = images.Plan(images.Way.PRESENT, 0, 0)
+    if wanted and path:
+        image_plan = images.plan(site, path, wanted, cache=_chunk_cache(settings), verify=verify)
+    standing = snapshots.look(site, snapshot, basis=ledger.snapshot(name), clean=clean)
+    return Plan(name, site.layout.root, wanted, path, image_plan, standing)
+
+
+def _with(found: Plan, rooms: tuple[Space, ...], rate: Rate | None) -> Plan:
+    return replace(found, spaces=rooms, rate=rate)
+
+
+def _measured(site: Site) -> Rate:
+    """The rate of a megabyte that nobody keeps."""
+    start = time.monotonic()
+    site.transport.run(["sh", "-c", "cat > /dev/null"], stdin=os.urandom(_PROBE_BYTES), timeout=None)
+    return Rate(_PROBE_BYTES / (time.monotonic() - start), None)
+
+
+def _send_image(
+    settings: Settings,
+    site: Site,
+    path: Path,
+    wanted: Image,
+    image_plan: images.Plan,
+    ledger: Ledger,
+    bar: Bar,
+) -> images.Sent:
+    sent = images.upload(site, path, wanted, image_plan, cache=_chunk_cache(settings), bar=bar)
+    if sent.seconds and sent.bytes >= _RATE_FROM:
+        ledger.set_rate(site.cluster.name, sent.bytes / sent.seconds, datetime.now(UTC).date().isoformat())
+    return sent
+
+
+def _chunk_cache(settings: Settings) -> Path:
+    return settings.project_dir / ".clusterkit" / "chunks"
+
+
+def _publish(site: Site, standing: Standing, ledger: Ledger, bar: Bar) -> None:
+    start = time.monotonic()
+    if not standing.present:
+        with bar("code", standing.snapshot.bytes) as progress:
+            sent = snapshots.publish(site, standing, progress=progress)
+        if sent.bytes >= _RATE_FROM:
+            rate = sent.bytes / (time.monotonic() - start)
+            ledger.set_rate(site.cluster.name, rate, datetime.now(UTC).date().isoformat())
+    ledger.set_snapshot(site.cluster.name, standing.snapshot.id)

@@ -19,8 +19,8 @@ from clusterkit.plan import program
 from clusterkit.runspec import RunSpec, run_id, timestamp
 from clusterkit.site import Layout, Site, open_site, scheduler_of
 from clusterkit.slurm.script import JobScript, render
-from clusterkit.snapshots import Snapshot
-from clusterkit.verbs.deploy import Bar, hash_image, take_snapshot
+from clusterkit.snapshots import Allow, Snapshot
+from clusterkit.verbs.deploy import Bar, hash_image, send_snapshot, take_snapshot
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -48,6 +48,10 @@ class Request:
     unlock: tuple[str, ...] = ()
     sbatch: tuple[str, ...] = ()
     """`--option=value` texts that win over every configured option."""
+    verify_image: bool = False
+    """The job reads all of its image and compares the digest before it starts the container."""
+    allow_large: Allow | None = None
+    """Asked whether files over the size limit may travel; None refuses."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) ->
     """
     _check_request(settings, request)
     image = _image(request.cluster, ledger, bar)
-    snapshot = take_snapshot(settings)
+    snapshot = take_snapshot(settings, request.allow_large)
     with open_site(request.cluster) as site:
         prepared = _prepare(settings, request, site.layout, snapshot, image)
         if image and not images.present(site, image):
@@ -91,8 +95,7 @@ def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) ->
                 f"{site.transport.where}: image {image.digest[:12]} is not there",
                 hint=f"run `clusterkit deploy --cluster {request.cluster.name}` first",
             )
-        with bar("code", snapshot.bytes) as progress:
-            sent = snapshots.publish(site, snapshot, progress=progress)
+        sent = send_snapshot(site, snapshot, ledger, bar)
         job_id = _hand_over(site, prepared)
     spec = prepared.spec
     ledger.add(
@@ -124,9 +127,10 @@ def dry_run(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -
     _check_request(settings, request)
     cluster = request.cluster
     image = _image(cluster, ledger, bar)
-    snapshot = take_snapshot(settings)
-    if not any(mark in path for path in (cluster.root, cluster.scratch_root) for mark in "$~"):
-        layout = Layout(cluster.root.rstrip("/"), cluster.scratch_root.rstrip("/"))
+    snapshot = take_snapshot(settings, request.allow_large)
+    roots = [path.rstrip("/") for path in (cluster.root, cluster.scratch_root, cluster.image_root)]
+    if not any(mark in path for path in roots for mark in "$~"):
+        layout = Layout(*roots)
     else:
         with open_site(cluster, create=False) as site:
             layout = site.layout
@@ -219,6 +223,7 @@ def _prepare(
         image=image_path,
         image_bytes=image.bytes if image else None,
         image_digest=image.digest if image else None,
+        verify_image=request.verify_image,
         binds=cluster.binds,
         nv=profile.gpu_count > 0,
         prelude=cluster.prelude,

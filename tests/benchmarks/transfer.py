@@ -5,7 +5,11 @@ time; the fastest of all repetitions counts, as neighbours and disks only ever s
 `ratio_noop`: nothing has changed; ours goes over the connection that is open already, as the second
 and every later transfer of a command does, while `rsync -e ssh` logs in anew, as it always does.
 `ratio_noop_with_login`: the same with our login inside the clock.
-These two are medians. Runs are interleaved; above 1 we are faster; what was moved is compared byte by byte.
+`ratio_noop_deploy`: a whole deploy that finds image and code there (hashing the tree, git, login, three
+commands), without the start of Python; `ratio_noop_deploy_command` with it.
+`snapshot_disk_factor`: space of 50 snapshots of a 20 MB project, one module changed in each, over one's.
+What is called noop is a median. Runs are interleaved; above 1 we are faster; what was moved is compared
+byte by byte.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from contextlib import closing
 from pathlib import Path
 
 from clusterkit.transport.factory import connect
+from tests.benchmarks._deploys import disk_factor, noop_deploys
 from tests.benchmarks._report import arguments, report
 from tests.doubles.loopback_sshd import LoopbackSshd
 
@@ -92,7 +97,9 @@ def main() -> None:
     quick = arguments(__doc__).quick
     megabytes = 200 if quick else 400
     with tempfile.TemporaryDirectory(prefix="clusterkit-") as folder:
-        times = measure(Path(folder), megabytes, repetitions=3 if quick else 7)
+        times = measure(Path(folder) / "transfer", megabytes, repetitions=3 if quick else 7)
+        times |= noop_deploys(Path(folder) / "deploy", repetitions=5 if quick else 15)
+        factor = disk_factor(Path(folder) / "disk")
     took = {what: (statistics.median if "noop" in what else min)(values) for what, values in times.items()}
     peer, files = "rsync -e ssh (new login)", NOOP_FILES + 1
     idle = f"nothing to do, {files} files"
@@ -103,6 +110,16 @@ def main() -> None:
             (f"download {megabytes} MB", "new login", took["download"], peer, took["rsync_download"], "s"),
             (idle, "open connection", took["noop"], peer, took["rsync_noop"], "s"),
             (idle, "new login", took["noop_with_login"], peer, took["rsync_noop"], "s"),
+            ("nothing to deploy", "new login", took["deploy_noop"], peer, took["rsync_deploy_noop"], "s"),
+            (
+                "  as a command",
+                "new login",
+                took["deploy_noop_command"],
+                peer,
+                took["rsync_deploy_noop"],
+                "s",
+            ),
+            ("50 snapshots, 20 MB", "on disk", factor, "one copy", 1.0, "x"),
         ],
         {
             **{f"{what}_s": value for what, value in took.items()},
@@ -110,6 +127,9 @@ def main() -> None:
             "ratio_download": took["rsync_download"] / took["download"],
             "ratio_noop": took["rsync_noop"] / took["noop"],
             "ratio_noop_with_login": took["rsync_noop"] / took["noop_with_login"],
+            "ratio_noop_deploy": took["rsync_deploy_noop"] / took["deploy_noop"],
+            "ratio_noop_deploy_command": took["rsync_deploy_noop"] / took["deploy_noop_command"],
+            "snapshot_disk_factor": factor,
         },
     )
 

@@ -67,7 +67,7 @@ def test_an_upload_goes_on_where_the_network_broke_off(user: User, trainer_sif: 
     deploy = user.starts("deploy")
     try:
         deadline = time.monotonic() + 60
-        while sum(path.stat().st_size for path in images.glob(".*")) < 50e6:
+        while sum(path.stat().st_size for path in images.glob(".upload-*/image")) < 50e6:
             assert deploy.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -77,7 +77,7 @@ def test_an_upload_goes_on_where_the_network_broke_off(user: User, trainer_sif: 
         deploy.kill()
         user.cluster.rate("login", None)
         user.cluster.heal("login")
-    (part,) = images.glob(".*.part")
+    (part,) = images.glob(".upload-*/image")
     arrived = part.stat().st_size
     assert arrived >= 50e6
     before = user.cluster.sent_bytes()
@@ -85,5 +85,5 @@ def test_an_upload_goes_on_where_the_network_broke_off(user: User, trainer_sif: 
         user.types("deploy")
     missing = trainer_sif.stat().st_size - arrived
     assert user.cluster.sent_bytes() - before < missing + 20e6
-    (image,) = images.iterdir()
-    assert image.suffix == ".sif"
+    (image,) = images.glob("*.sif")
+    assert {path.name for path in images.iterdir()} == {image.name, f"{image.stem}.chunks"}

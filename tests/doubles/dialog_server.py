@@ -13,7 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import paramiko
-from paramiko.common import AUTH_FAILED, AUTH_PARTIALLY_SUCCESSFUL, AUTH_SUCCESSFUL
+from paramiko.common import (
+    AUTH_FAILED,
+    AUTH_PARTIALLY_SUCCESSFUL,
+    AUTH_SUCCESSFUL,
+    cMSG_DISCONNECT,
+)
 
 from tests.doubles.loopback_sshd import make_key
 
@@ -131,11 +136,25 @@ class DialogServer:
                 dialog = _Dialog(self._factors, user_key, self.record, self._banner)
                 transport.start_server(server=dialog, event=threading.Event())
 
+    def drop_connections(self) -> None:
+        """End every connection; the server goes on listening."""
+        for transport in self._open:
+            transport.close()
+
+    def say_goodbye(self, words: str) -> None:
+        """End every connection as a server does that gives its reason (RFC 4253, 11.1)."""
+        for transport in self._open:
+            message = paramiko.Message()
+            message.add_byte(cMSG_DISCONNECT)
+            message.add_int(2)
+            message.add_string(words)
+            message.add_string("en")
+            transport._send_message(message)  # type: ignore[attr-defined]
+
     def close(self) -> None:
         """End the server and its connections."""
         _stop(self._listener, self._thread)
-        for transport in self._open:
-            transport.close()
+        self.drop_connections()
 
 
 class SilentServer:

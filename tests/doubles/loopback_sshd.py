@@ -68,13 +68,19 @@ class LoopbackSshd:
         self._config.write_text("\n".join([*lines, *self._common_lines()]) + "\n")
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd's privilege separation folder
-        self._process = subprocess.Popen(
-            [*launcher, program, "-D", "-e", "-f", str(self._config)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._log.open("wb"),
-            start_new_session=True,
-        )
+        self._argv = [*launcher, program, "-D", "-e", "-f", str(self._config)]
+        self.start()
+
+    def start(self) -> None:
+        """Start it again after `close`; the log goes on."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
         self._wait()
 
     def _common_lines(self) -> list[str]:

@@ -203,8 +203,10 @@ def test_a_container_runtime_that_is_not_there(tmp_path: Path) -> None:
     )
     run = Run(tmp_path, job={"container": "apptainer", "image": "/image.sif", "prelude": bare})
     assert run.run() == 127
-    assert run.exit == {"code": 127, "signal": None, "why": "container"}
-    assert "apptainer is not on PATH" in run.log()
+    detail = run.exit.pop("detail")
+    assert "apptainer is not on PATH" in detail
+    assert f"[clusterkit] {detail}\n" in run.log()
+    assert run.exit == {"code": 127, "signal": None, "why": "container", "detail": detail}
     assert list(run.scratch.iterdir()) == []
 
 

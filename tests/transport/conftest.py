@@ -1,4 +1,4 @@
-"""One real sshd for the whole folder, and both transports."""
+"""One real sshd for the whole folder, and every transport."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 
 from clusterkit.transport.base import Transport
 from clusterkit.transport.factory import connect
+from clusterkit.transport.kept.folder import socket_paths
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.transport.runtime import runtime_folder
 
 
 @pytest.fixture(scope="session")
@@ -27,10 +29,22 @@ def ssh(sshd: LoopbackSshd) -> Iterator[Transport]:
         yield transport
 
 
-@pytest.fixture(params=["local", "ssh"])
+@pytest.fixture(scope="session")
+def kept(sshd: LoopbackSshd) -> Iterator[Transport]:
+    """A connection that another process holds."""
+    with (
+        runtime_folder() as environment,
+        closing(connect(sshd.alias, ssh_config=sshd.ssh_config, keep=600)) as transport,
+    ):
+        assert len(socket_paths()) == 1
+        environment.undo()  # nobody else shall find it
+        yield transport
+
+
+@pytest.fixture(params=["local", "ssh", "kept"])
 def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
-    if request.param == "ssh":
-        yield request.getfixturevalue("ssh")
+    if request.param != "local":
+        yield request.getfixturevalue(request.param)
     else:
         with closing(connect(None)) as local:
             yield local

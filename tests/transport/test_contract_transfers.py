@@ -1,9 +1,13 @@
-"""What every transport promises about moving files (clusterkit/transport/base.py), asked of each of them."""
+"""What every transport promises about moving files (clusterkit/transport/base.py), asked of each of them.
+
+Each is asked with rsync on both sides, without it on this one, and without it on the other one.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,44 @@ from hypothesis import strategies as st
 
 from clusterkit.errors import TransportError
 from clusterkit.transport.base import MissingFileError, Progress, SyncOptions, Transferred, Transport
+from clusterkit.transport.factory import connect
+from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.transport.tools import all_but_rsync
 from tests.transport.trees import ODD_NAMES, contents, mode, tree
+
+
+@pytest.fixture(scope="session")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every program of this machine but rsync."""
+    return all_but_rsync(tmp_path_factory.mktemp("tools"))
+
+
+@pytest.fixture(scope="session")
+def poor_sshd(tmp_path_factory: pytest.TempPathFactory, tools: Path) -> Iterator[LoopbackSshd]:
+    """A server whose sessions find no rsync."""
+    if find_sshd() is None:
+        pytest.skip("sshd is not installed")
+    with contextlib.closing(LoopbackSshd(tmp_path_factory.mktemp("poor") / "node")) as server:
+        (server.home / ".bashrc").write_text(f"PATH={tools}\necho noise\n")
+        yield server
+
+
+@pytest.fixture(params=["local", "ssh", "local, no rsync", "ssh, none here", "ssh, none there"])
+def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Transport]:
+    kind, _, lack = request.param.partition(", ")
+    if lack in ("no rsync", "none here"):
+        monkeypatch.setenv("PATH", str(request.getfixturevalue("tools")))
+    if lack == "none there":
+        server = request.getfixturevalue("poor_sshd")
+        with contextlib.closing(connect(server.alias, ssh_config=server.ssh_config)) as poor:
+            yield poor
+    elif kind == "ssh":
+        server = request.getfixturevalue("sshd")
+        with contextlib.closing(connect(server.alias, ssh_config=server.ssh_config)) as fresh:
+            yield fresh
+    else:
+        with contextlib.closing(connect(None)) as local:
+            yield local
 
 
 def test_a_folder_goes_there_and_back(transport: Transport, here: Path, there: Path, tmp_path: Path) -> None:
@@ -234,11 +275,3 @@ def test_an_impossible_parent_is_said(transport: Transport, here: Path, there: P
 def test_files_from_stays_below_the_source(transport: Transport, here: Path, there: Path, path: str) -> None:
     with pytest.raises(ValueError, match="not a relative path"):
         transport.push(here, str(there), options=SyncOptions(files_from=(path,)))
-
-
-def test_no_rsync_here(
-    transport: Transport, here: Path, there: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(here))
-    with pytest.raises(TransportError, match="rsync is not installed on this machine"):
-        transport.push(here, str(there))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import TransportError
+from clusterkit.transport.connection import Connection
 from clusterkit.transport.jump import travel
 from clusterkit.transport.liveness import Liveness
 from clusterkit.transport.questions import ask_on_terminal
@@ -68,7 +69,7 @@ def config(link: Link, sshd: LoopbackSshd, tmp_path: Path) -> Path:
 def test_a_cut_link_ends_what_waits_on_it(link: Link, config: Path) -> None:
     with closing(travel("node", ask=ask_on_terminal, config=config)) as road:
         liveness = Liveness(road.wire, probe_seconds=0.2, dead_seconds=0.8)
-        session = Session(road.wire, liveness, ["sleep", "60"], where="node", login_shell=False)
+        session = Session(Connection(road, liveness), ["sleep", "60"], where="node", login_shell=False)
         link.cut.set()
         assert list(session.output()) == []
         with pytest.raises(TransportError, match=r"the connection to node died: no answer for \d+ s"):

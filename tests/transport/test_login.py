@@ -146,16 +146,6 @@ def test_keys_of_the_agent(
 # host keys -----------------------------------------------------------------------------------
 
 
-def test_an_unknown_host_key(sshd: LoopbackSshd, tmp_path: Path, own_config: Callable[..., Path]) -> None:
-    before = sshd.accepted_logins()
-    error = refused(sshd, config=own_config(f"UserKnownHostsFile {tmp_path / 'empty'}"))
-    assert f"127.0.0.1:{sshd.port}) is not known: ssh-ed25519 SHA256:" in error.cause
-    assert error.hint
-    assert "accept it once with: ssh -F" in error.hint
-    assert sshd.accepted_logins() == before
-    assert not (tmp_path / "empty").exists()
-
-
 def test_a_wrong_host_key(sshd: LoopbackSshd, tmp_path: Path, own_config: Callable[..., Path]) -> None:
     impostor = Path(f"{make_key(tmp_path / 'impostor')}.pub").read_text()
     (tmp_path / "known").write_text(f"[127.0.0.1]:{sshd.port} {impostor}")

@@ -6,12 +6,15 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from clusterkit.transport.connection import Connection
 from clusterkit.transport.jump import Road, travel
 from clusterkit.transport.questions import ask_on_terminal
 from clusterkit.transport.wire import AUTH_SECONDS
+from tests.doubles.dialog_server import DialogServer, Factor
 from tests.doubles.loopback_sshd import LoopbackSshd
 
 
@@ -45,3 +48,13 @@ def test_exit_statuses_still_come(road: Road) -> None:
     channel = road.wire.open_session()
     channel.exec_command("exit 77")
     assert channel.recv_exit_status() == 77
+
+
+def test_a_server_that_says_why_it_ends_the_connection(tmp_path: Path) -> None:
+    with closing(DialogServer(tmp_path / "server", [Factor("publickey")])) as server:
+        road = travel(server.alias, ask=ask_on_terminal, config=server.ssh_config)
+        with closing(Connection(road)) as connection:
+            assert (connection.alive, connection.why) == (True, None)
+            server.say_goodbye("maintenance at 6")
+            road.wire.join(10)
+            assert (connection.alive, connection.why) == (False, "maintenance at 6")

@@ -1,0 +1,62 @@
+"""`clusterkit login` and `clusterkit logout`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from clusterkit.cli.common import ConfigOption, load
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the commands."""
+    app.command()(login)
+    app.command()(logout)
+
+
+def login(
+    cluster: Annotated[
+        str | None, typer.Argument(metavar="[CLUSTER]", help="The default one if left out.")
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="End it after so long without a command, e.g. 30m; 8h if left out."
+        ),
+    ] = None,
+    accept_new: Annotated[
+        bool,
+        typer.Option("--accept-new", help="Accept the key of a host not known yet; a changed one never."),
+    ] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Log in once, for all commands to come.
+
+    A background process holds the connection; nothing secret is written down.
+    """
+    from clusterkit.errors import ConfigError
+    from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
+    from clusterkit.ui.login import show_login
+    from clusterkit.units import parse_duration
+    from clusterkit.verbs.login import login as verb
+
+    try:
+        seconds = parse_duration(keep) if keep else None
+    except ValueError as error:
+        raise ConfigError(f"--keep: {error}") from error
+    if seconds == 0:
+        raise ConfigError("--keep: must be more than zero", hint="`clusterkit logout` ends a kept login")
+    ask = accepting_new_hosts(ask_on_terminal) if accept_new else ask_on_terminal
+    show_login(verb(load(config).cluster(cluster), keep=seconds, ask=ask))
+
+
+def logout(
+    cluster: Annotated[str | None, typer.Argument(metavar="[CLUSTER]", help="Every one if left out.")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """End a kept login and whatever rides on it."""
+    from clusterkit.ui.login import show_logout
+    from clusterkit.verbs.login import logout as verb
+
+    show_logout(verb(load(config).cluster(cluster) if cluster else None))

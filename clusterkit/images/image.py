@@ -1,0 +1,75 @@
+"""An image by content, and the digest of one on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterkit.errors import ImageError
+from clusterkit.ledger import Ledger
+
+# A SIF starts with a run script line and has its magic at byte 32 (github.com/apptainer/sif, header.go).
+_MAGIC_OFFSET, _MAGIC = 32, b"SIF_MAGIC"
+_BLOCK = 4 << 20
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image by content."""
+
+    digest: str
+    """sha256, hexadecimal."""
+    bytes: int
+
+    @property
+    def name(self) -> str:
+        """Its file name in the store."""
+        return f"sha256-{self.digest}.sif"
+
+    def path(self, images: str) -> str:
+        """Where the image lies below a cluster's images folder."""
+        return f"{images}/{self.name}"
+
+
+def local_image(path: Path, ledger: Ledger, *, hashed: Callable[[int], None] | None = None) -> Image:
+    """The digest of an image file; hashing is skipped when the file is as it was last time.
+
+    Args:
+        path: a .sif file on this machine.
+        ledger: remembers digests by size and modification time.
+        hashed: called with the number of bytes hashed so far.
+
+    Raises:
+        ImageError: the file is missing or is no SIF image.
+    """
+    path = path.resolve()
+    if not path.is_file():
+        raise ImageError(
+            f"{path}: no such image", hint="build one with `clusterkit build`, or set `image` of the cluster"
+        )
+    with path.open("rb") as file:
+        header = file.read(_MAGIC_OFFSET + len(_MAGIC))
+        if header[_MAGIC_OFFSET:] != _MAGIC:
+            raise ImageError(
+                f"{path}: not a SIF image",
+                hint="convert it: apptainer build image.sif docker-archive://archive.tar",
+            )
+    digest = ledger.digest(path)
+    if digest is None:
+        digest = sha256_of(path, hashed)
+        ledger.set_digest(path, digest)
+    return Image(digest, path.stat().st_size)
+
+
+def sha256_of(path: Path, hashed: Callable[[int], None] | None = None) -> str:
+    """The sha256 of a file, hexadecimal; `hashed` is called with the number of bytes hashed so far."""
+    digest, done = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            done += len(block)
+            if hashed:
+                hashed(done)
+    return digest.hexdigest()

@@ -1,0 +1,201 @@
+"""What an image's upload would take: found in one round trip, where the image is there already."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+
+from clusterkit.errors import ImageError, TransportError
+from clusterkit.images import scripts
+from clusterkit.images.chunks import ChunkList, chunk_file
+from clusterkit.images.delta import MAX_STEPS, Delta, compare
+from clusterkit.images.image import Image
+from clusterkit.site import Site
+from clusterkit.transport.base import MissingFileError
+
+_BASES = 3
+"""So many images there are compared with, the newest first."""
+_GOOD_ENOUGH = 0.05
+"""Share of the bytes; no other image is looked for."""
+_WORTH_IT = 0.7
+"""Share of the bytes up to which a delta is sent: it is more work over there than a plain upload."""
+
+
+class Way(StrEnum):
+    """How an image gets to a cluster."""
+
+    PRESENT = "present"
+    DELTA = "delta"
+    """What is new of it, to be put together with an image that is there."""
+    RESUME = "resume"
+    """The rest of an upload that broke off."""
+    FULL = "full"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to bring one image to one cluster."""
+
+    way: Way
+    bytes_to_send: int
+    """About."""
+    disk_bytes: int
+    """Free space that it takes over there."""
+    part: str | None = None
+    """The upload folder to go on with."""
+    basis: str | None = None
+    """Digest of the image that a delta is made against."""
+    delta: Delta | None = None
+
+    @property
+    def present(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.way is Way.PRESENT
+
+
+def present(site: Site, image: Image) -> bool:
+    """Whether the cluster has the image, whole (its size tells: it was verified when published)."""
+    arguments = [site.layout.images, image.digest, str(image.bytes)]
+    return site.transport.run(["sh", "-c", scripts.PRESENT, "sh", *arguments], check=False).returncode == 0
+
+
+def plan(site: Site, path: Path, image: Image, *, cache: Path, verify: bool = False) -> Plan:
+    """How to bring an image to a cluster with the fewest bytes.
+
+    Nothing is changed there, but for what `verify` finds damaged.
+
+    Args:
+        site: the cluster.
+        path: the image on this machine; read only when the cluster has another one to compare with.
+        image: its digest and size.
+        cache: folder on this machine for chunk lists.
+        verify: read the image there, should it be there, and set it aside if it is damaged.
+
+    Raises:
+        TransportError: the cluster gave no answer.
+    """
+    survey = _survey(site, image)
+    if survey.present and verify and not _intact(site, image):
+        survey = _survey(site, image)
+    if survey.present:
+        return Plan(Way.PRESENT, 0, 0)
+    arrived = survey.most("image")
+    left = image.bytes - min(arrived.bytes, image.bytes)
+    chosen = Plan(Way.RESUME if arrived.bytes else Way.FULL, left, left, arrived.folder)
+    for digest, delta in islice(_deltas(site, path, image, survey.bases, cache), _BASES):
+        pack = survey.most(pack_name(digest))
+        left = delta.pack_bytes - min(pack.bytes, delta.pack_bytes)
+        if left < min(chosen.bytes_to_send, _WORTH_IT * image.bytes) and delta.steps <= MAX_STEPS:
+            room = left + image.bytes
+            chosen = Plan(Way.DELTA, left, room, pack.folder or arrived.folder, digest, delta)
+        if delta.pack_bytes < _GOOD_ENOUGH * image.bytes:
+            break
+    return chosen
+
+
+def pack_name(basis: str) -> str:
+    """The pack's name in an upload folder: what it holds depends on the image it is made against."""
+    return f"pack-{basis[:16]}"
+
+
+def local_chunks(path: Path, image: Image, cache: Path) -> ChunkList:
+    """The chunk list of an image on this machine, out of the cache or computed and kept there.
+
+    Raises:
+        ImageError: the file is not of the image's size.
+    """
+    known = _cached(cache, image.digest)
+    if known is None or known.total_bytes != image.bytes:
+        known = chunk_file(path)
+        if known.total_bytes != image.bytes:
+            raise ImageError(f"{path} has changed since it was hashed", hint="run the same command again")
+        _keep(cache, image.digest, known)
+    return known
+
+
+@dataclass(frozen=True)
+class _Part:
+    folder: str | None
+    name: str
+    bytes: int
+
+
+@dataclass
+class _Survey:
+    present: bool = False
+    parts: list[_Part] = field(default_factory=list)
+    bases: list[tuple[str, bool]] = field(default_factory=list)
+    """Digests of the images there, newest first, and whether their chunk lists are there."""
+
+    def most(self, name: str) -> _Part:
+        """The part of this name of which most has arrived; one of 0 bytes where there is none."""
+        named = [part for part in self.parts if part.name == name]
+        return max(named, key=lambda part: part.bytes, default=_Part(None, name, 0))
+
+
+def _survey(site: Site, image: Image) -> _Survey:
+    arguments = [site.layout.images, image.digest, str(image.bytes)]
+    answer = site.transport.run(["sh", "-c", scripts.SURVEY, "sh", *arguments], check=False)
+    if answer.returncode != 0:
+        raise TransportError(f"{site.transport.where}: cannot read {site.layout.images}: {answer.reason}")
+    found = _Survey()
+    for line in answer.text.splitlines():
+        match line.split():
+            case ["have"]:
+                found.present = True
+            case ["part", size, file]:
+                folder, _, name = file.partition("/")
+                found.parts.append(_Part(folder, name, int(size)))
+            case ["image", _, chunks, name]:
+                found.bases.append((name.removeprefix("sha256-").removesuffix(".sif"), chunks == "yes"))
+    return found
+
+
+def _intact(site: Site, image: Image) -> bool:
+    argv = ["sh", "-c", scripts.VERIFY, "sh", site.layout.images, image.digest]
+    answer = site.transport.run(argv, check=False, timeout=None)
+    if answer.returncode not in (0, scripts.MISMATCH):
+        raise TransportError(f"{site.transport.where}: cannot read {image.name}: {answer.reason}")
+    return answer.returncode == 0
+
+
+def _deltas(
+    site: Site, path: Path, image: Image, bases: Sequence[tuple[str, bool]], cache: Path
+) -> Iterator[tuple[str, Delta]]:
+    """Deltas against the images there whose chunks are known."""
+    for digest, listed in bases:
+        old = _cached(cache, digest)
+        if old is None and listed:
+            old = _fetched(site, digest, cache)
+        if old is not None:
+            yield digest, compare(old, local_chunks(path, image, cache))
+
+
+def _fetched(site: Site, digest: str, cache: Path) -> ChunkList | None:
+    try:
+        old = ChunkList.decode(site.transport.read(f"{site.layout.images}/sha256-{digest}.chunks"))
+    except MissingFileError:  # removed a moment ago
+        return None
+    if old is not None:
+        _keep(cache, digest, old)
+    return old
+
+
+def _cached(cache: Path, digest: str) -> ChunkList | None:
+    try:
+        return ChunkList.decode((cache / f"sha256-{digest}.chunks").read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def _keep(cache: Path, digest: str, chunks: ChunkList) -> None:
+    cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, temporary = tempfile.mkstemp(dir=cache)
+    with os.fdopen(handle, "wb") as file:
+        file.write(chunks.encode())
+    Path(temporary).replace(cache / f"sha256-{digest}.chunks")

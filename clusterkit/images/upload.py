@@ -1,0 +1,172 @@
+"""Brings an image to a cluster: the rest, what is new, or all of it; checked there, then published.
+
+Whatever is wrong over there, a partial file with a flipped byte or a damaged image that a delta was made
+against, shows in the digest of the result, and rsync then mends what arrived by sending only what differs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterkit.errors import ImageError, TransportError
+from clusterkit.images import scripts
+from clusterkit.images.delta import Delta, write_pack
+from clusterkit.images.image import Image, sha256_of
+from clusterkit.images.planning import Plan, Way, local_chunks, pack_name, present
+from clusterkit.site import Site
+from clusterkit.transport.base import Completed, ProgressCallback, SyncOptions
+
+Bar = Callable[[str, int | None], AbstractContextManager[ProgressCallback]]
+"""Opens a progress bar: label, total bytes."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What an upload took."""
+
+    way: Way
+    bytes: int
+    """That travelled: of the image, its recipe and its chunk list."""
+    seconds: float = 0.0
+    """Of the transfer alone."""
+    damaged: str | None = None
+    """Digest of an image there that was found damaged and moved out of the way."""
+
+
+def upload(site: Site, path: Path, image: Image, plan: Plan, *, cache: Path, bar: Bar) -> Sent:
+    """Carry out a plan. Interrupted at any point, the next plan goes on from there.
+
+    Args:
+        site: the cluster.
+        path: the image on this machine.
+        image: its digest and size.
+        plan: from `plan`, made a moment ago.
+        cache: folder on this machine for chunk lists and packs.
+        bar: opens progress bars.
+
+    Raises:
+        ImageError: the cluster lacks the room, or the image on this machine has changed since it was hashed.
+        TransportError: the transfer broke off; run it again and it goes on where it was.
+    """
+    if plan.way is Way.PRESENT:
+        return Sent(Way.PRESENT, 0)
+    _check_room(site, plan)
+    with bar("reading the image", None):
+        chunks = local_chunks(path, image, cache).encode()
+    one = _Upload(site, path, image, _claim(site, image, plan), chunks, bar)
+    try:
+        way = one.carry_out(plan, cache)
+    except TransportError:
+        if not _finished_elsewhere(site, image):
+            raise
+        way = plan.way
+    return Sent(way, one.sent, one.seconds, plan.basis if one.damaged else None)
+
+
+class _Upload:
+    """One upload and its folder over there."""
+
+    def __init__(self, site: Site, path: Path, image: Image, folder: str, chunks: bytes, bar: Bar) -> None:
+        self.site, self.path, self.image = site, path, image
+        self.folder, self.chunks, self.bar = folder, chunks, bar
+        self.sent, self.seconds = 0, 0.0
+        self.damaged = False
+
+    def carry_out(self, plan: Plan, cache: Path) -> Way:
+        """Send the image; returns the way it took in the end."""
+        if plan.delta is None or plan.basis is None:
+            self._whole()
+            return plan.way
+        if self._by_delta(plan.delta, plan.basis, cache):
+            return Way.DELTA
+        self._whole()
+        return Way.FULL
+
+    def _by_delta(self, delta: Delta, basis: str, cache: Path) -> bool:
+        """Send what is new and have the image put together; False leaves that to `_whole`."""
+        name = pack_name(basis)
+        with tempfile.TemporaryDirectory(dir=cache, prefix="pack-") as folder:
+            pack = Path(folder, name)
+            write_pack(self.path, delta, pack)
+            self._push(pack, name, "what is new of the image", delta.pack_bytes)
+        with self.bar("putting the image together there", None):
+            answer = self._run(scripts.ASSEMBLE, basis, name, stdin=delta.recipe.encode() + self.chunks)
+        self.damaged = "damaged" in answer.text.split()
+        return answer.returncode == 0
+
+    def _whole(self) -> None:
+        """Make the file over there equal to the one here, whatever it holds by now."""
+        self._push(self.path, "image", "image", self.image.bytes)
+        if self._publish():
+            return
+        if sha256_of(self.path) == self.image.digest:  # what had arrived before was not right
+            self._push(self.path, "image", "mending the image", self.image.bytes, checksum=True)
+            if self._publish():
+                return
+        self.site.transport.run(["rm", "-rf", f"{self.site.layout.images}/{self.folder}"], check=False)
+        raise ImageError(
+            f"{self.site.transport.where}: the image that arrived does not match {self.image.digest[:12]}",
+            hint=f"the upload was removed; if {self.path} has changed meanwhile, run the same command again",
+        )
+
+    def _push(self, source: Path, name: str, label: str, size: int, *, checksum: bool = False) -> None:
+        options = SyncOptions(inplace=True, mode="F600", checksum=checksum)
+        target = f"{self.site.layout.images}/{self.folder}/{name}"
+        began = time.monotonic()
+        with self.bar(label, size) as progress:
+            self.sent += self.site.transport.push(source, target, options=options, progress=progress).bytes
+        self.seconds += time.monotonic() - began
+
+    def _publish(self) -> bool:
+        with self.bar("verifying the image there", None):
+            answer = self._run(scripts.PUBLISH, stdin=self.chunks)
+        if answer.returncode not in (0, scripts.MISMATCH):
+            raise TransportError(
+                f"{self.site.transport.where}: the image cannot be published: {answer.reason}",
+                hint="run the same command again: what has arrived is kept",
+            )
+        return answer.returncode == 0
+
+    def _run(self, script: str, *more: str, stdin: bytes) -> Completed:
+        arguments = [self.site.layout.images, self.image.digest, self.folder, str(self.image.bytes)]
+        argv = ["sh", "-c", script, "sh", *arguments, self.site.sharing.file, *more]
+        answer = self.site.transport.run(argv, stdin=stdin, check=False, timeout=None)
+        self.sent += len(stdin)
+        if answer.returncode == scripts.TAKEN_OVER:
+            raise TransportError(
+                f"{self.site.transport.where}: another upload of image {self.image.digest[:12]} has gone on "
+                "with what was here",
+                hint="run the same command again: nothing is sent twice",
+            )
+        return answer
+
+
+def _claim(site: Site, image: Image, plan: Plan) -> str:
+    """The name of a folder of our own, with what an earlier upload left where there is something."""
+    folder = f".upload-{image.digest}.{secrets.token_hex(4)}"
+    site.transport.run(["sh", "-c", scripts.CLAIM, "sh", site.layout.images, folder, plan.part or ""])
+    return folder
+
+
+def _finished_elsewhere(site: Site, image: Image) -> bool:
+    """Whether another upload, which took ours for a dead one, has published the image meanwhile."""
+    with contextlib.suppress(TransportError):
+        return present(site, image)
+    return False
+
+
+def _check_room(site: Site, plan: Plan) -> None:
+    needed = plan.disk_bytes
+    if site.free_bytes is not None and site.free_bytes < needed:
+        raise ImageError(
+            f"{site.transport.where}: no space left for the image: {site.layout.images} has "
+            f"{site.free_bytes / 2**30:.1f} GiB free, {needed / 2**30:.1f} GiB are needed",
+            hint="`clusterkit gc` removes what no run uses; or set `root` of the cluster to a larger disk",
+        )

@@ -1,0 +1,14 @@
+"""Snapshots: content-addressed, read-only copies of the working tree on a cluster.
+
+A queued job runs the code it was submitted with, whatever is edited or deployed later. A snapshot
+holds two trees, `project/` (the user's working tree, uncommitted changes included) and `bundle/`
+(the trainer package of this clusterkit), and the `manifest.gz` that gives it its name.
+"""
+
+from __future__ import annotations
+
+from clusterkit.snapshots.git import Git
+from clusterkit.snapshots.snapshot import Allow, Large, Snapshot, Tree, take
+from clusterkit.snapshots.store import Standing, look, publish
+
+__all__ = ["Allow", "Git", "Large", "Snapshot", "Standing", "Tree", "look", "publish", "take"]

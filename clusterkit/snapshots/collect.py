@@ -1,0 +1,136 @@
+"""The files of a working tree that travel, and those that stay, with the reason."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterkit.errors import ClusterkitError
+from clusterkit.snapshots import git
+from clusterkit.snapshots.patterns import ALWAYS_EXCLUDED, Patterns, ignore_file, looks_secret
+
+IGNORE_FILE = ".clusterkitignore"
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a working tree holds, by relative POSIX path."""
+
+    files: dict[str, os.stat_result]
+    """Regular files and symbolic links that travel, sorted by name."""
+    withheld: tuple[str, ...]
+    """Files that look like secrets."""
+    special: tuple[str, ...]
+    """Sockets, pipes and devices."""
+    outside: tuple[str, ...]
+    """Links among `files` that lead out of the tree."""
+    stays: Callable[[str], bool]
+    """Whether a name, present or not, never travels."""
+
+
+def collect(root: Path, *, exclude: Sequence[str], include: Sequence[str] = ()) -> Collected:
+    """List a working tree; no file of it is opened.
+
+    Args:
+        root: the project's folder.
+        exclude: patterns of what stays, besides .gitignore and .clusterkitignore.
+        include: patterns of what travels although git ignores it or it looks like a secret.
+
+    Raises:
+        ConfigError: .clusterkitignore is wrong.
+        ClusterkitError: a folder cannot be read.
+    """
+    excluded = Patterns((*ALWAYS_EXCLUDED, *_ignored(root), *exclude))
+    included = Patterns(include)
+
+    def secret(name: str) -> bool:
+        return looks_secret(name) and not included.match(name)
+
+    names = set(_names(root, excluded))
+    if include:
+        names.update(name for name in walk(root, excluded) if included.match(name))
+    files: dict[str, os.stat_result] = {}
+    withheld, special, outside = [], [], []
+    for name in sorted(name for name in names if not excluded.match(name)):
+        status = _status(root / name)
+        if status is None:
+            continue
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+            special.append(name)
+        elif secret(name):
+            withheld.append(name)
+        else:
+            files[name] = status
+            if stat.S_ISLNK(status.st_mode) and _leads_out(root, name):
+                outside.append(name)
+    return Collected(
+        files,
+        tuple(withheld),
+        tuple(special),
+        tuple(outside),
+        lambda name: excluded.match(name.rstrip("/")) or secret(name.rstrip("/")),
+    )
+
+
+def walk(root: Path, excluded: Patterns, below: str = "") -> Iterator[str]:
+    """Names of all that is no folder below `root/below`; excluded folders are not entered.
+
+    Raises:
+        ClusterkitError: a folder cannot be read.
+    """
+
+    def fail(error: OSError) -> None:
+        raise ClusterkitError(
+            f"{error.filename}: {error.strerror}",
+            hint="make it readable, or add it to `exclude` in clusterkit.toml",
+        )
+
+    for folder, folders, files in os.walk(root / below, onerror=fail):
+        prefix = Path(folder).relative_to(root).as_posix()
+        prefix = "" if prefix == "." else f"{prefix}/"
+        linked = [name for name in folders if (Path(folder) / name).is_symlink()]
+        folders[:] = [name for name in folders if not excluded.match(prefix + name)]
+        yield from (prefix + name for name in (*files, *linked) if not excluded.match(prefix + name))
+
+
+def _names(root: Path, excluded: Patterns, below: str = "") -> Iterator[str]:
+    """As git lists them, repositories inside repositories included; or everything, without git."""
+    listed = git.listed(root / below, excluded=lambda name: excluded.match(below + name))
+    if not listed:
+        yield from walk(root, excluded, below)
+        return
+    for name in listed:
+        path = root / below / name
+        if not name.endswith("/") and (path.is_symlink() or not path.is_dir()):
+            yield below + name
+        elif not excluded.match((below + name).rstrip("/")):
+            inner = f"{below}{name.rstrip('/')}/"
+            find = _names if (path / ".git").exists() else walk
+            yield from find(root, excluded, inner)
+
+
+def _ignored(root: Path) -> tuple[str, ...]:
+    path = root / IGNORE_FILE
+    try:
+        return ignore_file(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError:
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClusterkitError(f"{path}: cannot be read: {error}") from error
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None  # tracked and deleted, or gone since it was listed
+
+
+def _leads_out(root: Path, name: str) -> bool:
+    """Whether a link is absolute or climbs out of the tree; links inside it, loops included, travel well."""
+    target = os.readlink(root / name)  # noqa: PTH115 - Path would tidy the text up
+    below = os.path.normpath(os.path.join(os.path.dirname(name), target))  # noqa: PTH118, PTH120 - text only
+    return target.startswith("/") or below == ".." or below.startswith("../")

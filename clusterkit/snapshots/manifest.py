@@ -1,0 +1,71 @@
+r"""The manifest of a snapshot: kind, sha256, size and name of every file, and with them its address. Pure.
+
+One record a file, ended by a NUL: `KIND SHA256 SIZE NAME`, sorted by name. KIND is `file`, `exec`
+(its owner may execute it) or `link` (hashed is where it points to). The first 16 hexadecimal digits
+of the manifest's own sha256 are the snapshot's id: `zcat manifest.gz | sha256sum` proves a snapshot there.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+Manifest = bytes
+"""A rendered manifest."""
+
+
+class Entry(NamedTuple):
+    """One file."""
+
+    kind: str
+    digest: str
+    """sha256, hexadecimal."""
+    bytes: int
+
+
+def render(entries: Mapping[str, Entry]) -> Manifest:
+    """The manifest of files by name."""
+    records = (f"{e.kind} {e.digest} {e.bytes} {name}\0" for name, e in sorted(entries.items()))
+    return "".join(records).encode("utf-8", "surrogateescape")
+
+
+def parse(data: Manifest) -> dict[str, Entry]:
+    """Files by name; records that are none are left out, which only makes more be sent."""
+    entries = {}
+    for record in data.decode("utf-8", "surrogateescape").split("\0"):
+        kind, _, rest = record.partition(" ")
+        digest, _, rest = rest.partition(" ")
+        size, _, name = rest.partition(" ")
+        if name and size.isdigit():
+            entries[name] = Entry(kind, digest, int(size))
+    return entries
+
+
+def pack(data: Manifest) -> bytes:
+    """The manifest as it is stored: gzip, the same bytes every time."""
+    return gzip.compress(data, mtime=0)
+
+
+def unpack(packed: bytes) -> Manifest:
+    """A stored manifest; a damaged one is empty, which only makes more be sent."""
+    try:
+        return gzip.decompress(packed)
+    except (OSError, EOFError, zlib.error):
+        return b""
+
+
+def address(data: Manifest) -> str:
+    """The id of the snapshot with this manifest."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def missing(wanted: Mapping[str, Entry], there: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The files whose content is not there under the same name."""
+    return {
+        name: entry
+        for name, entry in wanted.items()
+        if (old := there.get(name)) is None or (old.digest, old.bytes) != (entry.digest, entry.bytes)
+    }

@@ -1,0 +1,171 @@
+"""Taking a snapshot: collect, check, hash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from clusterkit.errors import ClusterkitError
+from clusterkit.snapshots import git, manifest
+from clusterkit.snapshots.collect import collect, walk
+from clusterkit.snapshots.git import Git
+from clusterkit.snapshots.manifest import Entry, Manifest
+from clusterkit.snapshots.patterns import ALWAYS_EXCLUDED, Patterns
+
+_CHUNK = 1 << 20
+
+
+class Large(NamedTuple):
+    """A file over the size limit."""
+
+    name: str
+    bytes: int
+
+
+Allow = Callable[[Sequence[Large], int], bool]
+"""Asked whether the files over a limit (bytes) may travel."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The files of one folder that make up a part of a snapshot."""
+
+    root: Path
+    files: tuple[str, ...]
+    """Relative POSIX paths, sorted."""
+    stamps: tuple[tuple[int, int], ...] = ()
+    """Size in bytes and modification time in nanoseconds of each file, before it was hashed."""
+
+    def changed(self) -> str | None:
+        """A file that is not as it was, if there is one."""
+        for name, stamp in zip(self.files, self.stamps, strict=True):
+            try:
+                status = (self.root / name).lstat()
+            except OSError:
+                return name
+            if _stamp(status) != stamp:
+                return name
+        return None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A working tree ready to be sent, with its content address."""
+
+    id: str
+    project: Tree
+    bundle: Tree
+    bytes: int
+    git: Git = field(default_factory=Git)
+    manifest: Manifest = b""
+    withheld: tuple[str, ...] = ()
+    """Files that look like secrets and stay on this machine."""
+    special: tuple[str, ...] = ()
+    """Sockets, pipes and devices, which stay."""
+    outside: tuple[str, ...] = ()
+    """Links that lead out of the tree; they travel as links."""
+
+    def path(self, snapshots: str) -> str:
+        """Where the snapshot lies below a cluster's snapshots folder."""
+        return f"{snapshots}/{self.id}"
+
+
+def take(
+    project_dir: Path,
+    *,
+    exclude: Sequence[str],
+    include: Sequence[str] = (),
+    max_file_size: int,
+    allow: Allow | None = None,
+) -> Snapshot:
+    """Collect the working tree and the bundled trainer and compute their content address.
+
+    Args:
+        project_dir: the folder of clusterkit.toml.
+        exclude: patterns of the configuration, against the relative path or any part of it.
+        include: patterns of what travels although git ignores it or it looks like a secret.
+        max_file_size: bytes; a larger file travels only if `allow` says so.
+        allow: asked once about all of them; None refuses. No file is read before its answer.
+
+    Raises:
+        ClusterkitError: a file is over the limit, or something cannot be read.
+    """
+    collected = collect(project_dir, exclude=exclude, include=include)
+    _check_sizes(project_dir, collected.files, max_file_size, allow)
+    package = _trainer_package()
+    parts = [
+        ("project", project_dir, collected.files),
+        ("bundle", package.parent, _package_files(package)),
+    ]
+    entries: dict[str, Entry] = {}
+    trees = {}
+    for part, root, files in parts:
+        trees[part] = Tree(root, tuple(files), tuple(_stamp(status) for status in files.values()))
+        entries.update({f"{part}/{name}": _hashed(root / name, status) for name, status in files.items()})
+    text = manifest.render(entries)
+    return Snapshot(
+        manifest.address(text),
+        trees["project"],
+        trees["bundle"],
+        sum(entry.bytes for entry in entries.values()),
+        git.stand(project_dir, stays=collected.stays),
+        text,
+        collected.withheld,
+        collected.special,
+        collected.outside,
+    )
+
+
+def _check_sizes(root: Path, files: Mapping[str, os.stat_result], limit: int, allow: Allow | None) -> None:
+    large = [Large(name, status.st_size) for name, status in files.items() if status.st_size > limit]
+    if not large or (allow is not None and allow(large, limit)):
+        return
+    name, size = large[0]
+    more = f" (and {len(large) - 1} more)" if len(large) > 1 else ""
+    raise ClusterkitError(
+        f"{root / name}: {size / 2**20:.0f} MiB is over the limit of {limit / 2**20:.0f} MiB a file{more}",
+        hint=f'add "/{name}" to `exclude` in clusterkit.toml, raise `max_file_size`, '
+        "or let it travel this time with --send-large",
+    )
+
+
+def _trainer_package() -> Path:
+    """The trainer's folder, found without importing it."""
+    from importlib.util import find_spec
+
+    spec = find_spec("trainer")
+    if spec is None or not spec.submodule_search_locations:
+        raise ClusterkitError("the trainer package is missing from this installation of clusterkit")
+    return Path(next(iter(spec.submodule_search_locations))).resolve()
+
+
+def _package_files(package: Path) -> dict[str, os.stat_result]:
+    names = sorted(f"{package.name}/{name}" for name in walk(package, Patterns(ALWAYS_EXCLUDED)))
+    return {name: (package.parent / name).lstat() for name in names}
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
+
+
+def _hashed(path: Path, status: os.stat_result) -> Entry:
+    digest = hashlib.sha256()
+    try:
+        if stat.S_ISLNK(status.st_mode):
+            target = os.fsencode(path.readlink())
+            return Entry("link", hashlib.sha256(target).hexdigest(), len(target))
+        with path.open("rb", buffering=0) as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    except OSError as error:
+        raise ClusterkitError(
+            f"{path}: cannot be read: {error.strerror}",
+            hint="make it readable, or add it to `exclude` in clusterkit.toml",
+        ) from error
+    kind = "exec" if status.st_mode & stat.S_IXUSR else "file"
+    return Entry(kind, digest.hexdigest(), status.st_size)

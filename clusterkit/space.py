@@ -1,0 +1,119 @@
+"""How much room the roots of a cluster have: df, and quotas where the site lets one read them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from clusterkit.site import Site
+
+_DF = re.compile(r"(.+?)\s+(\d+)\s+(\d+)\s+(-?\d+)\s+\S+\s+(/.*)")
+_HOME = "home"
+
+
+@dataclass(frozen=True)
+class Space:
+    """The room of one root, in bytes; None where nothing tells."""
+
+    role: str
+    """What the root is for: "work root", "images", "scratch" or "home"."""
+    path: str
+    file_system: str
+    """Device and mount point: two roots with the same share their room."""
+    free: int | None
+    total: int | None
+    quota_left: int | None
+    """What the user's quota still allows there."""
+
+    @property
+    def left(self) -> int | None:
+        """What can be written: the smaller of free space and quota."""
+        known = [value for value in (self.free, self.quota_left) if value is not None]
+        return min(known) if known else None
+
+
+def spaces(site: Site) -> tuple[Space, ...]:
+    """The room of every root, in one command; a quota tool that fails or hangs is passed over."""
+    layout = site.layout
+    roots = {"work root": layout.root, "images": layout.images, "scratch": layout.scratch}
+    result = site.transport.run(["sh", "-c", _SCRIPT, "sh", *roots.values()], check=False)
+    return parse(result.text, roots)
+
+
+def parse(text: str, roots: dict[str, str]) -> tuple[Space, ...]:
+    """Read what the script prints.
+
+    Args:
+        text: sections that begin with a line `== NAME ARGUMENT`.
+        roots: paths by role; the home folder is in the text.
+    """
+    by_path: dict[str, tuple[str, ...]] = {}
+    quotas: dict[str, int] = {}
+    lustre: dict[str, int] = {}
+    home = ""
+    for section in re.split(r"^== ", text, flags=re.MULTILINE)[1:]:
+        head, _, body = section.partition("\n")
+        kind, _, argument = head.partition(" ")
+        if kind == "df" and (found := _DF.fullmatch(body.strip().rpartition("\n")[2])):
+            by_path[argument] = found.groups()
+        elif kind == "lfs" and (left := _limit(body.split()[1:])) is not None:
+            lustre[argument] = left
+        elif kind == "quota":
+            quotas = _quotas(body)
+        elif kind == _HOME:
+            home = argument
+    known = {**roots, **({_HOME: home} if home else {})}
+    found_spaces = []
+    for role, path in known.items():
+        device, total, _, free, mount = by_path.get(path, ("", None, None, None, ""))
+        found_spaces.append(
+            Space(
+                role,
+                path,
+                f"{device} {mount}".strip(),
+                None if free is None else max(0, int(free)) * 1024,
+                None if total is None else int(total) * 1024,
+                lustre.get(path, quotas.get(device)),
+            )
+        )
+    return tuple(found_spaces)
+
+
+def _quotas(text: str) -> dict[str, int]:
+    """Bytes left by device, from `quota -w`."""
+    lines = (line.split() for line in text.splitlines())
+    limits = {words[0]: _limit(words[1:]) for words in lines if len(words) > 3}
+    return {device: left for device, left in limits.items() if left is not None}
+
+
+def _limit(words: list[str]) -> int | None:
+    """Bytes left of `used quota limit` in KiB; 0 is no limit, a `*` marks what is exceeded."""
+    numbers = [word.rstrip("*") for word in words[:3]]
+    if len(numbers) < 3 or not all(number.isdigit() for number in numbers):
+        return None
+    used, soft, hard = map(int, numbers)
+    allowed = hard or soft
+    return max(0, allowed - used) * 1024 if allowed else None
+
+
+# Arguments: paths. A root that does not exist yet is judged by the folder it would be made in. `quota` asks
+# NFS servers and may hang.
+_SCRIPT = r"""
+export LC_ALL=C
+printf '== home %s\n' "$HOME"
+for path in "$@" "$HOME"; do
+    place=$path
+    while test ! -e "$place" && test -n "$place"; do place=${place%/*}; done
+    printf '== df %s\n' "$path"
+    timeout 10 df -Pk "${place:-/}" 2>/dev/null
+    if command -v lfs >/dev/null; then
+        printf '== lfs %s\n' "$path"
+        timeout 10 lfs quota -q -u "$(id -un)" "${place:-/}" 2>/dev/null
+    fi
+done
+if command -v quota >/dev/null; then
+    printf '== quota\n'
+    timeout 10 quota -w 2>/dev/null
+fi
+exit 0
+"""

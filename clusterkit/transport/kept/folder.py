@@ -1,0 +1,72 @@
+"""Where the sockets of kept logins lie: a folder of the user's own, which nobody else can enter."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from clusterkit.transport.resolve import HostConfig
+
+_MAX_PATH_BYTES = 90
+"""A socket's path has 104 bytes on macOS and 108 on Linux, and a new one gets a few more for a moment."""
+_NAME_CHARACTERS = 16
+
+
+class NotPrivateError(Exception):
+    """The folder belongs to somebody else, or others may enter it."""
+
+
+def folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder's path: below XDG_RUNTIME_DIR, or in /tmp with the user's id. It may not exist."""
+    uid = os.getuid()
+    runtime = environment.get("XDG_RUNTIME_DIR", "")
+    path = Path(runtime) / "clusterkit"
+    fits = len(os.fsencode(path)) + 1 + _NAME_CHARACTERS <= _MAX_PATH_BYTES
+    return path if runtime.startswith("/") and fits else Path(f"/tmp/clusterkit-{uid}")  # noqa: S108 - checked
+
+
+def private_folder(*, create: bool) -> Path:
+    """The folder, proved to be ours alone.
+
+    Args:
+        create: make it (0700) where it is missing.
+
+    Raises:
+        NotPrivateError: somebody else could put a socket there, or open one.
+        OSError: it does not exist, or cannot be made.
+    """
+    path = folder()
+    if create:
+        path.mkdir(mode=0o700, exist_ok=True)
+    info = path.lstat()
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
+        raise NotPrivateError(f"{path} is not a folder of your own with mode 0700")
+    return path
+
+
+def socket_name(host: HostConfig) -> str:
+    """The name of a host's socket; another one as soon as ssh would go elsewhere, or as somebody else."""
+    parts = (
+        host.alias,
+        host.hostname,
+        str(host.port),
+        host.user,
+        ",".join(host.proxy_jump),
+        host.proxy_command or "",
+        host.host_key_alias or "",
+        str(host.config or ""),
+    )
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+    return digest[:_NAME_CHARACTERS]
+
+
+def socket_paths() -> list[Path]:
+    """The sockets that are there, living or not."""
+    try:
+        found = private_folder(create=False)
+    except (NotPrivateError, OSError):
+        return []
+    return sorted(path for path in found.iterdir() if len(path.name) == _NAME_CHARACTERS)

@@ -1,0 +1,83 @@
+"""An authenticated connection, as commands see it: whoever holds it, it opens channels.
+
+`connection` implements it over paramiko in this process, `kept` over a socket to the process that
+keeps a login for later commands. `session` and `ssh` build everything else on it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+CHUNK = 1 << 18
+"""Bytes read at once, at most."""
+
+
+class DownError(Exception):
+    """The connection is dead; the text says why, where that is known."""
+
+    def __init__(self, why: str = "", *, started: bool = False) -> None:
+        super().__init__(why)
+        self.started = started
+        """Whether the command may have been started nevertheless."""
+
+
+class RefusedError(Exception):
+    """The connection lives, and the server opens no further channel."""
+
+
+class Channel(Protocol):
+    """One command line that runs over there."""
+
+    def send(self, data: bytes) -> None:
+        """Send a piece of standard input. Raises OSError when the command no longer listens."""
+        ...
+
+    def end_input(self) -> None:
+        """Let the command see the end of its standard input. Does nothing when it has ended already."""
+        ...
+
+    def receive(self, timeout: float | None) -> bytes:
+        """A piece of standard output; empty at its end. Raises TimeoutError after `timeout` seconds."""
+        ...
+
+    def receive_error(self) -> bytes:
+        """A piece of standard error; empty at its end."""
+        ...
+
+    def wait(self, timeout: float | None) -> int | None:
+        """The exit status, minus the signal number for a signal; None when it was never told.
+
+        Raises TimeoutError after `timeout` seconds.
+        """
+        ...
+
+    def close(self) -> None:
+        """Hang up. Safe to call twice, and from another thread."""
+        ...
+
+
+class Link(Protocol):
+    """One authenticated connection. Safe to use from several threads."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still carry a command, as far as is known by now."""
+        ...
+
+    @property
+    def why(self) -> str | None:
+        """Why it died, where that is known."""
+        ...
+
+    def open(self, command: bytes) -> Channel:
+        """Start a command line.
+
+        Raises:
+            DownError: the connection is dead.
+            RefusedError: the server opens no further channel.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection. Safe to call twice."""
+        ...

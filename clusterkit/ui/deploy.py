@@ -1,0 +1,143 @@
+"""What deploy says before and after, and its question about large files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from clusterkit.ui.console import err, note, out
+from clusterkit.ui.text import format_bytes, format_seconds, printable
+
+if TYPE_CHECKING:
+    from clusterkit.snapshots import Large, Snapshot
+    from clusterkit.verbs.deploy import Plan
+
+_NAMES = 5
+
+
+def show_deployed(done: Plan) -> None:
+    """One line for the image and one for the code."""
+    out.print(f"[bold]{done.cluster}[/]  {done.root}", soft_wrap=True)
+    if done.image:
+        size = format_bytes(done.image.bytes)
+        sent = done.image_sent
+        state = f"sent {format_bytes(sent.bytes)} of {size}" if sent else f"{size}  already there"
+        out.print(f"  image  {done.image.digest[:12]}  {state}")
+        if sent and sent.damaged:
+            err.print(
+                f"[yellow]image {sent.damaged[:12]} there was damaged[/] and is no longer used: "
+                "runs that still wait for it need it deployed again",
+                soft_wrap=True,
+            )
+    state = "already there" if done.standing.present else f"sent {format_bytes(done.standing.bytes_to_send)}"
+    out.print(f"  code   {described(done.snapshot)}  {state}", soft_wrap=True)
+    warn_of(done.snapshot)
+
+
+def show_plan(plan: Plan) -> None:
+    """What is there, what would travel, how long, and the room of every root."""
+    out.print(f"[bold]{plan.cluster}[/]  {plan.root}", soft_wrap=True)
+    if plan.image:
+        state = _state(plan.image_plan.present, plan.image_plan.bytes_to_send)
+        out.print(f"  image  {plan.image.digest[:12]}  {format_bytes(plan.image.bytes)}  {state}")
+    standing = plan.standing
+    state = _state(standing.present, standing.bytes_to_send, len(standing.missing))
+    out.print(f"  code   {described(plan.snapshot)}  {state}", soft_wrap=True)
+    if plan.seconds is not None and plan.bytes_to_send and plan.rate:
+        source = f"remembered from {plan.rate.measured}" if plan.rate.measured else "measured now"
+        rate = f"{format_bytes(plan.rate.bytes_per_second)}/s, {source}"
+        out.print(f"  time   about {format_seconds(max(1, plan.seconds))} ({rate})")
+    for space in plan.spaces:
+        if space.free is not None:
+            quota = "" if space.quota_left is None else f", quota leaves {format_bytes(space.quota_left)}"
+            total = "" if space.total is None else f" of {format_bytes(space.total)}"
+            text = f"  room   {space.role}: {format_bytes(space.free)} free{total}{quota}  {space.path}"
+            out.print(text, markup=False, soft_wrap=True)
+    if plan.shortage:
+        err.print("[bold red]does not fit:[/]", end=" ")
+        err.print(plan.shortage, markup=False, soft_wrap=True)
+    warn_of(plan.snapshot)
+    note("plan: nothing was changed" if plan.bytes_to_send else "plan: nothing to do")
+
+
+def print_plan_json(plan: Plan, *, carried_out: bool) -> None:
+    """The same for machines; docs/commands.md lists the keys."""
+    snapshot, standing = plan.snapshot, plan.standing
+    image = plan.image and {
+        "digest": plan.image.digest,
+        "path": str(plan.image_path),
+        "bytes": plan.image.bytes,
+        "present": plan.image_plan.present,
+        "bytes_to_send": plan.image_plan.bytes_to_send,
+        "disk_bytes": plan.image_plan.disk_bytes,
+        "way": plan.image_plan.way,
+    }
+    document = {
+        "schema": 1,
+        "carried_out": carried_out,
+        "cluster": plan.cluster,
+        "root": plan.root,
+        "image": image,
+        "code": {
+            "id": snapshot.id,
+            "bytes": snapshot.bytes,
+            "files": len(snapshot.project.files),
+            "present": standing.present,
+            "basis": standing.basis,
+            "files_to_send": len(standing.missing),
+            "bytes_to_send": standing.bytes_to_send,
+            "withheld": snapshot.withheld,
+            "special": snapshot.special,
+            "links_outside": snapshot.outside,
+        },
+        "bytes_to_send": plan.bytes_to_send,
+        "seconds": plan.seconds,
+        "rate": plan.rate and asdict(plan.rate),
+        "roots": [{**asdict(space), "left": space.left} for space in plan.spaces],
+        "shortage": plan.shortage,
+    }
+    out.file.write(json.dumps(document) + "\n")
+
+
+def described(snapshot: Snapshot) -> str:
+    """A snapshot in half a line."""
+    count = len(snapshot.project.files)
+    git = snapshot.git
+    place = f"  {git.branch}@{git.commit[:7]}{' + changes' if git.dirty else ''}" if git.commit else ""
+    files = f"{count} file{'' if count == 1 else 's'} and the trainer"
+    return f"{snapshot.id[:12]}  {format_bytes(snapshot.bytes)}, {files}{place}"
+
+
+def warn_of(snapshot: Snapshot) -> None:
+    """Say what stays on this machine, and which links will lead nowhere."""
+    _warn("stays here", "looks like a secret; `include` of \\[project] lets it travel", snapshot.withheld)
+    _warn("stays here", "no file: a socket, pipe or device", snapshot.special)
+    _warn("leads out of the project", "travels as a link, without what it points to", snapshot.outside)
+
+
+def ask_about_large(files: Sequence[Large], limit: int) -> bool:
+    """Ask on the terminal whether files over the limit may travel."""
+    for name, size in files[:_NAMES]:
+        note(f"{printable(name)}: {format_bytes(size)}")
+    if len(files) > _NAMES:
+        note(f"and {len(files) - _NAMES} more")
+    import typer
+
+    over = "is over" if len(files) == 1 else "are over"
+    return typer.confirm(f"{over} the limit of {format_bytes(limit)} a file. Send?", default=False, err=True)
+
+
+def _state(present: bool, size: int, files: int | None = None) -> str:
+    if present:
+        return "already there"
+    count = "" if files is None else f" in {files} file{'' if files == 1 else 's'}"
+    return f"{format_bytes(size)} to send{count}"
+
+
+def _warn(what: str, why: str, names: Sequence[str]) -> None:
+    if names:
+        more = ", ..." if len(names) > _NAMES else ""
+        err.print(f"[yellow]{what}[/] ({why}):", end=" ")
+        err.print(", ".join(map(printable, names[:_NAMES])) + more, markup=False, soft_wrap=True)

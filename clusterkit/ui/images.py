@@ -1,0 +1,106 @@
+"""The table of images, the same as JSON, and what a gc asks and says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import typer
+from rich.table import Table
+
+from clusterkit.errors import ConfigError
+from clusterkit.ui.console import note, out
+from clusterkit.ui.text import format_bytes
+
+if TYPE_CHECKING:
+    from clusterkit.verbs.images import Collected, ImageRow, Rubbish
+
+_NAMED = 5
+"""So many runs are named."""
+
+
+def show_images(cluster: str, rows: Sequence[ImageRow]) -> None:
+    """One line an image, the last used first."""
+    if not rows:
+        note(f"no images on {cluster}; `clusterkit deploy` sends one")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name, right in {"": False, "image": False, "size": True, "last used": False}.items():
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    table.add_column("runs", overflow="fold")
+    for row in rows:
+        table.add_row(
+            "*" if row.ours else "",
+            row.image.digest[:12],
+            format_bytes(row.image.bytes),
+            f"{datetime.fromtimestamp(row.image.used):%Y-%m-%d %H:%M}",
+            "damaged" if row.image.damaged else _runs(row),
+        )
+    out.print(table)
+    note(f"{format_bytes(sum(row.image.bytes for row in rows))} on {cluster}; * is what this project deploys")
+
+
+def _runs(row: ImageRow) -> str:
+    if not row.runs:
+        return "none"
+    count = f"{len(row.runs)} run{'s' if len(row.runs) > 1 else ''}"
+    if not row.unfinished:
+        return f"{count}, all ended"
+    names = ", ".join(row.unfinished[:_NAMED]) + (", ..." if len(row.unfinished) > _NAMED else "")
+    return f"{count}, not ended: {names}"
+
+
+def print_json(cluster: str, rows: Sequence[ImageRow]) -> None:
+    """One object on standard output; see docs/commands.md."""
+    images = [
+        {
+            "digest": row.image.digest,
+            "bytes": row.image.bytes,
+            "used": row.image.used,
+            "damaged": row.image.damaged,
+            "ours": row.ours,
+            "runs": row.runs,
+            "unfinished": row.unfinished,
+        }
+        for row in rows
+    ]
+    out.file.write(json.dumps({"schema": 1, "cluster": cluster, "images": images}, indent=2) + "\n")
+
+
+def ask_first(*, dry_run: bool, yes: bool) -> Callable[[str, Rubbish], bool]:
+    """What shows a gc's findings and asks whether they may go."""
+
+    def agrees(cluster: str, rubbish: Rubbish) -> bool:
+        for image in rubbish.images:
+            why = "damaged" if image.damaged else "no run uses it"
+            out.print(f"  image     {image.digest[:12]}  {format_bytes(image.bytes)}  {why}")
+        for name in rubbish.snapshots:
+            out.print(f"  snapshot  {name[:12]}")
+        for kind, name in rubbish.left_over:
+            out.print(f"  left over {name}, from an upload ({kind})", markup=False, soft_wrap=True)
+        if dry_run:
+            note(f"would free {format_bytes(rubbish.bytes)} on {cluster}; nothing was removed")
+            return False
+        if yes:
+            return True
+        if not sys.stdin.isatty():
+            cause = "gc asks before it removes anything, and there is no terminal to ask on"
+            raise ConfigError(cause, hint="use --yes or --dry-run")
+        return typer.confirm(f"Remove this and free {format_bytes(rubbish.bytes)} on {cluster}?", err=True)
+
+    return agrees
+
+
+def show_collected(done: Collected) -> None:
+    """How it went, in a line."""
+    rubbish = done.rubbish
+    if not rubbish.things:
+        note(f"{done.cluster}: nothing to remove; every image and snapshot is used or less than an hour old")
+    elif done.removed:
+        went = len(rubbish.things) - len(done.kept)
+        out.print(f"{done.cluster}: {went} removed, {format_bytes(rubbish.bytes)} freed")
+        if done.kept:
+            note(f"kept, because somebody began to use it: {', '.join(sorted(done.kept))}")

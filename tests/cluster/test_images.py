@@ -1,0 +1,92 @@
+"""The image store of a real cluster: verified in jobs, mended, cleaned up under queued and running jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.laptop import User
+from tests.images.uploads import flip
+
+DAY = 86_400
+
+
+@pytest.fixture(scope="module")
+def image(user: User) -> Path:
+    """The image on the cluster."""
+    user.types("deploy")
+    (image,) = user.root.glob("images/*.sif")
+    return image
+
+
+@pytest.fixture
+def other(user: User, tmp_path: Path) -> User:
+    """Another project of the same person, which deploys nothing and knows no job."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    settings = (user.folder / "clusterkit.toml").read_text()
+    lines = [line for line in settings.splitlines() if not line.startswith("image")]
+    (folder / "clusterkit.toml").write_text("\n".join(lines))
+    return dataclasses.replace(user, folder=folder)
+
+
+def until(user: User, run_id: str, *states: str) -> dict[str, object]:
+    deadline = time.monotonic() + 120
+    while (run := user.status(run_id)[run_id])["state"] not in states:
+        assert time.monotonic() < deadline, run
+        time.sleep(0.5)
+    return run
+
+
+def unfinished(user: User) -> list[str]:
+    (image,) = json.loads(user.types("images", "--json"))["images"]
+    return list(image["unfinished"])
+
+
+def test_a_damaged_image_is_refused_and_then_mended(user: User, image: Path) -> None:
+    flip(image, 100_000_000)
+    assert "already there" in user.types("deploy").split("code")[0]
+    run_id = user.submits("--verify-image")
+    run = until(user, run_id, "FAILED")
+    assert "has the SHA-256" in str(run["why"])
+    assert "run clusterkit deploy --verify-image" in str(run["why"])
+    before = user.cluster.sent_bytes()
+    user.types("deploy", "--verify-image")
+    assert user.cluster.sent_bytes() - before < 5_000_000
+    run = until(user, user.submits("--verify-image"), "COMPLETED", "FAILED")
+    assert run["state"] == "COMPLETED", run
+    assert list(user.root.glob("images/.*")) == []
+
+
+def test_gc_leaves_what_queued_and_running_jobs_use(user: User, other: User, image: Path) -> None:
+    block = ["sbatch", "--parsable", "-p", "gpu-a100", "--gres=gpu:a100:2", "-o", "/dev/null"]
+    blocker = user.cluster.run("login", [*block, "--wrap", "sleep 600"], user="bob").stdout.strip()
+    queued = user.submits("--profile", "tiny-a100", "--name", "queued")
+    running = user.submits("--profile", "endless", "--name", "running")
+    assert until(user, queued, "PENDING")["state"] == "PENDING"
+    until(user, running, "RUNNING")
+    snapshots = list(user.root.glob("snapshots/*"))
+    for path in (image, *snapshots):
+        os.utime(path, (time.time() - DAY,) * 2)
+    assert sorted(unfinished(user)) == sorted(unfinished(other)) == sorted([queued, running])
+    with user.logging_in(times=1):
+        assert "nothing to remove" in other.tries("gc", "--ended", "--yes").stderr
+    user.types("cancel", queued, running)
+    until(user, queued, "CANCELLED")
+    until(user, running, "CANCELLED")
+    user.cluster.run("login", ["scancel", blocker], user="bob")
+    assert unfinished(user) == []
+    assert unfinished(other) == [queued], "it never started, and this project does not know its job"
+    assert "nothing to remove" in other.tries("gc", "--ended", "--yes").stderr
+    for path in sorted((user.root / "runs" / queued).rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    assert "nothing to remove" in other.tries("gc", "--yes").stderr, "a run that ended keeps its image"
+    gone = other.types("gc", "--ended", "--yes")
+    assert "removed" in gone
+    assert not image.exists()
+    assert list(user.root.glob("snapshots/*")) == []

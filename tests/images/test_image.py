@@ -1,0 +1,34 @@
+"""The digest of an image on this machine."""
+
+from pathlib import Path
+
+import pytest
+
+from clusterkit.errors import ImageError
+from clusterkit.images import Image, local_image
+from clusterkit.ledger import Ledger
+from clusterkit.site import Layout
+
+
+def test_hashing_is_done_once(image: tuple[Path, Image], tmp_path: Path) -> None:
+    path, first = image
+    seen: list[int] = []
+    with Ledger(tmp_path / "another") as ledger:
+        assert local_image(path, ledger, hashed=seen.append) == first
+        assert seen[-1] == first.bytes == path.stat().st_size
+        seen.clear()
+        assert local_image(path, ledger, hashed=seen.append) == first
+        assert seen == []
+
+
+def test_what_is_no_sif_is_refused(tmp_path: Path, ledger: Ledger) -> None:
+    tar = tmp_path / "image.tar"
+    tar.write_bytes(b"\0" * 1000)
+    with pytest.raises(ImageError, match="not a SIF image"):
+        local_image(tar, ledger)
+    with pytest.raises(ImageError, match="no such image"):
+        local_image(tmp_path / "absent.sif", ledger)
+
+
+def test_paths() -> None:
+    assert Image("ab", 1).path(Layout("/r", "/s").images) == "/r/images/sha256-ab.sif"

@@ -1,0 +1,226 @@
+"""`clusterkit deploy` ended at random points of an upload: the next one completes and sends only the rest."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.doubles.relay import Relay
+from tests.images.uploads import age, sha256
+from tests.slurm.runs import until
+
+MB = 1_000_000
+SLACK = 700_000
+"""Logins, commands, the code, what ssh adds, and the checksums of what is there."""
+
+CONFIG = """
+[project]
+default_cluster = "far"
+[clusters.far]
+host = "node"
+ssh_config = "{ssh_config}"
+root = "{root}"
+image = "image.sif"
+"""
+
+
+@dataclass
+class Laptop:
+    """A project folder whose cluster is behind a relay."""
+
+    folder: Path
+    root: Path
+    relay: Relay
+
+    @property
+    def images(self) -> Path:
+        return self.root / "images"
+
+    @property
+    def arrived(self) -> int:
+        """Bytes of the upload that got furthest."""
+        return max((part.stat().st_size for part in self.images.glob(".upload-*/image")), default=0)
+
+    def starts(self) -> subprocess.Popen[str]:
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "COLUMNS": "200"}
+        return subprocess.Popen(
+            [sys.executable, "-m", "clusterkit", "deploy"],
+            cwd=self.folder,
+            env=env | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def deploys(self, code: int = 0) -> str:
+        """Deploy to the end; returns what it said."""
+        command = self.starts()
+        stdout, stderr = command.communicate(timeout=240)
+        assert command.returncode == code, stdout + stderr
+        assert "Traceback" not in stderr
+        return stdout + stderr
+
+    def whole(self) -> None:
+        """The image is there, right, and alone."""
+        digest = sha256(self.folder / "image.sif")
+        assert {path.name for path in self.images.iterdir()} == {
+            f"sha256-{digest}.sif",
+            f"sha256-{digest}.chunks",
+        }
+        assert sha256(self.images / f"sha256-{digest}.sif") == digest
+
+
+def interrupted(laptop: Laptop, count: int, act: Callable[[subprocess.Popen[str]], object]) -> None:
+    """Deploy, and do something to it when so many bytes have gone up; nothing half may show."""
+    command = laptop.starts()
+    laptop.relay.after(count, lambda: act(command))
+    command.communicate(timeout=240)
+    assert command.returncode != 0
+    assert list(laptop.images.glob("sha256-*")) == []
+
+
+@pytest.fixture
+def laptop(tmp_path: Path, sshd: LoopbackSshd, sif: Callable[..., Path]) -> Iterator[Laptop]:
+    folder, root = tmp_path / "project", tmp_path / "root"
+    folder.mkdir()
+    with closing(Relay(sshd.port)) as relay:
+        config = tmp_path / "ssh_config"
+        config.write_text(relay.host_block(sshd))
+        (folder / "clusterkit.toml").write_text(CONFIG.format(ssh_config=config, root=root))
+        yield Laptop(folder, root, relay)
+
+
+ENDS: dict[str, Callable[[Laptop, subprocess.Popen[str], LoopbackSshd], object]] = {
+    "client killed": lambda laptop, command, sshd: command.kill(),
+    "link cut": lambda laptop, command, sshd: laptop.relay.cut(),
+    "server killed": lambda laptop, command, sshd: sshd.drop_connections(),
+}
+
+
+def survives(laptop: Laptop, sshd: LoopbackSshd, size: int, points: int, how: str) -> None:
+    """End one upload at so many random points, then let it finish: at no time is much sent twice."""
+    dice = random.Random(f"{how} {points}")
+    for _ in range(points):
+        left = size - laptop.arrived
+        before = laptop.arrived
+        count = dice.randrange(300_000, max(400_000, 2 * left // points))
+        interrupted(laptop, count, lambda command: ENDS[how](laptop, command, sshd))
+        assert laptop.arrived >= before
+        assert len(list(laptop.images.glob(".upload-*"))) <= 1
+        for folder in laptop.images.glob(".upload-*"):
+            age(folder, 120)  # else each deploy first waits to see whether somebody writes there
+    left, before = size - laptop.arrived, laptop.relay.up
+    laptop.deploys()
+    laptop.whole()
+    assert laptop.relay.up - before < left + SLACK + size // 500
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_an_upload_that_was_ended_goes_on(
+    laptop: Laptop, sif: Callable[..., Path], sshd: LoopbackSshd, how: str
+) -> None:
+    sif(40 * MB).rename(laptop.folder / "image.sif")
+    survives(laptop, sshd, 40 * MB, 2, how)
+    assert "sent" not in laptop.deploys().split("code")[0]
+
+
+def test_a_delta_that_was_ended_goes_on(laptop: Laptop, sif: Callable[..., Path]) -> None:
+    image = laptop.folder / "image.sif"
+    sif(40 * MB).rename(image)
+    laptop.deploys()
+    content = image.read_bytes()
+    image.write_bytes(content[: 10 * MB] + random.Random(2).randbytes(15 * MB) + content[20 * MB :])
+    command = laptop.starts()
+    laptop.relay.after(8 * MB, command.kill)
+    command.communicate(timeout=240)
+    assert command.returncode != 0
+    assert len(list(laptop.images.glob("sha256-*.sif"))) == 1
+    (pack,) = laptop.images.glob(".upload-*/pack-*")
+    arrived, before = pack.stat().st_size, laptop.relay.up
+    assert arrived > 4 * MB
+    said = laptop.deploys()
+    assert f"of {image.stat().st_size / 2**20:.0f} MiB" in said
+    assert laptop.relay.up - before < 15 * MB - arrived + SLACK
+    assert sha256(laptop.images / f"sha256-{sha256(image)}.sif") == sha256(image)
+    assert list(laptop.images.glob(".*")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("how", ENDS)
+def test_an_upload_that_is_ended_twenty_times(
+    laptop: Laptop, sif: Callable[..., Path], sshd: LoopbackSshd, how: str
+) -> None:
+    sif(200 * MB).rename(laptop.folder / "image.sif")
+    survives(laptop, sshd, 200 * MB, 20, how)
+
+
+def test_two_deploys_of_one_image_at_once(laptop: Laptop, sif: Callable[..., Path]) -> None:
+    sif(20 * MB).rename(laptop.folder / "image.sif")
+    laptop.relay.pause = 0.008
+    first = laptop.starts()
+    until(lambda: laptop.arrived > 2 * MB)
+    second = laptop.starts()
+    until(lambda: len(list(laptop.images.glob(".upload-*"))) == 2)
+    laptop.relay.pause = 0.0
+    for command in (first, second):
+        stdout, stderr = command.communicate(timeout=240)
+        assert command.returncode == 0, stdout + stderr
+    laptop.whole()
+
+
+def test_an_upload_that_hangs_is_overtaken_and_does_no_harm(laptop: Laptop, sif: Callable[..., Path]) -> None:
+    sif(20 * MB).rename(laptop.folder / "image.sif")
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        hangs.set()
+        goes_on.wait(60)
+
+    laptop.relay.after(10 * MB, hang)
+    first = laptop.starts()
+    assert hangs.wait(60)
+    before = laptop.relay.up
+    laptop.deploys()
+    laptop.whole()
+    assert laptop.relay.up - before < 10 * MB + SLACK
+    goes_on.set()
+    stdout, stderr = first.communicate(timeout=240)
+    assert first.returncode == 0, stdout + stderr
+    laptop.whole()
+
+
+def test_a_disk_that_fills_up(laptop: Laptop, sif: Callable[..., Path]) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    sif(40 * MB).rename(laptop.folder / "image.sif")
+    laptop.root.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", str(laptop.root)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("cannot mount a small disk")
+    try:
+        filler = laptop.root / "filler"
+        laptop.relay.after(15 * MB, lambda: filler.write_bytes(bytes(30 * MB)))
+        said = laptop.deploys(code=4)
+        assert "no space left" in said
+        assert list(laptop.images.glob("sha256-*")) == []
+        arrived = laptop.arrived
+        assert arrived > 10 * MB
+        filler.unlink()
+        before = laptop.relay.up
+        laptop.deploys()
+        laptop.whole()
+        assert laptop.relay.up - before < 40 * MB - arrived + SLACK
+    finally:
+        subprocess.run(["umount", str(laptop.root)], check=True)

@@ -1,0 +1,44 @@
+"""A small project, and a local cluster for its snapshots."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clusterkit.config.models import Cluster
+from clusterkit.site import Site, open_site
+from clusterkit.snapshots import Snapshot, take
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    (root / "pkg").mkdir(parents=True)
+    (root / "pkg" / "a.py").write_text("a = 1\n")
+    (root / "train me.sh").write_text("echo\n")
+    (root / "train me.sh").chmod(0o755)
+    (root / "link").symlink_to("pkg/a.py")
+    return root
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    cluster = Cluster(name="local", kind="local", root=f"{tmp_path}/root", container="none")
+    with open_site(cluster) as opened:
+        yield opened
+
+
+def taken(project: Path, *exclude: str, include: tuple[str, ...] = ()) -> Snapshot:
+    return take(project, exclude=exclude, include=include, max_file_size=10_000)
+
+
+def git(project: Path, *args: str) -> None:
+    identity = ["-c", "user.name=n", "-c", "user.email=e@e"]
+    subprocess.run(["git", "-C", project, *identity, *args], check=True, capture_output=True)
+
+
+def commit(project: Path) -> None:
+    git(project, "init", "-q")
+    git(project, "add", "-f", ".")
+    git(project, "commit", "-qm", "first")

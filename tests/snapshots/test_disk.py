@@ -1,0 +1,14 @@
+"""Many submits cost little more than one copy."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks._deploys import disk_factor
+from tests.doubles.loopback_sshd import find_sshd
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_sshd() is None, reason="sshd is not installed")
+def test_fifty_snapshots_of_twenty_megabytes(tmp_path: Path) -> None:
+    assert disk_factor(tmp_path, submits=50) < 1.3

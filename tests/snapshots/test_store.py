@@ -1,0 +1,153 @@
+"""Snapshots on a cluster: sent once, shared, never changed, and only whole ones have a name."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from clusterkit.config.models import Cluster
+from clusterkit.errors import ClusterkitError
+from clusterkit.site import Site, open_site
+from clusterkit.snapshots import Snapshot, look
+from clusterkit.snapshots import publish as publish_standing
+from tests.snapshots.conftest import taken
+
+
+def publish(site: Site, snapshot: Snapshot, basis: str | None = None) -> bool:
+    standing = look(site, snapshot, basis=basis)
+    publish_standing(site, standing)
+    return not standing.present
+
+
+def test_publish_once_and_edits_do_not_reach_it(project: Path, site: Site) -> None:
+    snapshot = taken(project)
+    assert publish(site, snapshot)
+    assert not publish(site, snapshot)
+    (project / "pkg" / "a.py").write_text("a = 3\n")
+    folder = Path(snapshot.path(site.layout.snapshots))
+    assert (folder / "project/pkg/a.py").read_text() == "a = 1\n"
+    assert (folder / "project/link").readlink() == Path("pkg/a.py")
+    assert (folder / "project/train me.sh").stat().st_mode & 0o777 == 0o500
+    assert (folder / "bundle/trainer/__init__.py").is_file()
+    assert [p.name for p in Path(site.layout.snapshots).iterdir()] == [snapshot.id]
+
+
+def test_a_second_snapshot_shares_what_did_not_change(project: Path, site: Site) -> None:
+    first = taken(project)
+    publish(site, first)
+    edited = project / "pkg" / "a.py"
+    before = edited.stat()
+    edited.write_text("a = 3\n")
+    os.utime(
+        edited, ns=(before.st_atime_ns, before.st_mtime_ns)
+    )  # same size, same time: only the content tells
+    second = taken(project)
+    assert publish(site, second)
+    one, two = (Path(s.path(site.layout.snapshots)) for s in (first, second))
+    shared = "project/train me.sh"
+    assert (one / shared).stat().st_ino == (two / shared).stat().st_ino
+    assert (two / "project/pkg/a.py").read_text() == "a = 3\n"
+    assert (one / "project/pkg/a.py").read_text() == "a = 1\n"
+
+
+def test_an_interrupted_publish_leaves_nothing_under_the_name(project: Path, site: Site) -> None:
+    snapshot = taken(project)
+    (project / "pkg" / "a.py").unlink()
+    with pytest.raises(ClusterkitError):
+        publish(site, snapshot)
+    assert not Path(snapshot.path(site.layout.snapshots)).exists()
+    (project / "pkg" / "a.py").write_text("a = 1\n")
+    assert publish(site, taken(project))
+
+
+def test_the_manifest_there_proves_the_name(project: Path, site: Site) -> None:
+    snapshot = taken(project)
+    publish(site, snapshot)
+    manifest = f"{snapshot.path(site.layout.snapshots)}/manifest.gz"
+    digest = site.transport.run(["sh", "-c", 'zcat "$1" | sha256sum', "sh", manifest]).text
+    assert digest.startswith(snapshot.id)
+    assert stat.S_IMODE(Path(manifest).stat().st_mode) == 0o400
+
+
+def test_looking_counts_what_would_be_sent(project: Path, site: Site) -> None:
+    first = taken(project)
+    standing = look(site, first)
+    assert standing.bytes_to_send == first.bytes
+    publish(site, first)
+    assert look(site, first).bytes_to_send == 0
+    (project / "pkg" / "a.py").write_text("a = 1234\n")
+    (project / "copy.py").write_text("echo\n")
+    standing = look(site, taken(project))
+    assert standing.basis == first.id
+    assert set(standing.missing) == {"project/pkg/a.py", "project/copy.py"}
+    assert standing.bytes_to_send == 9 + 5
+
+
+def test_a_damaged_manifest_only_makes_the_plan_larger(project: Path, site: Site) -> None:
+    first = taken(project)
+    publish(site, first)
+    path = Path(first.path(site.layout.snapshots)) / "manifest.gz"
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes()[:-9])
+    (project / "new.py").write_text("n")
+    second = taken(project)
+    assert look(site, second).bytes_to_send == second.bytes
+    assert publish(site, second)
+
+
+def test_another_projects_snapshot_in_between_costs_nothing(
+    project: Path, site: Site, tmp_path: Path
+) -> None:
+    first = taken(project)
+    publish(site, first)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "x.py").write_text("x")
+    publish(site, taken(other))
+    (project / "new.py").write_text("n")
+    second = taken(project)
+    assert list(look(site, second, basis=first.id).missing) == ["project/new.py"]
+    assert publish(site, second, basis=first.id)
+    one, two = (Path(s.path(site.layout.snapshots)) for s in (first, second))
+    assert (one / "project/pkg/a.py").samefile(two / "project/pkg/a.py")
+    assert look(site, taken(project), basis="gone").present
+
+
+def test_stale_partial_folders_are_removed_fresh_ones_are_not(project: Path, site: Site) -> None:
+    snapshots = Path(site.layout.snapshots)
+    for name, age in ((".a.1.part", 2 * 86400), (".b.2.part", 60)):
+        (snapshots / name / "project").mkdir(parents=True)
+        then = (snapshots / name).stat().st_mtime - age
+        os.utime(snapshots / name, (then, then))
+    look(site, taken(project))
+    assert len(list(snapshots.iterdir())) == 2
+    look(site, taken(project), clean=True)
+    assert [path.name for path in snapshots.iterdir()] == [".b.2.part"]
+
+
+def test_a_file_that_changes_while_it_is_sent_is_not_published(project: Path, site: Site) -> None:
+    standing = look(site, taken(project))
+    (project / "pkg" / "a.py").write_text("a = 7\n")
+    with pytest.raises(ClusterkitError, match=r"pkg/a\.py: was changed while"):
+        publish_standing(site, standing)
+    assert list(Path(site.layout.snapshots).iterdir()) == []
+
+
+def test_a_group_may_read_when_the_cluster_says_so(project: Path, tmp_path: Path) -> None:
+    import grp
+
+    group = grp.getgrgid(os.getgid()).gr_name
+    cluster = Cluster(name="local", kind="local", root=f"{tmp_path}/root", container="none", group=group)
+    with open_site(cluster) as site:
+        snapshot = taken(project)
+        publish(site, snapshot)
+        folder = Path(snapshot.path(site.layout.snapshots))
+        found = {
+            path: stat.S_IMODE(path.lstat().st_mode) for path in folder.rglob("*") if not path.is_symlink()
+        }
+        assert found[folder / "project/pkg/a.py"] == 0o440
+        assert found[folder / "project/train me.sh"] == 0o550
+        assert all(mode & 0o057 == 0o050 for path, mode in found.items() if path.is_dir())
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o2750
+        assert stat.S_IMODE(Path(site.layout.runs).stat().st_mode) == 0o700

@@ -1,0 +1,99 @@
+"""A real second factor, where each code works once: logging in, and clear words for what goes wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from clusterkit.transport.factory import connect
+from tests.doubles.code_sshd import CodeSshd, hotp, why_not
+from tests.doubles.loopback_sshd import make_key
+from tests.transport.answers import Answers, log_in, refused
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+
+STOPPED = "Stopped after 3 wrong answers"
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., CodeSshd]]:
+    with ExitStack() as stack:
+
+        def start(alias: str = "node", **more: str) -> CodeSshd:
+            return stack.enter_context(closing(CodeSshd(tmp_path / alias, alias=alias, **more)))
+
+        yield start
+
+
+def test_a_key_and_a_code(serve: Callable[..., CodeSshd]) -> None:
+    server = serve()
+    ask = Answers(server.codes.next())
+    with closing(connect(server.alias, ssh_config=server.ssh_config, ask=ask)) as far:
+        assert far.run(["echo", "in"]).text == "in\n"
+    assert ask.asked == [f"One-time password (OATH) for `{server.user}': "]
+    assert server.accepted_logins() == 1
+
+
+def test_a_wrong_code_is_followed_by_another_question(serve: Callable[..., CodeSshd]) -> None:
+    server = serve()
+    ask = Answers("000000", server.codes.next())
+    log_in(server, ask)
+    assert ask.left == []
+
+
+def test_a_code_works_once(serve: Callable[..., CodeSshd]) -> None:
+    server = serve()
+    code = server.codes.next()
+    log_in(server, Answers(code))
+    error = refused(server, Answers(code, code, code))
+    assert f"refuses to log in {server.user}; it took {server.key} SHA256:" in error.cause
+    assert error.cause.endswith("; tried keyboard-interactive (3 times); it accepts keyboard-interactive")
+    assert code not in error.cause
+    assert error.hint
+    assert error.hint.startswith(STOPPED)
+    log_in(server, Answers(server.codes.next()))
+
+
+def test_a_code_that_has_expired(serve: Callable[..., CodeSshd]) -> None:
+    server = serve(kind="HOTP/T30/6")
+    now = int(time.time()) // 30
+    error = refused(server, Answers(*[hotp(now - 40)] * 3))
+    assert error.hint
+    assert error.hint.startswith(STOPPED)
+    assert "a code works once and not for long" in error.hint
+    log_in(server, Answers(hotp(int(time.time()) // 30)))
+
+
+def test_a_key_that_is_not_wanted_ends_before_any_question(
+    serve: Callable[..., CodeSshd], tmp_path: Path
+) -> None:
+    server = serve()
+    config, wrong, ask = tmp_path / "config", make_key(tmp_path / "wrong"), Answers()
+    config.write_text(server.host_block().replace(str(server.key), str(wrong)))
+    error = refused(server, ask, config)
+    assert f"tried {wrong} SHA256:" in error.cause
+    assert error.cause.endswith("; it accepts publickey")
+    assert error.hint
+    assert "Check user and key" in error.hint
+    assert ask.asked == []
+
+
+def test_a_code_at_every_hop(serve: Callable[..., CodeSshd], tmp_path: Path) -> None:
+    first, second, node = serve("first"), serve("second"), serve("node")
+    config = tmp_path / "config"
+    jumps = [first.host_block(), second.host_block(), node.host_block(lines=["ProxyJump first,second"])]
+    config.write_text("\n".join(jumps))
+    ask = Answers(*(server.codes.next() for server in (first, second, node)))
+    with closing(connect("node", ssh_config=config, ask=ask)) as far:
+        assert far.run(["echo", "far"]).text == "far\n"
+    user = node.user
+    assert [question.where for question in ask.questions] == [
+        f"{user}@first",
+        f"{user}@second",
+        f"{user}@node",
+    ]
+    assert [server.accepted_logins() for server in (first, second, node)] == [1, 1, 1]

@@ -1,0 +1,236 @@
+"""Without rsync the same happens as with it: compared with rsync itself, and where things break."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clusterkit.errors import TransportError
+from clusterkit.transport import copying, rsync
+from clusterkit.transport.base import SyncOptions, Transport
+from clusterkit.transport.copying import copy
+from clusterkit.transport.factory import connect
+from clusterkit.transport.modes import changed
+from clusterkit.transport.sides import Here
+from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.transport.test_ssh import random_file, small_disk, wait_for
+from tests.transport.tools import all_but_rsync, only
+
+__all__ = ["small_disk"]
+
+
+def picture(folder: Path) -> dict[str, object]:
+    """Everything below a folder: kinds, modes, contents, times to the second."""
+    seen: dict[str, object] = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            seen[name] = str(path.readlink())
+        elif path.is_dir():
+            seen[name] = stat.S_IMODE(status.st_mode)
+        else:
+            seen[name] = (stat.S_IMODE(status.st_mode), path.read_bytes(), int(status.st_mtime))
+    return seen
+
+
+def plant(folder: Path, tree: dict[str, object]) -> None:
+    """Files (bytes), links (str) and folders (None); a name below a file is left out."""
+    folder.mkdir()
+    for name, what in sorted(tree.items()):
+        path = folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if what is None:
+                path.mkdir(exist_ok=True)
+            elif isinstance(what, str):
+                path.symlink_to(what)
+            else:
+                path.write_bytes(bytes(what))  # type: ignore[call-overload]
+                path.chmod(0o640 if len(name) % 2 else 0o755)
+                os.utime(path, (1_700_000_000, 1_700_000_000 + len(bytes(what)) // 3))  # type: ignore[call-overload]
+        except OSError:
+            continue
+
+
+PARTS = st.sampled_from(["a", "b", "x.log", "y.txt", "sub", "wild*", "sp ace", "ü"])
+NAMES = st.lists(PARTS, min_size=1, max_size=3).map("/".join)
+CONTENT = st.one_of(
+    st.none(), st.sampled_from(["a", "../b", "/etc/passwd", "../../x"]), st.binary(max_size=7)
+)
+TREES = st.dictionaries(NAMES, CONTENT, max_size=8)
+GLOBS = ["*.log", "/a", "sub/", "a/b", "b/*", "**/x.log", "wild[*]", "?", "/sub/**", "*", "sub/***"]
+PATTERNS = st.lists(st.sampled_from(GLOBS), max_size=3).map(tuple)
+OPTIONS = st.builds(
+    SyncOptions,
+    include=PATTERNS,
+    exclude=PATTERNS,
+    delete=st.booleans(),
+    checksum=st.booleans(),
+    mode=st.sampled_from([None, "D700,F600", "Dgo=,Fgo=,Fu-w", "go-rwx", "Dg=rx,Do=,Fg=rX,Fo=,Fugo-w"]),
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(source=TREES, target=TREES, options=OPTIONS, pulling=st.booleans())
+def test_a_tree_ends_up_as_rsync_would_leave_it(
+    tmp_path_factory: pytest.TempPathFactory,
+    source: dict[str, object],
+    target: dict[str, object],
+    options: SyncOptions,
+    pulling: bool,
+) -> None:
+    place = tmp_path_factory.mktemp("copy")
+    plant(place / "source", source)
+    plant(place / "ours", target)
+    shutil.copytree(place / "ours", place / "peers", symlinks=True)
+    shutil.copystat(place / "ours", place / "peers")
+    argv = rsync.build_argv(
+        str(place / "source"), str(place / "peers"), options, folder=True, pulling=pulling
+    )
+    done = subprocess.run(argv, capture_output=True, check=False)
+    copy(Here(), str(place / "source"), Here(), str(place / "ours"), options, pulling=pulling)
+    if done.returncode == 0:  # 23: it could not replace a folder that is not empty, and says so
+        assert picture(place / "ours") == picture(place / "peers")
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o755, 0o600, 0o777, 0o444])
+@pytest.mark.parametrize("spec", ["D700,F600", "F400", "Dgo=,Fgo=,Fu-w", "u+x", "go-rwx", "a=r", "F=rX,g+w"])
+def test_modes_are_rsyncs(tmp_path: Path, mode: int, spec: str) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "file").touch()
+    (source / "file").chmod(mode)
+    subprocess.run(["rsync", "-rp", f"--chmod={spec}", f"{source}/", tmp_path / "target"], check=True)
+    expected = stat.S_IMODE((tmp_path / "target" / "file").stat().st_mode)
+    assert changed(mode, spec, folder=False) == expected
+
+
+def test_an_unknown_mode_is_a_programming_error() -> None:
+    with pytest.raises(ValueError, match="not a mode"):
+        changed(0o600, "g=u", folder=False)
+
+
+# over sftp -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., LoopbackSshd]]:
+    if find_sshd() is None:
+        pytest.skip("sshd is not installed")
+    with ExitStack() as stack:
+
+        def start(bashrc: str) -> LoopbackSshd:
+            server = stack.enter_context(closing(LoopbackSshd(tmp_path / "sshd")))
+            (server.home / ".bashrc").write_text(bashrc)
+            return server
+
+        yield start
+
+
+@pytest.fixture
+def slow_road(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has no rsync."""
+    monkeypatch.setenv("PATH", str(all_but_rsync(tmp_path / "bin")))
+
+
+def to(server: LoopbackSshd) -> Transport:
+    return connect(server.alias, ssh_config=server.ssh_config)
+
+
+def test_it_says_so_once(
+    serve: Callable[..., LoopbackSshd],
+    slow_road: None,
+    here: Path,
+    there: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    copying.say_once.cache_clear()
+    (here / "file").touch()
+    with closing(to(serve(""))) as transport:
+        for _ in range(2):
+            transport.push(here, str(there))
+    assert [record.getMessage() for record in caplog.records if record.name == "clusterkit"] == [
+        "rsync is not installed on this machine: files travel without it, which is slower"
+    ]
+
+
+def test_neither_rsync_nor_sftp_is_said(
+    serve: Callable[..., LoopbackSshd], tmp_path: Path, here: Path, there: Path
+) -> None:
+    server = serve(f"PATH={only(tmp_path / 'bin', 'sh', 'env', 'mkdir')}\n")
+    with (
+        closing(to(server)) as transport,
+        pytest.raises(TransportError, match="rsync is not installed on node") as caught,
+    ):
+        transport.push(here, str(there))
+    assert "Install rsync there" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("pulling", [False, True], ids=["push", "pull"])
+@pytest.mark.parametrize("inplace", [False, True], ids=["partial", "in place"])
+def test_it_resumes_after_the_connection_died(
+    pulling: bool,
+    inplace: bool,
+    serve: Callable[..., LoopbackSshd],
+    slow_road: None,
+    here: Path,
+    there: Path,
+) -> None:
+    server = serve("")
+    source, target = (there, here) if pulling else (here, there)
+    data = random_file(source / "big", 12)
+    arriving = target / "big" if inplace else target / rsync.PARTIAL_DIR / "big"
+
+    def move(transport: Transport, **more: int) -> int:
+        options = SyncOptions(inplace=inplace, **more)  # type: ignore[arg-type]
+        if pulling:
+            return transport.pull(str(there), here, options=options).bytes
+        return transport.push(here, str(there), options=options).bytes
+
+    with closing(to(server)) as transport:
+        killer = threading.Thread(
+            target=lambda: (
+                wait_for(lambda: arriving.exists() and arriving.stat().st_size > 4_000_000),
+                server.drop_connections(),
+            )
+        )
+        killer.start()
+        # by a new login, for which nobody need be asked
+        assert move(transport, bandwidth_limit=10_000_000) <= len(data) - 4_000_000
+        killer.join()
+    assert (target / "big").read_bytes() == data
+    assert [path.name for path in target.iterdir()] == ["big"]
+
+
+def test_a_damaged_beginning_is_not_built_on(
+    serve: Callable[..., LoopbackSshd], slow_road: None, here: Path, there: Path
+) -> None:
+    data = random_file(here / "big", 1)
+    (there / "big").write_bytes(b"x" + data[1:500_000])
+    with closing(to(serve(""))) as transport:
+        assert transport.push(here, str(there), options=SyncOptions(inplace=True)).bytes == len(data)
+    assert (there / "big").read_bytes() == data
+
+
+def test_full_disks_are_said(
+    serve: Callable[..., LoopbackSshd], slow_road: None, here: Path, there: Path, small_disk: Path
+) -> None:
+    random_file(here / "big", 5)
+    random_file(there / "big", 5)
+    with closing(to(serve(""))) as transport:
+        with pytest.raises(TransportError, match=r"cannot write .* on node: Failure \(is the disk"):
+            transport.push(here, str(small_disk))
+        shutil.rmtree(small_disk / rsync.PARTIAL_DIR)
+        with pytest.raises(TransportError, match=r"no space left on device on this machine: cannot write"):
+            transport.pull(str(there), small_disk)

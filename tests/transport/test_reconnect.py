@@ -1,0 +1,128 @@
+"""After a connection has died: a new login where nobody need be asked, and nothing is run twice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from clusterkit.errors import TransportError
+from clusterkit.transport import reconnect
+from clusterkit.transport.factory import connect
+from clusterkit.transport.liveness import Liveness
+from tests.doubles.dialog_server import Ask, DialogServer, Factor
+from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.transport.answers import Answers
+from tests.transport.test_liveness import Link as CutLink
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackSshd]:
+    if find_sshd() is None:
+        pytest.skip("sshd is not installed")
+    monkeypatch.setattr(reconnect, "PAUSES", (0.0, 0.1, 0.3))
+    with closing(LoopbackSshd(tmp_path / "sshd")) as running:
+        yield running
+
+
+def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_the_next_command_rides_on_a_new_login(server: LoopbackSshd) -> None:
+    told = Answers()
+    with closing(connect("node", ssh_config=server.ssh_config, ask=told)) as far:
+        for logins in (1, 2, 3):
+            assert far.run(["echo", "here"]).text == "here\n"
+            assert server.accepted_logins() == logins
+            server.drop_connections()
+            until(lambda: not server.sessions())
+            until(lambda: not far._link.alive)  # this side has seen it too
+    assert [one.instructions for one in told.questions] == [
+        "the connection to node died (the server or the network ended it); logged in again."
+    ] * 2
+
+
+def test_a_command_is_never_run_twice(server: LoopbackSshd, tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    kill = f'echo once >> {count}; kill -9 "$PPID"; sleep 30'
+    with closing(connect("node", ssh_config=server.ssh_config)) as far:
+        with pytest.raises(TransportError, match="the connection to node died"):
+            far.run(["sh", "-c", kill])
+        assert far.run(["cat", str(count)]).text == "once\n"
+
+
+def test_a_link_that_died_unnoticed_has_run_nothing(
+    server: LoopbackSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a laptop has slept between two commands: the first to come waits, and then runs, once."""
+    monkeypatch.setattr(Liveness.__init__, "__kwdefaults__", {"probe_seconds": 0.5, "dead_seconds": 1.0})
+    count = tmp_path / "count"
+    with closing(CutLink(server.port)) as link:
+        known = tmp_path / "known"
+        known.write_text(server.known_hosts.read_text().replace(str(server.port), str(link.port)))
+        config = tmp_path / "config"
+        config.write_text(server.host_block(lines=[f"Port {link.port}", f"UserKnownHostsFile {known}"]))
+        with closing(connect("node", ssh_config=config)) as far:
+            link.cut.set()
+            config.write_text(server.host_block())
+            far.run(["sh", "-c", f"echo once >> {count}"])
+    assert count.read_text() == "once\n"
+    assert server.accepted_logins() == 2
+
+
+def test_reading_and_writing_go_on(server: LoopbackSshd, tmp_path: Path) -> None:
+    """A start-up file kills the connection under the first command of each kind."""
+    fuse = tmp_path / "fuse"
+    (server.home / ".bashrc").write_text(f'[ -e {fuse} ] && rm {fuse} && kill -9 "$PPID"\n')
+    with closing(connect("node", ssh_config=server.ssh_config)) as far:
+        fuse.touch()
+        far.write(str(tmp_path / "note"), b"note")
+        fuse.touch()
+        assert far.read(str(tmp_path / "note")) == b"note"
+    assert not fuse.exists()
+    assert server.accepted_logins() == 3
+
+
+def test_a_host_that_stays_away(server: LoopbackSshd) -> None:
+    with closing(connect("node", ssh_config=server.ssh_config)) as far:
+        server.close()
+        until(lambda: not far._link.alive)
+        with pytest.raises(TransportError) as caught:
+            far.run(["true"])
+    assert caught.value.cause == (
+        "the connection to node died (the server or the network ended it), and a new login was not possible: "
+        f"node (127.0.0.1:{server.port}) cannot be reached: Connection refused"
+    )
+    assert caught.value.hint == "Run the same command again; what is done is not done twice."
+
+
+def test_a_host_that_comes_back_in_time(server: LoopbackSshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconnect, "PAUSES", (0.0, 0.2, 0.2, 2.0, 5.0))
+    with closing(connect("node", ssh_config=server.ssh_config)) as far:
+        server.close()
+        until(lambda: not far._link.alive)
+        threading.Timer(0.5, server.start).start()
+        assert far.run(["echo", "back"]).text == "back\n"
+
+
+def test_nobody_is_asked_in_the_middle_of_something(tmp_path: Path) -> None:
+    code = Ask((("One-time code: ", False),), ("123456",))
+    factors = Factor("publickey"), Factor("keyboard-interactive", [code])
+    with ExitStack() as stack:
+        server = stack.enter_context(closing(DialogServer(tmp_path / "server", factors)))
+        ask = Answers("123456", "123456")
+        far = stack.enter_context(closing(connect(server.alias, ssh_config=server.ssh_config, ask=ask)))
+        server.drop_connections()
+        until(lambda: not far._link.alive)
+        with pytest.raises(TransportError, match=r"not possible: me@asks asks for 'One-time code'"):
+            far.run(["true"])
+        assert len(ask.asked) == 1
+        assert "keyboard-interactive bad" not in server.record.attempts
