@@ -8,7 +8,8 @@ import signal
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from clusterkit.building.advice import advice, cause
@@ -40,6 +41,21 @@ def find_runtime() -> str:
     return runtime
 
 
+@contextmanager
+def workshop() -> Iterator[Path]:
+    """An empty folder with room for large files, for as long as they are needed.
+
+    `APPTAINER_TMPDIR` if it is set; else /var/tmp, since /tmp may lie in memory.
+    """
+    given = os.environ.get("APPTAINER_TMPDIR") or os.environ.get("SINGULARITY_TMPDIR")
+    place = given or ("/var/tmp" if Path("/var/tmp").is_dir() else None)  # noqa: S108
+    # What Apptainer leaves when it is killed may belong to one of the user's subordinate ids.
+    with tempfile.TemporaryDirectory(
+        prefix="clusterkit-build-", dir=place, ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)
+
+
 def build(work: Work, output: Path, *, say: Callable[[str], None]) -> None:
     """Build an image; it appears under its name only when it is whole.
 
@@ -53,18 +69,13 @@ def build(work: Work, output: Path, *, say: Callable[[str], None]) -> None:
     """
     runtime = find_runtime()
     part = output.with_name(f".{output.name}.part")
-    # The system's folder for large temporary files, not /tmp, which may lie in memory.
-    place = os.environ.get("APPTAINER_TMPDIR") or os.environ.get("SINGULARITY_TMPDIR") or "/var/tmp"  # noqa: S108
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(
-            prefix="clusterkit-build-", dir=place, ignore_cleanup_errors=True
-        ) as name:
-            folder = Path(name)
+        with workshop() as folder:
             for file, text in work.texts.items():
                 (folder / file).write_text(text)
             argv = [runtime, *options(work, _help(runtime)), str(part), work.target]
-            env = os.environ | {"APPTAINER_TMPDIR": name, "SINGULARITY_TMPDIR": name}
+            env = os.environ | {"APPTAINER_TMPDIR": str(folder), "SINGULARITY_TMPDIR": str(folder)}
             if work.ours:
                 env["SOURCE_DATE_EPOCH"] = EPOCH
             code, log = _run(argv, work.folder or folder, env, say)

@@ -70,10 +70,11 @@ digest=$(sha256sum <image.sif) && digest=${digest%% *} && bytes=$(($(wc -c <imag
   rm -f packages.txt
 # A link, so that nothing is ever seen under its name that is not whole; a copy first on another file system.
 final=$images/sha256-$digest.sif
-chmod 400 image.sif
+chgrp --reference="$images" image.sif 2>/dev/null
+chmod "$mode" image.sif
 if [ ! -f "$final" ] && ! ln image.sif "$final" 2>/dev/null; then
   part=$images/.upload-$digest.$$
-  mkdir "$part" && cp image.sif "$part/image" && chmod 400 "$part/image" &&
+  mkdir "$part" && cp image.sif "$part/image" && chmod "$mode" "$part/image" &&
     [ "$(sha256sum <"$part/image" | cut -d ' ' -f 1)" = "$digest" ] && ln "$part/image" "$final"
   rm -rf "$part"
 fi
@@ -124,6 +125,7 @@ def render(
     scratch: str,
     cache: str,
     runtime: str,
+    mode: str,
     prelude: tuple[str, ...] = (),
 ) -> str:
     """The job script.
@@ -135,6 +137,7 @@ def render(
         scratch: where a folder for the unpacked image is made.
         cache: where the runtime keeps what it downloads.
         runtime: `apptainer` or `singularity`.
+        mode: of an image in the store, octal.
         prelude: the cluster's own shell lines, run first.
     """
     values = {
@@ -143,6 +146,7 @@ def render(
         "scratch": scratch,
         "cache": cache,
         "runtime": runtime,
+        "mode": mode,
         "target": work.target,
         "fakeroot": "yes" if work.defined else "",
         "epoch": EPOCH if work.ours else "",

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit import images
 from clusterkit.building import job
 from clusterkit.building.advice import advice, cause
-from clusterkit.building.apptainer import save
+from clusterkit.building.apptainer import save, workshop
 from clusterkit.building.packages import parse
 from clusterkit.building.work import Request, Work, daemon_image, prepare
 from clusterkit.errors import ConfigError, ImageError, SchedulerError, TransportError
@@ -112,8 +110,8 @@ def _portable(request: Request) -> Iterator[Work]:
     if name is None:
         yield prepare(request, here=False)
         return
-    with tempfile.TemporaryDirectory(prefix="clusterkit-build-", dir="/var/tmp") as folder:
-        archive = Path(folder, "image.tar")
+    with workshop() as folder:
+        archive = folder / "image.tar"
         save(name, archive)
         yield Work("docker-archive:image.tar", files={archive.name: archive})
 
@@ -174,6 +172,7 @@ class _Build:
             scratch=layout.scratch,
             cache=layout.cache,
             runtime=cluster.container,
+            mode=self.site.sharing.file,
             prelude=cluster.prelude,
         )
         path = f"{self.folder}/build.sh"

@@ -8,7 +8,14 @@ from clusterkit.building.job import Result, key, parse_watch, render
 from clusterkit.building.work import Request, Work, prepare
 from clusterkit.errors import TransportError
 
-PLACES = {"folder": "/r/it's", "images": "/r/images", "scratch": "/s", "cache": "/c", "runtime": "apptainer"}
+PLACES = {
+    "folder": "/r/it's",
+    "images": "/r/images",
+    "scratch": "/s",
+    "cache": "/c",
+    "runtime": "apptainer",
+    "mode": "400",
+}
 
 
 def test_the_script_is_valid_bash() -> None:

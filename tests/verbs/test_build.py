@@ -156,6 +156,39 @@ def test_a_build_as_a_job_ends_in_the_image_store(project: Project, box: Path) -
     assert digest in project.run("submit", "--cluster", "box", "--dry-run").stdout
 
 
+DOCKER = """#!/bin/sh
+test "$1 $2 $4" = "save --output mine:latest" || { echo "Error response from daemon: No such image: $4" >&2; exit 1; }
+echo archive >"$3"
+"""
+
+
+def test_an_image_of_this_machines_docker_travels_as_an_archive(
+    project: Project, box: Path, apptainer: Path
+) -> None:
+    docker = apptainer.parent / "bin" / "docker"
+    docker.write_text(DOCKER)
+    docker.chmod(0o755)
+    project.run("build", "--on", "box", "--from", "docker-daemon:mine")
+    assert apptainer.read_text().splitlines()[-2] == "docker-archive:image.tar"
+    said = project.run("build", "--on", "box", "--from", "docker-daemon:other", code=6).stderr
+    assert "docker cannot save other:latest" in said
+    assert "No such image" in said
+
+
+def test_deploy_takes_the_image_that_was_built_there(project: Project, box: Path) -> None:
+    assert "--on box" in project.run("deploy", "--cluster", "box", code=6).stderr
+    project.run("build", "--on", "box")
+    (image,) = (box / "images").iterdir()
+    plan = json.loads(project.run("deploy", "--cluster", "box", "--json").stdout)
+    assert plan["image"]["digest"] in image.name
+    assert plan["image"]["present"]
+    assert plan["image"]["path"] is None
+    image.unlink()
+    said = project.run("deploy", "--cluster", "box", code=6).stderr
+    assert "not there any more" in said
+    assert "--on box" in said
+
+
 def test_a_failed_job_says_why_and_keeps_its_log(
     project: Project, box: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
