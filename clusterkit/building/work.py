@@ -57,11 +57,8 @@ class Work:
     """Run it in this folder of the user's, which has the files already."""
     ours: bool = False
     """Whether it is the trainer's definition, whose result does not depend on the day."""
-
-    @property
-    def defined(self) -> bool:
-        """Whether a definition is followed, which takes root's powers inside; a conversion does without."""
-        return ":" not in self.target
+    defined: bool = True
+    """Whether a definition is followed, which takes root's powers inside; a conversion does without."""
 
 
 def prepare(request: Request, *, here: bool) -> Work:
@@ -88,7 +85,7 @@ def prepare(request: Request, *, here: bool) -> Work:
                 hint="leave --bootstrap out, or name a base without `transport:`",
             )
         return _conversion(*request.converted, here=here)
-    texts = {_DEFINITION: trainer_definition(request, here=here)}
+    texts = {_DEFINITION: _trainer_definition(request, here=here)}
     for name in ("install.sh", "locked.txt", f"locked-{request.torch}.txt"):
         texts[name] = resource("containers", name).read_text()
     base = _base(request)
@@ -96,13 +93,19 @@ def prepare(request: Request, *, here: bool) -> Work:
     return Work(_DEFINITION, texts, files, ours=True)
 
 
-def trainer_definition(request: Request, *, here: bool = True) -> str:
-    """The trainer's Apptainer definition.
+def definition_text(request: Request) -> str:
+    """The Apptainer definition a request comes to.
 
     Raises:
-        ConfigError: the bootstrap or the build of torch is unknown, or `localimage` has no base.
-        ImageError: the base is a file that does not exist.
+        ConfigError, ImageError: as `prepare`; or there is none, since the image is only converted.
     """
+    work = prepare(request, here=True)
+    if not work.defined:
+        raise ConfigError(f"--from {request.source} is a finished image: no definition is needed for it")
+    return work.texts.get(work.target) or Path(work.target).read_text()
+
+
+def _trainer_definition(request: Request, *, here: bool) -> str:
     import jinja2
 
     bootstrap = request.bootstrap or "docker"
@@ -136,9 +139,9 @@ def _base(request: Request) -> Path | None:
 
 def _conversion(transport: str, name: str, *, here: bool) -> Work:
     if transport == "docker":
-        return Work(f"docker://{name}")
+        return Work(f"docker://{name}", defined=False)
     if transport == "docker-daemon":  # for another machine it becomes an archive: see `daemon_image`
-        return Work(f"docker-daemon:{tagged(name)}")
+        return Work(f"docker-daemon:{tagged(name)}", defined=False)
     path, tag = Path(name), ""
     if not path.exists() and ":" in name:
         text, _, tag = name.rpartition(":")
@@ -146,8 +149,8 @@ def _conversion(transport: str, name: str, *, here: bool) -> Work:
     path = _existing(path.absolute())
     suffix = f":{tag}" if tag else ""
     if here:
-        return Work(f"{transport}:{path}{suffix}")
-    return Work(f"{transport}:{path.name}{suffix}", files={path.name: path})
+        return Work(f"{transport}:{path}{suffix}", defined=False)
+    return Work(f"{transport}:{path.name}{suffix}", files={path.name: path}, defined=False)
 
 
 def daemon_image(request: Request) -> str | None:

@@ -62,7 +62,7 @@ def build(
 
     request = verb.Request(bootstrap=bootstrap, source=source, torch=torch, definition=definition)
     if print_definition:
-        typer.echo(verb.trainer_definition(request), nl=False)
+        typer.echo(verb.definition_text(request), nl=False)
         return
     if on is None and sbatch:
         raise typer.BadParameter("--sbatch is for a build on a cluster: --on CLUSTER")

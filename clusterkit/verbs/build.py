@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit.building import apptainer
 from clusterkit.building.packages import Changes, compare
-from clusterkit.building.work import Request, prepare, trainer_definition
+from clusterkit.building.work import Request, definition_text, prepare
 from clusterkit.errors import ImageError
 from clusterkit.images import Image
 from clusterkit.ledger import Ledger
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
 
-__all__ = ["Built", "Request", "build_here", "build_there", "trainer_definition"]
+__all__ = ["Built", "Request", "build_here", "build_there", "definition_text"]
 
 
 @dataclass(frozen=True)

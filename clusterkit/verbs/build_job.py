@@ -113,7 +113,7 @@ def _portable(request: Request) -> Iterator[Work]:
     with workshop() as folder:
         archive = folder / "image.tar"
         save(name, archive)
-        yield Work("docker-archive:image.tar", files={archive.name: archive})
+        yield Work("docker-archive:image.tar", files={archive.name: archive}, defined=False)
 
 
 def _base_from_store(site: Site, work: Work, ledger: Ledger, bar: Bar) -> Work:

@@ -205,8 +205,8 @@ def _wanted(
             return Image(*deployed), None
         raise ImageError(
             f"cluster {cluster.name} runs {cluster.container} and has no image",
-            hint=f"`clusterkit build --on {cluster.name}` builds one there; or build one here, and name it as "
-            "`image` of the cluster or with --image FILE",
+            hint=f"`clusterkit build --on {cluster.name}` builds one there; or build one here, and name it "
+            "as `image` of the cluster or with --image FILE",
         )
     return hash_image(path, ledger, bar), path
 

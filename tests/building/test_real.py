@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 
 DEFINITION = """\
 Bootstrap: localimage
-From: base.sif
+From: {base}
 
 %files
     packages.txt /opt/trainer/packages.txt
@@ -41,8 +41,8 @@ def base(project: Project, node_root: Path, apptainer: Path) -> Path:
     return project.folder / "base.sif"
 
 
-def define(project: Project, *, post: str = "true", test: str = "true") -> None:
-    (project.folder / "my.def").write_text(DEFINITION.format(post=post, test=test))
+def define(project: Project, *, post: str = "true", test: str = "true", base: str = "base.sif") -> None:
+    (project.folder / "my.def").write_text(DEFINITION.format(base=base, post=post, test=test))
     (project.folder / "packages.txt").write_text("torch==2.0\nnew==1\n")
 
 
@@ -56,7 +56,7 @@ def test_a_docker_archive_becomes_an_image_that_runs(project: Project, base: Pat
 
 
 def test_a_definition_on_top_of_it_says_what_changed(project: Project, base: Path, apptainer: Path) -> None:
-    define(project)
+    define(project, base=str(base))  # with a blank in its path
     done = project.run("build", "new.sif", "--definition", "my.def")
     image = project.folder / "new.sif"
     assert hashlib.sha256(image.read_bytes()).hexdigest() in done.stdout

@@ -51,6 +51,11 @@ def sifs(folder: Path) -> list[str]:
 def test_print_builds_nothing(project: Project) -> None:
     assert "Bootstrap: docker" in project.run("build", "--print").stdout
     assert "locked-cpu.txt" in project.run("build", "--print", "--torch", "cpu").stdout
+    assert "no definition" in project.run("build", "--print", "--from", "docker:x", code=3).stderr
+    (project.folder / "my.def").write_text("Bootstrap: docker\nFrom: mine\n")
+    assert (
+        project.run("build", "--print", "--definition", "my.def").stdout == "Bootstrap: docker\nFrom: mine\n"
+    )
     assert not sifs(project.folder)
 
 
@@ -157,8 +162,10 @@ def test_a_build_as_a_job_ends_in_the_image_store(project: Project, box: Path) -
 
 
 DOCKER = """#!/bin/sh
-test "$1 $2 $4" = "save --output mine:latest" || { echo "Error response from daemon: No such image: $4" >&2; exit 1; }
-echo archive >"$3"
+case "$1 $2 $4" in
+  "save --output mine:latest") echo archive >"$3" ;;
+  *) echo "Error response from daemon: No such image: $4" >&2; exit 1 ;;
+esac
 """
 
 
