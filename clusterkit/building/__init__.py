@@ -2,7 +2,7 @@
 
     work = prepare(request, here=True)
     apptainer.build(work, output, say=print)        # on this machine
-    job.render(work, ...)                           # the same as a job script
+    RemoteBuild(site, work, options, say=print)     # on a cluster, by the script of `job`
 
 `packages` says what changed from one build to the next, `advice` what a build's last words mean.
 """

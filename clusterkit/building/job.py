@@ -112,8 +112,12 @@ class Result:
 
 def key(work: Work) -> str:
     """A name for a build: the same for the same files, so that a second request finds the first's job."""
-    files = {name: (path.stat().st_size, path.stat().st_mtime_ns) for name, path in work.files.items()}
-    told = json.dumps([work.target, dict(work.texts), files], sort_keys=True)
+    looks = []
+    for name, path in sorted(work.files.items()):
+        for found in [path, *sorted(path.rglob("*"))] if path.is_dir() else [path]:
+            stat = found.lstat()
+            looks.append((name, str(found), stat.st_size, stat.st_mtime_ns))
+    told = json.dumps([work.target, dict(work.texts), looks], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 

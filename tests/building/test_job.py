@@ -1,6 +1,7 @@
 """The build's job script and what is asked about it."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,11 @@ def test_the_script_is_valid_bash() -> None:
     assert "folder='/r/it'\"'\"'s'" in script
 
 
-def test_the_same_files_make_the_same_build() -> None:
+def test_the_same_files_make_the_same_build(tmp_path: Path) -> None:
+    folder = Work("oci:x", files={"x": tmp_path})
+    before = key(folder)
+    (tmp_path / "more").touch()
+    assert key(folder) != before
     assert key(Work("a.def", {"a.def": "1"})) == key(Work("a.def", {"a.def": "1"}))
     assert key(Work("a.def", {"a.def": "1"})) != key(Work("a.def", {"a.def": "2"}))
 
