@@ -1,8 +1,8 @@
 """Snapshots: content-addressed, read-only copies of the working tree on a cluster.
 
-A queued job runs the code it was submitted with, whatever is edited or deployed later. A snapshot
-holds two trees, `project/` (the user's working tree, uncommitted changes included) and `bundle/`
-(the trainer package of this clusterkit), and the `manifest.gz` that gives it its name.
+A queued job runs the code it was submitted with, whatever is edited or deployed later. Two trees are kept,
+each in a folder of its own with the `manifest.gz` that gives it its name: `project/`, the user's working
+tree with uncommitted changes, and `bundle/`, the trainer package of this clusterkit.
 """
 
 from __future__ import annotations

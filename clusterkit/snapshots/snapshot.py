@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clusterkit.errors import ClusterkitError
-from clusterkit.snapshots import git, manifest
+from clusterkit.snapshots import git
 from clusterkit.snapshots.collect import collect, walk
 from clusterkit.snapshots.git import Git
-from clusterkit.snapshots.manifest import Entry, Manifest
+from clusterkit.snapshots.manifest import Entry, Manifest, address, render
 from clusterkit.snapshots.patterns import ALWAYS_EXCLUDED, Patterns
 
 _CHUNK = 1 << 20
@@ -33,13 +33,19 @@ Allow = Callable[[Sequence[Large], int], bool]
 
 @dataclass(frozen=True)
 class Tree:
-    """The files of one folder that make up a part of a snapshot."""
+    """The files of one folder, as they were hashed."""
 
     root: Path
     files: tuple[str, ...]
     """Relative POSIX paths, sorted."""
     stamps: tuple[tuple[int, int], ...] = ()
     """Size in bytes and modification time in nanoseconds of each file, before it was hashed."""
+    manifest: Manifest = b""
+
+    @property
+    def id(self) -> str:
+        """The content address: where it lies on a cluster."""
+        return address(self.manifest)
 
     def changed(self) -> str | None:
         """A file that is not as it was, if there is one."""
@@ -57,12 +63,12 @@ class Tree:
 class Snapshot:
     """A working tree ready to be sent, with its content address."""
 
-    id: str
     project: Tree
     bundle: Tree
+    """The trainer; many snapshots share it."""
     bytes: int
+    """Of both."""
     git: Git = field(default_factory=Git)
-    manifest: Manifest = b""
     withheld: tuple[str, ...] = ()
     """Files that look like secrets and stay on this machine."""
     special: tuple[str, ...] = ()
@@ -70,9 +76,18 @@ class Snapshot:
     outside: tuple[str, ...] = ()
     """Links that lead out of the tree; they travel as links."""
 
+    @property
+    def id(self) -> str:
+        """The working tree's content address."""
+        return self.project.id
+
     def path(self, snapshots: str) -> str:
-        """Where the snapshot lies below a cluster's snapshots folder."""
+        """Where the working tree lies below a cluster's snapshots folder, in `project/`."""
         return f"{snapshots}/{self.id}"
+
+    def bundle_path(self, snapshots: str) -> str:
+        """The folder there that has the trainer package in it."""
+        return f"{snapshots}/{self.bundle.id}/bundle"
 
 
 def take(
@@ -98,23 +113,13 @@ def take(
     collected = collect(project_dir, exclude=exclude, include=include)
     _check_sizes(project_dir, collected.files, max_file_size, allow)
     package = _trainer_package()
-    parts = [
-        ("project", project_dir, collected.files),
-        ("bundle", package.parent, _package_files(package)),
-    ]
-    entries: dict[str, Entry] = {}
-    trees = {}
-    for part, root, files in parts:
-        trees[part] = Tree(root, tuple(files), tuple(_stamp(status) for status in files.values()))
-        entries.update({f"{part}/{name}": _hashed(root / name, status) for name, status in files.items()})
-    text = manifest.render(entries)
+    project, project_bytes = _hashed_tree("project", project_dir, collected.files)
+    bundle, bundle_bytes = _hashed_tree("bundle", package.parent, _package_files(package))
     return Snapshot(
-        manifest.address(text),
-        trees["project"],
-        trees["bundle"],
-        sum(entry.bytes for entry in entries.values()),
+        project,
+        bundle,
+        project_bytes + bundle_bytes,
         git.stand(project_dir, stays=collected.stays),
-        text,
         collected.withheld,
         collected.special,
         collected.outside,
@@ -147,6 +152,14 @@ def _trainer_package() -> Path:
 def _package_files(package: Path) -> dict[str, os.stat_result]:
     names = sorted(f"{package.name}/{name}" for name in walk(package, Patterns(ALWAYS_EXCLUDED)))
     return {name: (package.parent / name).lstat() for name in names}
+
+
+def _hashed_tree(part: str, root: Path, files: Mapping[str, os.stat_result]) -> tuple[Tree, int]:
+    """A tree with its manifest, and its size in bytes."""
+    entries = {f"{part}/{name}": _hashed(root / name, status) for name, status in files.items()}
+    stamps = tuple(_stamp(status) for status in files.values())
+    tree = Tree(root, tuple(files), stamps, render(entries))
+    return tree, sum(entry.bytes for entry in entries.values())
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int]:

@@ -105,7 +105,7 @@ def plan(
     wanted, path = _wanted(cluster, ledger, image, bar)
     snapshot = take_snapshot(settings, allow_large)
     with open_site(cluster, create=False) as site:
-        found = _look(settings, site, wanted, path, snapshot, ledger, clean=False, verify=verify_image)
+        found = _look(settings, site, wanted, path, snapshot, ledger, use=False, verify=verify_image)
         remembered = ledger.rate(cluster.name)
         rate = Rate(*remembered) if remembered else None
         if rate is None and found.bytes_to_send:
@@ -146,7 +146,7 @@ def deploy(
     wanted, path = _wanted(cluster, ledger, image, bar)
     snapshot = take_snapshot(settings, allow_large)
     with open_site(cluster) as site:
-        found = _look(settings, site, wanted, path, snapshot, ledger, clean=True, verify=verify_image)
+        found = _look(settings, site, wanted, path, snapshot, ledger, use=True, verify=verify_image)
         if found.bytes_to_send:
             found = _with(found, spaces(site), None)
             if found.shortage:
@@ -166,7 +166,7 @@ def deploy(
 
 def send_snapshot(site: Site, snapshot: Snapshot, ledger: Ledger, bar: Bar) -> bool:
     """Bring a snapshot to a cluster; returns False when it was there already."""
-    standing = snapshots.look(site, snapshot, basis=ledger.snapshot(site.cluster.name))
+    standing = snapshots.look(site, snapshot, basis=ledger.snapshot(site.cluster.name), use=True)
     _publish(site, standing, ledger, bar)
     return not standing.present
 
@@ -219,7 +219,7 @@ def _look(
     snapshot: Snapshot,
     ledger: Ledger,
     *,
-    clean: bool,
+    use: bool,
     verify: bool,
 ) -> Plan:
     name = site.cluster.name
@@ -231,7 +231,7 @@ def _look(
             f"{site.transport.where}: image {wanted.digest[:12]} is not there any more",
             hint=f"`clusterkit build --on {name}` builds it again; or use --image FILE",
         )
-    standing = snapshots.look(site, snapshot, basis=ledger.snapshot(name), clean=clean)
+    standing = snapshots.look(site, snapshot, basis=ledger.snapshot(name), use=use)
     return Plan(name, site.layout.root, wanted, path, image_plan, standing)
 
 

@@ -140,7 +140,7 @@ def dry_run(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -
 def _check_request(settings: Settings, request: Request) -> None:
     """Build everything once with stand-in paths: what is wrong with a request shows before any work."""
     nowhere = Layout("/root", "/scratch")
-    snapshot = Snapshot("0", snapshots.Tree(Path(), ()), snapshots.Tree(Path(), ()), 0)
+    snapshot = Snapshot(snapshots.Tree(Path(), ()), snapshots.Tree(Path(), ()), 0)
     image = Image("0" * 64, 1) if request.cluster.container != "none" else None
     _prepare(settings, request, nowhere, snapshot, image)
 
@@ -181,7 +181,7 @@ def _prepare(
         run_id=identity,
         run_dir=run_dir,
     )
-    code = snapshot.path(layout.snapshots)
+    code, bundle = snapshot.path(layout.snapshots), snapshot.bundle_path(layout.snapshots)
     warned = run_program.recipe is not None and profile.time >= _SHORTEST_WARNED
     defaults = {"signal": _WARNING} if warned else {}
     options = sbatch_options(cluster, profile, defaults=defaults, extra=request.sbatch)
@@ -196,7 +196,7 @@ def _prepare(
         argv=run_program.argv,
         env=run_program.env,
         workdir=f"{code}/project",
-        python_path=(f"{code}/bundle",),
+        python_path=(bundle,),
         snapshot=_snapshot_facts(snapshot),
         image={"digest": image.digest, "path": image_path, "bytes": image.bytes} if image else None,
         seed=seed,
@@ -224,7 +224,7 @@ def _prepare(
         image_bytes=image.bytes if image else None,
         image_digest=image.digest if image else None,
         verify_image=request.verify_image,
-        binds=cluster.binds,
+        binds=(*cluster.binds, f"{bundle}:{bundle}:ro"),
         nv=profile.gpu_count > 0,
         prelude=cluster.prelude,
     )

@@ -139,10 +139,11 @@ def test_a_laptop_without_rsync_deploys_too(
     assert done.stderr.count("rsync is not installed on this machine") == 1
     (image,) = (tmp_path / "far" / "store").glob("*.sif")
     assert stat.S_IMODE(image.stat().st_mode) == 0o400
-    first = set((tmp_path / "far/root/snapshots").iterdir())
+    snapshots = tmp_path / "far/root/snapshots"
+    first = set(snapshots.iterdir())
     (remote.folder / "train.py").write_text("print(1)\n")
     remote.run("deploy")
-    (second,) = set((tmp_path / "far/root/snapshots").iterdir()) - first
+    (second,) = set(snapshots.iterdir()) - first
     assert (second / "project/train.py").read_text() == "print(1)\n"
-    (old,) = first
-    assert (second / "bundle/trainer/__init__.py").samefile(old / "bundle/trainer/__init__.py")
+    old = next(path for path in first if (path / "project").is_dir())
+    assert (second / "project/clusterkit.toml").samefile(old / "project/clusterkit.toml")
