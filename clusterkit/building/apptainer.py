@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import secrets
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from clusterkit.building.advice import advice, cause
@@ -21,6 +24,8 @@ PACKED = "-comp zstd -Xcompression-level 3"
 """mksquashfs: fifteen times faster than gzip at the same size."""
 EPOCH = "1700000000"
 """SOURCE_DATE_EPOCH, and the time of all files of a trainer image."""
+_WORKSHOP = "clusterkit-build-"
+_OLD_SECONDS = 24 * 3600
 _KEPT_LINES = 400
 _END_SECONDS = 20.0
 
@@ -49,10 +54,10 @@ def workshop() -> Iterator[Path]:
     """
     given = os.environ.get("APPTAINER_TMPDIR") or os.environ.get("SINGULARITY_TMPDIR")
     place = given or ("/var/tmp" if Path("/var/tmp").is_dir() else None)  # noqa: S108
+    if place:
+        _forget_old(Path(place), f"{_WORKSHOP}*")
     # What Apptainer leaves when it is killed may belong to one of the user's subordinate ids.
-    with tempfile.TemporaryDirectory(
-        prefix="clusterkit-build-", dir=place, ignore_cleanup_errors=True
-    ) as folder:
+    with tempfile.TemporaryDirectory(prefix=_WORKSHOP, dir=place, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
@@ -68,9 +73,11 @@ def build(work: Work, output: Path, *, say: Callable[[str], None]) -> None:
         ImageError: Apptainer is not here, or its build failed; says why.
     """
     runtime = find_runtime()
-    part = output.with_name(f".{output.name}.part")
+    # A name of our own: the Apptainer of a build that was killed may still be writing.
+    part = output.with_name(f".{output.name}.{secrets.token_hex(4)}.part")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
+        _forget_old(output.parent, f".{glob.escape(output.name)}.*.part")
         with workshop() as folder:
             for file, text in work.texts.items():
                 (folder / file).write_text(text)
@@ -129,6 +136,14 @@ def save(name: str, archive: Path) -> None:
     if done.returncode != 0:
         words = done.stderr.decode(errors="replace").strip()
         raise ImageError(f"docker cannot save {name}: {cause(words)}", hint=advice(words))
+
+
+def _forget_old(folder: Path, pattern: str) -> None:
+    """Remove what builds have left that were killed more than a day ago."""
+    for path in folder.glob(pattern):
+        with suppress(OSError):
+            if path.lstat().st_uid == os.getuid() and time.time() - path.lstat().st_mtime > _OLD_SECONDS:
+                path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
 
 
 def _help(runtime: str) -> str:

@@ -4,12 +4,14 @@ The real one builds in tests/building/test_real.py and tests/cluster/test_build.
 """
 
 import hashlib
+import itertools
 import json
 import os
 import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,7 @@ test "$last" != image.def || { test -f "$last" && test -f install.sh && test -f 
 while [ $# -gt 2 ]; do shift; done
 printf 'half a SIF' >"$1"
 test -z "$FAIL" || { echo "$FAIL"; echo "FATAL:   While performing build"; exit 255; }
-test -z "$SLEEP" || { echo sleeping; sleep "$SLEEP"; }
+test -z "$SLEEP" || { echo "sleeping $$"; sleep "$SLEEP"; }
 printf '#!/usr/bin/env run-singularity\\n\\0SIF_MAGIC\\0%s' "$last" >"$1"
 """
 
@@ -120,11 +122,37 @@ def test_an_interrupted_build_leaves_nothing(
     process = subprocess.Popen(argv, cwd=project.folder, stderr=subprocess.PIPE, text=True)
     assert process.stderr
     assert any("sleeping" in line for line in process.stderr)
-    assert ".a.sif.part" in sifs(project.folder)
+    assert sifs(project.folder)
     process.send_signal(signal.SIGINT)
     process.stderr.read()
     assert process.wait(30) == 130
     assert not sifs(project.folder)
+
+
+def test_a_killed_build_shows_no_image_and_the_next_one_does(
+    project: Project, apptainer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLEEP", "60")
+    monkeypatch.setenv("APPTAINER_TMPDIR", str(project.folder.parent))
+    argv = [sys.executable, "-m", "clusterkit", "build", "a.sif"]
+    process = subprocess.Popen(argv, cwd=project.folder, stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    (orphan,) = itertools.islice((line.split()[1] for line in process.stderr if "sleeping" in line), 1)
+    process.kill()
+    process.stderr.close()
+    process.wait()
+    (part,) = sifs(project.folder)
+    assert part.startswith(".a.sif.")
+    monkeypatch.delenv("SLEEP")
+    project.run("build", "a.sif")
+    assert sifs(project.folder) == [part, "a.sif"]
+    long_ago = time.time() - 2 * 24 * 3600
+    os.utime(project.folder / part, (long_ago, long_ago))
+    project.run("build", "b.sif")
+    assert sifs(project.folder) == [part, "a.sif", "b.sif"]
+    project.run("build", "a.sif", "--force")
+    assert sifs(project.folder) == ["a.sif", "b.sif"]
+    os.killpg(int(orphan), signal.SIGKILL)  # it leads a session of its own
 
 
 def test_wrong_input(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
