@@ -1,15 +1,19 @@
-"""A paramiko transport set up for us: fast cipher first, no needless waits, and exit signals are kept."""
+"""A paramiko transport set up for us: fast cipher first, no needless waits, exit signals and reasons kept.
+
+It also mends a race of paramiko's that ends whole connections: see `_Ordered`.
+"""
 
 from __future__ import annotations
 
 import logging
 import signal
 import socket
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import paramiko
-from paramiko.common import MSG_CHANNEL_REQUEST
+from paramiko.common import MSG_CHANNEL_REQUEST, cMSG_CHANNEL_CLOSE
 
 from clusterkit.transport.host_certificates import ALGORITHMS
 
@@ -35,6 +39,27 @@ def _handle_request(channel: paramiko.Channel, message: paramiko.Message) -> Non
         return
     message.packet.seek(position)
     channel._handle_request(message)  # type: ignore[attr-defined]
+
+
+class _Ordered:
+    """A channel's way to its wire, on which nothing follows the channel's CLOSE.
+
+    paramiko makes a message under a lock and sends it without: an end of input may leave after the
+    CLOSE with which another thread has answered the command's end. OpenSSH's server then ends the whole
+    connection, with everything that rides on it ("ieof packet referred to nonexistent channel").
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire, self._lock, self._closed = wire, threading.Lock(), False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wire, name)
+
+    def _send_user_message(self, message: paramiko.Message) -> None:
+        with self._lock:
+            if not self._closed:
+                self._closed = message.packet.getbuffer()[:1] == cMSG_CHANNEL_CLOSE
+                self._wire._send_user_message(message)  # type: ignore[attr-defined]
 
 
 class Wire(paramiko.Transport):
@@ -68,6 +93,12 @@ class Wire(paramiko.Transport):
         options.ciphers = _first(_FIRST_CIPHERS, options.ciphers)
         certified = [name for name in host_key_algorithms if name in ALGORITHMS]  # never paramiko's own idea
         options.key_types = certified + _first(host_key_algorithms, options.key_types)
+
+    def open_channel(self, *arguments: Any, **options: Any) -> paramiko.Channel:
+        """As paramiko's; the channel keeps the order of what it sends."""
+        channel = super().open_channel(*arguments, **options)
+        channel.transport = _Ordered(self)  # type: ignore[assignment]
+        return channel
 
     def _parse_disconnect(self, message: paramiko.Message) -> None:
         """Keep the words of a disconnect (RFC 4253, 11.1), which paramiko only logs."""

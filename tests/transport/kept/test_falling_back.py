@@ -1,0 +1,86 @@
+"""Nothing fails because of a kept login: stale, foreign, dead or forbidden, a command logs in by itself."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from clusterkit.errors import TransportError
+from clusterkit.transport import reconnect
+from clusterkit.transport.kept import messages
+from clusterkit.transport.kept.folder import NotPrivateError, private_folder, socket_name
+from clusterkit.transport.resolve import resolve
+from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.transport.answers import Answers
+from tests.transport.kept.commands import says, to
+from tests.transport.runtime import keepers
+from tests.transport.test_liveness import Link
+
+
+def test_a_host_that_means_something_else_now(server: LoopbackSshd) -> None:
+    assert says(to(server, keep=60)) == "here\n"
+    server.ssh_config.write_text(server.host_block(lines=["HostName localhost", "HostKeyAlias alias"]))
+    name = f"alias {server.known_hosts.read_text().split(' ', 1)[1]}"
+    server.known_hosts.write_text(name)
+    assert says(to(server)) == "here\n"
+    assert server.accepted_logins() == 2
+
+
+def test_another_version(server: LoopbackSshd, folder: Path) -> None:
+    path = private_folder(create=True) / socket_name(resolve("node", config=server.ssh_config))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def answer() -> None:
+            guest, _ = listener.accept()
+            with guest:
+                request = messages.receive(guest)
+                messages.send(guest, {"version": messages.VERSION + 1, "host": "node"})
+                seen.append(request["want"])
+
+        seen: list[str] = []
+        stranger = threading.Thread(target=answer)
+        stranger.start()
+        assert says(to(server)) == "here\n"
+        stranger.join()
+    assert (seen, server.accepted_logins()) == (["lease"], 1)
+
+
+def test_a_link_that_is_dead_and_does_not_know_it(
+    server: LoopbackSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a laptop has slept."""
+    with closing(Link(server.port)) as link:
+        known = tmp_path / "known"
+        known.write_text(server.known_hosts.read_text().replace(str(server.port), str(link.port)))
+        lines = [f"Port {link.port}", f"UserKnownHostsFile {known}", "ConnectTimeout 1"]
+        server.ssh_config.write_text(server.host_block(lines=lines))
+        assert says(to(server, keep=60)) == "here\n"
+        link.cut.set()
+        before = time.monotonic()
+        monkeypatch.setattr(reconnect, "PAUSES", (0.0,))
+        with pytest.raises(TransportError, match="does not answer as an SSH server"):
+            to(server)
+        assert time.monotonic() - before < 30
+
+
+@pytest.mark.parametrize("fault", ["mode", "file"])
+def test_a_folder_that_is_not_private_is_not_used(fault: str, server: LoopbackSshd, folder: Path) -> None:
+    place = folder / "clusterkit"
+    if fault == "mode":
+        place.mkdir()
+        place.chmod(0o755)
+    else:
+        place.write_text("in the way")
+    ask = Answers()
+    with pytest.raises((NotPrivateError, OSError)):
+        private_folder(create=True)
+    assert says(to(server, keep=60, ask=ask)) == "here\n"
+    assert "The login to node is not kept: " in ask.questions[0].instructions
+    assert keepers(folder) == []
