@@ -1,13 +1,14 @@
 #!/bin/sh
 # Makes the trainer's environment in a Debian-based image: for trainer.def.j2 and for the Dockerfile.
 #
-#   install.sh PYTHON [pip option ...]
+#   install.sh PYTHON cuda|cpu [pip option ...]
 #
-# Expects requirements.txt and constraints.txt beside itself; leaves a virtual environment in /opt/venv.
+# Expects the lock files beside itself. Leaves a virtual environment in /opt/venv, and beside itself packages.txt,
+# which says what the image holds.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-python=$1
-shift
+python=$1 torch=$2
+shift 2
 
 export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
@@ -31,8 +32,13 @@ cat >/usr/share/glvnd/egl_vendor.d/10_nvidia.json <<'VENDOR'
 VENDOR
 
 [ -d /opt/venv ] || "$python" -m venv /opt/venv
-/opt/venv/bin/python -m pip install --no-cache-dir --no-compile \
-    -r "$here/requirements.txt" -c "$here/constraints.txt" "$@"
+# Nothing that is not locked, and no file that is not the one it was locked with.
+/opt/venv/bin/python -m pip install --no-cache-dir --no-compile --require-hashes --only-binary=:all: \
+    -r "$here/locked.txt" -r "$here/locked-$torch.txt" "$@"
+{
+    /opt/venv/bin/python -m pip list --format=freeze
+    dpkg-query -W -f 'debian/${Package}==${Version}\n'
+} >"$here/packages.txt"
 
 # From here on: make two builds of the same versions the same, so that a rebuilt image differs from the one on
 # the cluster only where its contents do, and an upload can leave out the rest.

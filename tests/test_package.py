@@ -14,7 +14,7 @@ from clusterkit.resources import launcher, resource
 from trainer import recipe
 print(resource("templates", "job.sh.j2"))
 print(sorted(p.name for p in resource("templates", "profiles").iterdir()))
-print(sorted(p.name for p in resource("containers").iterdir()))
+print(sorted(p.name for p in resource("containers").iterdir() if p.name != "__pycache__"))
 print(recipe.names())
 print(len(launcher()))
 """

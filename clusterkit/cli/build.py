@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from clusterkit.cli.common import ConfigOption, load, open_ledger
+
 
 def register(app: typer.Typer) -> None:
     """Mount the command."""
@@ -14,31 +16,68 @@ def register(app: typer.Typer) -> None:
 
 
 def build(
-    output: Annotated[Path, typer.Argument(help="Where to write the image.", metavar="IMAGE.sif")] = Path(
-        "clusterkit-trainer.sif"
-    ),
+    output: Annotated[
+        Path | None,
+        typer.Argument(help="Where to write it; left out: clusterkit-trainer.sif.", metavar="[IMAGE.sif]"),
+    ] = None,
     bootstrap: Annotated[
-        str, typer.Option(help="How the image starts: docker, debootstrap or localimage.")
-    ] = "docker",
+        str | None,
+        typer.Option(help="How the image starts: docker (as when left out), debootstrap or localimage."),
+    ] = None,
     source: Annotated[
-        str | None, typer.Option("--from", help="Base: a Docker image, a Debian suite, or a .sif file.")
+        str | None,
+        typer.Option(
+            "--from",
+            help="Base: a Docker image, a Debian suite, or a .sif file. Or a finished image to convert: "
+            "docker-daemon:NAME, docker-archive:FILE, oci:FOLDER, docker://NAME.",
+        ),
+    ] = None,
+    torch: Annotated[str, typer.Option(help="Which torch: cuda, or cpu, which is 2 GB smaller.")] = "cuda",
+    definition: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="An Apptainer definition of your own instead of the trainer's."),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", metavar="CLUSTER", help="Build it on this cluster, as a job, and use it there."),
+    ] = None,
+    sbatch: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OPTION", help="An sbatch option for the job of --on, e.g. partition=cpu."),
     ] = None,
     print_definition: Annotated[
         bool, typer.Option("--print", help="Print the Apptainer definition and build nothing.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing image.")] = False,
+    config: ConfigOption = None,
 ) -> None:
-    """Build the trainer image with Apptainer.
+    """Build the trainer image, or convert an image of Docker's.
 
     It holds dependencies only; code comes with the snapshot.
     """
+    from clusterkit.ui.build import say, show_built
     from clusterkit.ui.console import note
+    from clusterkit.ui.progress import transfer_bar
     from clusterkit.verbs import build as verb
 
-    request = verb.Request(bootstrap=bootstrap, source=source)
+    request = verb.Request(bootstrap=bootstrap, source=source, torch=torch, definition=definition)
     if print_definition:
-        typer.echo(verb.definition(request), nl=False)
+        typer.echo(verb.definition_text(request), nl=False)
         return
-    note(f"building {output} with {bootstrap}; this takes minutes")
-    built = verb.build(request, output, force=force)
-    typer.echo(f"{built.path}  {built.bytes / 2**20:.0f} MiB")
+    if on is None and sbatch:
+        raise typer.BadParameter("--sbatch is for a build on a cluster: --on CLUSTER")
+    if on is not None and output is not None:
+        raise typer.BadParameter(f"--on {on} leaves the image on the cluster: {output} has no meaning")
+    settings = load(config)
+    with open_ledger(settings) as ledger:
+        note("this takes minutes")
+        if on is None:
+            output = output or Path("clusterkit-trainer.sif")
+            built = verb.build_here(settings, request, output, ledger, force=force, say=say, bar=transfer_bar)
+        else:
+            options = tuple(text if text.startswith("-") else f"--{text}" for text in sbatch or ())
+            where = settings.cluster(on)
+            built = verb.build_there(
+                settings, where, request, ledger, sbatch=options, say=say, bar=transfer_bar
+            )
+    show_built(built)

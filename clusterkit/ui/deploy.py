@@ -67,7 +67,7 @@ def print_plan_json(plan: Plan, *, carried_out: bool) -> None:
     snapshot, standing = plan.snapshot, plan.standing
     image = plan.image and {
         "digest": plan.image.digest,
-        "path": str(plan.image_path),
+        "path": str(plan.image_path) if plan.image_path else None,
         "bytes": plan.image.bytes,
         "present": plan.image_plan.present,
         "bytes_to_send": plan.image_plan.bytes_to_send,

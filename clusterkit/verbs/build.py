@@ -1,89 +1,121 @@
-"""build: the trainer image, from the definition that ships with clusterkit, with Apptainer here."""
+"""build: an image, made here with Apptainer or on a cluster as a job; says what it is and what changed."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import tempfile
+import json
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from clusterkit.errors import ClusterkitError, ImageError
-from clusterkit.resources import resource
+from clusterkit.building import apptainer
+from clusterkit.building.packages import Changes, compare
+from clusterkit.building.work import Request, definition_text, prepare
+from clusterkit.errors import ImageError
+from clusterkit.images import Image
+from clusterkit.ledger import Ledger
+from clusterkit.runspec import timestamp
+from clusterkit.verbs.deploy import Bar, hash_image
 
-BOOTSTRAPS = ("docker", "debootstrap", "localimage")
-_DEBIAN_MIRROR = "https://deb.debian.org/debian"
-_PACKED = "-comp zstd -Xcompression-level 3"
-"""mksquashfs: fifteen times faster than gzip at the same size."""
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+    from clusterkit.config.settings import Settings
 
-
-@dataclass(frozen=True)
-class Request:
-    """How the image starts."""
-
-    bootstrap: str = "docker"
-    source: str | None = None
-    """Its base: a Docker image, a Debian suite, or a .sif file; None is the definition's own."""
+__all__ = ["Built", "Request", "build_here", "build_there", "definition_text"]
 
 
 @dataclass(frozen=True)
 class Built:
     """A finished image."""
 
-    path: Path
-    bytes: int
+    image: Image
+    where: str
+    """Its path here, or `cluster:path`."""
+    packages: int
+    """How many are in it; 0 when nobody could look."""
+    changes: Changes | None
+    """Against this project's build before; None when there was none or one could not be looked into."""
+    hidden_by: Path | None = None
+    """A local image that the cluster's settings name: it wins over the one just built there."""
 
 
-def definition(request: Request) -> str:
-    """The Apptainer definition.
+def build_here(
+    settings: Settings,
+    request: Request,
+    output: Path,
+    ledger: Ledger,
+    *,
+    force: bool,
+    say: Callable[[str], None],
+    bar: Bar,
+) -> Built:
+    """Build an image with this machine's Apptainer; it appears under its name only when it is whole.
+
+    Args:
+        settings: of the project, which remembers what it built last.
+        request: the image.
+        output: the .sif to write.
+        ledger: remembers its digest, so that `deploy` need not hash it again.
+        force: replace what is there.
+        say: given each line of Apptainer's output.
+        bar: opens progress bars.
 
     Raises:
-        ClusterkitError: the bootstrap is unknown, or `localimage` has no source.
+        ConfigError: the request contradicts itself.
+        ImageError: it exists already, a file is missing, Apptainer is not here, or its build failed.
     """
-    import jinja2
-
-    if request.bootstrap not in BOOTSTRAPS:
-        raise ClusterkitError(
-            f"--bootstrap {request.bootstrap}: unknown", hint=f"it is one of {', '.join(BOOTSTRAPS)}"
-        )
-    if request.bootstrap == "localimage" and not request.source:
-        raise ClusterkitError("--bootstrap localimage needs --from IMAGE.sif")
-    environment = jinja2.Environment(  # noqa: S701 - an Apptainer definition, not HTML
-        loader=jinja2.FileSystemLoader(resource("containers")),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    given = {"from": request.source} if request.source else {}
-    template = environment.get_template("trainer.def.j2")
-    return template.render(bootstrap=request.bootstrap, mirror=_DEBIAN_MIRROR, **given)
-
-
-def build(request: Request, output: Path, *, force: bool = False) -> Built:
-    """Build the image; it appears under its name only when it is whole.
-
-    Raises:
-        ImageError: it exists already, Apptainer is not here, or its build failed.
-    """
-    text = definition(request)
+    work = prepare(request, here=True)
     output = output.absolute()
     if output.exists() and not force:
         raise ImageError(f"{output} exists", hint="--force replaces it")
-    apptainer = shutil.which("apptainer") or shutil.which("singularity")
-    if apptainer is None:
-        raise ImageError(
-            "neither apptainer nor singularity is on PATH",
-            hint="install Apptainer, or take the definition elsewhere: `clusterkit build --print`",
-        )
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="clusterkit-build-") as folder:
-        for name in (("containers", "install.sh"), ("containers", "requirements.txt"), ("constraints.txt",)):
-            shutil.copy(resource(*name), folder)
-        Path(folder, "trainer.def").write_text(text)
-        part = output.with_name(f".{output.name}.part")
-        options = ["--force", "--fakeroot", "--mksquashfs-args", _PACKED]
-        argv = [apptainer, "build", *options, str(part), "trainer.def"]
-        if subprocess.run(argv, cwd=folder, check=False).returncode != 0:
-            part.unlink(missing_ok=True)
-            raise ImageError("apptainer could not build the image", hint="its own lines above say why")
-        part.replace(output)
-    return Built(output, output.stat().st_size)
+    apptainer.build(work, output, say=say)
+    image = hash_image(output, ledger, bar)
+    packages = apptainer.packages(output)
+    return Built(image, str(output), len(packages), _remember(settings, image, str(output), packages))
+
+
+def build_there(
+    settings: Settings,
+    cluster: Cluster,
+    request: Request,
+    ledger: Ledger,
+    *,
+    sbatch: tuple[str, ...],
+    say: Callable[[str], None],
+    bar: Bar,
+) -> Built:
+    """Build an image on a cluster; arguments and errors as `build_job.build_on`."""
+    from clusterkit.verbs.build_job import build_on
+
+    built = build_on(cluster, request, ledger, sbatch=sbatch, say=say, bar=bar)
+    where = f"{cluster.name}:{built.path}"
+    hidden = cluster.image if cluster.image and cluster.image.is_file() else None
+    changes = _remember(settings, built.image, where, built.packages)
+    return Built(built.image, where, len(built.packages), changes, hidden)
+
+
+def _remember(settings: Settings, image: Image, where: str, packages: dict[str, str]) -> Changes | None:
+    """Compare with the build before, and be remembered instead of it."""
+    path = settings.project_dir / ".clusterkit" / "build.json"
+    before: dict[str, Any] = {}
+    if path.is_file():
+        try:
+            before = json.loads(path.read_text())
+        except ValueError:
+            before = {}
+    record = {
+        "schema": 1,
+        "digest": image.digest,
+        "bytes": image.bytes,
+        "where": where,
+        "built": timestamp(datetime.now(UTC)),
+        "packages": packages,
+    }
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    part = path.with_name(f".build.json.{os.getpid()}")
+    part.write_text(json.dumps(record, indent=1))
+    part.replace(path)
+    old = before.get("packages")
+    return compare(old, packages) if old and packages else None

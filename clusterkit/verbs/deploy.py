@@ -200,9 +200,13 @@ def _wanted(
         return None, None
     path = image or cluster.image
     if path is None:
+        deployed = ledger.deployment(cluster.name)  # `build --on` leaves its image there and none here
+        if deployed:
+            return Image(*deployed), None
         raise ImageError(
             f"cluster {cluster.name} runs {cluster.container} and has no image",
-            hint="build one with `clusterkit build`, then set `image` of the cluster or use --image FILE",
+            hint=f"`clusterkit build --on {cluster.name}` builds one there; or build one here, and name it "
+            "as `image` of the cluster or with --image FILE",
         )
     return hash_image(path, ledger, bar), path
 
@@ -222,6 +226,11 @@ def _look(
     image_plan = images.Plan(images.Way.PRESENT, 0, 0)
     if wanted and path:
         image_plan = images.plan(site, path, wanted, cache=_chunk_cache(settings), verify=verify)
+    elif wanted and not images.present(site, wanted):
+        raise ImageError(
+            f"{site.transport.where}: image {wanted.digest[:12]} is not there any more",
+            hint=f"`clusterkit build --on {name}` builds it again; or use --image FILE",
+        )
     standing = snapshots.look(site, snapshot, basis=ledger.snapshot(name), use=use)
     return Plan(name, site.layout.root, wanted, path, image_plan, standing)
 

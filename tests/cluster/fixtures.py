@@ -23,7 +23,7 @@ def cluster() -> Iterator[Cluster]:
         try:
             running = stack.enter_context(Cluster())
         except UnavailableError as reason:
-            _do_without(str(reason))
+            do_without(str(reason))
         yield running
 
 
@@ -40,7 +40,7 @@ def trainer_sif(cluster: Cluster, request: pytest.FixtureRequest) -> Path:
     return image
 
 
-def _do_without(reason: str) -> NoReturn:
+def do_without(reason: str) -> NoReturn:
     """Skip, with the reason in pytest's summary; under CI, where the cluster must run, fail."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"CI=true, and {reason}", pytrace=False)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import jinja2
 
+from clusterkit.building.apptainer import EPOCH
 from tests.cluster.cache import cached
 from tests.cluster.cluster import Cluster
 from tests.cluster.host import TestbedError, debian_mirror, last_line
@@ -27,8 +28,8 @@ PROJECT = Path(__file__).parents[2]
 TEMPLATE = PROJECT / "containers/trainer.def.j2"
 INPUTS = [
     PROJECT / "containers/install.sh",
-    PROJECT / "containers/requirements.txt",
-    PROJECT / "constraints.txt",
+    PROJECT / "containers/locked.txt",
+    PROJECT / "containers/locked-cpu.txt",
 ]
 BASE = "Bootstrap: debootstrap\nOSVersion: bookworm\nMirrorURL: MIRROR\n"
 PYTHON, GLIBC = "3.11", 36
@@ -49,7 +50,9 @@ def trainer_image(cluster: Cluster) -> Path:
     Raises:
         TestbedError: a wheel is not to be had, or a build fails; the message ends with its output.
     """
-    definition = render(bootstrap="localimage", **{"from": "base.sif"}, find_links="/mnt", no_index=True)
+    definition = render(
+        bootstrap="localimage", **{"from": "base.sif"}, torch="cpu", find_links="/mnt", no_index=True
+    )
     inputs = [BASE, definition, PYTHON, *(path.read_text() for path in INPUTS)]
 
     def build(target: Path) -> None:
@@ -94,7 +97,7 @@ def _workshop(cluster: Cluster) -> Iterator[Path]:
 
 def _apptainer_build(cluster: Cluster, folder: Path, definition: str, target: Path, *options: str) -> None:
     (folder / "image.def").write_text(definition)
-    where = ["env", "--chdir=/share/build", "APPTAINER_TMPDIR=/share/build/tmp"]
+    where = ["env", "--chdir=/share/build", "APPTAINER_TMPDIR=/share/build/tmp", f"SOURCE_DATE_EPOCH={EPOCH}"]
     build = ["apptainer", "build", "--fakeroot", "--mksquashfs-args", PACKING, *options]
     argv = [*where, *build, "image.sif", "image.def"]
     cluster.run("login", argv, user=cluster.user, host_network=True, timeout=800)
@@ -118,7 +121,7 @@ def _download_wheels(folder: Path) -> None:
         *(f"--platform={name}" for name in platforms),
     ]
     argv += ["--extra-index-url", CPU_TORCH, "--retries=1", "--timeout=30"]
-    argv += ["-r", str(INPUTS[1]), "-c", str(INPUTS[2])]
+    argv += ["--require-hashes", "-r", str(INPUTS[1]), "-r", str(INPUTS[2])]
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode:
         raise TestbedError(f"pip cannot fetch the image's packages: {last_line(done.stderr)}")

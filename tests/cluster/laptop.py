@@ -49,6 +49,13 @@ checkpoint_every = 400
 extends = "tiny"
 gpu = "a100"
 
+[profiles.check-cpu]
+extends = "check"
+memory = "3G"
+device = "cpu"
+mujoco_gl = "osmesa"
+program = ["python", "-m", "trainer", "check", "--device", "cpu"]
+
 [profiles.endless]
 extends = "tiny"
 total_steps = 100_000_000

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.cluster import Cluster
-from tests.cluster.image import PROJECT
+from tests.cluster.image import INPUTS, PROJECT
+from tests.cluster.laptop import User
 
 STEPS_AND_A_FRAME = """
 import metaworld, numpy, torch
@@ -48,6 +51,38 @@ def test_the_trainers_own_check_passes(cluster: Cluster, image: str) -> None:
     said = inside(cluster, image, "python", "-m", "trainer", "check", "--device", "cpu", options=code)
     assert "FAILED" not in said
     assert "MT10" in said
+
+
+@pytest.mark.slow
+def test_and_in_a_job(user: User) -> None:
+    user.types("deploy")
+    run_id = user.submits("--profile", "check-cpu")
+    deadline = time.monotonic() + 120
+    while (state := user.status(run_id)[run_id]["state"]) != "COMPLETED":
+        assert state in ("PENDING", "RUNNING"), user.types("logs", run_id)
+        assert time.monotonic() < deadline, state
+        time.sleep(0.5)
+    assert "checks passed" in user.types("logs", run_id)
+
+
+def test_what_is_in_it_is_written_in_it(cluster: Cluster, image: str) -> None:
+    listed = inside(cluster, image, "cat", "/opt/trainer/packages.txt").splitlines()
+    assert {"torch==2.13.0+cpu", "mujoco==3.3.0", "metaworld==3.1.1"} <= set(listed)
+    assert any(line.startswith("debian/libegl1==") for line in listed)
+    locked = re.findall(r"^([\w.-]+==[^ ]+)", INPUTS[1].read_text(), flags=re.MULTILINE)
+    named = {
+        re.sub("[-_.]+", "-", line.partition("==")[0]).lower() + line[line.index("==") :] for line in listed
+    }
+    assert set(locked) <= named
+
+
+def test_no_file_of_ours_is_in_it_but_how_it_was_made(cluster: Cluster, image: str) -> None:
+    assert inside(cluster, image, "sh", "-c", "cd /opt && echo *").split() == ["trainer", "venv"]
+    held = inside(cluster, image, "sh", "-c", "cd /opt/trainer && echo *").split()
+    assert held == ["install.sh", "locked-cpu.txt", "locked.txt", "packages.txt"]
+    find = "find / -xdev ( -name trainer -o -name clusterkit ) -not -path /proc/*"
+    found = inside(cluster, image, *find.split()).split()
+    assert found == ["/opt/trainer"]
 
 
 def test_python_is_the_environment_made_for_it(cluster: Cluster, image: str) -> None:
