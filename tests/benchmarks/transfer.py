@@ -2,6 +2,7 @@
 
 `ratio_upload`, `ratio_download`: random bytes onto an empty target; both sides pay their login, every
 time; the fastest of all repetitions counts, as neighbours and disks only ever slow a run down.
+`ratio_upload_shaped`: the same upload, a tenth of it, through a relay that lets 200 Mbit/s pass.
 `ratio_noop`: nothing has changed; ours goes over the connection that is open already, as the second
 and every later transfer of a command does, while `rsync -e ssh` logs in anew, as it always does.
 `ratio_noop_with_login`: the same with our login inside the clock.
@@ -29,8 +30,11 @@ from clusterkit.transport.factory import connect
 from tests.benchmarks._deploys import disk_factor, noop_deploys
 from tests.benchmarks._report import arguments, report
 from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.doubles.relay import Relay
 
 NOOP_FILES = 300
+SHAPED_RATE = 200e6 / 8
+"""Bytes a second."""
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -92,12 +96,39 @@ def measure(folder: Path, megabytes: int, repetitions: int) -> dict[str, list[fl
     return times
 
 
+def measure_shaped(folder: Path, megabytes: int, repetitions: int) -> dict[str, list[float]]:
+    """Seconds of uploads of one file through the slow link, both sides logging in each time."""
+    folder.mkdir()
+    source = folder / "image.sif"
+    source.write_bytes(os.urandom(megabytes * 1_000_000))
+    times: dict[str, list[float]] = {"shaped": [], "rsync_shaped": []}
+    with closing(LoopbackSshd(folder / "sshd")) as server, closing(Relay(server.port)) as relay:
+        relay.rate = SHAPED_RATE
+        config = folder / "ssh_config"
+        config.write_text(relay.host_block(server))
+        peer = ["rsync", "-t", "-e", f"ssh -F {config}", str(source)]
+
+        def upload(target: Path) -> None:
+            with closing(connect(server.alias, ssh_config=config)) as transport:
+                transport.push(source, str(target))
+
+        for number in range(repetitions):
+            ours, peers = folder / f"ours{number}", folder / f"peers{number}"
+            times["shaped"].append(seconds(lambda target=ours: upload(target)))
+            command = [*peer, f"{server.alias}:{peers}"]
+            times["rsync_shaped"].append(seconds(lambda argv=command: subprocess.run(argv, check=True)))
+            if not filecmp.cmp(ours, peers, shallow=False):
+                raise AssertionError("the two copies differ")
+    return times
+
+
 def main() -> None:
     """Run and report."""
     quick = arguments(__doc__).quick
     megabytes = 200 if quick else 400
     with tempfile.TemporaryDirectory(prefix="clusterkit-") as folder:
         times = measure(Path(folder) / "transfer", megabytes, repetitions=3 if quick else 7)
+        times |= measure_shaped(Path(folder) / "shaped", megabytes // 10, repetitions=3)
         times |= noop_deploys(Path(folder) / "deploy", repetitions=5 if quick else 15)
         factor = disk_factor(Path(folder) / "disk")
     took = {what: (statistics.median if "noop" in what else min)(values) for what, values in times.items()}
@@ -107,6 +138,14 @@ def main() -> None:
         "transfer",
         [
             (f"upload {megabytes} MB", "new login", took["upload"], peer, took["rsync_upload"], "s"),
+            (
+                f"upload {megabytes // 10} MB at 200 Mbit/s",
+                "new login",
+                took["shaped"],
+                peer,
+                took["rsync_shaped"],
+                "s",
+            ),
             (f"download {megabytes} MB", "new login", took["download"], peer, took["rsync_download"], "s"),
             (idle, "open connection", took["noop"], peer, took["rsync_noop"], "s"),
             (idle, "new login", took["noop_with_login"], peer, took["rsync_noop"], "s"),
@@ -124,6 +163,7 @@ def main() -> None:
         {
             **{f"{what}_s": value for what, value in took.items()},
             "ratio_upload": took["rsync_upload"] / took["upload"],
+            "ratio_upload_shaped": took["rsync_shaped"] / took["shaped"],
             "ratio_download": took["rsync_download"] / took["download"],
             "ratio_noop": took["rsync_noop"] / took["noop"],
             "ratio_noop_with_login": took["rsync_noop"] / took["noop_with_login"],

@@ -27,6 +27,9 @@ class Relay:
         """Bytes that went to the server."""
         self.pause = 0.0
         """Seconds of rest after each 32 kB that go up."""
+        self.rate = 0.0
+        """Bytes a second that may go up, over all connections; 0 for any number."""
+        self._due = 0.0
         self._mark: tuple[int, Callable[[], object]] | None = None
         self._pairs: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -62,6 +65,12 @@ class Relay:
                     continue
             self._pairs -= {near, far}
 
+    def _owed(self, count: int) -> float:
+        """Seconds until so many more bytes were due at the rate."""
+        now = time.monotonic()
+        self._due = max(self._due, now) + (count / self.rate if self.rate else 0.0)
+        return self._due - now
+
     def _pass_on(self, near: socket.socket, far: socket.socket) -> bool:
         for ready in select.select([near, far], [], [])[0]:
             data = ready.recv(1 << 15)
@@ -70,7 +79,7 @@ class Relay:
             if ready is near:
                 far.sendall(data)
                 self.up += len(data)
-                time.sleep(self.pause)
+                time.sleep(self.pause + self._owed(len(data)))
                 if self._mark and self.up >= self._mark[0]:
                     act, self._mark = self._mark[1], None
                     act()
