@@ -59,7 +59,9 @@ def test_a_job_runs_and_is_gone(tmp_path: Path) -> None:
 
 
 def test_it_survives_the_end_of_its_submitter_and_terminal(tmp_path: Path) -> None:
-    run = Run(tmp_path, python("ready()", "time.sleep(1)"))
+    go = tmp_path / "go"
+    wait_for_it = f"while not os.path.exists({str(go)!r}): time.sleep(0.05)"
+    run = Run(tmp_path, python("import os", "ready()", wait_for_it))
     argv = local.submit_argv(str(run.path), run_dir=str(run.dir), job_name="x", options=[])
     shell = subprocess.Popen(["setsid", "sh", "-c", '"$@"; sleep 60', "sh", *argv], stdout=subprocess.PIPE)
     assert shell.stdout is not None
@@ -68,6 +70,7 @@ def test_it_survives_the_end_of_its_submitter_and_terminal(tmp_path: Path) -> No
     os.killpg(shell.pid, signal.SIGHUP)  # what a closing terminal sends
     shell.wait()
     assert running(identifier) == {identifier}
+    go.touch()
     wait(run, identifier)
     assert run.exit["why"] == "completed"
 
