@@ -25,6 +25,8 @@ from trainer.evaluation.evaluator import Evaluator, spread_goals
 from trainer.evaluation.result import Evaluation
 from trainer.nn.policy import Policy
 
+pytestmark = pytest.mark.slow  # real servers or processes, a second or more each
+
 GOALS = spread_goals(10, 10, 50)
 
 

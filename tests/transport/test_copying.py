@@ -26,6 +26,8 @@ from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 from tests.transport.test_ssh import random_file, small_disk, wait_for
 from tests.transport.tools import all_but_rsync, only
 
+pytestmark = pytest.mark.slow  # real servers or processes, a second or more each
+
 __all__ = ["small_disk"]
 
 

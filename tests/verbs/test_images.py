@@ -13,6 +13,8 @@ import pytest
 
 from tests.verbs.conftest import Project
 
+pytestmark = pytest.mark.slow  # real servers or processes, a second or more each
+
 DAY = 86_400
 
 

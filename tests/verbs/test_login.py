@@ -17,6 +17,8 @@ from tests.doubles.person import type_at_terminal
 from tests.transport.runtime import keepers, runtime_folder
 from tests.verbs.conftest import Project
 
+pytestmark = pytest.mark.slow  # real servers or processes, a second or more each
+
 CLUSTER = """
 [clusters.uni]
 host = "node"
