@@ -87,18 +87,14 @@ class EnsembleMLP(nn.Module):
 
     def hidden(self, rows: Tensor) -> list[Tensor]:
         """Returns what each hidden layer gives on for rows (batch, inputs): (members, batch, width) each."""
-        values = rows.expand(self.weights[0].shape[0], -1, -1)
-        layers = []
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            values = torch.baddbmm(bias, values, weight)
-            if self.layer_norm:
-                values = functional.layer_norm(values, values.shape[-1:])
-            values = functional.relu(values)
-            layers.append(values)
+        layers: list[Tensor] = []
+        self._batched(rows, list(self.weights), list(self.biases), layers)
         return layers
 
-    def _batched(self, values: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
-        """Computes all members in one product a layer."""
+    def _batched(
+        self, values: Tensor, weights: list[Tensor], biases: list[Tensor], seen: list[Tensor] | None = None
+    ) -> Tensor:
+        """Computes all members in one product a layer; adds what each hidden layer gives on to `seen`."""
         values = values.expand(weights[0].shape[0], -1, -1)
         last = len(weights) - 1
         for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
@@ -107,6 +103,8 @@ class EnsembleMLP(nn.Module):
                 if self.layer_norm:
                     values = functional.layer_norm(values, values.shape[-1:])
                 values = functional.relu_(values)
+                if seen is not None:
+                    seen.append(values)
         return values
 
     def _memberwise(self, rows: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
