@@ -211,5 +211,5 @@ def _matching(name: str, folder: Path) -> list[Path]:
 
 def _existing(path: Path) -> Path:
     if not path.exists():
-        raise ImageError(f"{path}: no such file")
+        raise ImageError(f"{path}: no such file", hint="put it there, or name another")
     return path

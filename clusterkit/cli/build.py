@@ -70,13 +70,13 @@ def build(
         raise typer.BadParameter(f"--on {on} leaves the image on the cluster: {output} has no meaning")
     settings = load(config)
     with open_ledger(settings) as ledger:
-        note("this takes minutes")
         if on is None:
             output = output or Path("clusterkit-trainer.sif")
             built = verb.build_here(settings, request, output, ledger, force=force, say=say, bar=transfer_bar)
         else:
             options = tuple(text if text.startswith("-") else f"--{text}" for text in sbatch or ())
             where = settings.cluster(on)
+            note("this takes minutes")
             built = verb.build_there(
                 settings, where, request, ledger, sbatch=options, say=say, bar=transfer_bar
             )

@@ -70,6 +70,7 @@ def build_here(
     output = output.absolute()
     if output.exists() and not force:
         raise ImageError(f"{output} exists", hint="--force replaces it")
+    say("this takes minutes")
     apptainer.build(work, output, say=say)
     image = hash_image(output, ledger, bar)
     packages = apptainer.packages(output)
