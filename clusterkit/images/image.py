@@ -54,7 +54,7 @@ def local_image(path: Path, ledger: Ledger, *, hashed: Callable[[int], None] | N
         if header[_MAGIC_OFFSET:] != _MAGIC:
             raise ImageError(
                 f"{path}: not a SIF image",
-                hint="convert it: apptainer build image.sif docker-archive://archive.tar",
+                hint="convert it: `clusterkit build --from docker-archive:FILE`",
             )
     digest = ledger.digest(path)
     if digest is None:
