@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError, TransportError
@@ -91,13 +91,14 @@ def query(cluster: Cluster, transport: Transport, runs: Sequence[LedgerRun]) -> 
     jobs = scheduler.parse_query(answer)
     records = parse_collect(answer)
     states = [fold(records[run.run_dir], jobs.get(run.job_id)) for run in runs]
-    return [_without_job(run) or state for run, state in zip(runs, states, strict=True)]
+    return [
+        replace(state, job_id=state.job_id or run.job_id) if run.job_id else _without_job(run)
+        for run, state in zip(runs, states, strict=True)
+    ]
 
 
-def _without_job(run: LedgerRun) -> RunState | None:
+def _without_job(run: LedgerRun) -> RunState:
     """The state of a run the scheduler may not have, as it was settled."""
-    if run.job_id:
-        return None
     why = json.loads(run.last).get("why") if run.last else "it is not known yet whether there is a job"
     return RunState(JobState(run.state), why=why)
 
