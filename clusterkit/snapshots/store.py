@@ -37,6 +37,8 @@ class Standing:
     basis_manifest: bytes = b""
     begun: tuple[str, ...] = ()
     """Partial folders that earlier uploads of the same left there, newest first."""
+    arrived: int = 0
+    """About the bytes in them."""
 
     @property
     def present(self) -> bool:
@@ -56,8 +58,8 @@ class Standing:
 
     @property
     def bytes_to_send(self) -> int:
-        """Size of the files that would be sent."""
-        return sum(entry.bytes for entry in self.missing.values())
+        """Size of the files that would be sent, less what has arrived of them."""
+        return max(0, sum(entry.bytes for entry in self.missing.values()) - self.arrived)
 
 
 def look(site: Site, snapshot: Snapshot, *, basis: str | None = None, use: bool = False) -> Standing:
@@ -72,15 +74,17 @@ def look(site: Site, snapshot: Snapshot, *, basis: str | None = None, use: bool 
     """
     arguments = [site.layout.snapshots, snapshot.id, snapshot.bundle.id, basis or "", "use" if use else ""]
     result = site.transport.run(["sh", "-c", _LOOK, "sh", *arguments])
-    first, begun, rest = result.stdout.split(b"\n", 2)
+    first, second, rest = result.stdout.split(b"\n", 2)
     project, bundle, *newest = first.decode().split()
+    arrived, *begun = second.decode().split()
     return Standing(
         snapshot,
         project == "yes",
         bundle == "yes",
         newest[0] if newest else None,
         manifest.unpack(rest),
-        tuple(begun.decode().split()),
+        tuple(begun),
+        int(arrived),
     )
 
 
@@ -168,9 +172,9 @@ def _send(
 
 # A snapshot's time is when it was last wanted: gc leaves what is young alone.
 # $1 all snapshots, $2 the project's id, $3 the bundle's, $4 the basis that is liked best, $5 whether they are
-# used. Prints yes or no for both and the basis; partial folders of either that is missing, at most 8; the
-# basis's packed manifest. A bundle is no basis. What broke off is of no use once its snapshot is there, or
-# after a day.
+# used. Prints yes or no for both and the basis; how many bytes partial folders of either hold, and at most 8
+# of them; the basis's packed manifest. A bundle is no basis. What broke off is of no use once its snapshot
+# is there, or after a day.
 _LOOK = r"""
 idle() { test -z "$(find "$1" -mmin -1 2>/dev/null | head -n 1)"; }
 old() { test -n "$(find "$1" -prune -mmin +1440 2>/dev/null)"; }
@@ -198,7 +202,16 @@ echo "$project $bundle $basis"
 begun=
 test "$project $bundle" = 'yes yes' ||
     begun=$(cd "$1" 2>/dev/null && ls -dt ".$2".*.part ".$3".*.part 2>/dev/null | head -n 8)
-echo $begun
+arrived=0
+test -z "$begun" || arrived=$(
+    cd "$1" && {
+        test -z "$basis" || find "$basis" -type f -exec ls -lnid {} +
+        echo
+        find $begun -type f -exec ls -lnid {} +
+    } | awk '!NF { ours = 1 } ours && $2 ~ /^-/ && !seen[$1] { sum += $6 } { seen[$1] = 1 }
+        END { printf "%.0f", sum }'
+)
+echo "$arrived" $begun
 test -z "$basis" || cat "$1/$basis/manifest.gz" 2>/dev/null || true
 """
 

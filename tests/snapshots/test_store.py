@@ -171,9 +171,9 @@ def test_what_has_arrived_is_not_sent_again(project: Path, site: Site) -> None:
     publish(site, taken(project, "*"))  # the bundle
     standing = look(site, snapshot)
     assert standing.begun == (begun.parent.name,)
-    sent = publish_standing(site, standing)
-    small = sum(path.stat().st_size for path in (project / "pkg/a.py", project / "train me.sh"))
-    assert sent.bytes <= small + 5_000
+    small = sum((project / name).lstat().st_size for name in ("pkg/a.py", "train me.sh", "link"))
+    assert standing.bytes_to_send == small + 2_000 - len("what a killed program leaves")
+    assert publish_standing(site, standing).bytes <= small + 5_000
     folder = Path(snapshot.path(site.layout.snapshots))
     assert (folder / "project/done").samefile(begun / "done")
     assert (folder / "project/half").read_bytes() == (project / "half").read_bytes()
