@@ -177,7 +177,7 @@ def test_twenty_faults_at_random_points(far: Far, seed: int) -> None:
     sent, arrived = far.cluster.sent_bytes(), 0
     try:
         for left, kind in zip(range(POINTS, 0, -1), kinds, strict=True):
-            point = arrived + dice.uniform(0.1, 1.5) * (IMAGE + FILES * FILE - arrived) / left
+            point = arrived + dice.uniform(0.2, 1.0) * (IMAGE + FILES * FILE - arrived) / left
             deadline = time.monotonic() + 120
             while (now := far.arrived()) < point:
                 assert time.monotonic() < deadline, f"{now} of {point}"
