@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from clusterkit import images, snapshots
 from clusterkit.errors import ImageError
 from clusterkit.images import Image
 from clusterkit.ledger import Ledger
-from clusterkit.site import Site, open_site
+from clusterkit.site import Site, log_in_ahead, open_site
 from clusterkit.snapshots import Allow, Snapshot, Standing
 from clusterkit.space import Space, spaces
 from clusterkit.transport.base import Progress, ProgressCallback
@@ -102,10 +102,8 @@ def plan(
     verify_image: bool = False,
 ) -> Plan:
     """What `deploy` would do; nothing is changed on the cluster. Arguments and errors as `deploy`."""
-    wanted, path = _wanted(cluster, ledger, image, bar)
-    snapshot = take_snapshot(settings, allow_large)
-    with open_site(cluster, create=False) as site:
-        found = _look(settings, site, wanted, path, snapshot, ledger, use=False, verify=verify_image)
+    wishes = _Wishes(image, allow_large, verify_image, use=False)
+    with _looked(settings, cluster, ledger, wishes, bar) as (site, found):
         remembered = ledger.rate(cluster.name)
         rate = Rate(*remembered) if remembered else None
         if rate is None and found.bytes_to_send:
@@ -125,7 +123,7 @@ def deploy(
 ) -> Plan:
     """Send the image and a snapshot of the working tree to a cluster, over one login.
 
-    Where nothing is missing this takes three remote commands; nothing is written then.
+    Where nothing is missing this takes one remote command; nothing is written then.
 
     Args:
         settings: of the project.
@@ -143,10 +141,9 @@ def deploy(
         ImageError: no image is configured, or it is damaged, or something does not fit.
         TransportError: the cluster cannot be reached, or a transfer broke off; repeat it to go on.
     """
-    wanted, path = _wanted(cluster, ledger, image, bar)
-    snapshot = take_snapshot(settings, allow_large)
-    with open_site(cluster) as site:
-        found = _look(settings, site, wanted, path, snapshot, ledger, use=True, verify=verify_image)
+    wishes = _Wishes(image, allow_large, verify_image, use=True)
+    with _looked(settings, cluster, ledger, wishes, bar) as (site, found):
+        wanted, path = found.image, found.image_path
         if found.bytes_to_send:
             found = _with(found, spaces(site), None)
             if found.shortage:
@@ -211,28 +208,40 @@ def _wanted(
     return hash_image(path, ledger, bar), path
 
 
-def _look(
-    settings: Settings,
-    site: Site,
-    wanted: Image | None,
-    path: Path | None,
-    snapshot: Snapshot,
-    ledger: Ledger,
-    *,
-    use: bool,
-    verify: bool,
-) -> Plan:
-    name = site.cluster.name
-    image_plan = images.Plan(images.Way.PRESENT, 0, 0)
-    if wanted and path:
-        image_plan = images.plan(site, path, wanted, cache=_chunk_cache(settings), verify=verify)
-    elif wanted and not images.present(site, wanted):
-        raise ImageError(
-            f"{site.transport.where}: image {wanted.digest[:12]} is not there any more",
-            hint=f"`clusterkit build --on {name}` builds it again; or use --image FILE",
-        )
-    standing = snapshots.look(site, snapshot, basis=ledger.snapshot(name), use=use)
-    return Plan(name, site.layout.root, wanted, path, image_plan, standing)
+@dataclass(frozen=True)
+class _Wishes:
+    """What was asked for on the command line, and whether it is to be carried out."""
+
+    image: Path | None
+    allow_large: Allow | None
+    verify_image: bool
+    use: bool
+
+
+@contextmanager
+def _looked(
+    settings: Settings, cluster: Cluster, ledger: Ledger, wishes: _Wishes, bar: Bar
+) -> Iterator[tuple[Site, Plan]]:
+    """The open cluster and what was found there; the login goes on while the files here are read."""
+    with log_in_ahead(cluster) as login:
+        wanted, path = _wanted(cluster, ledger, wishes.image, bar)
+        snapshot = take_snapshot(settings, wishes.allow_large)
+        basis = ledger.snapshot(cluster.name)
+        inquiries = [snapshots.inquiry(snapshot, basis=basis, use=wishes.use)]
+        if wanted and path:
+            inquiries.append(images.inquiry(wanted))
+        with open_site(cluster, create=wishes.use, login=login, inquiries=inquiries) as site:
+            image_plan = images.Plan(images.Way.PRESENT, 0, 0)
+            if wanted and path:
+                cache = _chunk_cache(settings)
+                image_plan = images.plan(site, path, wanted, cache=cache, verify=wishes.verify_image)
+            elif wanted and not images.present(site, wanted):
+                raise ImageError(
+                    f"{site.transport.where}: image {wanted.digest[:12]} is not there any more",
+                    hint=f"`clusterkit build --on {cluster.name}` builds it again; or use --image FILE",
+                )
+            standing = snapshots.look(site, snapshot, basis=basis, use=wishes.use)
+            yield site, Plan(cluster.name, site.layout.root, wanted, path, image_plan, standing)
 
 
 def _with(found: Plan, rooms: tuple[Space, ...], rate: Rate | None) -> Plan:

@@ -71,6 +71,7 @@ def noop_deploys(folder: Path, repetitions: int) -> dict[str, list[float]]:
         settings = load_settings(config=project / "clusterkit.toml")
         rsync = ["rsync", "-rlpt", "-e", f"ssh -F {server.ssh_config}", f"{project}/", f"node:{folder}/peer/"]
         command = [sys.executable, "-m", "clusterkit", "deploy"]
+        environ = with_bytecode(folder / "bytecode")
         with Ledger(project / ".clusterkit" / "ledger.sqlite3") as ledger:
 
             def ours() -> None:
@@ -80,9 +81,9 @@ def noop_deploys(folder: Path, repetitions: int) -> dict[str, list[float]]:
                 subprocess.run(rsync, check=True)
 
             def whole_command() -> None:
-                subprocess.run(command, check=True, cwd=project, capture_output=True)
+                subprocess.run(command, check=True, cwd=project, capture_output=True, env=environ)
 
-            for work in (ours, peer):
+            for work in (ours, peer, whole_command):
                 work()
             for _ in range(repetitions):
                 for what, work in zip(times, (ours, peer, whole_command), strict=True):
@@ -90,6 +91,13 @@ def noop_deploys(folder: Path, repetitions: int) -> dict[str, list[float]]:
                     work()
                     times[what].append(time.perf_counter() - start)
     return times
+
+
+def with_bytecode(folder: Path) -> dict[str, str]:
+    """An environment in which Python keeps what it compiles, as pip leaves it; the first run is slow."""
+    environ = os.environ | {"PYTHONPYCACHEPREFIX": str(folder)}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environ
 
 
 @contextmanager
