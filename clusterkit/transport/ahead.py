@@ -69,6 +69,7 @@ class LoginAhead:
             except BaseException:
                 self._leave()
                 raise
+        self._questions.put(None)  # for whoever asks for it again
         if isinstance(self._outcome, _NobodyCameError):
             self._outcome = self._log_in(self._ask)
         if isinstance(self._outcome, BaseException):
