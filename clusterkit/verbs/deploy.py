@@ -156,7 +156,8 @@ def deploy(
             if not found.image_plan.present:
                 sent = _send_image(settings, site, path, wanted, found.image_plan, ledger, bar)
                 found = replace(found, image_sent=sent)
-            ledger.set_deployment(cluster.name, wanted.digest, wanted.bytes)
+            if ledger.deployment(cluster.name) != (wanted.digest, wanted.bytes):
+                ledger.set_deployment(cluster.name, wanted.digest, wanted.bytes)
         _publish(site, found.standing, ledger, bar)
         return found
 
@@ -175,8 +176,14 @@ def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
         return images.local_image(path, ledger, hashed=lambda done: progress(Progress(done, size, 0.0)))
 
 
-def take_snapshot(settings: Settings, allow: Allow | None = None) -> Snapshot:
-    """The working tree of the project, ready to be sent; `allow` is asked about files over the size limit."""
+def take_snapshot(settings: Settings, allow: Allow | None = None, ledger: Ledger | None = None) -> Snapshot:
+    """The working tree of the project, ready to be sent.
+
+    Args:
+        settings: of the project.
+        allow: asked about files over the size limit; None refuses them.
+        ledger: remembers the digests of files that do not change.
+    """
     project, folder = settings.project, settings.project_dir
     exclude = list(project.exclude)
     if project.results.is_relative_to(folder):
@@ -187,6 +194,7 @@ def take_snapshot(settings: Settings, allow: Allow | None = None) -> Snapshot:
         include=project.include,
         max_file_size=project.max_file_size,
         allow=allow,
+        memory=ledger.connection if ledger else None,
     )
 
 
@@ -225,7 +233,7 @@ def _looked(
     """The open cluster and what was found there; the login goes on while the files here are read."""
     with log_in_ahead(cluster) as login:
         wanted, path = _wanted(cluster, ledger, wishes.image, bar)
-        snapshot = take_snapshot(settings, wishes.allow_large)
+        snapshot = take_snapshot(settings, wishes.allow_large, ledger)
         basis = ledger.snapshot(cluster.name)
         inquiries = [snapshots.inquiry(snapshot, basis=basis, use=wishes.use)]
         if wanted and path:
@@ -282,4 +290,5 @@ def _publish(site: Site, standing: Standing, ledger: Ledger, bar: Bar) -> None:
         if sent.bytes >= _RATE_FROM:
             rate = sent.bytes / (time.monotonic() - start)
             ledger.set_rate(site.cluster.name, rate, datetime.now(UTC).date().isoformat())
-    ledger.set_snapshot(site.cluster.name, standing.snapshot.id)
+    if ledger.snapshot(site.cluster.name) != standing.snapshot.id:
+        ledger.set_snapshot(site.cluster.name, standing.snapshot.id)
