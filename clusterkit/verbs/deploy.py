@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -172,8 +172,15 @@ def send_snapshot(site: Site, snapshot: Snapshot, ledger: Ledger, bar: Bar) -> b
 def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
     """The image by content, with a bar while it is hashed for the first time."""
     size = path.stat().st_size if path.is_file() else None
-    with bar("hashing the image", size) as progress:
-        return images.local_image(path, ledger, hashed=lambda done: progress(Progress(done, size, 0.0)))
+    with ExitStack() as stack:
+        show: ProgressCallback | None = None
+
+        def hashed(done: int) -> None:
+            nonlocal show
+            show = show or stack.enter_context(bar("hashing the image", size))
+            show(Progress(done, size, 0.0))
+
+        return images.local_image(path, ledger, hashed=hashed)
 
 
 def take_snapshot(settings: Settings, allow: Allow | None = None, ledger: Ledger | None = None) -> Snapshot:
