@@ -41,14 +41,16 @@ def connect(
         from clusterkit.transport.local import LocalTransport
 
         return LocalTransport()
+    from clusterkit.transport.dial import dial
     from clusterkit.transport.reconnect import log_in_again
     from clusterkit.transport.ssh import SshTransport
 
     def log_in(answer: Ask) -> Link:
+        dialled = dial(host, config=ssh_config)
         with without_invoke():
             from clusterkit.transport.connection import Connection
 
-        return Connection.open_to(host, ask=answer, ssh_config=ssh_config)
+        return Connection.open_to(host, ask=answer, ssh_config=ssh_config, dialled=dialled)
 
     def again(why: str | None) -> Link:
         return log_in_again(log_in, where=host, why=why, tell=ask)

@@ -18,7 +18,6 @@ from typing import TypeVar
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults, rsync, tunnel
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
-from clusterkit.transport.copying import say_once
 from clusterkit.transport.link import Link
 from clusterkit.transport.session import Session, TimeUp
 from clusterkit.transport.start_up import without_invoke
@@ -229,7 +228,8 @@ class SshTransport:
         pulling: bool,
     ) -> Transferred:
         with without_invoke():
-            from clusterkit.transport import sftp  # paramiko's part of it is seldom needed
+            from clusterkit.transport import sftp  # this and paramiko's part of it are seldom needed
+        from clusterkit.transport.copying import say_once
 
         if missing.where == self._where:
             self._no_rsync = missing

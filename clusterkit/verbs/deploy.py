@@ -18,7 +18,7 @@ from clusterkit import images, snapshots
 from clusterkit.errors import ImageError
 from clusterkit.images import Image
 from clusterkit.ledger import Ledger
-from clusterkit.site import Site, log_in_ahead, open_site
+from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Allow, Snapshot, Standing
 from clusterkit.space import Space, spaces
 from clusterkit.transport.base import Progress, ProgressCallback
@@ -26,6 +26,7 @@ from clusterkit.transport.base import Progress, ProgressCallback
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
+    from clusterkit.transport.ahead import LoginAhead
 
 Bar = Callable[[str, int | None], AbstractContextManager[ProgressCallback]]
 """Opens a progress bar: label, total bytes."""
@@ -96,6 +97,7 @@ def plan(
     cluster: Cluster,
     ledger: Ledger,
     *,
+    login: LoginAhead,
     image: Path | None,
     bar: Bar,
     allow_large: Allow | None = None,
@@ -103,12 +105,12 @@ def plan(
 ) -> Plan:
     """What `deploy` would do; nothing is changed on the cluster. Arguments and errors as `deploy`."""
     wishes = _Wishes(image, allow_large, verify_image, use=False)
-    with _looked(settings, cluster, ledger, wishes, bar) as (site, found):
+    with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
         remembered = ledger.rate(cluster.name)
         rate = Rate(*remembered) if remembered else None
         if rate is None and found.bytes_to_send:
             rate = _measured(site)
-        return _with(found, spaces(site), rate)
+        return replace(found, spaces=spaces(site), rate=rate)
 
 
 def deploy(
@@ -116,6 +118,7 @@ def deploy(
     cluster: Cluster,
     ledger: Ledger,
     *,
+    login: LoginAhead,
     image: Path | None,
     bar: Bar,
     allow_large: Allow | None = None,
@@ -129,6 +132,7 @@ def deploy(
         settings: of the project.
         cluster: where to.
         ledger: remembers digests and what was deployed.
+        login: to that cluster; it goes on while the files here are read.
         image: a .sif to use instead of the configured one.
         bar: opens progress bars.
         allow_large: asked whether files over the size limit may travel; None refuses.
@@ -142,10 +146,10 @@ def deploy(
         TransportError: the cluster cannot be reached, or a transfer broke off; repeat it to go on.
     """
     wishes = _Wishes(image, allow_large, verify_image, use=True)
-    with _looked(settings, cluster, ledger, wishes, bar) as (site, found):
+    with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
         wanted, path = found.image, found.image_path
         if found.bytes_to_send:
-            found = _with(found, spaces(site), None)
+            found = replace(found, spaces=spaces(site))
             if found.shortage:
                 raise ImageError(
                     f"{site.transport.where}: no space left: {found.shortage}",
@@ -235,32 +239,27 @@ class _Wishes:
 
 @contextmanager
 def _looked(
-    settings: Settings, cluster: Cluster, ledger: Ledger, wishes: _Wishes, bar: Bar
+    settings: Settings, cluster: Cluster, ledger: Ledger, login: LoginAhead, wishes: _Wishes, bar: Bar
 ) -> Iterator[tuple[Site, Plan]]:
-    """The open cluster and what was found there; the login goes on while the files here are read."""
-    with log_in_ahead(cluster) as login:
-        wanted, path = _wanted(cluster, ledger, wishes.image, bar)
-        snapshot = take_snapshot(settings, wishes.allow_large, ledger)
-        basis = ledger.snapshot(cluster.name)
-        inquiries = [snapshots.inquiry(snapshot, basis=basis, use=wishes.use)]
+    """The open cluster and what was found there."""
+    wanted, path = _wanted(cluster, ledger, wishes.image, bar)
+    snapshot = take_snapshot(settings, wishes.allow_large, ledger)
+    basis = ledger.snapshot(cluster.name)
+    inquiries = [snapshots.inquiry(snapshot, basis=basis, use=wishes.use)]
+    if wanted and path:
+        inquiries.append(images.inquiry(wanted))
+    with open_site(cluster, create=wishes.use, login=login, inquiries=inquiries) as site:
+        image_plan = images.Plan(images.Way.PRESENT, 0, 0)
         if wanted and path:
-            inquiries.append(images.inquiry(wanted))
-        with open_site(cluster, create=wishes.use, login=login, inquiries=inquiries) as site:
-            image_plan = images.Plan(images.Way.PRESENT, 0, 0)
-            if wanted and path:
-                cache = _chunk_cache(settings)
-                image_plan = images.plan(site, path, wanted, cache=cache, verify=wishes.verify_image)
-            elif wanted and not images.present(site, wanted):
-                raise ImageError(
-                    f"{site.transport.where}: image {wanted.digest[:12]} is not there any more",
-                    hint=f"`clusterkit build --on {cluster.name}` builds it again; or use --image FILE",
-                )
-            standing = snapshots.look(site, snapshot, basis=basis, use=wishes.use)
-            yield site, Plan(cluster.name, site.layout.root, wanted, path, image_plan, standing)
-
-
-def _with(found: Plan, rooms: tuple[Space, ...], rate: Rate | None) -> Plan:
-    return replace(found, spaces=rooms, rate=rate)
+            cache = _chunk_cache(settings)
+            image_plan = images.plan(site, path, wanted, cache=cache, verify=wishes.verify_image)
+        elif wanted and not images.present(site, wanted):
+            raise ImageError(
+                f"{site.transport.where}: image {wanted.digest[:12]} is not there any more",
+                hint=f"`clusterkit build --on {cluster.name}` builds it again; or use --image FILE",
+            )
+        standing = snapshots.look(site, snapshot, basis=basis, use=wishes.use)
+        yield site, Plan(cluster.name, site.layout.root, wanted, path, image_plan, standing)
 
 
 def _measured(site: Site) -> Rate:

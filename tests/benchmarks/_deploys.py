@@ -13,7 +13,7 @@ from pathlib import Path
 from clusterkit.config.load import load_settings
 from clusterkit.config.models import Cluster
 from clusterkit.ledger import Ledger
-from clusterkit.site import open_site
+from clusterkit.site import log_in_ahead, open_site
 from clusterkit.snapshots import look, publish, take
 from clusterkit.transport.base import ProgressCallback
 from clusterkit.verbs.deploy import deploy
@@ -75,7 +75,8 @@ def noop_deploys(folder: Path, repetitions: int) -> dict[str, list[float]]:
         with Ledger(project / ".clusterkit" / "ledger.sqlite3") as ledger:
 
             def ours() -> None:
-                deploy(settings, settings.cluster(), ledger, image=None, bar=_no_bar)
+                with log_in_ahead(settings.cluster()) as login:
+                    deploy(settings, settings.cluster(), ledger, login=login, image=None, bar=_no_bar)
 
             def peer() -> None:
                 subprocess.run(rsync, check=True)
