@@ -5,6 +5,7 @@ Commands import what they need when they run, so that `clusterkit --help` stays 
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Annotated
 
@@ -71,3 +72,5 @@ def main() -> None:
         # The reader of our output (less, head) has gone: not an error, and nobody is left to tell.
         sys.stderr.close()
         sys.exit(141)
+    finally:
+        gc.freeze()  # else the end of Python searches every object for garbage, several times, for nothing
