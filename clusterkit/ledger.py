@@ -73,6 +73,8 @@ class Ledger:
 
     def _migrate(self, path: Path) -> None:
         version = self.connection.execute("PRAGMA user_version").fetchone()[0]
+        if version == _VERSION:  # a new table or column needs a new number
+            return  # even an unchanged version would be written anew, and waited for until it is on the disk
         if version > _VERSION:
             self.connection.close()
             raise ClusterkitError(

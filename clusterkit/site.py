@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+import secrets
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 from clusterkit.errors import TransportError
 from clusterkit.scheduler import Scheduler
-from clusterkit.transport.base import Transport
+from clusterkit.transport.base import Completed, Transport
+from clusterkit.transport.questions import Ask, ask_on_terminal
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
+    from clusterkit.transport.ahead import LoginAhead
 
 _VARIABLE = re.compile(r"\$(?:USER|HOME)\b|\$\{(?:USER|HOME)\}")
 
@@ -75,6 +78,17 @@ class Sharing:
 
 
 @dataclass(frozen=True)
+class Inquiry:
+    """A question about one store of a cluster, as a script for POSIX sh that reads no standard input."""
+
+    store: Literal["images", "snapshots"]
+    """The store's folder is the script's $1."""
+    script: str
+    arguments: tuple[str, ...] = ()
+    """$2 and so on."""
+
+
+@dataclass(frozen=True)
 class Site:
     """A cluster with its connection and layout."""
 
@@ -83,6 +97,19 @@ class Site:
     layout: Layout
     free_bytes: int | None
     """Free space below the images folder, where df tells."""
+    foreseen: dict[Inquiry, Completed] = field(default_factory=dict)
+    """Answers that came with the paths; each is good for one time."""
+
+    def ask(self, inquiry: Inquiry) -> Completed:
+        """The answer to an inquiry, whatever its exit status.
+
+        Raises:
+            TransportError: the cluster gave none.
+        """
+        if inquiry in self.foreseen:
+            return self.foreseen.pop(inquiry)
+        folder = self.layout.images if inquiry.store == "images" else self.layout.snapshots
+        return self.transport.run(["sh", "-c", inquiry.script, "sh", folder, *inquiry.arguments], check=False)
 
     @property
     def sharing(self) -> Sharing:
@@ -97,44 +124,90 @@ def connected(cluster: Cluster) -> Iterator[Transport]:
     Raises:
         TransportError: the host cannot be reached or refuses the login.
     """
-    from clusterkit.transport.factory import connect
-
-    transport = connect(
-        cluster.host,
-        ssh_config=cluster.ssh_config,
-        login_shell=cluster.login_shell,
-        keep=cluster.keep_login,
-    )
+    transport = _log_in(cluster, ask_on_terminal)
     try:
         yield transport
     finally:
         transport.close()
 
 
+def log_in_ahead(cluster: Cluster) -> LoginAhead:
+    """The same login, begun now for an `open_site` to come; questions wait until then. A context manager."""
+    from clusterkit.transport.ahead import LoginAhead
+
+    return LoginAhead(lambda ask: _log_in(cluster, ask), ask_on_terminal)
+
+
 @contextmanager
-def open_site(cluster: Cluster, *, create: bool = True) -> Iterator[Site]:
+def open_site(
+    cluster: Cluster,
+    *,
+    create: bool = True,
+    login: LoginAhead | None = None,
+    inquiries: Sequence[Inquiry] = (),
+) -> Iterator[Site]:
     """Log in once and resolve the work root's absolute path.
 
     Args:
         cluster: where.
         create: make the work root's folders (0700) if they are absent; without it nothing changes there.
+        login: the login that has begun already; whoever began it ends it.
+        inquiries: what will be asked anyway; the answers come with the same command.
 
     Raises:
         TransportError: the host cannot be reached or the work root cannot be used.
     """
-    with connected(cluster) as transport:
-        sharing = Sharing(cluster.group)
-        script = _resolve_script(cluster) + (_CREATE if create else "") + _PRINT
-        result = transport.run(["sh", "-c", script, "sh", sharing.group or "", sharing.folder], check=False)
-        lines = result.text.split("\n")
-        if result.returncode != 0 or len(lines) < 4:
-            raise TransportError(
-                f"{transport.where}: the work root {cluster.root} cannot be used: {result.reason}",
-                hint=f"set `root` of [clusters.{cluster.name}] to a folder you can write to there",
-            )
-        root, scratch, store, free = lines[:4]
-        layout = Layout(root, scratch, store)
-        yield Site(cluster, transport, layout, int(free) * 1024 if free.isdigit() else None)
+    if login is not None:
+        yield _site(cluster, login.transport(), create, inquiries)
+    else:
+        with connected(cluster) as transport:
+            yield _site(cluster, transport, create, inquiries)
+
+
+def _log_in(cluster: Cluster, ask: Ask) -> Transport:
+    from clusterkit.transport.factory import connect
+
+    return connect(
+        cluster.host,
+        ask=ask,
+        ssh_config=cluster.ssh_config,
+        login_shell=cluster.login_shell,
+        keep=cluster.keep_login,
+    )
+
+
+def _site(cluster: Cluster, transport: Transport, create: bool, inquiries: Sequence[Inquiry]) -> Site:
+    sharing, mark = Sharing(cluster.group), secrets.token_hex(16)
+    ending = f"printf '\\n%s %s\\n' {mark} $?\n"
+    script = _resolve_script(cluster) + (_CREATE if create else "") + _PRINT + ending
+    script += "".join(f"({_words(inquiry)}\n{inquiry.script}\n)\n{ending}" for inquiry in inquiries)
+    result = transport.run(["sh", "-c", script, "sh", sharing.group or "", sharing.folder], check=False)
+    said, *parts = result.stdout.split(f"\n{mark} ".encode())
+    lines = said.decode("utf-8", "replace").split("\n")
+    if result.returncode != 0 or len(lines) < 4 or len(parts) != len(inquiries) + 1:
+        raise TransportError(
+            f"{transport.where}: the work root {cluster.root} cannot be used: {result.reason}",
+            hint=f"set `root` of [clusters.{cluster.name}] to a folder you can write to there",
+        )
+    root, scratch, store, free = lines[:4]
+    statuses, outputs = zip(*(part.split(b"\n", 1) for part in parts), strict=True)
+    answers = (
+        Completed((inquiry.script,), int(status), output, result.stderr)
+        for inquiry, status, output in zip(inquiries, statuses[1:], outputs[:-1], strict=True)
+    )
+    return Site(
+        cluster,
+        transport,
+        Layout(root, scratch, store),
+        int(free) * 1024 if free.isdigit() else None,
+        dict(zip(inquiries, answers, strict=True)),
+    )
+
+
+def _words(inquiry: Inquiry) -> str:
+    """Gives a script its arguments, where the paths are variables still."""
+    folder = '"$store"' if inquiry.store == "images" else '"$root/snapshots"'
+    return f"set -- {folder} {shlex.join(inquiry.arguments)}"
 
 
 def scheduler_of(cluster: Cluster) -> Scheduler:
@@ -158,8 +231,9 @@ done
 # df of the nearest folder that exists: --plan looks before anything was made.
 _PRINT = r"""
 printf '%s\n%s\n%s\n' "$root" "$scratch" "$store"
-while test ! -e "$store" && test -n "$store"; do store=${store%/*}; done
-df -Pk "${store:-/}" 2>/dev/null | awk 'NR == 2 { free = $4 } END { print free }'
+near=$store
+while test ! -e "$near" && test -n "$near"; do near=${near%/*}; done
+df -Pk "${near:-/}" 2>/dev/null | awk 'NR == 2 { free = $4 } END { print free }'
 """
 
 

@@ -5,6 +5,7 @@ The job works in a folder of its own below the work root, which holds the build'
     build.sh      the script         job           the scheduler's id of the job
     log           Apptainer's words  result        written last: `code N`, `digest SHA256`, `bytes N`
     slurm.log     the scheduler's    packages.txt  what the image holds
+    chunks        the image's chunk list, where a Python can make it: the next image may then come as a delta
 """
 
 from __future__ import annotations
@@ -68,6 +69,9 @@ child=''
 digest=$(sha256sum <image.sif) && digest=${digest%% *} && bytes=$(($(wc -c <image.sif))) || finish 1
 "$runtime" exec --cleanenv --contain image.sif sh -c "$read" >packages.txt 2>/dev/null </dev/null ||
   rm -f packages.txt
+python3 -c "$chunker" <image.sif >chunks 2>/dev/null ||
+  "$runtime" exec --cleanenv --contain image.sif python3 -c "$chunker" <image.sif >chunks 2>/dev/null ||
+  rm -f chunks
 # A link, so that nothing is ever seen under its name that is not whole; a copy first on another file system.
 final=$images/sha256-$digest.sif
 chgrp --reference="$images" image.sif 2>/dev/null
@@ -79,6 +83,11 @@ if [ ! -f "$final" ] && ! ln image.sif "$final" 2>/dev/null; then
   rm -rf "$part"
 fi
 [ -f "$final" ] || { say "FATAL: cannot put the image into $images"; finish 1; }
+list=${final%.sif}.chunks part=$images/.chunks-$digest.$$
+if [ -f chunks ] && [ ! -f "$list" ]; then
+  chgrp --reference="$images" chunks 2>/dev/null
+  cp -p chunks "$part" && chmod "$mode" "$part" && mv -f "$part" "$list" || rm -f "$part"
+fi
 finish 0
 """
 
@@ -87,7 +96,7 @@ PREPARE = """
 umask 077
 mkdir -p "$1/$2" && cd "$1" || exit 1
 find . -mindepth 1 -maxdepth 1 ! -name "$2" -mmin +1440 -exec rm -rf {} + 2>/dev/null
-cd "$2" && rm -f job log slurm.log result packages.txt image.sif
+cd "$2" && rm -f job log slurm.log result packages.txt chunks image.sif
 """
 RUNNING = 'cat "$1/job" 2>/dev/null; test ! -e "$1/result" || echo ended'
 """$1 the build's folder: the job's id, and whether it has come to an end."""
@@ -130,6 +139,7 @@ def render(
     cache: str,
     runtime: str,
     mode: str,
+    chunker: str,
     prelude: tuple[str, ...] = (),
 ) -> str:
     """The job script.
@@ -142,6 +152,7 @@ def render(
         cache: where the runtime keeps what it downloads.
         runtime: `apptainer` or `singularity`.
         mode: of an image in the store, octal.
+        chunker: text of a Python program that writes the chunk list of its standard input.
         prelude: the cluster's own shell lines, run first.
     """
     values = {
@@ -156,6 +167,7 @@ def render(
         "epoch": EPOCH if work.ours else "",
         "packed": PACKED,
         "read": READ,
+        "chunker": chunker,
     }
     head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
     lines = "\n".join(["set +u", *prelude, "set -u"]) if prelude else ""

@@ -25,8 +25,19 @@ _ASK_SCHEDULER = 15.0
 class RemoteBuild:
     """One build on one cluster."""
 
-    def __init__(self, site: Site, work: Work, options: tuple[str, ...], say: Callable[[str], None]) -> None:
-        self.site, self.work, self.options, self.say = site, work, options, say
+    def __init__(
+        self, site: Site, work: Work, options: tuple[str, ...], say: Callable[[str], None], *, chunker: str
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            site: the cluster.
+            work: what to build.
+            options: of the scheduler.
+            say: told what happens, line by line.
+            chunker: see `job.render`.
+        """
+        self.site, self.work, self.options, self.say, self.chunker = site, work, options, say, chunker
         self.scheduler = scheduler_of(site.cluster)
         self.all, self.name = f"{site.layout.root}/builds", job.key(work)
         self.folder = f"{self.all}/{self.name}"
@@ -69,6 +80,7 @@ class RemoteBuild:
             cache=layout.cache,
             runtime=cluster.container,
             mode=self.site.sharing.file,
+            chunker=self.chunker,
             prelude=cluster.prelude,
         )
         path = f"{self.folder}/build.sh"

@@ -5,6 +5,7 @@ Commands import what they need when they run, so that `clusterkit --help` stays 
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Annotated
 
@@ -43,8 +44,21 @@ for room in (deploy, submit, runs, results, images, login, build, config, demo):
     room.register(app)
 
 
+def _leave_out_the_others(words: list[str]) -> None:
+    """Typer takes the options of every command apart; only those of the one that will run are needed."""
+    asked = next((word for word in words if not word.startswith("-")), "")
+    chosen = [
+        one
+        for one in app.registered_commands
+        if asked == (one.name or getattr(one.callback, "__name__", "").replace("_", "-"))
+    ]
+    if chosen:
+        app.registered_commands[:] = chosen
+
+
 def main() -> None:
     """Console entry point. Foreseeable faults end in one line and a documented exit code."""
+    _leave_out_the_others(sys.argv[1:])
     try:
         app()
     except ClusterkitError as error:
@@ -58,3 +72,5 @@ def main() -> None:
         # The reader of our output (less, head) has gone: not an error, and nobody is left to tell.
         sys.stderr.close()
         sys.exit(141)
+    finally:
+        gc.freeze()  # else the end of Python searches every object for garbage, several times, for nothing

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +15,8 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
     from clusterkit.ledger import Ledger
     from clusterkit.snapshots import Allow
+
+_NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
 
 ConfigOption = Annotated[
     Path | None,
@@ -32,9 +38,24 @@ SendLargeOption = Annotated[
 
 def load(config: Path | None) -> Settings:
     """The settings of this project."""
-    from clusterkit.config.load import load_settings
+    with _without_plugins():
+        from clusterkit.config.load import load_settings
 
     return load_settings(config=config)
+
+
+@contextmanager
+def _without_plugins() -> Iterator[None]:
+    """Define pydantic models inside without a look through all installed packages for plugins of pydantic."""
+    before = os.environ.get(_NO_PLUGINS)
+    os.environ[_NO_PLUGINS] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_NO_PLUGINS]  # for the user's own programs, which inherit the environment
+        else:
+            os.environ[_NO_PLUGINS] = before
 
 
 def open_ledger(settings: Settings) -> Ledger:
@@ -46,10 +67,9 @@ def open_ledger(settings: Settings) -> Ledger:
 
 def large_files(send: bool) -> Allow | None:
     """What answers for files over the size limit: the option, the person at the terminal, or nobody."""
-    import sys
+    if send:
+        return lambda _files, _limit: True
 
     from clusterkit.ui.deploy import ask_about_large
 
-    if send:
-        return lambda _files, _limit: True
     return ask_about_large if sys.stdin.isatty() and sys.stderr.isatty() else None

@@ -35,22 +35,27 @@ def deploy(
 
     Only what is new travels; an interrupted upload goes on where it was.
     """
-    from clusterkit.ui.deploy import print_plan_json, show_deployed, show_plan
-    from clusterkit.ui.progress import transfer_bar
-    from clusterkit.verbs import deploy as verb
+    from clusterkit.site import log_in_ahead
 
     settings = load(config)
-    with open_ledger(settings) as ledger:
-        work = verb.plan if plan else verb.deploy
-        done = work(
-            settings,
-            settings.cluster(cluster),
-            ledger,
-            image=image,
-            bar=transfer_bar,
-            allow_large=large_files(send_large),
-            verify_image=verify_image,
-        )
+    target = settings.cluster(cluster)
+    with log_in_ahead(target) as login:  # while the server is at it, the rest is imported
+        from clusterkit.ui.deploy import print_plan_json, show_deployed, show_plan
+        from clusterkit.ui.progress import transfer_bar
+        from clusterkit.verbs import deploy as verb
+
+        work, ledger = verb.plan if plan else verb.deploy, open_ledger(settings)
+        with ledger:
+            done = work(
+                settings,
+                target,
+                ledger,
+                login=login,
+                image=image,
+                bar=transfer_bar,
+                allow_large=large_files(send_large),
+                verify_image=verify_image,
+            )
     if as_json:
         print_plan_json(done, carried_out=not plan)
     elif plan:

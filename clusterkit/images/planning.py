@@ -15,7 +15,7 @@ from clusterkit.images import scripts
 from clusterkit.images.chunks import ChunkList, chunk_file
 from clusterkit.images.delta import MAX_STEPS, Delta, compare
 from clusterkit.images.image import Image
-from clusterkit.site import Site
+from clusterkit.site import Inquiry, Site
 from clusterkit.transport.base import MissingFileError
 
 _BASES = 3
@@ -139,9 +139,13 @@ class _Survey:
         return max(named, key=lambda part: part.bytes, default=_Part(None, name, 0))
 
 
+def inquiry(image: Image) -> Inquiry:
+    """What `plan` asks a cluster first."""
+    return Inquiry("images", scripts.SURVEY, (image.digest, str(image.bytes)))
+
+
 def _survey(site: Site, image: Image) -> _Survey:
-    arguments = [site.layout.images, image.digest, str(image.bytes)]
-    answer = site.transport.run(["sh", "-c", scripts.SURVEY, "sh", *arguments], check=False)
+    answer = site.ask(inquiry(image))
     if answer.returncode != 0:
         raise TransportError(f"{site.transport.where}: cannot read {site.layout.images}: {answer.reason}")
     found = _Survey()

@@ -57,17 +57,17 @@ def stand(folder: Path, *, stays: Callable[[str], bool]) -> Git:
         folder: the project's.
         stays: tells the names (relative to the folder) that never travel.
     """
-    commit = _output(folder, "rev-parse", "HEAD")
-    if commit is None:
+    place = _output(folder, "rev-parse", "HEAD", "--abbrev-ref", "HEAD", "--show-prefix")
+    if place is None:
         return Git()
-    branch = _output(folder, "rev-parse", "--abbrev-ref", "HEAD") or b""
-    prefix = os.fsdecode(_output(folder, "rev-parse", "--show-prefix") or b"").removesuffix("\n")
+    commit, branch, rest = place.split(b"\n", 2)
+    prefix = os.fsdecode(rest).removesuffix("\n")
     status = _output(folder, "status", "--porcelain", "-z", "--no-renames", "--", ".") or b""
     changed = [os.fsdecode(entry[3:]).removeprefix(prefix) for entry in status.split(b"\0") if entry]
     kept_here = [name for name in changed if stays(name)]
     dirty = len(kept_here) < len(changed)
     diff = _diff(folder, kept_here) if dirty else ""
-    return Git(commit.decode().strip(), branch.decode().strip(), dirty, diff)
+    return Git(commit.decode(), branch.decode(), dirty, diff)
 
 
 def _diff(folder: Path, without: Sequence[str]) -> str:

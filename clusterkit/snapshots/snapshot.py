@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sqlite3
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from clusterkit.errors import ClusterkitError
 from clusterkit.snapshots import git
 from clusterkit.snapshots.collect import collect, walk
+from clusterkit.snapshots.digests import Digests
 from clusterkit.snapshots.git import Git
 from clusterkit.snapshots.manifest import Entry, Manifest, address, render
 from clusterkit.snapshots.patterns import ALWAYS_EXCLUDED, Patterns
@@ -97,6 +99,7 @@ def take(
     include: Sequence[str] = (),
     max_file_size: int,
     allow: Allow | None = None,
+    memory: sqlite3.Connection | None = None,
 ) -> Snapshot:
     """Collect the working tree and the bundled trainer and compute their content address.
 
@@ -106,6 +109,7 @@ def take(
         include: patterns of what travels although git ignores it or it looks like a secret.
         max_file_size: bytes; a larger file travels only if `allow` says so.
         allow: asked once about all of them; None refuses. No file is read before its answer.
+        memory: a database that remembers digests; None reads every file.
 
     Raises:
         ClusterkitError: a file is over the limit, or something cannot be read.
@@ -113,8 +117,8 @@ def take(
     collected = collect(project_dir, exclude=exclude, include=include)
     _check_sizes(project_dir, collected.files, max_file_size, allow)
     package = _trainer_package()
-    project, project_bytes = _hashed_tree("project", project_dir, collected.files)
-    bundle, bundle_bytes = _hashed_tree("bundle", package.parent, _package_files(package))
+    project, project_bytes = _hashed_tree("project", project_dir, collected.files, memory)
+    bundle, bundle_bytes = _hashed_tree("bundle", package.parent, _package_files(package), memory)
     return Snapshot(
         project,
         bundle,
@@ -154,9 +158,14 @@ def _package_files(package: Path) -> dict[str, os.stat_result]:
     return {name: (package.parent / name).lstat() for name in names}
 
 
-def _hashed_tree(part: str, root: Path, files: Mapping[str, os.stat_result]) -> tuple[Tree, int]:
+def _hashed_tree(
+    part: str, root: Path, files: Mapping[str, os.stat_result], memory: sqlite3.Connection | None
+) -> tuple[Tree, int]:
     """A tree with its manifest, and its size in bytes."""
-    entries = {f"{part}/{name}": _hashed(root / name, status) for name, status in files.items()}
+    digests = Digests(memory, part, root) if memory else None
+    entries = {f"{part}/{name}": _entry(root, name, status, digests) for name, status in files.items()}
+    if digests:
+        digests.save()
     stamps = tuple(_stamp(status) for status in files.values())
     tree = Tree(root, tuple(files), stamps, render(entries))
     return tree, sum(entry.bytes for entry in entries.values())
@@ -166,19 +175,29 @@ def _stamp(status: os.stat_result) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _hashed(path: Path, status: os.stat_result) -> Entry:
-    digest = hashlib.sha256()
+def _entry(root: Path, name: str, status: os.stat_result, digests: Digests | None) -> Entry:
+    path = root / name
     try:
         if stat.S_ISLNK(status.st_mode):
             target = os.fsencode(path.readlink())
             return Entry("link", hashlib.sha256(target).hexdigest(), len(target))
-        with path.open("rb", buffering=0) as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
+        digest = digests.get(name, status) if digests else None
+        if digest is None:
+            digest = _sha256(path)
+            if digests:
+                digests.learn(name, status, digest)
     except OSError as error:
         raise ClusterkitError(
             f"{path}: cannot be read: {error.strerror}",
             hint="make it readable, or add it to `exclude` in clusterkit.toml",
         ) from error
     kind = "exec" if status.st_mode & stat.S_IXUSR else "file"
-    return Entry(kind, digest.hexdigest(), status.st_size)
+    return Entry(kind, digest, status.st_size)
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from clusterkit.errors import ClusterkitError
-from clusterkit.site import Site
+from clusterkit.errors import ClusterkitError, TransportError
+from clusterkit.site import Inquiry, Site
 from clusterkit.snapshots import manifest
 from clusterkit.snapshots.manifest import Entry
 from clusterkit.snapshots.snapshot import Snapshot, Tree
@@ -62,8 +62,13 @@ class Standing:
         return max(0, sum(entry.bytes for entry in self.missing.values()) - self.arrived)
 
 
+def inquiry(snapshot: Snapshot, *, basis: str | None = None, use: bool = False) -> Inquiry:
+    """What `look` asks a cluster, with the same arguments."""
+    return Inquiry("snapshots", _LOOK, (snapshot.id, snapshot.bundle.id, basis or "", "use" if use else ""))
+
+
 def look(site: Site, snapshot: Snapshot, *, basis: str | None = None, use: bool = False) -> Standing:
-    """Ask a cluster, in one command, what of a snapshot it has.
+    """Ask a cluster, in one command at most, what of a snapshot it has.
 
     Args:
         site: the cluster.
@@ -71,9 +76,13 @@ def look(site: Site, snapshot: Snapshot, *, basis: str | None = None, use: bool 
         basis: id of the snapshot to compare with, if it is there; else the newest one.
         use: the snapshot is about to be used: `gc` leaves it alone for a while, and what is of no use of
             uploads that broke off is removed. Without it nothing changes there.
+
+    Raises:
+        TransportError: the cluster gave no answer.
     """
-    arguments = [site.layout.snapshots, snapshot.id, snapshot.bundle.id, basis or "", "use" if use else ""]
-    result = site.transport.run(["sh", "-c", _LOOK, "sh", *arguments])
+    result = site.ask(inquiry(snapshot, basis=basis, use=use))
+    if result.returncode != 0:
+        raise TransportError(f"{site.transport.where}: cannot read {site.layout.snapshots}: {result.reason}")
     first, second, rest = result.stdout.split(b"\n", 2)
     project, bundle, *newest = first.decode().split()
     arrived, *begun = second.decode().split()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import paramiko
 
+from clusterkit.transport.dial import Dialled
 from clusterkit.transport.jump import Road, travel
 from clusterkit.transport.link import CHUNK, DownError, RefusedError
 from clusterkit.transport.liveness import Liveness
@@ -33,13 +34,15 @@ class Connection:
         self.liveness = liveness or Liveness(road.wire)
 
     @classmethod
-    def open_to(cls, host: str, *, ask: Ask, ssh_config: Path | None = None) -> Connection:
-        """Log in.
+    def open_to(
+        cls, host: str, *, ask: Ask, ssh_config: Path | None = None, dialled: Dialled | None = None
+    ) -> Connection:
+        """Log in; see `travel`.
 
         Raises:
             TransportError: the host cannot be resolved, reached or trusted, or refuses the login.
         """
-        return cls(travel(host, ask=ask, config=ssh_config))
+        return cls(travel(host, ask=ask, config=ssh_config, dialled=dialled))
 
     @property
     def alive(self) -> bool:

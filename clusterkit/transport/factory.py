@@ -9,8 +9,8 @@ from pathlib import Path
 
 from clusterkit.transport.base import Transport
 from clusterkit.transport.link import Link
-from clusterkit.transport.local import LocalTransport
 from clusterkit.transport.questions import Ask, Question, ask_on_terminal
+from clusterkit.transport.start_up import without_invoke
 
 __all__ = ["Ask", "connect", "kept_link"]
 
@@ -38,14 +38,19 @@ def connect(
         TransportError: the host cannot be resolved, reached or trusted, or refuses the login.
     """
     if host is None:
+        from clusterkit.transport.local import LocalTransport
+
         return LocalTransport()
+    from clusterkit.transport.dial import dial
     from clusterkit.transport.reconnect import log_in_again
     from clusterkit.transport.ssh import SshTransport
 
     def log_in(answer: Ask) -> Link:
-        from clusterkit.transport.connection import Connection  # paramiko takes 0.2 s to import
+        dialled = dial(host, config=ssh_config)
+        with without_invoke():
+            from clusterkit.transport.connection import Connection
 
-        return Connection.open_to(host, ask=answer, ssh_config=ssh_config)
+        return Connection.open_to(host, ask=answer, ssh_config=ssh_config, dialled=dialled)
 
     def again(why: str | None) -> Link:
         return log_in_again(log_in, where=host, why=why, tell=ask)

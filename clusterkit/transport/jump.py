@@ -19,6 +19,7 @@ from typing import Any
 import paramiko
 
 from clusterkit.errors import TransportError
+from clusterkit.transport.dial import Dialled, connect
 from clusterkit.transport.faults import UnreachableError
 from clusterkit.transport.known_hosts import Verdict, read
 from clusterkit.transport.login import login
@@ -44,15 +45,21 @@ class Road:
             self._closers.pop()()
 
 
-def travel(destination: str, *, ask: Ask, config: Path | None = None) -> Road:
+def travel(destination: str, *, ask: Ask, config: Path | None = None, dialled: Dialled | None = None) -> Road:
     """Log in to a host, by whatever road the user's ssh_config names.
+
+    Args:
+        destination: what one would type after `ssh`.
+        ask: answers the questions.
+        config: instead of the user's and the system's ssh_config.
+        dialled: what `dial` has done of it already.
 
     Raises:
         TransportError: a hop cannot be resolved, reached or trusted, or refuses the login.
     """
     closers: list[Callable[[], None]] = []
     try:
-        wire, host = _travel(destination, None, None, ask, config, None, closers, 0)
+        wire, host = _travel(destination, None, None, ask, config, None, closers, 0, dialled)
     except BaseException:
         while closers:
             closers.pop()()
@@ -69,20 +76,23 @@ def _travel(
     over: Wire | None,
     closers: list[Callable[[], None]],
     depth: int,
+    dialled: Dialled | None = None,
 ) -> tuple[Wire, HostConfig]:
     if depth > _MAX_HOPS:
         raise TransportError(
             f"the ProxyJump of {destination} leads in circles",
             hint="Give the jump host a Host block of its own with `ProxyJump none`.",
         )
-    host = resolve(destination, config=config, user=user, port=port)
+    host = dialled.host if dialled else resolve(destination, config=config, user=user, port=port)
+    if dialled and dialled.sock:
+        closers.append(dialled.sock.close)
     verdict = Verdict(host, read(host.known_hosts))
     if over is None:
         for hop in host.proxy_jump:
             # only the first hop may have jumps of its own; the later ones ride on the hop before
             step = parse_destination(hop)
             over, _ = _travel(step.host, step.user, step.port, ask, config, over, closers, depth + 1)
-    sock = _open(host, over, closers)
+    sock = (dialled and dialled.sock) or _open(host, over, closers)
     wire = Wire(sock, host_key_algorithms=verdict.algorithms, timeout=host.connect_timeout)
     closers.append(wire.close)
     login(wire, host, verdict, ask)
@@ -96,23 +106,7 @@ def _open(host: HostConfig, over: Wire | None, closers: list[Callable[[], None]]
         sock, stop = _proxy(host.proxy_command)
         closers.append(stop)
         return sock
-    try:
-        return socket.create_connection((host.hostname, host.port), host.connect_timeout)
-    except socket.gaierror as error:
-        raise UnreachableError(
-            f"the name {host.hostname} (for {host.alias}) cannot be found: {error.strerror}",
-            hint="Check the spelling, the ssh configuration and the network (is a VPN needed?).",
-        ) from error
-    except TimeoutError as error:
-        raise UnreachableError(
-            f"{host.alias} ({host.address}) does not answer: no connection within {host.connect_timeout:g} s",
-            hint="Check the network (is a VPN needed?) and the host's status page.",
-        ) from error
-    except OSError as error:
-        raise UnreachableError(
-            f"{host.alias} ({host.address}) cannot be reached: {error.strerror or error}",
-            hint="Check host, port and network. Is a VPN needed? Is the machine down?",
-        ) from error
+    return connect(host)
 
 
 def _through(host: HostConfig, over: Wire) -> paramiko.Channel:

@@ -1,7 +1,7 @@
 """What the user's ssh_config says about a host. OpenSSH itself is asked (`ssh -G`); we only read its answer.
 
-Where ssh is missing, paramiko's own reader stands in; it knows no `Include`, so a configuration
-that has one is refused instead of being half read. Sources: ssh(1) -G, ssh_config(5).
+Where ssh is missing, paramiko's own reader stands in; it knows no `Include` and runs no `Match exec`, so a
+configuration that has one is refused instead of being half read. Sources: ssh(1) -G, ssh_config(5).
 """
 
 from __future__ import annotations
@@ -234,9 +234,11 @@ def _resolve_without_ssh(
     wanted = parse_destination(destination)
     path = config or Path.home() / ".ssh" / "config"
     text = path.read_text(errors="replace") if path.exists() else ""
-    if re.search(r"^\s*include\s", text, re.IGNORECASE | re.MULTILINE):
+    beyond = re.search(r"^\s*(?:(include)\s|(match)\s.*\bexec\b)", text, re.IGNORECASE | re.MULTILINE)
+    if beyond:
+        what = "Include" if beyond[1] else "Match exec"
         raise TransportError(
-            f"{path} has Include lines, and the ssh program that reads them is not installed",
+            f"{path} has {what} lines, and the ssh program that reads them is not installed",
             hint="Install OpenSSH's client: apt install openssh-client, dnf install openssh-clients.",
         )
     found = paramiko.SSHConfig.from_text(text).lookup(wanted.host)

@@ -18,9 +18,9 @@ from typing import TypeVar
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults, rsync, tunnel
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
-from clusterkit.transport.copying import say_once
 from clusterkit.transport.link import Link
 from clusterkit.transport.session import Session, TimeUp
+from clusterkit.transport.start_up import without_invoke
 from clusterkit.transport.transfer import find_rsync, make_folders
 
 _MAX_SESSIONS = 8
@@ -227,7 +227,9 @@ class SshTransport:
         *,
         pulling: bool,
     ) -> Transferred:
-        from clusterkit.transport import sftp  # paramiko's part of it is seldom needed
+        with without_invoke():
+            from clusterkit.transport import sftp  # this and paramiko's part of it are seldom needed
+        from clusterkit.transport.copying import say_once
 
         if missing.where == self._where:
             self._no_rsync = missing

@@ -1,29 +1,57 @@
-"""The two consoles: results go to standard output, everything else to standard error."""
+"""The two consoles: results go to standard output, everything else to standard error.
+
+They are made, and rich imported, when something is printed that needs them: `out` and `err` are here all the
+same, by PEP 562. Plain lines go by `say`.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TextIO
-
-from rich.console import Console
+from typing import TYPE_CHECKING, TextIO
 
 from clusterkit.errors import ClusterkitError
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    out: Console
+    err: Console
+
 _PIPED_WIDTH = 220
 """Columns where there is no terminal: wide enough that no table is cut for the program that reads it."""
+
+
+def __getattr__(name: str) -> Console:
+    if name not in ("out", "err"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rich.console import Console
+
+    stream = sys.stdout if name == "out" else sys.stderr
+    made = Console(stderr=name == "err", highlight=False, width=_width(stream))
+    globals()[name] = made
+    return made
 
 
 def _width(stream: TextIO) -> int | None:
     return None if stream.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
 
 
-out = Console(highlight=False, width=_width(sys.stdout))
-err = Console(stderr=True, highlight=False, width=_width(sys.stderr))
+def say(line: str) -> None:
+    """A line of results, to the letter."""
+    sys.stdout.write(f"{line}\n")
+
+
+def bold(text: str) -> str:
+    """Text for `say` that stands out on a terminal."""
+    plain = not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
+    return text if plain else f"\x1b[1m{text}\x1b[0m"
 
 
 def show_error(error: ClusterkitError) -> None:
     """One line for the cause and one for the next step."""
+    from clusterkit.ui.console import err
+
     err.print("[bold red]error:[/]", end=" ")
     err.print(error.cause, markup=False, soft_wrap=True)
     if error.hint:
@@ -33,4 +61,6 @@ def show_error(error: ClusterkitError) -> None:
 
 def note(message: str) -> None:
     """A line about what is being done."""
+    from clusterkit.ui.console import err
+
     err.print(message, markup=False, style="dim", soft_wrap=True)

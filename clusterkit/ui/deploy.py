@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from clusterkit.ui.console import err, note, out
+from clusterkit.ui import console
+from clusterkit.ui.console import bold, say
 from clusterkit.ui.text import format_bytes, format_seconds, printable
 
 if TYPE_CHECKING:
@@ -19,47 +20,47 @@ _NAMES = 5
 
 def show_deployed(done: Plan) -> None:
     """One line for the image and one for the code."""
-    out.print(f"[bold]{done.cluster}[/]  {done.root}", soft_wrap=True)
+    say(f"{bold(done.cluster)}  {done.root}")
     if done.image:
         size = format_bytes(done.image.bytes)
         sent = done.image_sent
         state = f"sent {format_bytes(sent.bytes)} of {size}" if sent else f"{size}  already there"
-        out.print(f"  image  {done.image.digest[:12]}  {state}")
+        say(f"  image  {done.image.digest[:12]}  {state}")
         if sent and sent.damaged:
-            err.print(
+            console.err.print(
                 f"[yellow]image {sent.damaged[:12]} there was damaged[/] and is no longer used: "
                 "runs that still wait for it need it deployed again",
                 soft_wrap=True,
             )
     state = "already there" if done.standing.present else f"sent {format_bytes(done.standing.bytes_to_send)}"
-    out.print(f"  code   {described(done.snapshot)}  {state}", soft_wrap=True)
+    say(f"  code   {described(done.snapshot)}  {state}")
     warn_of(done.snapshot)
 
 
 def show_plan(plan: Plan) -> None:
     """What is there, what would travel, how long, and the room of every root."""
-    out.print(f"[bold]{plan.cluster}[/]  {plan.root}", soft_wrap=True)
+    console.out.print(f"[bold]{plan.cluster}[/]  {plan.root}", soft_wrap=True)
     if plan.image:
         state = _state(plan.image_plan.present, plan.image_plan.bytes_to_send)
-        out.print(f"  image  {plan.image.digest[:12]}  {format_bytes(plan.image.bytes)}  {state}")
+        console.out.print(f"  image  {plan.image.digest[:12]}  {format_bytes(plan.image.bytes)}  {state}")
     standing = plan.standing
     state = _state(standing.present, standing.bytes_to_send, len(standing.missing))
-    out.print(f"  code   {described(plan.snapshot)}  {state}", soft_wrap=True)
+    console.out.print(f"  code   {described(plan.snapshot)}  {state}", soft_wrap=True)
     if plan.seconds is not None and plan.bytes_to_send and plan.rate:
         source = f"remembered from {plan.rate.measured}" if plan.rate.measured else "measured now"
         rate = f"{format_bytes(plan.rate.bytes_per_second)}/s, {source}"
-        out.print(f"  time   about {format_seconds(max(1, plan.seconds))} ({rate})")
+        console.out.print(f"  time   about {format_seconds(max(1, plan.seconds))} ({rate})")
     for space in plan.spaces:
         if space.free is not None:
             quota = "" if space.quota_left is None else f", quota leaves {format_bytes(space.quota_left)}"
             total = "" if space.total is None else f" of {format_bytes(space.total)}"
             text = f"  room   {space.role}: {format_bytes(space.free)} free{total}{quota}  {space.path}"
-            out.print(text, markup=False, soft_wrap=True)
+            console.out.print(text, markup=False, soft_wrap=True)
     if plan.shortage:
-        err.print("[bold red]does not fit:[/]", end=" ")
-        err.print(plan.shortage, markup=False, soft_wrap=True)
+        console.err.print("[bold red]does not fit:[/]", end=" ")
+        console.err.print(plan.shortage, markup=False, soft_wrap=True)
     warn_of(plan.snapshot)
-    note("plan: nothing was changed" if plan.bytes_to_send else "plan: nothing to do")
+    console.note("plan: nothing was changed" if plan.bytes_to_send else "plan: nothing to do")
 
 
 def print_plan_json(plan: Plan, *, carried_out: bool) -> None:
@@ -98,7 +99,7 @@ def print_plan_json(plan: Plan, *, carried_out: bool) -> None:
         "roots": [{**asdict(space), "left": space.left} for space in plan.spaces],
         "shortage": plan.shortage,
     }
-    out.file.write(json.dumps(document) + "\n")
+    console.out.file.write(json.dumps(document) + "\n")
 
 
 def described(snapshot: Snapshot) -> str:
@@ -120,9 +121,9 @@ def warn_of(snapshot: Snapshot) -> None:
 def ask_about_large(files: Sequence[Large], limit: int) -> bool:
     """Ask on the terminal whether files over the limit may travel."""
     for name, size in files[:_NAMES]:
-        note(f"{printable(name)}: {format_bytes(size)}")
+        console.note(f"{printable(name)}: {format_bytes(size)}")
     if len(files) > _NAMES:
-        note(f"and {len(files) - _NAMES} more")
+        console.note(f"and {len(files) - _NAMES} more")
     import typer
 
     over = "is over" if len(files) == 1 else "are over"
@@ -139,5 +140,5 @@ def _state(present: bool, size: int, files: int | None = None) -> str:
 def _warn(what: str, why: str, names: Sequence[str]) -> None:
     if names:
         more = ", ..." if len(names) > _NAMES else ""
-        err.print(f"[yellow]{what}[/] ({why}):", end=" ")
-        err.print(", ".join(map(printable, names[:_NAMES])) + more, markup=False, soft_wrap=True)
+        console.err.print(f"[yellow]{what}[/] ({why}):", end=" ")
+        console.err.print(", ".join(map(printable, names[:_NAMES])) + more, markup=False, soft_wrap=True)

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-
 from clusterkit.transport.base import Progress as Report
 from clusterkit.transport.base import ProgressCallback
-from clusterkit.ui.console import err
 from clusterkit.ui.text import format_bytes, format_seconds
 
 
@@ -21,6 +18,10 @@ def transfer_bar(label: str, total: int | None) -> Iterator[ProgressCallback]:
         label: what is moved.
         total: bytes; None takes the reports' own total, or shows a bar without an end.
     """
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    from clusterkit.ui.console import err
+
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -12,7 +12,7 @@ from clusterkit.building.apptainer import save, workshop
 from clusterkit.building.remote import RemoteBuild
 from clusterkit.building.work import Request, Work, daemon_image, prepare
 from clusterkit.errors import ConfigError
-from clusterkit.images import Image
+from clusterkit.images import Image, chunks
 from clusterkit.ledger import Ledger
 from clusterkit.site import Site, open_site
 from clusterkit.units import format_duration
@@ -70,7 +70,7 @@ def build_on(
     options = _job_options(cluster, sbatch)
     with _portable(request) as work, open_site(cluster) as site:
         work = _base_from_store(site, work, ledger, bar)
-        one = RemoteBuild(site, work, options, say)
+        one = RemoteBuild(site, work, options, say, chunker=chunks.program())
         if not one.find():
             one.send(bar)
             one.submit()

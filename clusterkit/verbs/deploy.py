@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from clusterkit.transport.base import Progress, ProgressCallback
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
+    from clusterkit.transport.ahead import LoginAhead
 
 Bar = Callable[[str, int | None], AbstractContextManager[ProgressCallback]]
 """Opens a progress bar: label, total bytes."""
@@ -96,21 +97,20 @@ def plan(
     cluster: Cluster,
     ledger: Ledger,
     *,
+    login: LoginAhead,
     image: Path | None,
     bar: Bar,
     allow_large: Allow | None = None,
     verify_image: bool = False,
 ) -> Plan:
     """What `deploy` would do; nothing is changed on the cluster. Arguments and errors as `deploy`."""
-    wanted, path = _wanted(cluster, ledger, image, bar)
-    snapshot = take_snapshot(settings, allow_large)
-    with open_site(cluster, create=False) as site:
-        found = _look(settings, site, wanted, path, snapshot, ledger, use=False, verify=verify_image)
+    wishes = _Wishes(image, allow_large, verify_image, use=False)
+    with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
         remembered = ledger.rate(cluster.name)
         rate = Rate(*remembered) if remembered else None
         if rate is None and found.bytes_to_send:
             rate = _measured(site)
-        return _with(found, spaces(site), rate)
+        return replace(found, spaces=spaces(site), rate=rate)
 
 
 def deploy(
@@ -118,6 +118,7 @@ def deploy(
     cluster: Cluster,
     ledger: Ledger,
     *,
+    login: LoginAhead,
     image: Path | None,
     bar: Bar,
     allow_large: Allow | None = None,
@@ -125,12 +126,13 @@ def deploy(
 ) -> Plan:
     """Send the image and a snapshot of the working tree to a cluster, over one login.
 
-    Where nothing is missing this takes three remote commands; nothing is written then.
+    Where nothing is missing this takes one remote command; nothing is written then.
 
     Args:
         settings: of the project.
         cluster: where to.
         ledger: remembers digests and what was deployed.
+        login: to that cluster; it goes on while the files here are read.
         image: a .sif to use instead of the configured one.
         bar: opens progress bars.
         allow_large: asked whether files over the size limit may travel; None refuses.
@@ -143,12 +145,11 @@ def deploy(
         ImageError: no image is configured, or it is damaged, or something does not fit.
         TransportError: the cluster cannot be reached, or a transfer broke off; repeat it to go on.
     """
-    wanted, path = _wanted(cluster, ledger, image, bar)
-    snapshot = take_snapshot(settings, allow_large)
-    with open_site(cluster) as site:
-        found = _look(settings, site, wanted, path, snapshot, ledger, use=True, verify=verify_image)
+    wishes = _Wishes(image, allow_large, verify_image, use=True)
+    with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
+        wanted, path = found.image, found.image_path
         if found.bytes_to_send:
-            found = _with(found, spaces(site), None)
+            found = replace(found, spaces=spaces(site))
             if found.shortage:
                 raise ImageError(
                     f"{site.transport.where}: no space left: {found.shortage}",
@@ -159,7 +160,8 @@ def deploy(
             if not found.image_plan.present:
                 sent = _send_image(settings, site, path, wanted, found.image_plan, ledger, bar)
                 found = replace(found, image_sent=sent)
-            ledger.set_deployment(cluster.name, wanted.digest, wanted.bytes)
+            if ledger.deployment(cluster.name) != (wanted.digest, wanted.bytes):
+                ledger.set_deployment(cluster.name, wanted.digest, wanted.bytes)
         _publish(site, found.standing, ledger, bar)
         return found
 
@@ -174,12 +176,25 @@ def send_snapshot(site: Site, snapshot: Snapshot, ledger: Ledger, bar: Bar) -> b
 def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
     """The image by content, with a bar while it is hashed for the first time."""
     size = path.stat().st_size if path.is_file() else None
-    with bar("hashing the image", size) as progress:
-        return images.local_image(path, ledger, hashed=lambda done: progress(Progress(done, size, 0.0)))
+    with ExitStack() as stack:
+        show: ProgressCallback | None = None
+
+        def hashed(done: int) -> None:
+            nonlocal show
+            show = show or stack.enter_context(bar("hashing the image", size))
+            show(Progress(done, size, 0.0))
+
+        return images.local_image(path, ledger, hashed=hashed)
 
 
-def take_snapshot(settings: Settings, allow: Allow | None = None) -> Snapshot:
-    """The working tree of the project, ready to be sent; `allow` is asked about files over the size limit."""
+def take_snapshot(settings: Settings, allow: Allow | None = None, ledger: Ledger | None = None) -> Snapshot:
+    """The working tree of the project, ready to be sent.
+
+    Args:
+        settings: of the project.
+        allow: asked about files over the size limit; None refuses them.
+        ledger: remembers the digests of files that do not change.
+    """
     project, folder = settings.project, settings.project_dir
     exclude = list(project.exclude)
     if project.results.is_relative_to(folder):
@@ -190,6 +205,7 @@ def take_snapshot(settings: Settings, allow: Allow | None = None) -> Snapshot:
         include=project.include,
         max_file_size=project.max_file_size,
         allow=allow,
+        memory=ledger.connection if ledger else None,
     )
 
 
@@ -211,32 +227,39 @@ def _wanted(
     return hash_image(path, ledger, bar), path
 
 
-def _look(
-    settings: Settings,
-    site: Site,
-    wanted: Image | None,
-    path: Path | None,
-    snapshot: Snapshot,
-    ledger: Ledger,
-    *,
-    use: bool,
-    verify: bool,
-) -> Plan:
-    name = site.cluster.name
-    image_plan = images.Plan(images.Way.PRESENT, 0, 0)
+@dataclass(frozen=True)
+class _Wishes:
+    """What was asked for on the command line, and whether it is to be carried out."""
+
+    image: Path | None
+    allow_large: Allow | None
+    verify_image: bool
+    use: bool
+
+
+@contextmanager
+def _looked(
+    settings: Settings, cluster: Cluster, ledger: Ledger, login: LoginAhead, wishes: _Wishes, bar: Bar
+) -> Iterator[tuple[Site, Plan]]:
+    """The open cluster and what was found there."""
+    wanted, path = _wanted(cluster, ledger, wishes.image, bar)
+    snapshot = take_snapshot(settings, wishes.allow_large, ledger)
+    basis = ledger.snapshot(cluster.name)
+    inquiries = [snapshots.inquiry(snapshot, basis=basis, use=wishes.use)]
     if wanted and path:
-        image_plan = images.plan(site, path, wanted, cache=_chunk_cache(settings), verify=verify)
-    elif wanted and not images.present(site, wanted):
-        raise ImageError(
-            f"{site.transport.where}: image {wanted.digest[:12]} is not there any more",
-            hint=f"`clusterkit build --on {name}` builds it again; or use --image FILE",
-        )
-    standing = snapshots.look(site, snapshot, basis=ledger.snapshot(name), use=use)
-    return Plan(name, site.layout.root, wanted, path, image_plan, standing)
-
-
-def _with(found: Plan, rooms: tuple[Space, ...], rate: Rate | None) -> Plan:
-    return replace(found, spaces=rooms, rate=rate)
+        inquiries.append(images.inquiry(wanted))
+    with open_site(cluster, create=wishes.use, login=login, inquiries=inquiries) as site:
+        image_plan = images.Plan(images.Way.PRESENT, 0, 0)
+        if wanted and path:
+            cache = _chunk_cache(settings)
+            image_plan = images.plan(site, path, wanted, cache=cache, verify=wishes.verify_image)
+        elif wanted and not images.present(site, wanted):
+            raise ImageError(
+                f"{site.transport.where}: image {wanted.digest[:12]} is not there any more",
+                hint=f"`clusterkit build --on {cluster.name}` builds it again; or use --image FILE",
+            )
+        standing = snapshots.look(site, snapshot, basis=basis, use=wishes.use)
+        yield site, Plan(cluster.name, site.layout.root, wanted, path, image_plan, standing)
 
 
 def _measured(site: Site) -> Rate:
@@ -273,4 +296,5 @@ def _publish(site: Site, standing: Standing, ledger: Ledger, bar: Bar) -> None:
         if sent.bytes >= _RATE_FROM:
             rate = sent.bytes / (time.monotonic() - start)
             ledger.set_rate(site.cluster.name, rate, datetime.now(UTC).date().isoformat())
-    ledger.set_snapshot(site.cluster.name, standing.snapshot.id)
+    if ledger.snapshot(site.cluster.name) != standing.snapshot.id:
+        ledger.set_snapshot(site.cluster.name, standing.snapshot.id)

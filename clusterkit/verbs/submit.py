@@ -92,7 +92,7 @@ def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) ->
     """
     _check_request(settings, request)
     image = _image(request.cluster, ledger, bar)
-    snapshot = take_snapshot(settings, request.allow_large)
+    snapshot = take_snapshot(settings, request.allow_large, ledger)
     with open_site(request.cluster) as site:
         unclear = [
             run for run in ledger.runs(cluster=request.cluster.name) if run.state == JobState.SUBMITTING
@@ -121,7 +121,7 @@ def dry_run(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -
     _check_request(settings, request)
     cluster = request.cluster
     image = _image(cluster, ledger, bar)
-    snapshot = take_snapshot(settings, request.allow_large)
+    snapshot = take_snapshot(settings, request.allow_large, ledger)
     roots = [path.rstrip("/") for path in (cluster.root, cluster.scratch_root, cluster.image_root)]
     if not any(mark in path for path in roots for mark in "$~"):
         layout = Layout(*roots)

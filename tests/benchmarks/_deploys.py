@@ -13,7 +13,7 @@ from pathlib import Path
 from clusterkit.config.load import load_settings
 from clusterkit.config.models import Cluster
 from clusterkit.ledger import Ledger
-from clusterkit.site import open_site
+from clusterkit.site import log_in_ahead, open_site
 from clusterkit.snapshots import look, publish, take
 from clusterkit.transport.base import ProgressCallback
 from clusterkit.verbs.deploy import deploy
@@ -71,18 +71,20 @@ def noop_deploys(folder: Path, repetitions: int) -> dict[str, list[float]]:
         settings = load_settings(config=project / "clusterkit.toml")
         rsync = ["rsync", "-rlpt", "-e", f"ssh -F {server.ssh_config}", f"{project}/", f"node:{folder}/peer/"]
         command = [sys.executable, "-m", "clusterkit", "deploy"]
+        environ = with_bytecode(folder / "bytecode")
         with Ledger(project / ".clusterkit" / "ledger.sqlite3") as ledger:
 
             def ours() -> None:
-                deploy(settings, settings.cluster(), ledger, image=None, bar=_no_bar)
+                with log_in_ahead(settings.cluster()) as login:
+                    deploy(settings, settings.cluster(), ledger, login=login, image=None, bar=_no_bar)
 
             def peer() -> None:
                 subprocess.run(rsync, check=True)
 
             def whole_command() -> None:
-                subprocess.run(command, check=True, cwd=project, capture_output=True)
+                subprocess.run(command, check=True, cwd=project, capture_output=True, env=environ)
 
-            for work in (ours, peer):
+            for work in (ours, peer, whole_command):
                 work()
             for _ in range(repetitions):
                 for what, work in zip(times, (ours, peer, whole_command), strict=True):
@@ -90,6 +92,13 @@ def noop_deploys(folder: Path, repetitions: int) -> dict[str, list[float]]:
                     work()
                     times[what].append(time.perf_counter() - start)
     return times
+
+
+def with_bytecode(folder: Path) -> dict[str, str]:
+    """An environment in which Python keeps what it compiles, as pip leaves it; the first run is slow."""
+    environ = os.environ | {"PYTHONPYCACHEPREFIX": str(folder)}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environ
 
 
 @contextmanager

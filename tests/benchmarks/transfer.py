@@ -6,8 +6,8 @@ time; the fastest of all repetitions counts, as neighbours and disks only ever s
 `ratio_noop`: nothing has changed; ours goes over the connection that is open already, as the second
 and every later transfer of a command does, while `rsync -e ssh` logs in anew, as it always does.
 `ratio_noop_with_login`: the same with our login inside the clock.
-`ratio_noop_deploy`: a whole deploy that finds image and code there (hashing the tree, git, login, three
-commands), without the start of Python; `ratio_noop_deploy_command` with it.
+`ratio_noop_deploy`: a whole deploy that finds image and code there (the tree, git, login, one command),
+without the start of Python; `ratio_noop_deploy_command` with it, all modules compiled before, as pip does.
 `snapshot_disk_factor`: space of 50 snapshots of a 20 MB project, one module changed in each, over one's.
 What is called noop is a median. Runs are interleaved; above 1 we are faster; what was moved is compared
 byte by byte.

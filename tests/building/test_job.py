@@ -8,6 +8,7 @@ import pytest
 from clusterkit.building.job import Result, key, parse_watch, render
 from clusterkit.building.work import Request, Work, prepare
 from clusterkit.errors import TransportError
+from clusterkit.images.chunks import program
 
 PLACES = {
     "folder": "/r/it's",
@@ -16,6 +17,7 @@ PLACES = {
     "cache": "/c",
     "runtime": "apptainer",
     "mode": "400",
+    "chunker": program(),
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.images.chunks import chunk_file
 from tests.building.archives import docker_archive
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
@@ -67,6 +68,7 @@ def test_a_docker_archive_is_converted_in_a_job(builder: User) -> None:
     ((digest, path),) = stored(builder).items()
     assert digest in said
     assert "1 package\n" in said
+    assert path.with_suffix(".chunks").read_bytes() == chunk_file(path).encode()
     assert left(builder) == []
     run = ["apptainer", "-q", "exec", str(path).replace(str(builder.cluster.share), "/share")]
     inside = builder.cluster.run("a40n1", [*run, "sh", "-c", 'echo "$GREETING"'], user=builder.cluster.user)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clusterkit.images.chunks import LONGEST, SHORTEST, Chunk, ChunkList, chunk_file, cuts
+from clusterkit.images.chunks import LONGEST, SHORTEST, Chunk, ChunkList, chunk_file, cuts, program
 
 PAIR = b"\x9d\xc3"
 
@@ -39,6 +41,15 @@ def test_a_file_is_cut_as_its_bytes_are(tmp_path: Path, size: int) -> None:
     assert [chunk.length for chunk in chunk_file(path).chunks] == [
         end - start for start, end in zip([0, *ends], ends, strict=False)
     ]
+
+
+def test_the_text_is_a_program_that_does_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(random.Random(5).randbytes(5 << 20))
+    with path.open("rb") as file:
+        argv = [sys.executable, "-I", "-S", "-c", program()]
+        done = subprocess.run(argv, stdin=file, capture_output=True, check=True)
+    assert done.stdout == chunk_file(path).encode()
 
 
 def test_zeros_in_the_middle_are_cut_the_same_from_block_to_block(tmp_path: Path) -> None:

@@ -164,7 +164,10 @@ def test_paramikos_reader_stands_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_ssh")
-def test_an_include_is_refused_instead_of_half_read(tmp_path: Path) -> None:
-    path = config(tmp_path, "Include other\n")
-    with pytest.raises(TransportError, match="has Include lines"):
+@pytest.mark.parametrize(
+    ("line", "what"), [("Include other", "Include"), ("Match host x exec true", "Match exec")]
+)
+def test_what_it_cannot_read_is_refused_instead_of_half_read(tmp_path: Path, line: str, what: str) -> None:
+    path = config(tmp_path, f"{line}\n")
+    with pytest.raises(TransportError, match=f"has {what} lines"):
         resolve("hpc", config=path)

@@ -3,6 +3,9 @@
 import json
 import re
 import stat
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.transport.runtime import runtime_folder
 from tests.transport.tools import all_but_rsync
 from tests.verbs.conftest import CONFIG, Project
 
@@ -79,13 +83,43 @@ def test_every_folder_is_private(remote: Project, tmp_path: Path) -> None:
             assert stat.S_IMODE(folder.stat().st_mode) & 0o077 == 0, folder
 
 
-def test_nothing_to_do_is_one_login_and_three_commands(remote: Project, sshd: LoopbackSshd) -> None:
+def test_nothing_to_do_is_one_login_and_one_command(remote: Project, sshd: LoopbackSshd) -> None:
     remote.run("deploy")
     log = sshd.log()
     assert remote.run("deploy").stdout.count("already there") == 2
     new = sshd.log().removeprefix(log)
     assert len(re.findall(r"^Accepted \S+ for ", new, re.MULTILINE)) == 1
-    assert len(re.findall(r"^Starting session: command", new, re.MULTILINE)) <= 3
+    assert len(re.findall(r"^Starting session: command", new, re.MULTILINE)) == 1
+
+
+def test_a_kept_login_needs_no_ssh_library_here(remote: Project, sshd: LoopbackSshd) -> None:
+    config = remote.folder / "clusterkit.toml"
+    config.write_text(config.read_text() + 'keep_login = "10m"\n')
+    watched = (
+        "import atexit, sys\nfrom clusterkit.cli.app import main\n"
+        "heavy = {'paramiko', 'cryptography', 'nacl'}\n"
+        "atexit.register(lambda: print(sorted(heavy & set(sys.modules)), flush=True))\nmain()"
+    )
+    with runtime_folder():
+        for command in (["deploy"], ["deploy"], ["deploy", "--plan"], ["images"], ["status"]):
+            done = subprocess.run(
+                [sys.executable, "-c", watched, *command],
+                cwd=remote.folder,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            assert done.stdout.endswith("\n[]\n") or done.stdout == "[]\n", command
+    assert sshd.accepted_logins() == 1
+
+
+def test_no_login_outlives_a_deploy_that_ends_before_it(remote: Project, sshd: LoopbackSshd) -> None:
+    (remote.folder / "image.sif").write_bytes(b"no image")
+    assert "not a SIF image" in remote.run("deploy", code=6).stderr
+    deadline = time.monotonic() + 10
+    while sshd.sessions() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert sshd.sessions() == []
 
 
 def test_the_plan_for_people(remote: Project) -> None:

@@ -1,0 +1,54 @@
+"""The first step of a straight road, without paramiko: its import and a server's greeting both take time."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterkit.transport.faults import UnreachableError
+from clusterkit.transport.resolve import HostConfig, resolve
+
+
+@dataclass(frozen=True)
+class Dialled:
+    """A host, resolved, and the open connection to it."""
+
+    host: HostConfig
+    sock: socket.socket | None
+    """None: the road leads through other hosts or a command, and has not begun."""
+
+
+def dial(destination: str, *, config: Path | None = None) -> Dialled:
+    """Resolve a host, and connect to it where it is reached straight.
+
+    Raises:
+        TransportError: the host cannot be resolved or reached.
+    """
+    host = resolve(destination, config=config)
+    return Dialled(host, None if host.proxy_jump or host.proxy_command else connect(host))
+
+
+def connect(host: HostConfig) -> socket.socket:
+    """A TCP connection to a host.
+
+    Raises:
+        UnreachableError: there is no such name, or nothing answers there.
+    """
+    try:
+        return socket.create_connection((host.hostname, host.port), host.connect_timeout)
+    except socket.gaierror as error:
+        raise UnreachableError(
+            f"the name {host.hostname} (for {host.alias}) cannot be found: {error.strerror}",
+            hint="Check the spelling, the ssh configuration and the network (is a VPN needed?).",
+        ) from error
+    except TimeoutError as error:
+        raise UnreachableError(
+            f"{host.alias} ({host.address}) does not answer: no connection within {host.connect_timeout:g} s",
+            hint="Check the network (is a VPN needed?) and the host's status page.",
+        ) from error
+    except OSError as error:
+        raise UnreachableError(
+            f"{host.alias} ({host.address}) cannot be reached: {error.strerror or error}",
+            hint="Check host, port and network. Is a VPN needed? Is the machine down?",
+        ) from error
