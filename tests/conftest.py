@@ -8,7 +8,12 @@ pytest_plugins = ["tests.cluster.fixtures"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What uses the cluster is marked so, and what uses the image may have to wait for it to be built."""
+    """What uses the cluster is marked so, and what uses the image may have to wait for it to be built.
+
+    Tests run in several processes (`--dist loadgroup`), each with sessions of its own: tests that share what
+    is slow to make go to the same one. The cluster is such a thing, and so is whatever the tests of a file
+    make once for all of them.
+    """
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if "cluster" in fixtures:
@@ -16,3 +21,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "trainer_sif" in fixtures:
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.timeout(900))
+        if item.get_closest_marker("cluster"):
+            item.add_marker(pytest.mark.xdist_group("cluster"))
+        elif _shares_with_its_file(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def _shares_with_its_file(item: pytest.Item) -> bool:
+    known = getattr(item, "_fixtureinfo", None)
+    used = known.name2fixturedefs.values() if known else ()
+    return any(definitions[-1].scope in ("module", "class") for definitions in used)
