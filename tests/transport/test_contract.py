@@ -18,7 +18,7 @@ from clusterkit.transport.base import MissingFileError, Transport
 from tests.transport.trees import ODD_NAMES, mode
 
 SECONDS = f"4171.{os.getpid()}"
-"""How long the commands sleep that a test looks for among all processes of the machine; no other test's do."""
+"""How long the commands sleep that a test looks for among all processes; no other process's do."""
 
 
 def running(needle: str) -> bool:
