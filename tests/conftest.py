@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.cluster.fixtures"]
+
+settings.register_profile(
+    "busy machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("busy machine")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
