@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAIN := -c constraints.txt
+# The tests wait for logins, schedulers and disks about as long as they compute: one process more than two cores.
+WORKERS ?= 3
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint docs bench clean
@@ -32,11 +35,11 @@ demo: .venv/.train ## train four Meta-World tasks on this machine, through the w
 
 test: .venv/.dev ## everything: linters, types, docs and all tests, on a real Slurm where this machine can run one
 	@$(MAKE) --no-print-directory lint docs
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 check: .venv/.dev ## the quick part of `make test`, before a commit
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -q -m 'not slow and not cluster'
+	$(PYTEST) -q -m 'not slow and not cluster'
 
 lint: .venv/.dev ## style, types and the floors of the house
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -34,9 +35,9 @@ def trainer_sif(cluster: Cluster, request: pytest.FixtureRequest) -> Path:
     image = trainer_image(cluster)
     if (seconds := time.monotonic() - began) > 1:
         megabytes = image.stat().st_size / 1e6
-        request.config.get_terminal_writer().line(
-            f"built {image.name}, {megabytes:.0f} MB, in {seconds:.0f} s"
-        )
+        capture = request.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            print(f"built {image.name}, {megabytes:.0f} MB, in {seconds:.0f} s", file=sys.stderr)
     return image
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import itertools
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _START_SECONDS = 10.0
+_tried = itertools.count()
 
 
 def find_sshd() -> str | None:
@@ -162,10 +164,15 @@ class LoopbackSshd:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody takes before sshd does.
+
+    Below those that the kernel hands out, and at another place for each process that runs tests.
+    """
+    while True:
+        port = 10_000 + (os.getpid() * 997 + next(_tried)) % 20_000
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _name(pid: int) -> str:

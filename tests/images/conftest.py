@@ -32,7 +32,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield opened
 
 
-@pytest.fixture(params=["local", "ssh", "ssh without rsync"])
+@pytest.fixture(params=["local", "ssh", pytest.param("ssh without rsync", marks=pytest.mark.slow)])
 def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     root = f"{tmp_path}/the root"
     cluster = Cluster(name="local", kind="local", root=root, container="none")

@@ -216,10 +216,11 @@ def test_an_upload_that_hangs_is_overtaken_and_does_no_harm(laptop: Laptop, sif:
     laptop.relay.after(10 * MB, hang)
     first = laptop.starts()
     assert hangs.wait(60)
-    before = laptop.relay.up
+    until(lambda: laptop.arrived > 8 * MB)  # a busy server is a little behind the relay
+    left, before = 20 * MB - laptop.arrived, laptop.relay.up
     laptop.deploys()
     laptop.whole()
-    assert laptop.relay.up - before < 10 * MB + SLACK
+    assert laptop.relay.up - before < left + SLACK
     goes_on.set()
     stdout, stderr = first.communicate(timeout=240)
     assert first.returncode == 0, stdout + stderr

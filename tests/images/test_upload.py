@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -179,6 +180,8 @@ def test_a_flipped_byte_in_what_had_arrived_is_mended(store: Store, sif: Sif, of
 def test_a_flipped_byte_in_a_complete_upload_is_mended(store: Store, sif: Sif) -> None:
     """Size and time are those of the image: rsync's quick look finds nothing to do."""
     path = sif(10 * MB)
+    minutes_ago = time.time() - 120  # nobody is writing: no pause to find that out
+    os.utime(path, (minutes_ago, minutes_ago))
     part = begun(store, path, 1.0)
     flip(part, 5 * MB)
     shutil.copystat(path, part)

@@ -116,6 +116,7 @@ def test_home_uploaded_once_and_reported(project: Project) -> None:
     assert {path.name for path in (home / "report").iterdir()} == {"curves.png", "curves.svg", "report.html"}
 
 
+@pytest.mark.slow
 def test_without_a_key_nothing_is_asked_for(project: Project) -> None:
     printed = project.run("sync-results", key=False)
     assert "1 offline" in printed
@@ -131,6 +132,7 @@ def test_no_wandb_and_dry_run(project: Project) -> None:
     assert project.server.requests == []
 
 
+@pytest.mark.slow
 def test_a_failed_upload_costs_no_results_and_is_tried_again(project: Project) -> None:
     project.server.fail("file_stream", 401)
     printed = project.run("sync-results", code=9)

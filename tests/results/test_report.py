@@ -145,7 +145,9 @@ def test_names_cannot_break_the_page_or_the_pictures(tmp_path: Path) -> None:
     ET.parse(reported.files[1])
 
 
-@pytest.mark.parametrize("tasks", [TASKS[:1], TASKS, MANY[:10], pytest.param(MANY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "tasks", [TASKS[:1], TASKS, *(pytest.param(MANY[:n], marks=pytest.mark.slow) for n in (10, len(MANY)))]
+)
 def test_any_number_of_tasks(tmp_path: Path, tasks: list[str]) -> None:
     folders = [make_run_dir(tmp_path, f"r{seed}", tasks=tasks, seed=seed, evaluations=4) for seed in (1, 2)]
     _, page, text = write(folders, tmp_path / "out")

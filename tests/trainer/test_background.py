@@ -201,7 +201,7 @@ def test_a_stopped_one_is_found_and_ended(gate):
         with pytest.raises(WorkerError, match=r"evaluator .* has made no step for 2 s"):
             evaluator.wait()
         pid = evaluator.pid
-    assert not alive(pid)
+    assert_gone([pid])
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_close_ends_it_whatever_it_is_doing():
     starting = background(CounterFactory(), workers=2)
     pid = starting.pid
     starting.close()
-    assert not alive(pid)
+    assert_gone([pid])
     starting.close()
     with pytest.raises(WorkerError):
         starting.poll()

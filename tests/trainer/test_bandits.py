@@ -87,19 +87,21 @@ def worst_score(config: SACConfig, targets, tasks: int, seed: int = 0) -> float:
     return float(min(scores))
 
 
-@pytest.mark.parametrize("gamma", [0.0, 0.99])
+@pytest.mark.parametrize("gamma", [pytest.param(0.0, marks=pytest.mark.slow), 0.99])
 def test_identity_is_learnt(gamma):
     assert worst_score(replace(CONFIG, gamma=gamma), same_target, tasks=1) >= 0.95
 
 
-@pytest.mark.parametrize("targets", [fixed_targets, turned_targets])
+@pytest.mark.parametrize("targets", [fixed_targets, pytest.param(turned_targets, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("heads", "one_hot"), [("one-hot", True), ("multi-head", True), ("multi-head", False)]
+    ("heads", "one_hot"),
+    [("one-hot", True), pytest.param("multi-head", True, marks=pytest.mark.slow), ("multi-head", False)],
 )
 def test_tasks_are_told_apart_by_their_id(targets, heads, one_hot):
     assert worst_score(replace(CONFIG, heads=heads, one_hot=one_hot), targets, tasks=3) >= 0.90
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("targets", [fixed_targets, turned_targets])
 def test_without_the_id_they_cannot_be_told_apart(targets):
     assert worst_score(replace(CONFIG, one_hot=False), targets, tasks=3) <= 0.60

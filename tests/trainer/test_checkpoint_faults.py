@@ -110,6 +110,7 @@ def fail():
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+@pytest.mark.slow
 def test_a_fault_at_any_system_call_costs_nothing_that_was_saved(tmp_path, monkeypatch):
     template = prepared(tmp_path / "template")
     failed = []

@@ -93,7 +93,9 @@ def test_observations_are_standardised_by_the_warm_up_and_never_again(tmp_path):
     assert early["encoder.std"].min() >= 0.02
 
 
-@pytest.mark.parametrize("steps", [0, 7, 59])
+@pytest.mark.parametrize(
+    "steps", [pytest.param(0, marks=pytest.mark.slow), 7, pytest.param(59, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("num_envs", [4, 2])
 def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, steps, num_envs):
     argv = ("--total-steps", "800", "--num-envs", str(num_envs))

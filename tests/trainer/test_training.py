@@ -51,6 +51,7 @@ def settings(tmp_path, monkeypatch):
     return settings_for(tmp_path, *argv)
 
 
+@pytest.mark.slow
 def test_numbers_that_go_bad_once_cost_the_way_back_to_the_last_checkpoint(settings, monkeypatch):
     monkeypatch.setattr(Spoilt, "bad", range(1300, 1900))
     assert carry_out(settings) == 0

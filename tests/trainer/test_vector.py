@@ -37,7 +37,7 @@ def play(factory, num_envs: int, workers: int, steps: int, episode_steps: int) -
     return np.array(rows)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_results_do_not_depend_on_the_number_of_workers(workers):
     factory = MetaworldFactory(("reach-v3", "drawer-close-v3"))
     # five environments over two tasks: one of them moves, from worker-owned to worker-owned environment
@@ -116,6 +116,7 @@ class Interrupted:
         return Schedule(self._num_envs, tasks, self._episode_steps, 50, self._rng, stagger=True, state=state)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_to_the_bit_with_other_workers():
     factory = MetaworldFactory(("push-v3", "drawer-close-v3"))
     whole, stopped = Interrupted(factory, 5, 40), Interrupted(factory, 5, 40)

@@ -17,6 +17,9 @@ from clusterkit.errors import TransportError
 from clusterkit.transport.base import MissingFileError, Transport
 from tests.transport.trees import ODD_NAMES, mode
 
+SECONDS = f"4171.{os.getpid()}"
+"""How long the commands sleep that a test looks for among all processes; no other process's do."""
+
 
 def running(needle: str) -> bool:
     table = subprocess.run(
@@ -109,14 +112,14 @@ def test_a_missing_program(transport: Transport) -> None:
 
 def test_time_out_ends_the_whole_group(transport: Transport) -> None:
     with pytest.raises(TransportError, match=r"did not finish within 0\.3 s"):
-        transport.run(["sh", "-c", "sleep 4171 & sleep 4171"], timeout=0.3)
-    assert gone("sleep 4171")
+        transport.run(["sh", "-c", f"sleep {SECONDS} & sleep {SECONDS}"], timeout=0.3)
+    assert gone(f"sleep {SECONDS}")
 
 
 def test_a_timed_out_command_that_ignores_the_polite_signal_is_killed(transport: Transport) -> None:
     with pytest.raises(TransportError, match="did not finish"):
-        transport.run(["sh", "-c", "trap '' TERM; while :; do sleep 0.1; : 4172; done"], timeout=0.3)
-    assert gone(": 4172")
+        transport.run(["sh", "-c", f"trap '' TERM; while :; do sleep 0.1; : {SECONDS}; done"], timeout=0.3)
+    assert gone(f": {SECONDS}")
 
 
 def test_many_threads_at_once(transport: Transport) -> None:
@@ -140,10 +143,10 @@ def test_stream_yields_as_it_comes(transport: Transport, there: Path) -> None:
 
 
 def test_closing_a_stream_ends_the_command(transport: Transport) -> None:
-    stream = transport.stream(["sh", "-c", "echo on; sleep 4173 & sleep 4173"])
+    stream = transport.stream(["sh", "-c", f"echo on; sleep {SECONDS} & sleep {SECONDS}"])
     assert next(stream) == b"on\n"
     stream.close()  # type: ignore[attr-defined]
-    assert gone("sleep 4173")
+    assert gone(f"sleep {SECONDS}")
 
 
 def test_a_failed_stream_says_so(transport: Transport) -> None:

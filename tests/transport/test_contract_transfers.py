@@ -45,10 +45,11 @@ def poor_ssh(poor_sshd: LoopbackSshd) -> Iterator[Transport]:
         yield transport
 
 
-ROADS = ["local", "local, none here", "ssh", "ssh, none here", "ssh, none there", "kept", "kept, none here"]
+ROADS = ["local", "ssh", "kept"]
+POOR_ROADS = ["local, none here", "ssh, none here", "ssh, none there", "kept, none here"]
 
 
-@pytest.fixture(params=ROADS)
+@pytest.fixture(params=[*ROADS, *(pytest.param(road, marks=pytest.mark.slow) for road in POOR_ROADS)])
 def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Transport:
     kind, _, lack = request.param.partition(", ")
     if kind == "local":

@@ -72,6 +72,7 @@ def test_it_builds_beside_all_inputs_and_publishes_by_rename(project: Project, a
     assert sifs(project.folder) == ["my image.sif"]
 
 
+@pytest.mark.slow
 def test_it_says_what_changed_since_the_build_before(
     project: Project, apptainer: Path, tmp_path: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_conversion_needs_no_root_and_keeps_the_files_times(project: Project, 
     assert called[-2:] == [f"docker-archive:{project.folder}/a.tar", ""]
 
 
+@pytest.mark.slow
 def test_an_existing_image_is_kept_without_force(project: Project, apptainer: Path) -> None:
     (project.folder / "a.sif").write_text("old")
     assert "--force" in project.run("build", "a.sif", code=6).stderr
@@ -129,6 +131,7 @@ def test_an_interrupted_build_leaves_nothing(
     assert not sifs(project.folder)
 
 
+@pytest.mark.slow
 def test_a_killed_build_shows_no_image_and_the_next_one_does(
     project: Project, apptainer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +200,7 @@ esac
 """
 
 
+@pytest.mark.slow
 def test_an_image_of_this_machines_docker_travels_as_an_archive(
     project: Project, box: Path, apptainer: Path
 ) -> None:
@@ -210,6 +214,7 @@ def test_an_image_of_this_machines_docker_travels_as_an_archive(
     assert "No such image" in said
 
 
+@pytest.mark.slow
 def test_deploy_takes_the_image_that_was_built_there(project: Project, box: Path) -> None:
     assert "--on box" in project.run("deploy", "--cluster", "box", code=6).stderr
     project.run("build", "--on", "box")
@@ -224,6 +229,7 @@ def test_deploy_takes_the_image_that_was_built_there(project: Project, box: Path
     assert "--on box" in said
 
 
+@pytest.mark.slow
 def test_a_failed_job_says_why_and_keeps_its_log(
     project: Project, box: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +246,7 @@ def test_a_failed_job_says_why_and_keeps_its_log(
     assert len(list((box / "images").iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_an_interrupted_job_is_cancelled(
     project: Project, box: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +262,7 @@ def test_an_interrupted_job_is_cancelled(
     project.until(lambda: not list((box / "scratch").iterdir()), 20)
 
 
+@pytest.mark.slow
 def test_the_same_build_twice_at_once_is_one_job(
     project: Project, box: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

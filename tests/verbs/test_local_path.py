@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.verbs.conftest import Project
 
 
@@ -83,6 +85,7 @@ def test_the_modified_mark(project: Project) -> None:
     assert "--unlock" in shown.stdout
 
 
+@pytest.mark.slow
 def test_runs_by_name_and_nothing_known(project: Project) -> None:
     assert "no runs yet" in project.run("status").stderr
     assert "none was submitted" in project.run("logs", "nothing", code=8).stderr
@@ -94,6 +97,7 @@ def test_runs_by_name_and_nothing_known(project: Project) -> None:
     assert second in everything
 
 
+@pytest.mark.slow
 def test_a_log_before_there_is_one(project: Project) -> None:
     run_id = project.submit("--", "sleep")
     project.until((project.run_dir(run_id) / "heartbeat.json").exists)
