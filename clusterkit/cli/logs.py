@@ -1,0 +1,40 @@
+"""`clusterkit logs`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from clusterkit.cli.common import ConfigOption, load, open_ledger
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the command."""
+    app.command()(logs)
+
+
+def logs(
+    name: Annotated[
+        str, typer.Argument(metavar="[RUN]", help="A run id, its beginning, a job id, or `last`.")
+    ] = "last",
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the run ends; Ctrl-C stops.")
+    ] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 50,
+    attempt: Annotated[
+        int | None, typer.Option(min=0, help="Which start of the run; the newest if left out.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Print a run's log, or follow it."""
+    import sys
+
+    from clusterkit.verbs.logs import logs as verb
+
+    settings = load(config)
+    with open_ledger(settings) as ledger:
+        (run,) = ledger.find([name])
+    for chunk in verb(settings, run, lines=lines, attempt=attempt, follow=follow):
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.flush()
