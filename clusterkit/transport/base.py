@@ -127,6 +127,19 @@ class Transport(Protocol):
         """
         ...
 
+    def attach(self, argv: Sequence[str], *, terminal: bool) -> int:
+        """Run argv on this process's own streams and return its exit status, as of `Completed`.
+
+        Args:
+            argv: the command.
+            terminal: it gets a terminal that is this process's: keys go to it as they are typed, Ctrl-C
+                among them, and it learns the size. Without one it reads nothing.
+
+        Raises:
+            TransportError: the connection failed, or there is no terminal to lend.
+        """
+        ...
+
     def read(self, path: str) -> bytes:
         """A whole small file.
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from clusterkit.errors import TransportError
-from clusterkit.transport import faults, rsync, tunnel
+from clusterkit.transport import faults, own, rsync, tunnel
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
 from clusterkit.transport.copying import say_once
-from clusterkit.transport.link import Link
+from clusterkit.transport.link import Link, Screen
 from clusterkit.transport.session import Session, TimeUp
 from clusterkit.transport.transfer import find_rsync, make_folders
 
@@ -109,6 +109,21 @@ class SshTransport:
             completed = Completed(tuple(argv), status, b"", session.error_bytes())
         if status != 0:
             raise faults.command_failed(completed, where=self._where)
+
+    def attach(self, argv: Sequence[str], *, terminal: bool) -> int:
+        """See `Transport.attach`."""
+        if terminal:
+            with own.lent() as screen, self._session(argv, screen=screen) as session:
+                return own.serve(session)
+        with self._session(argv, on_error=own.say) as session:
+            try:
+                session.end_input()
+                for data in session.output():
+                    own.show(data)
+                return session.wait()
+            except BaseException:
+                session.end()
+                raise
 
     def read(self, path: str) -> bytes:
         """See `Transport.read`."""
@@ -269,7 +284,13 @@ class SshTransport:
 
     @contextlib.contextmanager
     def _session(
-        self, argv: Sequence[str], *, timeout: float | None = None, prepare: str = ""
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float | None = None,
+        prepare: str = "",
+        screen: Screen | None = None,
+        on_error: Callable[[bytes], None] | None = None,
     ) -> Iterator[Session]:
         with self._slots:
             start = partial(
@@ -279,6 +300,8 @@ class SshTransport:
                 login_shell=self._login_shell,
                 timeout=timeout,
                 prepare=prepare,
+                screen=screen,
+                on_error=on_error,
             )
             try:
                 session = start(self._living())
