@@ -11,7 +11,20 @@ from typing import Annotated
 import typer
 
 from clusterkit import __version__
-from clusterkit.cli import build, cancel, config, demo, deploy, images, login, logs, results, status, submit
+from clusterkit.cli import (
+    build,
+    cancel,
+    config,
+    demo,
+    deploy,
+    images,
+    inside,
+    login,
+    logs,
+    results,
+    status,
+    submit,
+)
 from clusterkit.errors import ClusterkitError
 
 app = typer.Typer(
@@ -39,7 +52,7 @@ def _main(
     pass
 
 
-for room in (deploy, submit, status, logs, cancel, results, images, login, build, config, demo):
+for room in (deploy, submit, status, logs, inside, cancel, results, images, login, build, config, demo):
     room.register(app)
 
 

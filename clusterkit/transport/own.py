@@ -86,7 +86,7 @@ def serve(session: Session) -> int:
 
 @contextlib.contextmanager
 def deaf() -> Iterator[None]:
-    """Leave Ctrl-C and Ctrl-\\ to the command that shares our terminal.
+    """Leave Ctrl-C and its like to the command that shares our terminal.
 
     Handlers that do nothing, unlike ignored signals, are not inherited.
     """

@@ -1,4 +1,4 @@
-"""A command on this process's own terminal: keys, sizes, output and exit status pass through each transport."""
+"""A command on this process's own terminal: keys, sizes and exit status pass through each transport."""
 
 from __future__ import annotations
 
