@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, load, open_ledger
+from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
 
 
 def register(app: typer.Typer) -> None:
@@ -15,15 +15,26 @@ def register(app: typer.Typer) -> None:
 
 
 def cancel(
-    names: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Run ids, beginnings, job ids, or `last`.")
-    ],
+    names: RunsArgument = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All runs of this project that may still run.")
+    ] = False,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", "-c", help="With --all: only those of this cluster.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """End runs; what they have written stays."""
-    from clusterkit.ui.status import show_cancelled
+    """End runs; what they have written stays.
+
+    On a terminal it asks first, where several runs or a running one would end.
+    """
+    from clusterkit.ui.cancel import ask_first, show_cancelled
+    from clusterkit.verbs.cancel import Chosen
     from clusterkit.verbs.cancel import cancel as verb
 
     settings = load(config)
+    chosen = Chosen(tuple(names or ()), everything=everything, cluster=cluster)
     with open_ledger(settings) as ledger:
-        show_cancelled(verb(settings, ledger, names))
+        code = show_cancelled(verb(settings, ledger, chosen, agrees=ask_first(chosen, yes=yes)))
+    raise typer.Exit(code)
