@@ -16,6 +16,9 @@ def register(app: typer.Typer) -> None:
 
 def cancel(
     names: RunsArgument = None,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="All runs of a group, of a sweep for example.")
+    ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="All runs of this project that may still run.")
     ] = False,
@@ -34,7 +37,7 @@ def cancel(
     from clusterkit.verbs.cancel import cancel as verb
 
     settings = load(config)
-    chosen = Chosen(tuple(names or ()), everything=everything, cluster=cluster)
+    chosen = Chosen(tuple(names or ()), group=group, everything=everything, cluster=cluster)
     with open_ledger(settings) as ledger:
         code = show_cancelled(verb(settings, ledger, chosen, agrees=ask_first(chosen, yes=yes)))
     raise typer.Exit(code)

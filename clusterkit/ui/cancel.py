@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from clusterkit.errors import ConfigError, TransportError
+from clusterkit.errors import ConfigError, SchedulerError, TransportError
 from clusterkit.scheduler import JobState
 from clusterkit.ui.console import err, note, out
 from clusterkit.ui.status import status_table
@@ -23,16 +23,16 @@ _WIDE = 130
 def ask_first(chosen: Chosen, *, yes: bool) -> Agree:
     """What shows the runs that would end, and asks; for one that only waits it does not.
 
-    Without a terminal, runs that were named are not asked about, and `--all` needs `--yes`.
+    Without a terminal, runs that were named are not asked about; `--all` and `--group` need `--yes`.
     """
 
     def agrees(rows: Sequence[StatusRow]) -> bool:
         terminal = sys.stdin.isatty() and sys.stderr.isatty()
-        if yes or (not chosen.everything and not terminal):
+        if yes or (not chosen.many and not terminal):
             return True
         if not terminal:
             raise ConfigError(
-                f"--all would cancel {len(rows)} runs, and there is no terminal to ask on", hint="use --yes"
+                f"this would cancel {len(rows)} runs, and there is no terminal to ask on", hint="use --yes"
             )
         if len(rows) == 1 and rows[0].state.state is not JobState.RUNNING:
             return True
@@ -53,8 +53,12 @@ def show_cancelled(result: Cancellation) -> int:
     for cluster, cause in result.silent.items():
         err.print(f"[yellow]{cluster} gives no answer, its runs go on:[/]", end=" ")
         err.print(cause, markup=False, soft_wrap=True)
+    for run in result.unclear:
+        err.print(f"[yellow]{run.run_id} is still being submitted:[/] try again in a minute", soft_wrap=True)
     if result.refused:
         note("nothing was cancelled")
-    elif not result.done and not result.silent:
+    elif not (result.done or result.silent or result.unclear):
         note("no run of this project waits or runs")
-    return TransportError.exit_code if result.silent else 0
+    if result.silent:
+        return TransportError.exit_code
+    return SchedulerError.exit_code if result.unclear else 0

@@ -15,6 +15,7 @@ from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.scheduler import JobState
 from clusterkit.site import connected, scheduler_of
 from clusterkit.transport.base import Transport
+from clusterkit.verbs.handover import settle
 from clusterkit.verbs.status import StatusRow, query
 
 if TYPE_CHECKING:
@@ -53,10 +54,17 @@ class Chosen:
 
     names: tuple[str, ...] = ()
     """Run ids and the like."""
+    group: str | None = None
+    """All runs of one group that may still run; its unique beginning will do."""
     everything: bool = False
     """All runs of this project that may still run."""
     cluster: str | None = None
     """With `everything`, only those of one cluster."""
+
+    @property
+    def many(self) -> bool:
+        """Whether the runs were not named one by one."""
+        return self.everything or self.group is not None
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,8 @@ class Cancellation:
     """The person at the terminal said no; nothing was changed."""
     silent: dict[str, str] = field(default_factory=dict)
     """Cluster -> why it gave no answer; its runs were not cancelled."""
+    unclear: list[LedgerRun] = field(default_factory=list)
+    """Runs of which it is not known yet whether the scheduler has a job; they were not cancelled."""
 
 
 def cancel(settings: Settings, ledger: Ledger, chosen: Chosen, *, agrees: Agree) -> Cancellation:
@@ -85,8 +95,8 @@ def cancel(settings: Settings, ledger: Ledger, chosen: Chosen, *, agrees: Agree)
     The record comes before the scheduler is told, so that no run goes on by itself afterwards.
 
     Raises:
-        ConfigError: nothing was named, or names together with `everything`.
-        RunError: a name matches no run, or a run shares its job with others.
+        ConfigError: nothing was named, or in two ways at once.
+        RunError: a name or group matches nothing, or a run shares its job with others.
         SchedulerError: the scheduler refused.
     """
     runs = _choose(settings, ledger, chosen)
@@ -99,12 +109,15 @@ def cancel(settings: Settings, ledger: Ledger, chosen: Chosen, *, agrees: Agree)
             try:
                 cluster = settings.cluster(name)
                 transport = stack.enter_context(connected(cluster))
+                mine = _settled(cluster, transport, ledger, mine)
                 states = query(cluster, transport, mine)
             except (TransportError, ConfigError) as error:
                 result.silent[name] = error.cause
                 continue
             open_to[name] = cluster, transport
             rows += [StatusRow(run, state) for run, state in zip(mine, states, strict=True)]
+        result.unclear = [row.run for row in rows if row.state.state is JobState.SUBMITTING]
+        rows = [row for row in rows if row.run not in result.unclear]
         ending = [row for row in rows if _may_run(row.state.state)]
         _refuse_shared(ledger, [row.run for row in ending])
         result.refused = bool(ending) and not agrees(ending)
@@ -115,21 +128,47 @@ def cancel(settings: Settings, ledger: Ledger, chosen: Chosen, *, agrees: Agree)
             if mine:
                 _end(cluster, transport, mine)
                 ledger.set_states((run.run_id, JobState.CANCELLED) for run in mine)
-    shown = ending if chosen.everything else rows
+    shown = ending if chosen.many else rows
     result.done = [Cancelled(row.run, row.state.state) for row in shown]
     return result
 
 
 def _choose(settings: Settings, ledger: Ledger, chosen: Chosen) -> list[LedgerRun]:
+    if sum((bool(chosen.names), chosen.everything, chosen.group is not None)) > 1:
+        raise ConfigError("runs, --group and --all exclude each other", hint="use one of them")
+    if chosen.group is not None:
+        return _group(ledger, chosen.group)
     if chosen.everything:
-        if chosen.names:
-            raise ConfigError("--all means every run; name none with it", hint="leave out one of them")
         if chosen.cluster is not None:
             settings.cluster(chosen.cluster)  # raises where there is none of that name
         return [run for run in ledger.runs(cluster=chosen.cluster) if run.state in _MAY_GO_ON]
     if not chosen.names:
         raise ConfigError("cancel which run?", hint="name runs, or use --all; `clusterkit status` lists them")
     return list(dict.fromkeys(ledger.find(chosen.names)))
+
+
+def _group(ledger: Ledger, wanted: str) -> list[LedgerRun]:
+    """The runs of a group that may still run."""
+    known = ledger.runs()
+    names = dict.fromkeys(run.group for run in known if run.group)
+    matches = [wanted] if wanted in names else [name for name in names if name.startswith(wanted)]
+    if len(matches) != 1:
+        several = f"{wanted!r} matches the groups {', '.join(matches)}" if matches else None
+        raise RunError(
+            several or f"no group {wanted!r} is known in this project",
+            hint=f"groups: {', '.join(names)}" if names else "no runs were submitted together here yet",
+        )
+    return [run for run in known if run.group == matches[0] and run.state in _MAY_GO_ON]
+
+
+def _settled(
+    cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun]
+) -> list[LedgerRun]:
+    """The runs, those whose submission was interrupted as the cluster knows them."""
+    unclear = [run for run in runs if run.state == JobState.SUBMITTING]
+    if unclear:
+        settle(cluster, transport, ledger, unclear)
+    return [ledger.get(run.run_id) or run for run in runs]
 
 
 def _refuse_shared(ledger: Ledger, ending: Sequence[LedgerRun]) -> None:

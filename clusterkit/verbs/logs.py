@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterkit.errors import RunError, TransportError
+from clusterkit.errors import ConfigError, RunError, TransportError
 from clusterkit.ledger import LedgerRun
 from clusterkit.record import Attempt
 from clusterkit.scheduler import JobState
@@ -56,9 +56,12 @@ def logs(
         say: told, between the pieces, what they are and why there are none.
 
     Raises:
+        ConfigError: one attempt is wanted, and all of them.
         RunError: there is no log yet, no such attempt, or no run directory.
         TransportError: the cluster cannot be reached, and the run was not synced.
     """
+    if wanted.everything and wanted.attempt is not None:
+        raise ConfigError("--attempt and --all exclude each other", hint="leave out one of them")
     with ExitStack() as stack:
         try:
             cluster = settings.cluster(run.cluster)
