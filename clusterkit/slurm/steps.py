@@ -19,9 +19,27 @@ case $id in *_*)
 esac
 """
 
+# srun outlives a connection that dies, and its step with it. So the end of our own standard input, which the
+# one who started us holds open, ends it.
+_LEASH = r"""
+exec 3<&0
+srun $clusters --jobid="$id" "$@" </dev/null 3<&- & step=$!
+{ cat <&3; kill -TERM "$step"; sleep 3; kill -KILL "$step"; } >/dev/null 2>&1 & leash=$!
+exec 3<&-
+wait "$step"
+status=$?
+kill "$leash" 2>/dev/null
+exit "$status"
+"""
+_TERMINAL = r"""
+exec srun $clusters --jobid="$id" "$@"
+"""
+
 
 def step_argv(job_id: str, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
-    """Argv of srun, to be run on the login node: argv as one process on the job's first node.
+    """Argv for the login node: runs argv by srun, as one process on the job's first node.
+
+    The step ends with its terminal; one without ends with the standard input of what is returned here.
 
     Args:
         job_id: as sbatch gave it, or of an array's task.
@@ -34,7 +52,7 @@ def step_argv(job_id: str, argv: Sequence[str], *, terminal: bool = False) -> li
     if not JOB_ID.fullmatch(job_id):
         raise SchedulerError(f"{job_id!r} is no Slurm job id")
     number, _, cluster = job_id.partition(";")
-    run = f'{CLEAN_ENVIRONMENT}{_STEP}exec srun $clusters --jobid="$id" "$@"'
+    run = CLEAN_ENVIRONMENT + _STEP + (_TERMINAL if terminal else _LEASH)
     # --overlap: without it the step would wait for the job's own program to end.
     options = ["--overlap", "--nodes=1", "--ntasks=1", "--relative=0", "--cpu-bind=none", "--quiet"]
     stream = "--pty" if terminal else "--input=none"

@@ -57,10 +57,10 @@ class LocalTransport:
             raise faults.command_failed(completed, where=_WHERE)
         return completed
 
-    def stream(self, argv: Sequence[str]) -> Iterator[bytes]:
+    def stream(self, argv: Sequence[str], *, leash: bool = False) -> Iterator[bytes]:
         """See `Transport.stream`."""
         try:
-            process = _start(argv, stdin=subprocess.DEVNULL)
+            process = _start(argv, stdin=subprocess.PIPE if leash else subprocess.DEVNULL)
         except OSError as error:
             missing = Completed(tuple(argv), faults.NOT_FOUND, b"", str(error).encode())
             raise faults.command_failed(missing, where=_WHERE) from None
@@ -82,12 +82,13 @@ class LocalTransport:
             completed = Completed(tuple(argv), process.returncode, b"", b"".join(words))
             raise faults.command_failed(completed, where=_WHERE)
 
-    def attach(self, argv: Sequence[str], *, terminal: bool) -> int:
+    def attach(self, argv: Sequence[str], *, terminal: bool, leash: bool = False) -> int:
         """See `Transport.attach`; on a terminal the command shares ours, and Ctrl-C is its own."""
         if terminal:
             own.require()
+        stdin = None if terminal else subprocess.PIPE if leash else subprocess.DEVNULL
         try:
-            process = subprocess.Popen(argv, stdin=None if terminal else subprocess.DEVNULL, cwd=Path.home())
+            process = subprocess.Popen(argv, stdin=stdin, cwd=Path.home())
         except OSError as error:
             missing = Completed(tuple(argv), faults.NOT_FOUND, b"", str(error).encode())
             raise faults.command_failed(missing, where=_WHERE) from None

@@ -96,11 +96,12 @@ class SshTransport:
             raise faults.command_failed(completed, where=self._where)
         return completed
 
-    def stream(self, argv: Sequence[str]) -> Iterator[bytes]:
+    def stream(self, argv: Sequence[str], *, leash: bool = False) -> Iterator[bytes]:
         """See `Transport.stream`."""
         with self._session(argv) as session:
             try:
-                session.end_input()
+                if not leash:
+                    session.end_input()
                 yield from session.output()
                 status = session.wait()
             except (GeneratorExit, KeyboardInterrupt):
@@ -110,14 +111,15 @@ class SshTransport:
         if status != 0:
             raise faults.command_failed(completed, where=self._where)
 
-    def attach(self, argv: Sequence[str], *, terminal: bool) -> int:
+    def attach(self, argv: Sequence[str], *, terminal: bool, leash: bool = False) -> int:
         """See `Transport.attach`."""
         if terminal:
             with own.lent() as screen, self._session(argv, screen=screen) as session:
                 return own.serve(session)
         with self._session(argv, on_error=own.say) as session:
             try:
-                session.end_input()
+                if not leash:
+                    session.end_input()
                 for data in session.output():
                     own.show(data)
                 return session.wait()

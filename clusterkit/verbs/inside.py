@@ -39,6 +39,11 @@ class Inside:
         """The scheduler's number of the job."""
         return self.state.job_id or self.run.job_id
 
+    @property
+    def leash(self) -> bool:
+        """Whether what `argv` gives without a terminal ends with its standard input."""
+        return self.cluster.kind != "local"
+
     def argv(self, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
         """What to run on the login node to have argv run beside the program."""
         if self.cluster.kind == "local":

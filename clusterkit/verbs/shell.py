@@ -72,4 +72,4 @@ def shell(
         script = f"{run.run_dir}/job.sh"
         enter = ["bash", "-c", _ENTER, "bash", script, str(place.attempt), terminal or "dumb", *program]
         argv = place.argv(enter, terminal=terminal is not None)
-        return place.transport.attach(argv, terminal=terminal is not None)
+        return place.transport.attach(argv, terminal=terminal is not None, leash=place.leash)
