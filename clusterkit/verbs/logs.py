@@ -73,10 +73,7 @@ def logs(
             yield from synced_logs(settings.project.results, run, wanted, silence=error, say=say)
             return
         if not look.record.exists:
-            raise RunError(
-                f"{run.run_id}: its run directory is gone from {transport.where}",
-                hint="if it was synced, its logs are in the results folder",
-            )
+            raise _no_directory(run, transport.where)
         yield from _Teller(cluster, source, wanted, say).tell(look)
 
 
@@ -108,7 +105,7 @@ class _Teller:
             if len(numbers) > 1:
                 self._say(f"attempt {at}{_place(look.attempt(at))}")
             self._source.offset = None
-            if wanted.stderr and at not in look.sizes:
+            if wanted.stderr and at not in look.sizes and _over(look, at):
                 self._say(f"attempt {at} kept no standard error apart")
             yield from self._print(at, look, wanted.lines)
         if wanted.follow:
@@ -187,6 +184,18 @@ class _Teller:
             f"{run.run_id} has not started; it is {state.state}{why}",
             hint=f"`clusterkit logs -f {run.run_id}` waits for it" if state.state.active else None,
         )
+
+
+def _no_directory(run: LedgerRun, where: str) -> RunError:
+    if run.state in (JobState.SUBMITTING, JobState.NOT_SUBMITTED):
+        return RunError(
+            f"{run.run_id}: there is no run directory on {where}: its submission was interrupted",
+            hint=f"`clusterkit status {run.run_id}` finds out what came of it",
+        )
+    return RunError(
+        f"{run.run_id}: its run directory is gone from {where}",
+        hint="if it was synced, its logs are in the results folder",
+    )
 
 
 def _next(look: Look, at: int | None) -> int | None:

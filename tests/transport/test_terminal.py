@@ -134,6 +134,12 @@ def test_without_a_terminal_the_streams_stay_apart(
     assert capfd.readouterr() == ("out\n", "err\n")
 
 
+def test_a_leash_is_held_as_long_as_anyone_reads(transport: Transport) -> None:
+    script = "timeout 0.5 cat; echo $?"
+    assert b"".join(transport.stream(["sh", "-c", script], leash=True)) == b"124\n"
+    assert b"".join(transport.stream(["sh", "-c", script])) == b"0\n"
+
+
 def test_no_terminal_is_said(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "isatty", lambda _: False)
     with pytest.raises(TransportError, match="no terminal"):
