@@ -1,5 +1,7 @@
 """Starts the program of a run: `python launch.py RUN_DIR`, the last step before the user's own code.
 
+With more arguments, `python launch.py RUN_DIR PROGRAM ARGUMENT...`, it starts another program in that place.
+
 Copied into every run directory and run there by the interpreter of the image, so it is standard library
 only, imports nothing of clusterkit and keeps to Python 3.8. The program's arguments come from run.json and
 go straight to exec: no shell sees them, and signals reach the program itself.
@@ -78,8 +80,8 @@ def mark_launched(scratch: str) -> None:
 
 def main(arguments: list[str]) -> NoReturn:
     """Become the program. Exits with 2 for a damaged run directory, 126 or 127 when exec fails."""
-    if len(arguments) != 1:
-        fail("usage: launch.py RUN_DIR", 2)
+    if not arguments:
+        fail("usage: launch.py RUN_DIR [PROGRAM ARGUMENT...]", 2)
     run_dir = os.path.abspath(arguments[0])
     if "CLUSTERKIT_SCRATCH" in os.environ:
         mark_launched(os.environ["CLUSTERKIT_SCRATCH"])
@@ -90,7 +92,7 @@ def main(arguments: list[str]) -> NoReturn:
         os.chdir(workdir)
     except OSError as error:
         fail(f"cannot enter the working directory {workdir}: {error.strerror}", 2)
-    argv = [str(argument) for argument in run["argv"]]
+    argv = arguments[1:] or [str(argument) for argument in run["argv"]]
     if argv[0] == "python":
         argv[0] = sys.executable  # also as argv[0]: by it Python finds its virtual environment
     restore_signals()

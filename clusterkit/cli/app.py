@@ -12,7 +12,20 @@ from typing import Annotated
 import typer
 
 from clusterkit import __version__
-from clusterkit.cli import build, config, demo, deploy, images, login, results, runs, submit
+from clusterkit.cli import (
+    build,
+    cancel,
+    config,
+    demo,
+    deploy,
+    images,
+    inside,
+    login,
+    logs,
+    results,
+    status,
+    submit,
+)
 from clusterkit.errors import ClusterkitError
 
 app = typer.Typer(
@@ -40,7 +53,7 @@ def _main(
     pass
 
 
-for room in (deploy, submit, runs, results, images, login, build, config, demo):
+for room in (deploy, submit, status, logs, inside, cancel, results, images, login, build, config, demo):
     room.register(app)
 
 

@@ -18,7 +18,7 @@ from clusterkit.results.listing import RemoteFile
 _CHECKPOINT = re.compile(r"checkpoints/(step-\d{12})/(.+)")
 _UNFINISHED = re.compile(r"checkpoints/((\.[^/]*|[^/]*\.tmp|step-[^/]*)/|replay/\.[^/]*\.tmp)")
 _SEGMENT = re.compile(r"checkpoints/replay/\d{12}-[0-9a-f]{16}\.rows")
-_APPENDED = re.compile(r"slurm\.log|attempts/\d+/log|metrics\.jsonl|wandb/.+\.wandb")
+_APPENDED = re.compile(r"slurm\.log|attempts/\d+/(log|stderr)|metrics\.jsonl|wandb/.+\.wandb")
 _LEFT_OUT = re.compile(r".*\.wandb\.(synced|syncstate)|(.*/)?\.clusterkit-partial/.*", re.DOTALL)
 """The wandb client's marks belong to the machine that uploads; a partial folder is rsync's own."""
 

@@ -24,7 +24,7 @@ QUERY_SECONDS = 25
 # Slurm reads options from the environment too, and SBATCH_* beats the #SBATCH lines (man sbatch, INPUT
 # ENVIRONMENT VARIABLES): a forgotten export in a login profile would change the request unnoticed. What
 # remains of an enclosing job (SLURM_*) goes as well; what names the cluster and the credentials stays.
-_CLEAN_ENVIRONMENT = r"""
+CLEAN_ENVIRONMENT = r"""
 for name in $(env | sed -n -e 's/^\(SBATCH_[A-Za-z0-9_]*\)=.*/\1/p' \
   -e 's/^\(SLURM_[A-Za-z0-9_]*\)=.*/\1/p'); do
   case $name in
@@ -59,7 +59,7 @@ class SlurmScheduler:
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
         """Argv of sbatch, in an environment without SBATCH_* and SLURM_*."""
         del run_dir  # the script's #SBATCH lines name its log
-        submit = f'{_CLEAN_ENVIRONMENT}exec sbatch "$@"'
+        submit = f'{CLEAN_ENVIRONMENT}exec sbatch "$@"'
         given = {option.partition("=")[0] for option in options}
         name = [] if "--job-name" in given else [f"--job-name={job_name}"]
         return ["sh", "-c", submit, "sbatch", "--parsable", *name, *options, script]

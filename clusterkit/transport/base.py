@@ -120,11 +120,29 @@ class Transport(Protocol):
         """
         ...
 
-    def stream(self, argv: Sequence[str]) -> Iterator[bytes]:
+    def stream(self, argv: Sequence[str], *, leash: bool = False) -> Iterator[bytes]:
         """Run argv and yield its standard output as it comes; closing the iterator ends the command.
+
+        Args:
+            argv: the command.
+            leash: its standard input ends when this process does, in whatever way; else at once.
 
         Raises:
             TransportError: the connection failed, or the command ended with another status than 0.
+        """
+        ...
+
+    def attach(self, argv: Sequence[str], *, terminal: bool, leash: bool = False) -> int:
+        """Run argv on this process's own streams and return its exit status, as of `Completed`.
+
+        Args:
+            argv: the command.
+            terminal: it gets a terminal that is this process's: keys go to it as they are typed, Ctrl-C
+                among them, and it learns the size. Without one there is nothing to read.
+            leash: as for `stream`, where it gets no terminal.
+
+        Raises:
+            TransportError: the connection failed, or there is no terminal to lend.
         """
         ...
 

@@ -10,7 +10,7 @@ import paramiko
 
 from clusterkit.transport.dial import Dialled
 from clusterkit.transport.jump import Road, travel
-from clusterkit.transport.link import CHUNK, DownError, RefusedError
+from clusterkit.transport.link import CHUNK, DownError, RefusedError, Screen
 from clusterkit.transport.liveness import Liveness
 from clusterkit.transport.questions import Ask
 from clusterkit.transport.wire import Wire
@@ -58,11 +58,13 @@ class Connection:
         error = wire.saved_exception
         return wire.goodbye or (None if error is None or isinstance(error, EOFError) else str(error))
 
-    def open(self, command: bytes) -> ParamikoChannel:
+    def open(self, command: bytes, screen: Screen | None = None) -> ParamikoChannel:
         """See `Link.open`."""
         started = False
         try:
             channel = _open_channel(self._road.wire)
+            if screen is not None:
+                channel.get_pty(screen.kind, screen.columns, screen.rows)
             started = True
             channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
@@ -131,6 +133,11 @@ class ParamikoChannel:
             except _BROKEN:
                 break
         return b""
+
+    def resize(self, screen: Screen) -> None:
+        """See `Channel.resize`."""
+        with contextlib.suppress(paramiko.SSHException, OSError, EOFError):
+            self._channel.resize_pty(screen.columns, screen.rows)
 
     def wait(self, timeout: float | None) -> int | None:
         """See `Channel.wait`."""

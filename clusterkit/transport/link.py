@@ -6,6 +6,7 @@ keeps a login for later commands. `session` and `ssh` build everything else on i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 CHUNK = 1 << 18
@@ -25,6 +26,16 @@ class RefusedError(Exception):
     """The connection lives, and the server opens no further channel."""
 
 
+@dataclass(frozen=True)
+class Screen:
+    """A terminal, as a command over there shall see it."""
+
+    kind: str
+    """Value of TERM, e.g. `xterm-256color`."""
+    columns: int
+    rows: int
+
+
 class Channel(Protocol):
     """One command line that runs over there."""
 
@@ -42,6 +53,10 @@ class Channel(Protocol):
 
     def receive_error(self) -> bytes:
         """A piece of standard error; empty at its end."""
+        ...
+
+    def resize(self, screen: Screen) -> None:
+        """Tell the command the new size of its terminal. Does nothing when it has ended already."""
         ...
 
     def wait(self, timeout: float | None) -> int | None:
@@ -69,8 +84,10 @@ class Link(Protocol):
         """Why it died, where that is known."""
         ...
 
-    def open(self, command: bytes) -> Channel:
-        """Start a command line.
+    def open(self, command: bytes, screen: Screen | None = None) -> Channel:
+        """Start a command line, on a terminal of its own where a screen is given.
+
+        On a terminal its standard error comes with its standard output.
 
         Raises:
             DownError: the connection is dead.

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from clusterkit.errors import TransportError
-from clusterkit.transport import faults, rsync
+from clusterkit.transport import faults, own, rsync
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
 from clusterkit.transport.copying import copy, say_once
 from clusterkit.transport.sides import Here
@@ -57,10 +57,10 @@ class LocalTransport:
             raise faults.command_failed(completed, where=_WHERE)
         return completed
 
-    def stream(self, argv: Sequence[str]) -> Iterator[bytes]:
+    def stream(self, argv: Sequence[str], *, leash: bool = False) -> Iterator[bytes]:
         """See `Transport.stream`."""
         try:
-            process = _start(argv, stdin=subprocess.DEVNULL)
+            process = _start(argv, stdin=subprocess.PIPE if leash else subprocess.DEVNULL)
         except OSError as error:
             missing = Completed(tuple(argv), faults.NOT_FOUND, b"", str(error).encode())
             raise faults.command_failed(missing, where=_WHERE) from None
@@ -81,6 +81,23 @@ class LocalTransport:
         if process.returncode != 0:
             completed = Completed(tuple(argv), process.returncode, b"", b"".join(words))
             raise faults.command_failed(completed, where=_WHERE)
+
+    def attach(self, argv: Sequence[str], *, terminal: bool, leash: bool = False) -> int:
+        """See `Transport.attach`; on a terminal the command shares ours, and Ctrl-C is its own."""
+        if terminal:
+            own.require()
+        stdin = None if terminal else subprocess.PIPE if leash else subprocess.DEVNULL
+        try:
+            process = subprocess.Popen(argv, stdin=stdin, cwd=Path.home())
+        except OSError as error:
+            missing = Completed(tuple(argv), faults.NOT_FOUND, b"", str(error).encode())
+            raise faults.command_failed(missing, where=_WHERE) from None
+        with process, own.deaf() if terminal else contextlib.nullcontext():
+            try:
+                return process.wait()
+            except BaseException:
+                process.terminate()
+                raise
 
     def read(self, path: str) -> bytes:
         """See `Transport.read`."""

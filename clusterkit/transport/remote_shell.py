@@ -26,7 +26,14 @@ def new_marker() -> str:
     return f"clusterkit-{secrets.token_hex(16)}-"
 
 
-def wrap(argv: Sequence[str], marker: str, *, login_shell: bool = False, prepare: str = "") -> bytes:
+def wrap(
+    argv: Sequence[str],
+    marker: str,
+    *,
+    login_shell: bool = False,
+    prepare: str = "",
+    terminal: bool = False,
+) -> bytes:
     """The command line that makes any login shell run argv, argument by argument as given.
 
     Standard output and standard error each begin with the marker, the process id and a newline;
@@ -37,6 +44,7 @@ def wrap(argv: Sequence[str], marker: str, *, login_shell: bool = False, prepare
         marker: from `new_marker`.
         login_shell: read the login profiles first (`bash -lc`).
         prepare: sh commands that run between the marker and argv.
+        terminal: it gets one, so that both streams are one and the marker comes once.
 
     Raises:
         ValueError: argv is empty or holds a NUL, which no argument can.
@@ -46,7 +54,7 @@ def wrap(argv: Sequence[str], marker: str, *, login_shell: bool = False, prepare
         raise ValueError("an empty command")
     if any("\0" in word for word in argv):
         raise ValueError("an argument holds a NUL")
-    head = f"echo {marker}$$; echo {marker}$$ >&2; "
+    head = f"echo {marker}$$; " + ("" if terminal else f"echo {marker}$$ >&2; ")
     script = head + (prepare + "\n" if prepare else "") + "exec " + shlex.join(argv)
     plain = "".join(
         chr(byte) if byte in _PLAIN else f"\\{byte:03o}" for byte in script.encode("utf-8", "surrogateescape")
@@ -65,7 +73,7 @@ class Guard:
     """Takes away everything up to the marker line from a stream that arrives in pieces."""
 
     def __init__(self, marker: str) -> None:
-        self._pattern = re.compile(re.escape(marker.encode()) + rb"(\d+)\n")
+        self._pattern = re.compile(re.escape(marker.encode()) + rb"(\d+)\r?\n")  # a terminal adds the \r
         self._held = b""
         self.pid: int | None = None
         """Process id of the remote command, once the marker has come."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from clusterkit.errors import TransportError
 from clusterkit.transport import remote_shell
 from clusterkit.transport.faults import LostError, NotStartedError
-from clusterkit.transport.link import DownError, Link, RefusedError
+from clusterkit.transport.link import DownError, Link, RefusedError, Screen
 
 _END_SECONDS = 5.0
 
@@ -41,6 +41,8 @@ class Session:
         login_shell: bool,
         timeout: float | None = None,
         prepare: str = "",
+        screen: Screen | None = None,
+        on_error: Callable[[bytes], None] | None = None,
     ) -> None:
         """Open the channel and start the command.
 
@@ -51,6 +53,8 @@ class Session:
             login_shell: read the login profiles first.
             timeout: seconds until `output` and `wait` raise TimeUp.
             prepare: sh commands to run before argv.
+            screen: the terminal it gets; its standard error then comes with its output.
+            on_error: given its standard error as it comes, which is then not kept.
 
         Raises:
             NotStartedError: the connection is dead, and was before.
@@ -63,9 +67,12 @@ class Session:
         marker = remote_shell.new_marker()
         self._out, self._err = remote_shell.Guard(marker), remote_shell.Guard(marker)
         self._words = bytearray()
-        command = remote_shell.wrap(argv, marker, login_shell=login_shell, prepare=prepare)
+        self._on_error = on_error or self._words.extend
+        command = remote_shell.wrap(
+            argv, marker, login_shell=login_shell, prepare=prepare, terminal=screen is not None
+        )
         try:
-            self._channel = link.open(command)
+            self._channel = link.open(command, screen)
         except DownError as error:
             raise self._lost(LostError if error.started else NotStartedError) from error
         except RefusedError as error:
@@ -90,6 +97,10 @@ class Session:
     def end_input(self) -> None:
         """Let the command see the end of its standard input."""
         self._channel.end_input()
+
+    def resize(self, screen: Screen) -> None:
+        """Tell the command the new size of its terminal."""
+        self._channel.resize(screen)
 
     def output(self) -> Iterator[bytes]:
         """Standard output as it comes.
@@ -202,4 +213,5 @@ class Session:
 
     def _listen(self) -> None:
         while data := self._channel.receive_error():
-            self._words += self._err.feed(data)
+            if clean := self._err.feed(data):
+                self._on_error(clean)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from clusterkit.errors import TransportError
-from clusterkit.transport import faults, rsync, tunnel
+from clusterkit.transport import faults, own, rsync, tunnel
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
-from clusterkit.transport.link import Link
+from clusterkit.transport.link import Link, Screen
 from clusterkit.transport.session import Session, TimeUp
 from clusterkit.transport.start_up import without_invoke
 from clusterkit.transport.transfer import find_rsync, make_folders
@@ -96,11 +96,12 @@ class SshTransport:
             raise faults.command_failed(completed, where=self._where)
         return completed
 
-    def stream(self, argv: Sequence[str]) -> Iterator[bytes]:
+    def stream(self, argv: Sequence[str], *, leash: bool = False) -> Iterator[bytes]:
         """See `Transport.stream`."""
         with self._session(argv) as session:
             try:
-                session.end_input()
+                if not leash:
+                    session.end_input()
                 yield from session.output()
                 status = session.wait()
             except (GeneratorExit, KeyboardInterrupt):
@@ -109,6 +110,22 @@ class SshTransport:
             completed = Completed(tuple(argv), status, b"", session.error_bytes())
         if status != 0:
             raise faults.command_failed(completed, where=self._where)
+
+    def attach(self, argv: Sequence[str], *, terminal: bool, leash: bool = False) -> int:
+        """See `Transport.attach`."""
+        if terminal:
+            with own.lent() as screen, self._session(argv, screen=screen) as session:
+                return own.serve(session)
+        with self._session(argv, on_error=own.say) as session:
+            try:
+                if not leash:
+                    session.end_input()
+                for data in session.output():
+                    own.show(data)
+                return session.wait()
+            except BaseException:
+                session.end()
+                raise
 
     def read(self, path: str) -> bytes:
         """See `Transport.read`."""
@@ -275,7 +292,13 @@ class SshTransport:
 
     @contextlib.contextmanager
     def _session(
-        self, argv: Sequence[str], *, timeout: float | None = None, prepare: str = ""
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float | None = None,
+        prepare: str = "",
+        screen: Screen | None = None,
+        on_error: Callable[[bytes], None] | None = None,
     ) -> Iterator[Session]:
         with self._slots:
             start = partial(
@@ -285,6 +308,8 @@ class SshTransport:
                 login_shell=self._login_shell,
                 timeout=timeout,
                 prepare=prepare,
+                screen=screen,
+                on_error=on_error,
             )
             try:
                 session = start(self._living())

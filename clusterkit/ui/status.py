@@ -15,7 +15,6 @@ from clusterkit.ui.console import err, note, out
 from clusterkit.ui.text import format_count, format_seconds
 
 if TYPE_CHECKING:
-    from clusterkit.verbs.cancel import Cancelled
     from clusterkit.verbs.status import StatusReport, StatusRow
 
 _COLOURS = {
@@ -94,12 +93,3 @@ def print_json(report: StatusReport) -> None:
     """A list of objects on standard output; see docs/commands.md."""
     rows = [{**asdict(row.run), **asdict(row.state)} for row in report.rows]
     out.file.write(json.dumps({"schema": 1, "runs": rows, "silent": report.silent}, indent=2) + "\n")
-
-
-def show_cancelled(done: Sequence[Cancelled]) -> None:
-    """One line a run."""
-    for one in done:
-        ended = not one.was.active and one.was is not JobState.UNKNOWN
-        out.print(
-            f"{one.run.run_id}  {f'had ended already ({one.was})' if ended else 'cancelled'}", soft_wrap=True
-        )

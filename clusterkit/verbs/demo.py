@@ -13,7 +13,7 @@ from clusterkit.ledger import Ledger
 from clusterkit.report.groups import group_runs, load_runs
 from clusterkit.scheduler import JobState
 from clusterkit.verbs.deploy import Bar
-from clusterkit.verbs.logs import logs
+from clusterkit.verbs.logs import Wanted, logs
 from clusterkit.verbs.report import Reported, report
 from clusterkit.verbs.status import StatusRow
 from clusterkit.verbs.submit import Request, Submitted, submit
@@ -69,7 +69,7 @@ def demo(
     for row in watch(settings, ledger, run):
         on_row(row)
     if row.state.state is not JobState.COMPLETED:
-        tail = b"".join(logs(settings, run, lines=_LAST_LINES, attempt=None, follow=False))
+        tail = b"".join(logs(settings, run, Wanted(lines=_LAST_LINES)))
         raise RunError(
             f"{run.run_id} is {row.state.state}: {row.state.why}\n{tail.decode(errors='replace').rstrip()}",
             hint=f"`clusterkit logs {run.run_id}` shows the whole log",

@@ -1,69 +1,241 @@
-"""logs: a run's own log, followed while it grows."""
+"""logs: what a run has said, followed from attempt to attempt while it grows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterkit.errors import RunError
+from clusterkit.errors import ConfigError, RunError, TransportError
 from clusterkit.ledger import LedgerRun
+from clusterkit.record import Attempt
+from clusterkit.scheduler import JobState
 from clusterkit.site import connected
+from clusterkit.state import RunState
+from clusterkit.verbs.log_source import SCHEDULER_LOG, LogSource, Look
+from clusterkit.verbs.log_synced import synced_logs
+from clusterkit.verbs.status import query
 
 if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
 
-# $1 run directory, $2 lines, $3 attempt or empty, $4 non-empty to follow.
-# Prints the log of the attempt, or of the scheduler as long as there is no attempt. While following, it
-# ends when the attempt has its exit record, or when nobody reads any more (the probe of standard output).
-_SCRIPT = """
-cd "$1" 2>/dev/null || { echo "the run directory $1 is gone" >&2; exit 3; }
-attempt=$3
-newest() {
-  ls attempts 2>/dev/null | sort -n |
-    while read -r n; do test -f "attempts/$n/log" && echo "$n"; done | tail -n 1
-}
-test -n "$attempt" || attempt=$(newest)
-while test -z "$attempt" && test -n "$4"; do sleep 1; attempt=$(newest); done
-if test -z "$attempt"; then
-  test -s slurm.log || { echo "the run has not started yet" >&2; exit 4; }
-  tail -n "$2" slurm.log; exit 0
-fi
-log=attempts/$attempt/log
-test -f "$log" || { echo "there is no attempt $attempt" >&2; exit 3; }
-if test -z "$4"; then tail -n "$2" "$log"; exit 0; fi
-tail -n "$2" -f "$log" & tail=$!
-trap 'kill $tail 2>/dev/null' EXIT
-trap 'exit 0' HUP INT TERM PIPE
-while test ! -e "attempts/$attempt/exit.json" && kill -0 $tail 2>/dev/null; do sleep 1; done
-sleep 1
-"""
+_LOOK_SECONDS = 2.0
+"""Between two looks into the run directory while there is nothing to print."""
+_ASK_SECONDS = (3.0, 30.0)
+"""Between two questions to the scheduler: at first, and after some doubling. A local one is free."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What of a run's logs is wanted."""
+
+    lines: int | None = 50
+    """How many of the last lines; None is all."""
+    attempt: int | None = None
+    """Which start of the run; None is the newest."""
+    everything: bool = False
+    """All attempts, one after the other."""
+    stderr: bool = False
+    """Only what came on standard error."""
+    follow: bool = False
+    """Go on until the run, or the attempt that was asked for, has ended."""
 
 
 def logs(
-    settings: Settings, run: LedgerRun, *, lines: int, attempt: int | None, follow: bool
+    settings: Settings, run: LedgerRun, wanted: Wanted, *, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[bytes]:
-    """The last lines of a run's log, then what is added until the attempt ends.
+    """A run's log, as it is, piece by piece.
 
     Args:
         settings: of the project.
         run: which.
-        lines: how many of the last lines.
-        attempt: which start of the run; None is the newest.
-        follow: wait for more until the attempt has ended.
+        wanted: what of it.
+        say: told, between the pieces, what they are and why there are none.
 
     Raises:
-        RunError: there is no log yet, or the run directory is gone.
-        TransportError: the connection failed.
+        ConfigError: one attempt is wanted, and all of them.
+        RunError: there is no log yet, no such attempt, or no run directory.
+        TransportError: the cluster cannot be reached, and the run was not synced.
     """
-    arguments = [run.run_dir, str(lines), "" if attempt is None else str(attempt), "follow" if follow else ""]
-    with connected(settings.cluster(run.cluster)) as transport:
-        argv = ["sh", "-c", _SCRIPT, "sh", *arguments]
-        if follow:
-            yield from transport.stream(argv)
+    if wanted.everything and wanted.attempt is not None:
+        raise ConfigError("--attempt and --all exclude each other", hint="leave out one of them")
+    with ExitStack() as stack:
+        try:
+            cluster = settings.cluster(run.cluster)
+            transport = stack.enter_context(connected(cluster))
+            name = "stderr" if wanted.stderr else "log"
+            source = LogSource(transport, run, name, patient=wanted.follow, say=say)
+            look = source.look()
+        except TransportError as error:
+            yield from synced_logs(settings.project.results, run, wanted, silence=error, say=say)
             return
-        result = transport.run(argv, check=False)
-        if result.returncode != 0:
-            reason = (result.error_text.strip().splitlines() or ["its log cannot be read"])[-1]
-            hint = "`clusterkit status` says why it waits" if result.returncode == 4 else None
-            raise RunError(f"{run.run_id}: {reason}", hint=hint)
-        yield result.stdout
+        if not look.record.exists:
+            raise _no_directory(run, transport.where)
+        yield from _Teller(cluster, source, wanted, say).tell(look)
+
+
+class _Teller:
+    """Decides what comes next."""
+
+    def __init__(
+        self, cluster: Cluster, source: LogSource, wanted: Wanted, say: Callable[[str], None]
+    ) -> None:
+        self._cluster, self._source, self._wanted, self._say = cluster, source, wanted, say
+        self._said = ""
+        self._pause = self._asked = 0.0
+
+    def tell(self, look: Look) -> Iterator[bytes]:
+        """Everything that is wanted."""
+        wanted, numbers = self._wanted, look.numbers
+        if wanted.attempt is not None and wanted.attempt not in numbers:
+            some = f"it has {_listed(numbers)}" if numbers else "it has not started yet"
+            raise RunError(f"{self._source.run.run_id}: there is no attempt {wanted.attempt}; {some}")
+        if not numbers and not wanted.follow:
+            yield from self._nothing_yet(look)
+            return
+        if wanted.attempt is not None:
+            numbers = [wanted.attempt]
+        elif not wanted.everything:
+            numbers = numbers[-1:]
+        at: int | None = None
+        for at in numbers:
+            if len(numbers) > 1:
+                self._say(f"attempt {at}{_place(look.attempt(at))}")
+            self._source.offset = None
+            if wanted.stderr and at not in look.sizes and _over(look, at):
+                self._say(f"attempt {at} kept no standard error apart")
+            yield from self._print(at, look, wanted.lines)
+        if wanted.follow:
+            yield from self._follow(at)
+
+    def _print(self, at: int, look: Look, lines: int | None) -> Iterator[bytes]:
+        """What there is of one attempt by now."""
+        while at in look.sizes and (self._source.offset is None or self._source.offset < look.sizes[at]):
+            yield from self._source.stream(at, lines=lines, follow=False)
+
+    def _follow(self, at: int | None) -> Iterator[bytes]:
+        """Everything from now on; `at` is the attempt that was printed so far."""
+        look = self._source.look()
+        while True:
+            if at is not None:
+                yield from self._watch(at, look)
+                look = self._source.look()
+                yield from self._print(at, look, None)  # where the watch was cut off
+                if self._wanted.attempt is not None and _over(look, at):
+                    return
+            if (following := _next(look, at)) is not None:
+                if at is not None:
+                    self._say(_between(look.attempt(at), look.attempt(following)))
+                at, self._source.offset = following, 0
+                self._pause, self._said = 0.0, ""
+                continue
+            if at is not None and (look.attempt(at).exit or {}).get("why") == "completed":
+                return
+            state = self._state()
+            if state is not None and not (state.state.active or state.state is JobState.UNKNOWN):
+                yield from self._last_words(state, look)
+                return
+            if at is None or _over(look, at) or at not in look.sizes:
+                time.sleep(_LOOK_SECONDS if self._cluster.kind != "local" else 0.2)
+                look = self._source.look()
+
+    def _watch(self, at: int, look: Look) -> Iterator[bytes]:
+        """What an attempt says until it has ended, or says nothing for a while."""
+        if at in look.sizes and not _over(look, at):
+            yield from self._source.stream(at, lines=None, follow=True)
+
+    def _state(self) -> RunState | None:
+        """Where the run stands; None when the scheduler was asked not long ago. Says why it waits."""
+        now = time.monotonic()
+        if now - self._asked < self._pause:
+            return None
+        if self._cluster.kind != "local":
+            first, most = _ASK_SECONDS
+            self._pause = min(most, self._pause * 2 or first)
+        source = self._source
+        (state,) = source.patiently(lambda: query(self._cluster, source.transport, [source.run]))
+        self._asked = time.monotonic()
+        if state.state is not JobState.RUNNING:
+            words = f"{source.run.run_id} is {state.state}" + (f": {state.why}" if state.why else "")
+            if words != self._said:
+                self._say(words)
+                self._said = words
+        return state
+
+    def _last_words(self, state: RunState, look: Look) -> Iterator[bytes]:
+        """The end of a run that never started is in the scheduler's own log, if anywhere."""
+        if state.attempt is None and SCHEDULER_LOG in look.sizes:
+            self._source.offset = None
+            yield from self._source.stream(SCHEDULER_LOG, lines=self._wanted.lines, follow=False)
+
+    def _nothing_yet(self, look: Look) -> Iterator[bytes]:
+        """The scheduler's words about a run that has not started."""
+        run = self._source.run
+        if look.sizes.get(SCHEDULER_LOG):
+            self._say("no attempt has begun; this is what the scheduler wrote")
+            yield from self._source.stream(SCHEDULER_LOG, lines=self._wanted.lines, follow=False)
+            return
+        (state,) = query(self._cluster, self._source.transport, [run])
+        why = f": {state.why}" if state.why else ""
+        raise RunError(
+            f"{run.run_id} has not started; it is {state.state}{why}",
+            hint=f"`clusterkit logs -f {run.run_id}` waits for it" if state.state.active else None,
+        )
+
+
+def _no_directory(run: LedgerRun, where: str) -> RunError:
+    if run.state in (JobState.SUBMITTING, JobState.NOT_SUBMITTED):
+        return RunError(
+            f"{run.run_id}: there is no run directory on {where}: its submission was interrupted",
+            hint=f"`clusterkit status {run.run_id}` finds out what came of it",
+        )
+    return RunError(
+        f"{run.run_id}: its run directory is gone from {where}",
+        hint="if it was synced, its logs are in the results folder",
+    )
+
+
+def _next(look: Look, at: int | None) -> int | None:
+    """The attempt after one; without one, the newest."""
+    if at is None:
+        return look.numbers[-1] if look.numbers else None
+    return next((number for number in look.numbers if number > at), None)
+
+
+def _over(look: Look, at: int) -> bool:
+    return look.attempt(at).exit is not None or _next(look, at) is not None
+
+
+def _between(last: Attempt, following: Attempt) -> str:
+    return (
+        f"attempt {last.number}{_place(last)} ended: {_end(last)}; "
+        f"attempt {following.number}{_place(following)} goes on"
+    )
+
+
+def _place(attempt: Attempt) -> str:
+    node = (attempt.start or {}).get("node")
+    return f" on {node}" if node else ""
+
+
+def _end(attempt: Attempt) -> str:
+    """Why an attempt ended, in plain words."""
+    if attempt.exit is None:
+        return "its node failed, or all of it was killed at once"
+    why, code, signal = (attempt.exit.get(key) for key in ("why", "code", "signal"))
+    if why == "requeue":
+        return f"it checkpointed after SIG{signal}" if signal else "it checkpointed"
+    if why == "timeout":
+        return "it reached its time limit"
+    if why == "signalled":
+        return f"SIG{signal} ended it"
+    if why == "container":
+        return str(attempt.exit.get("detail") or "its container did not start")
+    return "it was done" if why == "completed" else f"exit code {code}"
+
+
+def _listed(numbers: list[int]) -> str:
+    return f"attempts {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"attempt {numbers[0]}"

@@ -36,7 +36,7 @@ def test_everything_is_private_and_nothing_temporary_stays(tmp_path: Path) -> No
     assert run.run() == 0
     assert "0o40700\n" in run.log()
     files = sorted(path.name for path in (run.dir / "attempts/0").iterdir())
-    assert files == ["exit.json", "log", "start.json"]
+    assert files == ["exit.json", "log", "start.json", "stderr"]
     assert all(path.stat().st_mode & 0o077 == 0 for path in (run.dir / "attempts").rglob("*"))
     assert list(run.scratch.iterdir()) == []
 

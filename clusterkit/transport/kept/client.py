@@ -10,11 +10,11 @@ import contextlib
 import select
 import socket
 import threading
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from clusterkit.transport.kept import messages
-from clusterkit.transport.link import CHUNK, DownError, RefusedError
+from clusterkit.transport.link import CHUNK, DownError, RefusedError, Screen
 
 _ANSWER_SECONDS = 8.0
 """The keeper may ask the server for a sign of life first."""
@@ -52,7 +52,7 @@ class KeptLink:
         """See `Link.why`."""
         return self._why
 
-    def open(self, command: bytes) -> KeptChannel:
+    def open(self, command: bytes, screen: Screen | None = None) -> KeptChannel:
         """See `Link.open`."""
         try:
             control = _connect(self._path)
@@ -60,7 +60,7 @@ class KeptLink:
             self.lost(self._why or GONE)
             raise DownError(GONE) from error
         try:
-            return KeptChannel(control, command, self)
+            return KeptChannel(control, command, self, screen)
         except (OSError, EOFError, ValueError) as error:
             self.lost(self._why or GONE)
             raise DownError(GONE, started=True) from error
@@ -88,14 +88,20 @@ class KeptLink:
 class KeptChannel:
     """Implements `Channel`; the keeper pumps."""
 
-    def __init__(self, control: socket.socket, command: bytes, link: KeptLink) -> None:
+    def __init__(
+        self, control: socket.socket, command: bytes, link: KeptLink, screen: Screen | None = None
+    ) -> None:
         self._control, self._link = control, link
         self._end: messages.Message | None = None
         self._stream, far_stream = socket.socketpair()
         self._errors, far_errors = socket.socketpair()
         try:
             with far_stream, far_errors:
-                request = {"want": "run", "command": command.decode("latin-1")}
+                request = {
+                    "want": "run",
+                    "command": command.decode("latin-1"),
+                    "screen": astuple(screen) if screen else None,
+                }
                 messages.send(control, request, [far_stream.fileno(), far_errors.fileno()])
             control.settimeout(_OPEN_SECONDS)
             answer = messages.receive(control)
@@ -129,6 +135,11 @@ class KeptChannel:
     def receive_error(self) -> bytes:
         """See `Channel.receive_error`."""
         return _receive(self._errors)
+
+    def resize(self, screen: Screen) -> None:
+        """See `Channel.resize`."""
+        with contextlib.suppress(OSError):
+            messages.send(self._control, {"screen": astuple(screen)})
 
     def wait(self, timeout: float | None) -> int | None:
         """See `Channel.wait`."""

@@ -22,6 +22,7 @@ from clusterkit.transport.connection import Connection
 from clusterkit.transport.kept import messages
 from clusterkit.transport.kept.questions import to_message
 from clusterkit.transport.kept.relay import UNKNOWN, relay
+from clusterkit.transport.link import Screen
 from clusterkit.transport.liveness import PROBE_SECONDS
 from clusterkit.transport.questions import Question
 
@@ -112,7 +113,9 @@ class Keeper:
             with contextlib.ExitStack() as stack:
                 sockets = [stack.enter_context(socket.socket(fileno=one)) for one in descriptors]
                 if request["want"] == "run" and len(sockets) == 2:
-                    relay(self._connection, request["command"].encode("latin-1"), guest, *sockets)
+                    screen = Screen(*request["screen"]) if request["screen"] else None
+                    command = request["command"].encode("latin-1")
+                    relay(self._connection, command, guest, *sockets, screen=screen)
                 elif request["want"] == "lease":
                     self._lease(guest, request)
                 elif request["want"] == "end":

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 """Of everything but the frame, `lease` and `end`."""
 
 _LENGTH = struct.Struct(">I")

@@ -7,25 +7,32 @@ import socket
 import threading
 
 from clusterkit.transport.kept import messages
-from clusterkit.transport.link import CHUNK, Channel, DownError, Link, RefusedError
+from clusterkit.transport.link import CHUNK, Channel, DownError, Link, RefusedError, Screen
 
 UNKNOWN = "the server or the network ended it"
 
 
 def relay(
-    link: Link, command: bytes, control: socket.socket, stream: socket.socket, errors: socket.socket
+    link: Link,
+    command: bytes,
+    control: socket.socket,
+    stream: socket.socket,
+    errors: socket.socket,
+    *,
+    screen: Screen | None = None,
 ) -> None:
     """Run a command line for a client until it has ended, or the client has hung up.
 
     Args:
         link: the connection.
         command: from the client.
-        control: told how it began and how it ended; its end is the client's.
+        control: told how it began and how it ended; tells new sizes of the terminal; its end is the client's.
         stream: standard input and output.
         errors: standard error.
+        screen: the client's terminal, where the command shall have one.
     """
     try:
-        channel = link.open(command)
+        channel = link.open(command, screen)
     except RefusedError as error:
         messages.send(control, {"refused": str(error)})
         return
@@ -78,7 +85,8 @@ def _pump_errors(channel: Channel, errors: socket.socket) -> None:
 
 
 def _watch(control: socket.socket, channel: Channel) -> None:
-    """A client says nothing more; the end of its connection is its Ctrl-C."""
-    with contextlib.suppress(OSError):
-        control.recv(1)
+    """A client tells nothing but sizes of its terminal; the end of its connection is its Ctrl-C."""
+    with contextlib.suppress(OSError, EOFError, ValueError, KeyError, TypeError):
+        while True:
+            channel.resize(Screen(*messages.receive(control)["screen"]))
     channel.close()

@@ -1,0 +1,54 @@
+"""`clusterkit logs`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from clusterkit.cli.common import ConfigOption, load, open_ledger
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the command."""
+    app.command()(logs)
+
+
+def logs(
+    name: Annotated[
+        str, typer.Argument(metavar="[RUN]", help="A run id, its beginning, a job id, or `last`.")
+    ] = "last",
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on, from start to start, until the run ends.")
+    ] = False,
+    tail: Annotated[
+        int | None,
+        typer.Option("--tail", "--lines", "-n", min=0, help="How many of the last lines; 50 if left out."),
+    ] = None,
+    attempt: Annotated[
+        int | None, typer.Option(min=0, help="Which start of the run; the newest if left out.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All starts of the run, whole, one after the other.")
+    ] = False,
+    stderr: Annotated[bool, typer.Option("--stderr", help="Only the program's standard error.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Print a run's log, or follow it.
+
+    Followed, it goes on with the next start of a run that is requeued; Ctrl-C stops.
+    """
+    import sys
+
+    from clusterkit.ui.console import note
+    from clusterkit.verbs.logs import Wanted
+    from clusterkit.verbs.logs import logs as verb
+
+    settings = load(config)
+    with open_ledger(settings) as ledger:
+        (run,) = ledger.find([name])
+    lines = 50 if tail is None and not everything else tail
+    wanted = Wanted(lines=lines, attempt=attempt, everything=everything, stderr=stderr, follow=follow)
+    for chunk in verb(settings, run, wanted, say=note):
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.flush()

@@ -1,0 +1,65 @@
+"""top: what a running run uses, live, from inside its allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from typing import TYPE_CHECKING, cast
+
+from clusterkit.errors import RunError, TransportError
+from clusterkit.ledger import LedgerRun
+from clusterkit.local.processes import JOB_ID
+from clusterkit.transport.faults import LostError
+from clusterkit.usage import Usage, UsageReader, usage_arguments, usage_script
+from clusterkit.verbs.inside import Inside, inside
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+SECONDS = 2.0
+"""Between two samples."""
+_ONCE_SECONDS = 1.0
+
+
+def top(settings: Settings, run: LedgerRun, *, once: bool) -> Generator[tuple[Inside, Usage], None, None]:
+    """What the run uses, every two seconds until it ends, by one job step over one connection.
+
+    Closing the iterator ends the step; so does the end of this process.
+
+    Args:
+        settings: of the project.
+        run: which.
+        once: a single sample.
+
+    Raises:
+        RunError: the run does not run, or nothing can be started in its job.
+        TransportError: the cluster cannot be reached, or the connection died.
+    """
+    with inside(settings, run) as place:
+        group = JOB_ID.fullmatch(place.job_id) if place.cluster.kind == "local" else None
+        arguments = usage_arguments(
+            run.run_dir,
+            place.attempt,
+            seconds=_ONCE_SECONDS if once else SECONDS,
+            count=2 if once else None,  # a rate needs two
+            group=int(group["pid"]) if group else None,
+        )
+        reader, seen = UsageReader(), 0
+        argv = place.argv(["sh", "-c", usage_script(), "sh", *arguments])
+        with closing(
+            cast("Generator[bytes, None, None]", place.transport.stream(argv, leash=place.leash))
+        ) as output:
+            try:
+                for data in output:
+                    for usage in reader.feed(data):
+                        seen += 1
+                        if not once or seen == 2:
+                            yield place, usage
+            except LostError:
+                raise
+            except TransportError as error:
+                if not seen:
+                    raise RunError(
+                        f"{run.run_id}: nothing can be started in its job: {error.cause}", hint=error.hint
+                    ) from error
+                # The step ends with the job, and not by itself.

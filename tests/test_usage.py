@@ -1,0 +1,133 @@
+"""What a run uses: the parser on recorded text, and the script run for real beside a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from clusterkit.usage import Usage, UsageReader, usage_arguments, usage_script
+
+MARK = "\x1eclusterkit-usage"
+
+BEGIN = f"{MARK} begin 100 4096 8 a40n1\n"
+
+
+def sample(
+    moment: float, gpu: str, ticks: int, memory: str = "49152\n1000000000\n2000000000\n400000000"
+) -> str:
+    stat = f"41 (python (x) y) S 1 41 41 0 -1 4194560 1 0 0 0 {ticks} 50 0 0 20 0 1 0 7 1 1"
+    return (
+        f"{MARK} sample {moment}\n{MARK} heartbeat\n"
+        '{"step": 5, "total_steps": 10}\n\n'
+        f"{MARK} gpu {gpu}\n{MARK} memory {memory}\n{MARK} stat\n{stat}\n{MARK} processes\n"
+        f"     41 512 33.0 /opt/venv/bin/python3 train.py --x 'a  b'\n   7x\n{MARK} end\n"
+    )
+
+
+def read(*texts: str) -> list[Usage]:
+    reader = UsageReader()
+    return [usage for text in texts for usage in reader.feed(text.encode())]
+
+
+A40 = "0\n0, NVIDIA A40, 87, 31234, 46068, 271.33, 64\n1, NVIDIA A40, [N/A], 1, 46068, [Not Supported], N/A"
+
+
+def test_two_samples_give_rates() -> None:
+    first, second = read(BEGIN + sample(100.0, A40, 1000), sample(102.0, A40, 1300))
+    assert (first.cpu, first.processes[0].cpu) == (None, 0.33)
+    assert second.cpu == second.processes[0].cpu == pytest.approx(1.5)
+    assert (second.node, second.cpus, second.time) == ("a40n1", 8, 102.0)
+    assert second.heartbeat == {"step": 5, "total_steps": 10}
+    assert (second.memory_bytes, second.memory_limit_bytes) == (600_000_000, 2_000_000_000)
+    assert second.processes[0].rss_bytes == 512 * 1024
+    assert second.processes[0].command == "/opt/venv/bin/python3 train.py --x 'a  b'"
+
+
+def test_gpus_and_what_they_do_not_tell() -> None:
+    one, other = read(BEGIN + sample(1.0, A40, 0))[0].gpus
+    assert (one.index, one.name, one.utilization, one.power_watts) == (0, "NVIDIA A40", 0.87, 271.33)
+    assert (one.memory_used_bytes, one.temperature_celsius) == (31234 << 20, 64.0)
+    assert (other.utilization, other.power_watts, other.temperature_celsius) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ("127", "there is no nvidia-smi on the node"),
+        ("124\n", "nvidia-smi gives no answer"),
+        ("6\nNo devices were found", "nvidia-smi says: No devices were found"),
+        ("9\nNVIDIA-SMI has failed because it couldn't communicate\nMake sure", "couldn't communicate"),
+    ],
+)
+def test_no_gpu_is_said(answer: str, problem: str) -> None:
+    (usage,) = read(BEGIN + sample(1.0, answer, 0))
+    assert usage.gpus == ()
+    assert usage.gpu_problem is not None
+    assert problem in usage.gpu_problem
+    assert usage.processes
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [
+        ("2048", (512 * 1024, 2048 << 20)),  # no control group: the processes' own, and what was asked for
+        ("", (512 * 1024, None)),
+        ("\n1000\nmax\n200", (800, None)),
+        ("1\n1000\n9223372036854771712\n200", (800, 1 << 20)),
+    ],
+)
+def test_memory(memory: str, expected: tuple[int, int | None]) -> None:
+    (usage,) = read(BEGIN + sample(1.0, "127", 0, memory))
+    assert (usage.memory_bytes, usage.memory_limit_bytes) == expected
+
+
+def test_pieces_of_any_size() -> None:
+    text = (BEGIN + sample(100.0, A40, 1000) + sample(102.0, A40, 1300)).replace("A40", "Ä40").encode()
+    reader = UsageReader()
+    found = [one for position in range(len(text)) for one in reader.feed(text[position : position + 1])]
+    assert [one.gpus[0].name for one in found] == ["NVIDIA Ä40"] * 2
+
+
+def test_damaged_samples_are_left_out() -> None:
+    good = sample(100.0, "127", 0)
+    assert len(read("noise\n", BEGIN, f"{MARK} sample soon\n{MARK} end\n", f"{MARK} end\n", good)) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_the_script_finds_the_run_and_its_children_only(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run [1] * .x"
+    (run_dir / "attempts" / "0").mkdir(parents=True)
+    busy = "import os; os.fork()\nwhile True: pass"
+    env = {**os.environ, "CLUSTERKIT_RUN_DIR": str(run_dir)}
+    programs = [
+        subprocess.Popen([sys.executable, "-c", busy], env=env, start_new_session=True),
+        subprocess.Popen(["sleep", "60"], env=env | {"CLUSTERKIT_RUN_DIR": f"{run_dir}2"}),
+    ]
+    try:
+        time.sleep(0.5)
+        arguments = usage_arguments(str(run_dir), 0, seconds=1, count=2)
+        done = subprocess.run(
+            ["sh", "-c", usage_script(), "sh", *arguments], capture_output=True, text=True, timeout=60
+        )
+        _, second = read(done.stdout)
+        assert len(second.processes) == 2
+        assert {str(one.pid) for one in second.processes} > {str(programs[0].pid)}
+        assert second.cpu is not None
+        assert second.cpu > 0.05
+        assert second.memory_bytes
+        (run_dir / "attempts/0/exit.json").touch()
+        arguments = usage_arguments(str(run_dir), 0, seconds=1, count=None)
+        ended = subprocess.run(
+            ["sh", "-c", usage_script(), "sh", *arguments], capture_output=True, text=True, timeout=60
+        )
+        assert len(read(ended.stdout)) == 1
+    finally:
+        os.killpg(programs[0].pid, 9)
+        for program in programs:
+            program.kill()
+            program.wait()

@@ -1,0 +1,146 @@
+"""A command on this process's own terminal: keys, sizes and exit status pass through each transport."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from clusterkit.errors import TransportError
+from clusterkit.transport.base import Transport
+from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.transport.runtime import runtime_folder
+from tests.transport.test_contract import gone, running
+
+CLIENT = """
+import sys
+from clusterkit.transport.factory import connect
+host, config, keep, *argv = sys.argv[1:]
+from pathlib import Path
+far = connect(host or None, ssh_config=Path(config), keep=float(keep) if keep else None)
+status = far.attach(argv, terminal=True)
+far.close()
+print(f"status {status}")
+"""
+
+
+class Typist:
+    """Somebody at a terminal of 100 columns and 30 rows in which `attach` runs."""
+
+    def __init__(self, way: str, sshd: LoopbackSshd, *argv: str) -> None:
+        host, keep = ("", "") if way == "local" else (sshd.alias, "600" if way == "kept" else "")
+        command = [sys.executable, "-c", CLIENT, host, str(sshd.ssh_config), keep, *argv]
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            os.execve(command[0], command, {**os.environ, "TERM": "xterm-256color"})
+        self.resize(100, 30)
+        self.seen = ""
+
+    def resize(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+
+    def reads(self, text: str, seconds: float = 30.0) -> None:
+        """Wait until something is on the screen."""
+        deadline = time.monotonic() + seconds
+        while text not in self.seen:
+            assert time.monotonic() < deadline, self.seen
+            if select.select([self.terminal], [], [], 0.2)[0]:
+                try:
+                    self.seen += os.read(self.terminal, 4096).decode()
+                except OSError:
+                    assert text in self.seen, self.seen
+
+    def types(self, keys: str) -> None:
+        self.seen = ""
+        os.write(self.terminal, keys.encode())
+
+    def leaves(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self.terminal)
+
+
+@pytest.fixture(params=["local", "ssh", "kept"])
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    with runtime_folder():
+        yield request.param
+
+
+SHELL = ["sh", "-c", "stty size; echo TERM=$TERM; PS1='ready$ ' exec bash --norc"]
+
+
+def test_a_shell_has_keys_sizes_interrupts_and_a_status(way: str, sshd: LoopbackSshd) -> None:
+    person = Typist(way, sshd, *SHELL)
+    try:
+        person.reads("30 100")
+        person.reads("TERM=xterm-256color")
+        person.reads("ready$ ")
+        person.types("echo $((6 * 7))\n")
+        person.reads("42")
+        person.resize(77, 22)
+        time.sleep(0.5)
+        person.types("stty size\n")
+        person.reads("22 77")
+        person.types("sleep 4711; echo $((7 * 8)); test -t 0 -a -t 1 -a -t 2 && echo all; tty\n")
+        time.sleep(0.5)
+        person.types("\x03")
+        person.reads("ready$ ")
+        person.types("sleep 4712 & exit 7\n")
+        person.reads("status 7")
+    finally:
+        person.leaves()
+
+
+def test_a_person_who_is_gone_takes_the_command_along(way: str, sshd: LoopbackSshd) -> None:
+    person = Typist(way, sshd, "sh", "-c", "echo ready; sleep 4713")
+    try:
+        person.reads("ready")
+        assert running("sleep 4713")
+    finally:
+        person.leaves()
+    assert gone("sleep 4713")
+
+
+def test_the_terminal_is_as_before_after_a_polite_end(sshd: LoopbackSshd) -> None:
+    person = Typist("ssh", sshd, "sh", "-c", "echo ready; sleep 4714")
+    try:
+        before = termios.tcgetattr(person.terminal)
+        person.reads("ready")
+        assert termios.tcgetattr(person.terminal)[3] & termios.ECHO == 0
+        os.kill(person.pid, signal.SIGTERM)
+        deadline = time.monotonic() + 20
+        while termios.tcgetattr(person.terminal) != before:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        person.leaves()
+    assert gone("sleep 4714")
+
+
+def test_without_a_terminal_the_streams_stay_apart(
+    transport: Transport, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = "echo out; echo err >&2; cat; exit 3"
+    assert transport.attach(["sh", "-c", script], terminal=False) == 3
+    assert capfd.readouterr() == ("out\n", "err\n")
+
+
+def test_a_leash_is_held_as_long_as_anyone_reads(transport: Transport) -> None:
+    script = "timeout 0.5 cat; echo $?"
+    assert b"".join(transport.stream(["sh", "-c", script], leash=True)) == b"124\n"
+    assert b"".join(transport.stream(["sh", "-c", script])) == b"0\n"
+
+
+def test_no_terminal_is_said(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "isatty", lambda _: False)
+    with pytest.raises(TransportError, match="no terminal"):
+        transport.attach(["sh"], terminal=True)

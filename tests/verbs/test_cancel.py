@@ -1,0 +1,91 @@
+"""cancel on the local cluster: several runs, all of them, and the question before."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import sys
+
+from tests.doubles.person import type_at_terminal
+from tests.verbs.conftest import Project
+
+
+def sleeping(project: Project, count: int) -> list[str]:
+    runs = [project.submit("--", "sleep") for _ in range(count)]
+    for run_id in runs:
+        project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+    return runs
+
+
+def states(project: Project) -> list[str]:
+    return [run["state"] for run in json.loads(project.run("status", "--json").stdout)["runs"]]
+
+
+def answers(project: Project, *words: str, answer: str) -> tuple[int, str]:
+    done = type_at_terminal(
+        [sys.executable, "-m", "clusterkit", *words],
+        {"[y/N]": lambda: answer},
+        folder=project.folder,
+        environment={**os.environ, "TERM": "xterm", "COLUMNS": "160"},
+    )
+    return done.returncode, done.stdout
+
+
+def test_several_and_all(project: Project) -> None:
+    first, second, third = sleeping(project, 3)
+    assert project.run("cancel", first, second).stdout.split() == [first, "cancelled", second, "cancelled"]
+    refused = project.run("cancel", "--all", code=3)
+    assert "would cancel 1 runs" in refused.stderr
+    assert "--yes" in refused.stderr
+    assert project.run("cancel", "--all", "--yes").stdout == f"{third}  cancelled\n"
+    assert states(project) == ["CANCELLED"] * 3
+    assert "no run of this project waits or runs" in project.run("cancel", "--all", "--yes").stderr
+    for run_id in (first, second, third):
+        record = json.loads((project.run_dir(run_id) / "attempts/0/cancel.json").read_text())
+        assert record["job_id"] == json.loads(
+            (project.run_dir(run_id) / "attempts/0/start.json").read_text()
+        ).get("job_id")
+
+
+def test_a_person_is_asked_about_a_running_run(project: Project) -> None:
+    (run_id,) = sleeping(project, 1)
+    code, screen = answers(project, "cancel", run_id, answer="n")
+    assert code == 0
+    assert "RUNNING" in screen
+    assert "Cancel this run?" in screen
+    assert "nothing was cancelled" in screen
+    assert states(project) == ["RUNNING"]
+    code, screen = answers(project, "cancel", "--all", answer="y")
+    assert f"{run_id}  cancelled" in screen
+    assert states(project) == ["CANCELLED"]
+
+
+def test_a_group(project: Project) -> None:
+    first, second, other = sleeping(project, 3)
+    with sqlite3.connect(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
+        ledger.execute("UPDATE runs SET \"group\" = 'sweep-1' WHERE run_id IN (?, ?)", (first, second))
+    assert "--yes" in project.run("cancel", "--group", "sweep", code=3).stderr
+    assert "no group 'swoop'" in project.run("cancel", "--group", "swoop", code=8).stderr
+    assert "exclude each other" in project.run("cancel", other, "--group", "sweep-1", code=3).stderr
+    assert project.run("cancel", "--group", "sweep", "--yes").stdout.count("cancelled") == 2
+    assert states(project) == ["CANCELLED", "CANCELLED", "RUNNING"]
+    project.run("cancel", other)
+
+
+def test_a_run_that_shares_its_job_is_not_cancelled_alone(project: Project) -> None:
+    first, second = sleeping(project, 2)
+    with sqlite3.connect(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
+        own = ledger.execute("SELECT job_id FROM runs WHERE run_id = ?", (second,)).fetchone()[0]
+        shared = ledger.execute("SELECT job_id FROM runs WHERE run_id = ?", (first,)).fetchone()[0]
+        ledger.execute("UPDATE runs SET job_id = ? WHERE run_id = ?", (shared, second))
+    refused = project.run("cancel", first, code=8)
+    assert f"shares its job {shared} with {second}" in refused.stderr
+    with sqlite3.connect(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
+        ledger.execute("UPDATE runs SET job_id = ? WHERE run_id = ?", (own, second))
+    project.run("cancel", first, second)
+
+
+def test_nothing_named(project: Project) -> None:
+    assert "--all" in project.run("cancel", code=3).stderr
+    assert "nosuch" in project.run("cancel", "--all", "--cluster", "nosuch", code=3).stderr

@@ -1,0 +1,86 @@
+"""shell and top on the local cluster: beside the program, in its environment and working directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from tests.doubles.person import type_at_terminal
+from tests.verbs.conftest import Project
+
+
+def test_a_command_beside_the_program(project: Project) -> None:
+    run_id = project.submit("--", "sleep")
+    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+    words = ["a 'b'", "ü\n"]
+    tell = "import os, sys; print(os.getcwd(), os.environ['CLUSTERKIT_RUN_ID'], sys.argv[1:]); sys.exit(7)"
+    done = project.run("shell", run_id, "--", "python", "-c", tell, *words, code=7)
+    where = (project.run_dir(run_id) / "cwd").read_text()
+    assert done.stdout == f"{where} {run_id} {words}\n"
+    assert done.stderr == ""
+    refused = project.run("shell", run_id, code=8)
+    assert "a shell needs a terminal" in refused.stderr
+    project.run("cancel", run_id)
+    ended = project.run("shell", run_id, "--", "true", code=8)
+    assert "has ended, it is CANCELLED" in ended.stderr
+    assert "clusterkit logs" in ended.stderr
+
+
+def test_a_person_in_the_shell(project: Project) -> None:
+    run_id = project.submit("--", "sleep")
+    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+    keys = iter(["echo $((6 * 7)) $CLUSTERKIT_RUN_ID", "pwd", "exit 3"])
+    done = type_at_terminal(
+        [sys.executable, "-m", "clusterkit", "shell", run_id],
+        {f"({run_id}) project$": lambda: next(keys)},
+        folder=project.folder,
+        environment={**os.environ, "TERM": "xterm"},
+    )
+    assert done.returncode == 3, done.stdout
+    assert f"42 {run_id}" in done.stdout
+    assert (project.run_dir(run_id) / "cwd").read_text() in done.stdout
+    project.run("cancel", run_id)
+
+
+def test_what_a_local_run_uses(project: Project) -> None:
+    run_id = project.submit("--", "sleep")
+    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+    usage = json.loads(project.run("top", "--once", "--json").stdout)
+    (program,) = usage["processes"]
+    assert "train.py sleep" in program["command"]
+    assert usage["run_id"] == run_id
+    assert usage["cpu"] is not None
+    assert usage["memory_bytes"] == program["rss_bytes"]
+    shown = project.run("top", run_id).stdout
+    assert "step 40 of 100, 40%" in shown
+    assert "train.py sleep" in shown
+    stream = subprocess.Popen(
+        [sys.executable, "-m", "clusterkit", "top", "--json"],
+        cwd=project.folder,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert stream.stdout is not None
+    assert json.loads(stream.stdout.readline())["schema"] == 1
+    project.run("cancel", run_id)
+    rest, _ = stream.communicate(timeout=60)  # it ends with the run
+    assert all(json.loads(line)["run_id"] == run_id for line in rest.splitlines())
+    assert stream.returncode == 0
+    assert "has ended" in project.run("top", run_id, code=8).stderr
+
+
+def test_a_person_watches_until_ctrl_c(project: Project) -> None:
+    run_id = project.submit("--", "sleep")
+    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+    keys = iter(["\x03"])
+    done = type_at_terminal(
+        [sys.executable, "-m", "clusterkit", "top", run_id],
+        {"train.py sleep": lambda: next(keys, "")},
+        folder=project.folder,
+        environment={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
+    )
+    assert done.returncode == 0, done.stdout
+    assert "heartbeat" in done.stdout
+    project.run("cancel", run_id)
