@@ -14,7 +14,7 @@ from clusterkit.errors import SchedulerError
 from clusterkit.scheduler import Job, JobState, parse_time
 from clusterkit.slurm.explain import explain, sbatch_error
 
-__all__ = ["explain", "job_state", "parse_query", "parse_submit", "sbatch_error"]
+__all__ = ["explain", "job_state", "parse_query", "parse_submit", "parse_trouble", "sbatch_error"]
 
 MARK = "\x1eclusterkit-slurm"
 """Begins our own lines in the query's output; no banner of a login shell holds it."""
@@ -49,7 +49,7 @@ _ALIASES = {
     "REQUEUE_HOLD": JobState.PENDING,
     "RESIZING": JobState.RUNNING,
     "RESV_DEL_HOLD": JobState.PENDING,
-    "REVOKED": JobState.CANCELLED,
+    "REVOKED": JobState.UNKNOWN,  # it goes on in another cluster of the federation
     "SIGNALING": JobState.RUNNING,
     "SPECIAL_EXIT": JobState.PENDING,
     "STAGE_OUT": JobState.COMPLETING,
@@ -103,7 +103,7 @@ def job_state(text: str) -> JobState:
 
 
 def parse_query(stdout: str) -> dict[str, Job]:
-    """Jobs by the ids that were asked for.
+    """Jobs by the ids that were asked for, and all others that squeue lists.
 
     A job absent from the answer is one that Slurm has forgotten, or, without accounting, ended minutes
     ago: its exit record decides. When squeue could not be asked and sacct does not know the end either, the
@@ -114,6 +114,12 @@ def parse_query(stdout: str) -> dict[str, Job]:
     """
     ids, sections = _sections(stdout)
     answers: dict[str, Job] = {}
+    for name, section in sections.items():
+        tool, _, cluster = name.partition(" ")
+        for number, jobs in section.jobs.items() if tool == "squeue" else ():
+            identifier = f"{number};{cluster}" if cluster else number
+            if (job := _one(jobs)) is not None:
+                answers[identifier] = replace(job, job_id=identifier)
     for identifier in ids:
         number, _, cluster = identifier.partition(";")
         tag = f" {cluster}" if cluster else ""
@@ -123,6 +129,17 @@ def parse_query(stdout: str) -> dict[str, Job]:
         if job is not None:
             answers[identifier] = replace(job, job_id=identifier)
     return answers
+
+
+def parse_trouble(stdout: str) -> str | None:
+    """Why squeue gave no answer; None when it did.
+
+    Raises:
+        SchedulerError: as `parse_query`.
+    """
+    _, sections = _sections(stdout)
+    failed = (part for name, part in sections.items() if name.startswith("squeue") and part.status != 0)
+    return next(map(_cause, failed), None)
 
 
 @dataclass
@@ -151,8 +168,10 @@ def _merge(number: str, queue: _Section, accounting: _Section) -> Job | None:
         return booked
     trouble = f"squeue failed: {_cause(queue)}"
     if booked is None:
-        return Job(number, JobState.UNKNOWN, "", reason=trouble)
-    return replace(booked, reason=f"according to sacct; {trouble}") if booked.state.active else booked
+        return Job(number, JobState.UNKNOWN, "", reason=trouble, confirmed=False)
+    if booked.state.active:
+        booked = replace(booked, reason=f"according to sacct; {trouble}")
+    return replace(booked, confirmed=False)
 
 
 def _one(jobs: list[Job]) -> Job | None:
@@ -195,6 +214,9 @@ def _group(jobs: Iterator[Job]) -> dict[str, list[Job]]:
     newest: dict[str, Job] = {}
     for job in jobs:
         before = newest.get(job.job_id)
+        if before is not None and "REVOKED" in (job.raw_state, before.raw_state):
+            newest[job.job_id] = before if job.raw_state == "REVOKED" else job
+            continue
         newest[job.job_id] = replace(job, restarts=before.restarts + 1) if before is not None else job
     groups: dict[str, list[Job]] = {}
     for identifier, job in newest.items():
@@ -210,11 +232,13 @@ def _queue_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
         if len(row) != len(SQUEUE_FIELDS) or not (match := _ROW_ID.fullmatch(row[0].strip())):
             continue
         _, _, state, reason, partition, node, elapsed, limit, start, end = (text.strip() for text in row)
+        revoked = state == "REVOKED"
         yield Job(
             _identifier(match),
             job_state(state),
             state,
-            reason=_text(reason),
+            reason=state if revoked else _text(reason),
+            confirmed=not revoked,
             partition=_text(partition),
             node=_text(node),
             start=_text(start),

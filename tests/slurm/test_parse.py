@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from clusterkit.errors import SchedulerError
 from clusterkit.scheduler import Job, JobState, parse_time
-from clusterkit.slurm.parse import job_state, parse_query, parse_submit
+from clusterkit.slurm.parse import job_state, parse_query, parse_submit, parse_trouble
 from tests.slurm.answers import MARK, RECORDED_24_11, answer
 
 ROW = "{0}|{0}|{1}|{2}|gpu|node1|1:00|10:00|2026-01-02T03:04:05|N/A"
@@ -151,6 +151,28 @@ def test_controller_down(status: int, error: str, reason: str) -> None:
     assert "according to sacct; squeue failed" in str(jobs["2"].reason)
     assert jobs["999"].state is JobState.UNKNOWN
     assert reason in str(jobs["999"].reason)
+    assert not any(job.confirmed for job in jobs.values())
+    assert reason in str(parse_trouble(down))
+
+
+def test_jobs_nobody_asked_about_are_told_as_well() -> None:
+    """A run's next job may be waiting while only its last one is known here."""
+    text = answer("2", **RECORDED_24_11)
+    jobs = parse_query(text)
+    assert jobs["3"] == recorded("3")
+    assert jobs["13_2"].job_id == "13_2"
+    assert all(job.confirmed for job in jobs.values())
+    assert parse_trouble(text) is None
+
+
+def test_a_job_that_another_cluster_of_the_federation_took() -> None:
+    """State names after the documentation of federations; the run goes on elsewhere."""
+    revoked = ROW.format(1, "REVOKED", "None")
+    job = parse_query(answer("1", squeue=revoked))["1"]
+    assert (job.state, job.reason, job.confirmed) == (JobState.UNKNOWN, "REVOKED", False)
+    there = ROW.format(1, "RUNNING", "None")
+    for rows in (f"{revoked}\n{there}", f"{there}\n{revoked}"):
+        assert parse_query(answer("1", squeue=rows))["1"].state is JobState.RUNNING
 
 
 def test_both_down() -> None:
