@@ -70,6 +70,8 @@ class Job:
     restarts: int = 0
     confirmed: bool = True
     """False when the queue itself could not be asked: what accounting says may be out of date."""
+    name: str | None = None
+    """As it was submitted; ids come back when a cluster is set up anew, names do not."""
 
 
 class Scheduler(Protocol):

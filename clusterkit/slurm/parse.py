@@ -20,7 +20,7 @@ MARK = "\x1eclusterkit-slurm"
 """Begins our own lines in the query's output; no banner of a login shell holds it."""
 FIELD_SEPARATOR = "\x1f"
 JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?(;[A-Za-z0-9_.-]+)?")
-SQUEUE_FIELDS = ("%i", "%F", "%T", "%r", "%P", "%N", "%M", "%l", "%S", "%e")
+SQUEUE_FIELDS = ("%i", "%F", "%T", "%r", "%P", "%N", "%M", "%l", "%S", "%e", "%j")
 SACCT_FIELDS = (
     "JobID",
     "State",
@@ -31,6 +31,7 @@ SACCT_FIELDS = (
     "TimelimitRaw",
     "Partition",
     "NodeList",
+    "JobName",
 )
 
 _ROW_ID = re.compile(r"(?P<base>\d+)(?:_(?P<task>\d+|\[[^]]*\]))?(?:\+\d+)?(?:\.(?P<step>.+))?")
@@ -231,7 +232,7 @@ def _queue_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
     for row in rows:
         if len(row) != len(SQUEUE_FIELDS) or not (match := _ROW_ID.fullmatch(row[0].strip())):
             continue
-        _, _, state, reason, partition, node, elapsed, limit, start, end = (text.strip() for text in row)
+        _, _, state, reason, partition, node, elapsed, limit, start, end, name = map(str.strip, row)
         revoked = state == "REVOKED"
         yield Job(
             _identifier(match),
@@ -245,6 +246,7 @@ def _queue_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
             end=_text(end),
             elapsed_seconds=parse_time(elapsed),
             limit_seconds=parse_time(limit),
+            name=_text(name),
         )
 
 
@@ -253,7 +255,7 @@ def _accounting_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
     for row in rows:
         if len(row) != len(SACCT_FIELDS) or not (match := _ROW_ID.fullmatch(row[0].strip())):
             continue
-        _, state, code, start, end, elapsed, limit, partition, node = (text.strip() for text in row)
+        _, state, code, start, end, elapsed, limit, partition, node, name = map(str.strip, row)
         if match["step"]:
             # Some versions book the memory kill on the step only and call the job FAILED.
             oom = job_state(state) is JobState.OUT_OF_MEMORY
@@ -273,6 +275,7 @@ def _accounting_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
             elapsed_seconds=int(elapsed) if elapsed.isdigit() else None,
             limit_seconds=int(limit) * 60 if limit.isdigit() else None,
             exit_code=_text(code),
+            name=_text(name),
         )
     if job is not None:
         yield job

@@ -11,8 +11,8 @@ from clusterkit.scheduler import Job, JobState, parse_time
 from clusterkit.slurm.parse import job_state, parse_query, parse_submit, parse_trouble
 from tests.slurm.answers import MARK, RECORDED_24_11, answer
 
-ROW = "{0}|{0}|{1}|{2}|gpu|node1|1:00|10:00|2026-01-02T03:04:05|N/A"
-BOOKED = "{0}|{1}|0:0|2026-01-02T03:04:05|Unknown|60|10|gpu|node1"
+ROW = "{0}|{0}|{1}|{2}|gpu|node1|1:00|10:00|2026-01-02T03:04:05|N/A|job"
+BOOKED = "{0}|{1}|0:0|2026-01-02T03:04:05|Unknown|60|10|gpu|node1|job"
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,7 @@ def test_recorded_details() -> None:
         end="2026-11-20T05:59:02",
         elapsed_seconds=12,
         limit_seconds=1800,
+        name="job",
     )
     assert recorded("3").node is None
     assert recorded("18").start is None
@@ -112,12 +113,12 @@ def test_arrays() -> None:
     assert recorded("13_0").state is JobState.COMPLETED
     assert recorded("13_2").state is JobState.RUNNING
     assert recorded("13").state is JobState.RUNNING  # the array runs as long as one of its tasks does
-    done = parse_query(answer("13", sacct="13_0|COMPLETED|0:0|||5|1|g|n\n13_1|FAILED|1:0|||5|1|g|n"))
+    done = parse_query(answer("13", sacct="13_0|COMPLETED|0:0|||5|1|g|n|j\n13_1|FAILED|1:0|||5|1|g|n|j"))
     assert done["13"].state is JobState.FAILED
 
 
 def test_the_pending_rest_of_an_array_counts_for_all_of_it() -> None:
-    pending = parse_query(answer("9", squeue="9_[2-40%2]|9|PENDING|Resources|gpu||0:00|10:00|N/A|N/A"))
+    pending = parse_query(answer("9", squeue="9_[2-40%2]|9|PENDING|Resources|gpu||0:00|10:00|N/A|N/A|j"))
     assert pending["9"].state is JobState.PENDING
 
 
