@@ -12,7 +12,7 @@ from typing import Any
 
 from clusterkit.outlook import at_the_limit, smoothed, time_left
 from clusterkit.record import Attempt, RunRecord, collect_script, parse_collect
-from clusterkit.scheduler import Job, JobState, unix_seconds
+from clusterkit.scheduler import Job, JobState, parse_time, unix_seconds
 from clusterkit.verdict import STALE_SECONDS, Verdict, number, silence, verdict
 
 __all__ = ["Attempt", "RunRecord", "RunState", "collect_script", "fold", "parse_collect", "remembered"]
@@ -78,7 +78,7 @@ def fold(
         until_done: how the run goes on past its time limit.
         moment: of this machine's clock, Unix seconds.
     """
-    judged, updated = _with_last(verdict(record, job), job, last, moment)
+    judged, updated = _with_last(_going_on(verdict(record, job), job, until_done), job, last, moment)
     newest = record.started
     start: Mapping[str, Any] = (newest.start if newest else None) or {}
     state = RunState(
@@ -87,7 +87,7 @@ def fold(
         judged.final,
         expected_start=_expected_start(record, job) if judged.state in _WAITING else None,
         elapsed_seconds=_elapsed(record, job, judged.state),
-        limit_seconds=job.limit_seconds if job else None,
+        limit_seconds=(job.limit_seconds if job else None) or _asked_limit(record),
         attempt=newest.number if newest else None,
         until_done=until_done,
         node=(job.node if job else None) or start.get("node"),
@@ -102,7 +102,9 @@ def remembered(text: str) -> RunState | None:
     try:
         known = json.loads(text)
         names = {field.name for field in fields(RunState)}
-        return RunState(**{**{key: known[key] for key in known if key in names}, "state": JobState(known["state"])})
+        return RunState(
+            **{**{key: known[key] for key in known if key in names}, "state": JobState(known["state"])}
+        )
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -110,6 +112,13 @@ def remembered(text: str) -> RunState | None:
 def to_text(state: RunState) -> str:
     """A state as one line of JSON."""
     return json.dumps(asdict(state), ensure_ascii=False)
+
+
+def _going_on(judged: Verdict, job: Job | None, until_done: str) -> Verdict:
+    """A run that goes on past its time limit waits between two attempts, also where nobody can be asked."""
+    if until_done and judged.state is JobState.PREEMPTED and job is not None and not job.confirmed:
+        return replace(judged, state=JobState.PENDING, why=f"it checkpointed and goes on; {job.reason}")
+    return judged
 
 
 def _with_last(
@@ -164,6 +173,15 @@ def _expected_start(record: RunRecord, job: Job | None) -> float | None:
     """When the scheduler thinks it will start; a moment that has passed is no news."""
     start = unix_seconds(job.start) if job else None
     return start if start is not None and (record.now is None or start > record.now) else None
+
+
+def _asked_limit(record: RunRecord) -> int | None:
+    """The time limit that was asked for, in seconds."""
+    request = (record.submission.request if record.submission else None) or {}
+    options = request.get("options")
+    texts = [text for text in options if isinstance(text, str)] if isinstance(options, list) else []
+    limits = [parse_time(text.partition("=")[2]) for text in texts if text.startswith("--time=")]
+    return limits[-1] if limits else None
 
 
 def _elapsed(record: RunRecord, job: Job | None, state: JobState) -> float | None:

@@ -9,6 +9,7 @@ The first rule that fits decides:
 | PENDING, REQUEUED | | the scheduler's |
 | RUNNING, SUSPENDED, COMPLETING | exit record of this job: failed, container | by the exit record |
 | RUNNING, SUSPENDED, COMPLETING | otherwise | the scheduler's |
+| gone, or anything that has ended | stopped.json, and not cancelled | FAILED: it would not have got on |
 | TIMEOUT, CANCELLED, NODE_FAIL, PREEMPTED | | the scheduler's |
 | gone, or anything else | cancel asked, exit record not completed or none | CANCELLED |
 | gone, or anything else | exit record | by the exit record |
@@ -110,6 +111,8 @@ def _state(
         if ended is not None and ended.get("why") in ("failed", "container"):
             return _by_exit(ended, cancelled=record.cancelled)
         return job.state, "it is being cancelled" if record.cancelled else _words(job)
+    if _stopped(record, newest):
+        return JobState.FAILED, str((record.stopped or {}).get("why") or "it made no progress")
     if job is not None and job.state in _SCHEDULER_KNOWS_BEST:
         checkpointed = ended is not None and ended.get("why") == "requeue"
         return job.state, _joined(explain(job.state.value), _CHECKPOINTED if checkpointed else None)
@@ -129,6 +132,15 @@ def _state(
     return JobState.FAILED, "it left the queue without having started; slurm.log may say why"
 
 
+def _stopped(record: RunRecord, newest: Attempt | None) -> bool:
+    """Whether the newest start was the last one because the run did not get on."""
+    if record.stopped is None or record.cancelled:
+        return False
+    moment = number(record.stopped, "time")
+    started = number((newest.start if newest else None) or {}, "started")
+    return moment is None or started is None or moment >= started
+
+
 def _without_exit(record: RunRecord, job: Job, newest: Attempt | None) -> tuple[JobState, str | None]:
     """Of a job that the scheduler knows as COMPLETED, FAILED or UNKNOWN."""
     if job.state is JobState.COMPLETED:
@@ -141,9 +153,7 @@ def _without_exit(record: RunRecord, job: Job, newest: Attempt | None) -> tuple[
     return job.state, words
 
 
-def _final(
-    state: JobState, record: RunRecord, job: Job | None, ended: Mapping[str, Any] | None
-) -> bool:
+def _final(state: JobState, record: RunRecord, job: Job | None, ended: Mapping[str, Any] | None) -> bool:
     if state.active or state is JobState.UNKNOWN:
         return False
     if ended is not None and ended.get("why") == "completed":
