@@ -1,4 +1,4 @@
-"""Predicts how a running run goes on: at what rate, until when, and what its time limit will do to it. Pure."""
+"""Predicts how a run goes on: at what rate, until when, and what its time limit will do to it. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GOES_ON = "will hit the time limit at {share}%, will go on in the next job"
 
 
 def smoothed(rate: float, before: float | None, seconds: float) -> float:
-    """A rate that does not jump with every look: the newest one, and the less of the one before the older that is.
+    """A rate that does not jump with every look: an earlier one still counts, the less the older it is.
 
     Args:
         rate: steps a second now.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from clusterkit.errors import TransportError
 from clusterkit.scheduler import Scheduler
 from clusterkit.transport.base import Transport
+from clusterkit.transport.questions import Ask, ask_on_terminal
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -91,8 +92,12 @@ class Site:
 
 
 @contextmanager
-def connected(cluster: Cluster) -> Iterator[Transport]:
+def connected(cluster: Cluster, *, ask: Ask = ask_on_terminal) -> Iterator[Transport]:
     """One login to a cluster, closed at the end; or none, where an earlier one is kept.
+
+    Args:
+        cluster: where.
+        ask: answers the login's questions.
 
     Raises:
         TransportError: the host cannot be reached or refuses the login.
@@ -104,6 +109,7 @@ def connected(cluster: Cluster) -> Iterator[Transport]:
         ssh_config=cluster.ssh_config,
         login_shell=cluster.login_shell,
         keep=cluster.keep_login,
+        ask=ask,
     )
     try:
         yield transport

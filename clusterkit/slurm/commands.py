@@ -7,17 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from clusterkit.errors import SchedulerError
 from clusterkit.scheduler import Job
-from clusterkit.slurm.parse import (
-    FIELD_SEPARATOR,
-    JOB_ID,
-    MARK,
-    SACCT_FIELDS,
-    SQUEUE_FIELDS,
-    parse_find,
-    parse_query,
-    parse_submit,
-    parse_trouble,
-)
+from clusterkit.slurm.parse import JOB_ID, MARK, parse_find, parse_query, parse_submit, parse_trouble
+from clusterkit.slurm.rows import FIELD_SEPARATOR, SACCT_FIELDS, SQUEUE_FIELDS
 
 QUERY_SECONDS = 20
 """How long squeue and sacct may each take; squeue itself tries for 29 s when the controller is away."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+from clusterkit.errors import ConfigError
 from clusterkit.ledger import LedgerRun
 from clusterkit.scheduler import JobState
 from clusterkit.state import RunState, remembered
+from clusterkit.units import parse_duration
 
 _RECENT = 15
 """Ended runs shown when nothing is asked for."""
@@ -45,6 +47,41 @@ class Selection:
     def shows(self, state: RunState) -> bool:
         """Whether a state found fits."""
         return not self.states or state.state in self.states
+
+
+def parse_states(texts: Sequence[str]) -> frozenset[JobState]:
+    """States by name, in any case, several with commas; `active` and `ended` are all of their kind.
+
+    Raises:
+        ConfigError: there is no such state.
+    """
+    found: set[JobState] = set()
+    for word in ",".join(texts).replace(",", " ").lower().split():
+        if word in ("active", "ended"):
+            found |= {state for state in JobState if state.active == (word == "active")} - {JobState.UNKNOWN}
+        elif word.upper() in JobState.__members__:
+            found.add(JobState(word.upper()))
+        else:
+            names = ", ".join(["active", "ended", *(state.lower() for state in JobState)])
+            raise ConfigError(f"--state: there is no state {word!r}", hint=f"one of {names}")
+    return frozenset(found)
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """A moment: so long before `now` ("2d", "12h"), or an ISO 8601 day or time, local without a zone.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    try:
+        return now - timedelta(seconds=parse_duration(text))
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        hint = 'write how long ago, e.g. "2d" or "12h", or a day, e.g. "2026-01-31"'
+        raise ConfigError(f"--since: {text!r} is no time", hint=hint) from error
 
 
 def submitted(run: LedgerRun) -> datetime:

@@ -47,13 +47,16 @@ class StatusReport:
     """Older runs that were not asked for."""
 
 
-@dataclass
-class _Answer:
+@dataclass(frozen=True)
+class Answer:
     """What one cluster said."""
 
-    states: dict[str, RunState]
-    found: list[LedgerRun]
+    states: Mapping[str, RunState]
+    """By run id."""
+    found: tuple[LedgerRun, ...]
+    """Runs that are news to the ledger."""
     mute: str | None
+    """Why its scheduler gave no answer."""
 
 
 def status(
@@ -83,7 +86,9 @@ def status(
     chosen = choose(ledger, names=names, everything=everything, selection=selection)
     searched = frozenset() if names else searched_clusters(settings, selection)
     states = {run.run_id: known_state(run) for run in chosen}
-    silent, mute, found = {}, {}, {}
+    silent: dict[str, str] = {}
+    mute: dict[str, str] = {}
+    found: dict[str, int] = {}
     for cluster_name in dict.fromkeys(
         [*(run.cluster for run in chosen if not settled(run)), *sorted(searched)]
     ):
@@ -91,16 +96,16 @@ def status(
         try:
             cluster = settings.cluster(cluster_name)
             with connected(cluster) as transport:
-                answer = _ask(settings, ledger, cluster, transport, mine, search=cluster_name in searched)
+                observer = Observer(cluster, transport)
+                answer = ask(settings, ledger, observer, mine, search=cluster_name in searched)
         except ClusterkitError as error:
             silent[cluster_name] = error.cause
             states |= {run.run_id: as_remembered(run) for run in mine}
             continue
         states |= answer.states
-        new = [run for run in answer.found if selection.matches(run)]
-        chosen += new
-        if new:
-            found[cluster_name] = len(new)
+        chosen += [run for run in answer.found if selection.matches(run)]
+        if answer.found:
+            found[cluster_name] = len(answer.found)
         if answer.mute:
             mute[cluster_name] = answer.mute
     rows = [StatusRow(run, states[run.run_id]) for run in dict.fromkeys(chosen)]
@@ -149,34 +154,40 @@ def as_remembered(run: LedgerRun) -> RunState:
     )
 
 
-def _ask(
-    settings: Settings,
-    ledger: Ledger,
-    cluster: Cluster,
-    transport: Transport,
-    runs: Sequence[LedgerRun],
-    *,
-    search: bool,
-) -> _Answer:
-    """One round trip; more only for submissions that broke off and for runs that are news here."""
+def ask(
+    settings: Settings, ledger: Ledger, observer: Observer, runs: Sequence[LedgerRun], *, search: bool
+) -> Answer:
+    """One round trip; more only for submissions that broke off and for runs that are news here.
+
+    Args:
+        settings: of the project.
+        ledger: what is learned is recorded.
+        observer: of the cluster.
+        runs: of the cluster.
+        search: look for runs that the ledger does not know.
+
+    Raises:
+        ClusterkitError: there was no answer, or half of one.
+    """
+    cluster, transport = observer.cluster, observer.transport
     runs = settle_open(cluster, transport, ledger, runs)
     going, ended = [run for run in runs if not settled(run)], [run for run in runs if settled(run)]
     folder = f"{shell_path(cluster.root.rstrip('/'))}/runs"
     also = roster_script(folder, ((run.run_dir, run.submission) for run in ended)) if search else ""
-    observer = Observer(cluster, transport)
     states, text = observer.ask(going, also=also)
-    found: list[LedgerRun] = []
+    mute, found = observer.trouble, []
     if search:
         roster = parse_roster(text)
         found = adopt(settings, ledger, cluster.name, transport, roster)
         news = [*found, *(run for run in ended if run.run_dir in roster.again)]
         if news:
-            going += settle_open(cluster, transport, ledger, news)
-            states += observer.ask(going[len(states) :])[0]
+            news = settle_open(cluster, transport, ledger, news)
+            states += observer.ask(news)[0]
+            going += news
     record(ledger, going, states, certain=observer.trouble is None)
     known = {run.run_id: known_state(run) for run in runs}
     known |= {run.run_id: state for run, state in zip(going, states, strict=True)}
-    return _Answer(known, found, observer.trouble)
+    return Answer(known, tuple(found), mute or observer.trouble)
 
 
 def settle_open(
