@@ -34,6 +34,7 @@ _COLUMNS = {
     "progress": False,
     "steps/s": True,
     "left": True,
+    "starts in": True,
     "success": True,
     "gpu": True,
 }
@@ -123,9 +124,9 @@ def status_table(lines: Sequence[StatusRow | Folded], *, wide: bool) -> Table:
     """
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     rows = [row for line in lines for row in (line.rows if isinstance(line, Folded) else (line,))]
-    absent = set() if any(row.state.gpu is not None for row in rows) else {"gpu"}
-    if not wide:
-        absent |= {"gpu"} | ({"cluster"} if len({row.run.cluster for row in rows}) == 1 else set())
+    absent = {"gpu"} if not wide or all(row.state.gpu is None for row in rows) else set()
+    absent |= {"starts in"} if all(_starts(row.state) is None for row in rows) else set()
+    absent |= {"cluster"} if not wide and len({row.run.cluster for row in rows}) == 1 else set()
     shown = [name for name in _COLUMNS if name not in absent]
     for name in shown:
         table.add_column(name, justify="right" if _COLUMNS[name] else "left", no_wrap=True)
@@ -165,6 +166,7 @@ def _cells(row: StatusRow, *, bar: bool) -> dict[str, str | Text]:
         "progress": _progress(state.progress, row.run.total_steps, bar=bar),
         "steps/s": f"{state.steps_per_second:,.0f}" if state.steps_per_second else "",
         "left": format_seconds(state.eta_seconds) if state.eta_seconds is not None else "",
+        "starts in": _starts(state) or "",
         "success": f"{state.success:.0%}" if state.success is not None else "",
         "gpu": f"{state.gpu:.0%}" if state.gpu is not None else "",
     }
@@ -191,7 +193,7 @@ def _folded_cells(line: Folded, *, bar: bool) -> dict[str, str | Text]:
 def _remark(line: StatusRow | Folded) -> str:
     if isinstance(line, Folded):
         return f"{len(line.rows)} runs: {_counted(line)}"
-    return "; ".join(part for part in (line.state.why, line.state.outlook, _starts(line.state)) if part)
+    return "; ".join(part for part in (line.state.why, line.state.outlook) if part)
 
 
 def _counted(line: Folded) -> str:
@@ -201,7 +203,7 @@ def _counted(line: Folded) -> str:
 def _starts(state: RunState) -> str | None:
     if state.expected_start is None or state.updated is None:
         return None
-    return f"expected to start in {format_seconds(max(0.0, state.expected_start - state.updated))}"
+    return format_seconds(max(0.0, state.expected_start - state.updated))
 
 
 def _progress(progress: float | None, total: int, *, bar: bool) -> Text:
