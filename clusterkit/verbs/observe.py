@@ -32,6 +32,10 @@ class Observer:
     seconds: float = 0.0
     """How long the last question to it took."""
     _jobs: Mapping[str, Job] = field(default_factory=dict)
+    _ids: frozenset[str] = frozenset()
+    """What the scheduler was asked about last time; of others it has not said that it does not know them."""
+    _asked: float = 0.0
+    """When, seconds of the monotonic clock."""
 
     def ask(self, runs: Sequence[LedgerRun], *, also: str = "") -> tuple[list[RunState], str]:
         """Ask the scheduler and read the run directories.
@@ -47,10 +51,10 @@ class Observer:
             TransportError, SchedulerError, RunError: there was no answer, or half of one.
         """
         scheduler = scheduler_of(self.cluster)
-        began = time.monotonic()
+        self._asked = time.monotonic()
         ids = list(dict.fromkeys(run.job_id for run in runs if run.job_id))
         text = self._run(scheduler.query_script(ids) + also, runs)
-        self.seconds = time.monotonic() - began
+        self._ids, self.seconds = frozenset(ids), time.monotonic() - self._asked
         self._jobs, self.trouble = scheduler.parse_query(text), scheduler.parse_trouble(text)
         return self._states(runs, parse_collect(text)), text
 
@@ -78,9 +82,10 @@ class Observer:
             newest is not None and newest.number > run.submission
         )  # of another laptop, or of the job itself
         job_id = (newest.job_id if newest is not None and later else None) or run.job_id
-        if not job_id:  # it is not known whether there is a job, or there is none
-            return last
-        state = fold(record, self._job(job_id, run), last=last, until_done=run.until_done, moment=moment)
+        job = self._job(job_id, run)
+        if not job_id or (job is None and run.job_id not in self._ids):
+            return last  # there may be no job, or it was not asked about yet
+        state = fold(record, job, last=last, until_done=run.until_done, moment=moment)
         number = max(newest.number, run.submission) if newest is not None else run.submission
         return replace(state, job_id=job_id, submission=number)
 
@@ -89,8 +94,11 @@ class Observer:
         job = self._jobs.get(job_id)
         if job is None and self.trouble is not None:
             return Job(job_id, JobState.UNKNOWN, "", reason=f"squeue failed: {self.trouble}", confirmed=False)
-        ours = job is None or job.name is None or _owner(job.name) in (run.run_id, run.group)
-        return job if ours else None
+        if job is None or (job.name is not None and _owner(job.name) not in (run.run_id, run.group)):
+            return None
+        if job.state is JobState.RUNNING and job.elapsed_seconds is not None:
+            return replace(job, elapsed_seconds=job.elapsed_seconds + int(time.monotonic() - self._asked))
+        return job
 
 
 def _owner(job_name: str) -> str:

@@ -19,7 +19,7 @@ from clusterkit.scheduler import JobState
 from clusterkit.site import connected
 from clusterkit.state import RunState
 from clusterkit.transport.faults import UnreachableError
-from clusterkit.transport.questions import Ask, Question, ask_on_terminal
+from clusterkit.transport.questions import Question, ask_on_terminal
 from clusterkit.verbs.observe import Observer
 from clusterkit.verbs.selection import Selection, settled
 from clusterkit.verbs.status import (
@@ -168,7 +168,7 @@ class _Station:
         self._stack = ExitStack()
         self._observer: Observer | None = None
         self._tried = False
-        """A login in the middle of a live view must not ask a person anything; the first one may."""
+        """Whether there was a login before."""
 
     def close(self) -> None:
         """End the connection."""
@@ -205,15 +205,23 @@ class _Station:
         return found
 
     def _log_in(self) -> None:
-        answer: Ask = _refuse if self._tried else ask_on_terminal
-        self._tried = True
         try:
-            transport = self._stack.enter_context(connected(self._cluster, ask=answer))
+            transport = self._stack.enter_context(connected(self._cluster, ask=self._answer))
         except UnreachableError:
             raise
         except TransportError as error:  # refused: trying again and again would look like an attack
             raise _HopelessError(f"{error.cause}; start the watch again") from error
+        finally:
+            self._tried = True
         self._observer = Observer(self._cluster, transport)
+
+    def _answer(self, question: Question) -> Sequence[str]:
+        """Only the first login may ask, and tell; the later ones are in the middle of a live view."""
+        if not self._tried:
+            return ask_on_terminal(question)
+        if question.prompts:
+            raise TransportError(f"{question.where} asks for {question.wanted!r}")
+        return ()
 
     def _question(self, ledger: Ledger, going: Sequence[LedgerRun]) -> list[LedgerRun]:
         """Ask the scheduler, and read the run directories."""
@@ -246,9 +254,3 @@ class _Station:
 
 class _HopelessError(TransportError):
     """A login that was refused, or wants to know something."""
-
-
-def _refuse(question: Question) -> Sequence[str]:
-    if question.prompts:
-        raise TransportError(f"{question.where} asks for {question.wanted!r}")
-    return ()
