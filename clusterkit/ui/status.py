@@ -46,8 +46,8 @@ _MANY = 5
 """Members from which on a group is one line."""
 _SUMMED = 12
 """Lines from which on it helps to count them."""
-_NAMED = 3
-"""Runs that are named before a reason they share."""
+_NAMED = 2
+"""Runs that are all named before a reason they share; of more only the first."""
 
 
 @dataclass(frozen=True)
@@ -131,25 +131,26 @@ def status_table(lines: Sequence[StatusRow | Folded], *, wide: bool) -> Table:
     for name in shown:
         table.add_column(name, justify="right" if _COLUMNS[name] else "left", no_wrap=True)
     if wide:
-        table.add_column("why", style="dim", overflow="fold")
+        table.add_column("why", overflow="fold")
     for line in lines:
         cells = _folded_cells(line, bar=wide) if isinstance(line, Folded) else _cells(line, bar=wide)
-        remark = (Text(_remark(line)),) if wide else ()
+        remark = (_remark(line),) if wide else ()
         table.add_row(*(cells.get(name, "") for name in shown), *remark)
     return table
 
 
 def remarks(lines: Iterable[StatusRow | Folded]) -> list[Text]:
     """Why runs wait or failed and what will become of them, one line a reason."""
-    names: dict[str, list[str]] = {}
+    shared: dict[str, tuple[Text, list[str]]] = {}
     for line in lines:
-        if remark := _remark(line):
-            names.setdefault(remark, []).append(line.group if isinstance(line, Folded) else line.run.run_id)
+        remark = _remark(line)
+        name = line.group if isinstance(line, Folded) else line.run.run_id
+        shared.setdefault(remark.plain, (remark, []))[1].append(name)
     texts = []
-    for remark, ids in names.items():
-        who = ", ".join(ids[:_NAMED]) + (f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else "")
-        texts.append(Text.assemble((who, "bold"), f": {remark}"))
-    return texts
+    for remark, names in shared.values():
+        who = ", ".join(names) if len(names) <= _NAMED else f"{names[0]} and {len(names) - 1} more"
+        texts.append(Text.assemble((f"{who}: ", "bold"), remark))
+    return [text for text, plain in zip(texts, shared, strict=True) if plain]
 
 
 def summary(rows: Sequence[StatusRow]) -> str:
@@ -190,10 +191,12 @@ def _folded_cells(line: Folded, *, bar: bool) -> dict[str, str | Text]:
     }
 
 
-def _remark(line: StatusRow | Folded) -> str:
+def _remark(line: StatusRow | Folded) -> Text:
     if isinstance(line, Folded):
-        return f"{len(line.rows)} runs: {_counted(line)}"
-    return "; ".join(part for part in (line.state.why, line.state.outlook) if part)
+        return Text(_counted(line), style="dim")
+    why = Text(line.state.why or "", style="dim")
+    parts = [part for part in (why, Text(line.state.outlook or "", style="yellow")) if part]
+    return Text("; ", style="dim").join(parts)
 
 
 def _counted(line: Folded) -> str:

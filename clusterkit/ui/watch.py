@@ -91,7 +91,8 @@ def _picture(watched: Watched, *, expand: bool) -> Group:
 
 
 def _one_line(text: Text) -> Text:
-    text.no_wrap, text.overflow = True, "ellipsis"
+    """Cut to the terminal, with room for the `^C` that it echoes."""
+    text.truncate(max(1, out.width - 3), overflow="ellipsis")
     return text
 
 

@@ -104,15 +104,14 @@ def watch(
         RunError: a name matches no run.
         ConfigError: there is no such cluster.
     """
-    shown = {run.run_id for run in choose(ledger, names=names, everything=True, selection=selection)}
-    if not names:
-        shown = {run_id for run_id in shown if (run := ledger.get(run_id)) and not settled(run)}
+    chosen = choose(ledger, names=names, everything=True, selection=selection)
+    shown = {run.run_id for run in (chosen if names else _going(chosen))}
     searched = frozenset() if names else searched_clusters(settings, selection)
     with ExitStack() as stack:
         stations: dict[str, _Station] = {}
         while True:
             known = [run for run in ledger.runs() if selection.matches(run)]
-            shown |= {run.run_id for run in known if not names and not settled(run)}
+            shown |= set() if names else {run.run_id for run in _going(known)}
             runs = [run for run in known if run.run_id in shown]
             for name in dict.fromkeys([*(run.cluster for run in runs if not settled(run)), *searched]):
                 if name not in stations and name in settings.clusters:
@@ -128,6 +127,12 @@ def watch(
                 return
             due = min(station.due for station in stations.values())
             time.sleep(max(0.0, due - time.monotonic()))
+
+
+def _going(runs: Sequence[LedgerRun]) -> list[LedgerRun]:
+    """Runs that may still change, and with them the ended ones of their groups."""
+    groups = {run.group for run in runs if run.group and not settled(run)}
+    return [run for run in runs if run.group in groups or not settled(run)]
 
 
 def _watched(runs: Sequence[LedgerRun], stations: Mapping[str, _Station], selection: Selection) -> Watched:
