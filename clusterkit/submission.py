@@ -36,9 +36,10 @@ _DOUBTFUL = re.compile(
 _HAND_OVER = rf"""
 umask 077
 trap '' HUP
+trap : PIPE
 root=$1 stage=$1/.new-$2 mode=$3 owner=$4 number=$5
 shift 5
-fail() {{ rm -rf "$stage"; echo "${{1:-cannot write below $root}}" >&2; exit 1; }}
+fail() {{ rm -rf "$stage"; echo "${{1:-cannot write below $root}}" >&2; echo "{MARK} not asked"; exit 1; }}
 rm -rf "$stage"
 mkdir -p "$stage" "$root/runs" && tar -xof - -C "$stage" || fail
 find "$stage" -type f -exec sync {{}} + 2>/dev/null
@@ -51,7 +52,7 @@ if test "$mode" = new; then
     mkdir -p "$root/${{name%/*}}" && mv "$folder" "$root/$name" || fail
   done
   rm -rf "$stage"
-  cd "$root/$owner/submissions/$number" || exit 1
+  cd "$root/$owner/submissions/$number" || fail
 else
   cd "$root/$owner" || fail "the run directory $root/$owner is gone"
   mkdir -p "submissions/$number" || fail
@@ -59,7 +60,7 @@ else
   mv -f "$stage/$owner/submissions/$number/request.json" "submissions/$number/" &&
     mv -f "$stage/$owner/job.sh" job.sh || fail
   rm -rf "$stage"
-  cd "submissions/$number" || exit 1
+  cd "submissions/$number" || fail
 fi
 "$@" >answer 2>error </dev/null
 status=$?
@@ -193,11 +194,17 @@ def hand_over_argv(
 
 
 def parse_hand_over(stdout: str, stderr: str) -> Submission | None:
-    """What the scheduler answered; None when it was not asked, and then nothing was changed."""
+    """What the scheduler answered; one that was never `asked` has changed nothing.
+
+    Returns:
+        None when the fragment was killed: nobody knows then whether the scheduler was asked.
+    """
     _, marked, rest = stdout.rpartition(f"{MARK} ")
     status, _, answer = rest.partition("\n")
-    if not marked or not status.strip().isdigit():
+    if not marked:
         return None
+    if not status.strip().isdigit():
+        return Submission(0, error=stderr)
     return Submission(0, asked=0.0, status=int(status), answer=answer, error=stderr)
 
 

@@ -15,6 +15,7 @@ from clusterkit.record import RunRecord, collect_script, parse_collect
 from clusterkit.scheduler import JobState
 from clusterkit.site import Site, scheduler_of
 from clusterkit.submission import (
+    MARK,
     Found,
     Outcome,
     bundle,
@@ -91,19 +92,20 @@ def hand_over(site: Site, ledger: Ledger, parcel: Parcel) -> str:
     except TransportError as error:
         raise TransportError(error.cause, hint=_OPEN_HINT) from error
     answer = parse_hand_over(done.text, done.error_text)
-    if answer is None:
+    if answer is not None and answer.asked is None:
         ledger.restore(parcel.runs, before)
         raise TransportError(f"{transport.where}: the run could not be written: {done.reason}")
-    job_id = answer.job_id
+    job_id = answer.job_id if answer is not None else None
     if job_id is None:
         settled = settle(site.cluster, transport, ledger, intent)
         first = settled[parcel.runs[0].run_id]
-        if first.state is JobState.NOT_SUBMITTED and answer.refusal is not None:
+        refusal = answer.refusal if answer is not None else None
+        if first.state is JobState.NOT_SUBMITTED and refusal is not None:
             _clear(site, parcel)
             ledger.restore(parcel.runs, before)
-            raise _refused(transport, answer.refusal)
+            raise _refused(transport, refusal)
         if first.job_id is None:
-            said = (answer.answer or answer.error).strip()[-200:]
+            said = done.text.rpartition(MARK)[2].strip()[-200:] or done.reason
             raise SchedulerError(
                 f"{transport.where}: the scheduler's answer names no job: {said!r}", hint=_OPEN_HINT
             )
@@ -145,9 +147,8 @@ def settle(
         submission = next((each for each in record.submissions if each.number == run.submission), None)
         came = outcome(submission, _started(record, run.submission), found, now=record.now)
         settled[run.run_id] = came
-        if came.state is not JobState.SUBMITTING:
-            last = json.dumps({"state": came.state, "why": came.why})
-            ledger.settle(run.run_id, came.job_id or "", came.state, last)
+        last = json.dumps({"state": came.state, "why": came.why})
+        ledger.settle(run.run_id, came.job_id or "", came.state, last)
     return settled
 
 

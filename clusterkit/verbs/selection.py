@@ -98,7 +98,9 @@ def known_state(run: LedgerRun) -> RunState:
     last = remembered(run.last)
     if last is not None and last.state == run.state:
         return last
-    return RunState(JobState(run.state), updated=submitted(run).timestamp())
+    open_ = run.state == JobState.SUBMITTING
+    why = "it is not known yet whether there is a job" if open_ else None
+    return RunState(JobState(run.state), why=why, updated=submitted(run).timestamp())
 
 
 def settled(run: LedgerRun) -> bool:

@@ -1,0 +1,98 @@
+"""One submission, one job, whenever the laptop dies; arguments to the letter through sbatch and Apptainer."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from clusterkit.slurm.commands import SlurmScheduler
+from tests.cluster.laptop import User
+
+ROOT = Path(__file__).parents[2]
+WRITES = """for word; do printf '%s\\0' "$word"; done >"$CLUSTERKIT_RUN_DIR/argv\""""
+PROFILE = f"""
+[profiles.words]
+gpu = "a40"
+time = "5m"
+program = ["sh", "-c", {json.dumps(WRITES)}, "sh"]
+"""
+ALPHABET = "aZ0 \t\n'\"\\$`!*?[]{}()<>|&;#%~-=é漢🤖\u0301\u202e"
+PATIENCE = 90.0
+
+
+@pytest.fixture(scope="module")
+def ready(user: User) -> User:
+    with (user.folder / "clusterkit.toml").open("a") as file:
+        file.write(PROFILE)
+    user.types("deploy")
+    return user
+
+
+def job_names(user: User) -> list[str]:
+    """Of every job of this user that accounting or the queue knows, a line a job."""
+    booked = user.cluster.run(
+        "login", ["sacct", "-nPX", "-S", "now-1hour", "-o", "JobID,JobName"], user="alice"
+    )
+    queued = user.cluster.run("login", ["squeue", "-h", "-t", "all", "-o", "%i|%j"], user="alice")
+    return [line.split("|")[1] for line in {*booked.stdout.split("\n"), *queued.stdout.split("\n")} if line]
+
+
+def found(user: User, run_id: str) -> tuple[tuple[str, ...], bool]:
+    """What the cluster says of jobs of that name."""
+    slurm = SlurmScheduler()
+    script = slurm.find_script(run_id, "/no/job.sh", "2026-01-01")
+    return slurm.parse_find(user.cluster.run("login", ["sh", "-c", script], user="alice").stdout, run_id)
+
+
+def test_killed_again_and_again(ready: User) -> None:
+    user, kills, point = ready, 0, 1
+    while True:
+        submit = subprocess.run(
+            [sys.executable, "-m", "tests.doubles.kill_point", str(point), "submit", "--profile", "words"],
+            cwd=user.folder,
+            env={"PATH": os.environ["PATH"], "HOME": str(user.folder.parent), "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if submit.returncode != -signal.SIGKILL:
+            break
+        kills, point = kills + 1, point + 1 + point // 5
+    assert submit.returncode == 0, submit.stderr
+    assert kills >= 10
+    deadline = time.monotonic() + PATIENCE
+    runs = user.status("--all")
+    while {run["state"] for run in runs.values()} - {"COMPLETED", "NOT_SUBMITTED"}:
+        assert time.monotonic() < deadline, runs
+        time.sleep(1)
+        runs = user.status("--all")
+    names = [name for name in job_names(user) if name.startswith("words-")]
+    accepted = {run_id for run_id, run in runs.items() if run["state"] == "COMPLETED"}
+    assert sorted(names) == sorted(accepted), "one job a run, and no job that is nobody's"
+    assert {path.name for path in (user.root / "runs").iterdir()} <= set(runs)
+    assert len(accepted) < len(runs), "no kill came before the job"
+    for run_id in runs:
+        ids = (runs[run_id]["job_id"],) if run_id in accepted else ()
+        assert found(user, run_id) == (ids, True)
+    print(f"{kills} kills: {len(accepted)} runs have one job, {len(runs) - len(accepted)} none")
+
+
+def test_arguments_to_the_letter(ready: User) -> None:
+    draw = random.Random(20)
+    argvs = [["".join(draw.choices(ALPHABET, k=draw.randrange(12))) for _ in range(6)] for _ in range(20)]
+    runs = {ready.submits("--profile", "words", "--", *argv): argv for argv in argvs}
+    for run_id, argv in runs.items():
+        written = ready.root / "runs" / run_id / "argv"
+        deadline = time.monotonic() + PATIENCE
+        while not written.exists() or written.read_text().count("\0") < len(argv):
+            assert time.monotonic() < deadline, ready.types("logs", run_id)
+            time.sleep(0.2)
+        assert written.read_bytes().decode().split("\0")[:-1] == argv

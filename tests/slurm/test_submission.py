@@ -1,0 +1,164 @@
+"""What came of a submission, and the fragment that hands runs over, run by the real shell."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from clusterkit.scheduler import JobState
+from clusterkit.submission import (
+    Found,
+    Submission,
+    accepted_id,
+    bundle,
+    hand_over_argv,
+    outcome,
+    parse_hand_over,
+    request_json,
+    task_id,
+)
+
+NOW = 1_000_000.0
+NOBODY, UNKNOWN = Found((), certain=True), Found((), certain=False)
+
+
+def asked(seconds_ago: float, *, status: int | None = None, answer: str = "", error: str = "") -> Submission:
+    return Submission(0, asked=NOW - seconds_ago, status=status, answer=answer, error=error)
+
+
+@pytest.mark.parametrize(
+    ("submission", "started", "found", "state", "job_id"),
+    [
+        (asked(1, status=0, answer="12\n"), None, UNKNOWN, JobState.PENDING, "12"),
+        (asked(1, status=0, answer="banner\n12;far\n"), None, UNKNOWN, JobState.PENDING, "12;far"),
+        (asked(1), "13", UNKNOWN, JobState.PENDING, "13"),  # its attempt folder tells
+        (asked(1), None, Found(("14",), certain=True), JobState.PENDING, "14"),
+        (asked(1), None, Found(("9", "14"), certain=True), JobState.PENDING, "14"),
+        (
+            asked(1, status=1, error="Socket timed out"),
+            None,
+            Found(("15",), certain=True),
+            JobState.PENDING,
+            "15",
+        ),
+        (None, None, NOBODY, JobState.NOT_SUBMITTED, None),
+        (Submission(0), None, NOBODY, JobState.NOT_SUBMITTED, None),
+        (asked(1), None, NOBODY, JobState.SUBMITTING, None),  # on its way
+        (asked(1000), None, NOBODY, JobState.NOT_SUBMITTED, None),
+        (asked(1000), None, UNKNOWN, JobState.SUBMITTING, None),
+        (asked(1, status=1, error="invalid account"), None, UNKNOWN, JobState.NOT_SUBMITTED, None),
+        (asked(1, status=1, error="Socket timed out"), None, UNKNOWN, JobState.SUBMITTING, None),
+        (asked(1, status=1, error="Socket timed out"), None, NOBODY, JobState.NOT_SUBMITTED, None),
+        (asked(1, status=0, answer="welcome"), None, NOBODY, JobState.SUBMITTING, None),
+    ],
+)
+def test_what_came_of_it(
+    submission: Submission | None, started: str | None, found: Found, state: JobState, job_id: str | None
+) -> None:
+    came = outcome(submission, started, found, now=NOW)
+    assert (came.state, came.job_id) == (state, job_id)
+    assert (came.why is None) == (job_id is not None)
+
+
+def test_a_member_of_an_array_is_one_of_its_tasks() -> None:
+    member = Submission(0, request={"task": 3}, asked=NOW, status=0, answer="12;far")
+    assert member.job_id == "12_3;far"
+    lost = Submission(0, request={"task": 3}, asked=NOW)
+    assert outcome(lost, None, Found(("12",), certain=True), now=NOW).job_id == "12_3"
+    assert task_id("12", 0) == "12_0"
+
+
+@pytest.mark.parametrize(
+    ("answer", "job_id"),
+    [("12", "12"), ("hello 3\n12;far\n\n", "12;far"), ("17-9988\n", "17-9988"), ("", None), ("job 12", None)],
+)
+def test_the_id_in_an_answer(answer: str, job_id: str | None) -> None:
+    assert accepted_id(answer) == job_id
+
+
+class Root:
+    """A work root on this machine, and a submit command that counts how often it was asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.asked = path, path / "asked"
+
+    def hand_over(
+        self, owner: str, number: int = 0, *, new: bool = True, submit: str = "echo 12", whole: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        files: dict[str, bytes | str] = {
+            f"{owner}/job.sh": b"#!/bin/sh\n",
+            f"{owner}/attempts/": "",
+            f"{owner}/submissions/{number}/request.json": request_json(number, "first", "now", ["--time=1"]),
+        }
+        if new:
+            files[f"{owner}/run.json"] = b"{}"
+        tar = bundle(files)
+        argv = ["sh", "-c", f'echo x >>"$1"; {submit}', "sh", str(self.asked)]
+        return subprocess.run(
+            hand_over_argv(str(self.path), "token", owner, number, argv, new=new),
+            input=(tar if whole else tar[:700]).decode("latin-1"),
+            encoding="latin-1",
+            capture_output=True,
+        )
+
+    @property
+    def times_asked(self) -> int:
+        return len(self.asked.read_text().split()) if self.asked.exists() else 0
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    return Root(tmp_path)
+
+
+def test_a_new_run_appears_whole_with_the_answer(root: Root) -> None:
+    done = root.hand_over("runs/a b", submit="echo banner; echo 12; echo careful >&2")
+    answer = parse_hand_over(done.stdout, done.stderr)
+    assert answer is not None
+    assert (answer.job_id, answer.error) == ("12", "careful\n")
+    run = root.path / "runs" / "a b"
+    assert run.stat().st_mode & 0o777 == 0o700
+    assert (run / "job.sh").stat().st_mode & 0o777 == 0o700
+    assert (run / "run.json").stat().st_mode & 0o777 == 0o600
+    folder = run / "submissions" / "0"
+    assert json.loads((folder / "request.json").read_text())["options"] == ["--time=1"]
+    assert (folder / "answer").read_text() == "banner\n12\n"
+    assert (folder / "status").read_text() == "0\n"
+    assert float((folder / "asked").read_text()) > 0
+    assert [path.name for path in root.path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_half_a_run_is_none_and_nobody_is_asked(root: Root) -> None:
+    done = root.hand_over("runs/a", whole=False)
+    answer = parse_hand_over(done.stdout, done.stderr)
+    assert answer is not None
+    assert answer.asked is None
+    assert list((root.path / "runs").iterdir()) == []
+    assert root.times_asked == 0
+
+
+def test_a_run_that_is_there_already_is_left_alone(root: Root) -> None:
+    root.hand_over("runs/a")
+    done = root.hand_over("runs/a")
+    assert "there already" in done.stderr
+    assert root.times_asked == 1
+
+
+def test_the_same_resumption_is_asked_for_once(root: Root) -> None:
+    root.hand_over("runs/a")
+    first = root.hand_over("runs/a", 1, new=False, submit="echo 13")
+    second = root.hand_over("runs/a", 1, new=False, submit="echo 14")
+    assert "13" in first.stdout
+    assert "submitted already" in second.stderr
+    assert root.times_asked == 2
+    assert (root.path / "runs/a/submissions/1/answer").read_text() == "13\n"
+
+
+def test_a_fragment_that_was_killed_says_nothing_for_certain(root: Root) -> None:
+    done = root.hand_over("runs/a", submit="echo 12; kill -9 $PPID")
+    assert parse_hand_over(done.stdout, done.stderr) is None
+    assert (root.path / "runs/a/submissions/0/asked").exists()
+    assert not (root.path / "runs/a/submissions/0/status").exists()
