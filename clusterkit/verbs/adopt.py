@@ -80,6 +80,7 @@ def _entry(detail: Mapping[str, Any], path: str, cluster: str, record: RunRecord
             state=JobState.UNKNOWN if job_id else JobState.SUBMITTING,
             group=str(group.get("id", "")),
             submission=newest.number if newest else 0,
+            until_done=str(((newest.request if newest else None) or {}).get("until_done") or ""),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
