@@ -8,6 +8,8 @@ The first rule that fits decides:
 | anything | exit record of this job: completed | COMPLETED, even while the scheduler lags |
 | PENDING, REQUEUED | | the scheduler's |
 | RUNNING, SUSPENDED, COMPLETING | exit record of this job: failed, container | by the exit record |
+| RUNNING, SUSPENDED, COMPLETING | any exit record of this job, and a cancel asked | CANCELLED |
+| RUNNING, SUSPENDED, COMPLETING | signalled or timeout more than 2 minutes ago | by the exit record: others share the job |
 | RUNNING, SUSPENDED, COMPLETING | otherwise | the scheduler's |
 | gone, or anything that has ended | stopped.json, and not cancelled | FAILED: it would not have got on |
 | TIMEOUT, CANCELLED, NODE_FAIL, PREEMPTED | | the scheduler's |
@@ -107,8 +109,7 @@ def _state(
     if job is not None and job.state in _WAITING:
         return job.state, _words(job)
     if job is not None and job.state.active:
-        # Who sent a signal, and why, the scheduler tells in a moment.
-        if ended is not None and ended.get("why") in ("failed", "container"):
+        if ended is not None and _over(ended, record):
             return _by_exit(ended, cancelled=record.cancelled)
         return job.state, "it is being cancelled" if record.cancelled else _words(job)
     if _stopped(record, newest):
@@ -139,6 +140,16 @@ def _stopped(record: RunRecord, newest: Attempt | None) -> bool:
     moment = number(record.stopped, "time")
     started = number((newest.start if newest else None) or {}, "started")
     return moment is None or started is None or moment >= started
+
+
+def _over(ended: Mapping[str, Any], record: RunRecord) -> bool:
+    """Whether an exit record counts although the job lives."""
+    if ended.get("why") in ("failed", "container") or record.cancelled:
+        return True
+    # Who sent a signal, and why, the scheduler tells in a moment; if not, the job lives on for other runs.
+    moment = number(ended, "ended")
+    late = moment is not None and record.now is not None and record.now - moment > SETTLED_SECONDS
+    return late and ended.get("why") in ("signalled", "timeout")
 
 
 def _without_exit(record: RunRecord, job: Job, newest: Attempt | None) -> tuple[JobState, str | None]:

@@ -52,7 +52,7 @@ def parse_submit(stdout: str) -> str:
 
 
 def parse_query(stdout: str) -> dict[str, Job]:
-    """Jobs by the ids that were asked for, and all others that squeue lists.
+    """Jobs by the ids that were asked for, their array tasks', and those of all others that squeue lists.
 
     A job absent from the answer is one that Slurm has forgotten, or, without accounting, ended minutes
     ago: its exit record decides. When squeue could not be asked and sacct does not know the end either, the
@@ -62,14 +62,15 @@ def parse_query(stdout: str) -> dict[str, Job]:
         SchedulerError: the output of `query_script` is not there, or cut short.
     """
     ids, sections = _sections(stdout)
+    named = (name.partition(" ")[2] for name in sections)
+    told = [
+        f"{number};{cluster}" if cluster else number
+        for cluster in dict.fromkeys(named)
+        for tool in ("squeue", "sacct")
+        for number in sections.get(f"{tool} {cluster}".strip(), _Section()).jobs
+    ]
     answers: dict[str, Job] = {}
-    for name, section in sections.items():
-        tool, _, cluster = name.partition(" ")
-        for number, jobs in section.jobs.items() if tool == "squeue" else ():
-            identifier = f"{number};{cluster}" if cluster else number
-            if (job := _one(jobs)) is not None:
-                answers[identifier] = replace(job, job_id=identifier)
-    for identifier in ids:
+    for identifier in dict.fromkeys([*told, *ids]):
         number, _, cluster = identifier.partition(";")
         tag = f" {cluster}" if cluster else ""
         queue = sections.get(f"squeue{tag}", _Section(status=1, error="squeue was not asked"))

@@ -12,6 +12,7 @@ from clusterkit.record import RunRecord, collect_script, parse_collect
 from clusterkit.scheduler import Job, JobState
 from clusterkit.site import scheduler_of
 from clusterkit.state import RunState, fold
+from clusterkit.submission import Submission
 from clusterkit.transport.base import Transport
 from clusterkit.verbs.selection import known_state
 
@@ -77,17 +78,51 @@ class Observer:
         return [self._state(run, records[run.run_dir], moment) for run in runs]
 
     def _state(self, run: LedgerRun, record: RunRecord, moment: float) -> RunState:
-        last, newest = known_state(run), record.submission
-        later = (
-            newest is not None and newest.number > run.submission
-        )  # of another laptop, or of the job itself
-        job_id = (newest.job_id if newest is not None and later else None) or run.job_id
+        last = known_state(run)
+        job_id, number = self._newest(run, record)
         job = self._job(job_id, run)
         if not job_id or (job is None and run.job_id not in self._ids):
             return last  # there may be no job, or it was not asked about yet
+        if job is not None and not job.state.active:
+            job = self._task(job, record)
         state = fold(record, job, last=last, until_done=run.until_done, moment=moment)
-        number = max(newest.number, run.submission) if newest is not None else run.submission
         return replace(state, job_id=job_id, submission=number)
+
+    def _newest(self, run: LedgerRun, record: RunRecord) -> tuple[str, int]:
+        """Id of the job that counts, and the number of its submission.
+
+        The run directory may know of later ones than the ledger: of another laptop, or, where a run goes on
+        in a chain of jobs, the next link, which is handed over before the one it follows has ended.
+        """
+        job_id, number = run.job_id, run.submission
+        for later in record.submissions:
+            if later.number <= number or later.job_id is None:
+                continue
+            if (later.request or {}).get("kind") == "chain" and not self._goes_on(job_id, later, run, record):
+                break
+            job_id, number = later.job_id, later.number
+        return job_id, number
+
+    def _goes_on(self, job_id: str, link: Submission, run: LedgerRun, record: RunRecord) -> bool:
+        """Whether the next link of a chain has taken over from a job."""
+        if any((attempt.start or {}).get("submission") == link.number for attempt in record.attempts):
+            return True
+        before, after = self._job(job_id, run), self._job(link.job_id or "", run)
+        newest = record.started
+        why = (newest.exit or {}).get("why") if newest is not None else None
+        if why == "completed" or (before is not None and before.state.active):
+            return False
+        if before is not None and not before.confirmed:
+            return why == "requeue"
+        return after is not None and after.state.active
+
+    def _task(self, job: Job, record: RunRecord) -> Job:
+        """Of an array whose tasks come one after the other, the one that started last."""
+        start = (record.started.start if record.started else None) or {}
+        number, semicolon, cluster = job.job_id.partition(";")
+        recorded = str(start.get("job_id") or "")
+        task = self._jobs.get(recorded + semicolon + cluster) if recorded.startswith(f"{number}_") else None
+        return replace(task, job_id=job.job_id) if task is not None else job
 
     def _job(self, job_id: str, run: LedgerRun) -> Job | None:
         """What the scheduler knows of a run's job; one with the name of something else is not the run's."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from clusterkit.record import Attempt, RunRecord
 from clusterkit.scheduler import Job, JobState
 from clusterkit.state import RunState, fold, remembered, to_text
+from clusterkit.submission import Submission
 
 NOW = 10_000.0
 START = {"attempt": 0, "job_id": "7", "node": "n1", "started": NOW - 600}
@@ -81,6 +82,25 @@ def job(state: str, reason: str | None = None, job_id: str = "7") -> Job:
         (record(REQUEUE, cancel={}), None, "CANCELLED", "it checkpointed"),
         (record(ending("signalled", 143, "TERM"), cancel={}), None, "CANCELLED", "was cancelled"),
         (record(COMPLETED, cancel={}), None, "COMPLETED", None),
+        # Several runs share a job, which lives on without this one.
+        (record(ending("signalled", 143, "TERM"), cancel={}), job("RUNNING"), "CANCELLED", "was cancelled"),
+        (
+            record(ending("signalled", 137, "KILL") | {"ended": NOW - 300}),
+            job("RUNNING"),
+            "FAILED",
+            "SIGKILL",
+        ),
+        (record(REQUEUE | {"ended": NOW - 300}), job("RUNNING"), "RUNNING", None),
+        # It would have gone on, but made no progress.
+        (
+            record(REQUEUE, stopped={"why": "no progress", "time": NOW}),
+            job("FAILED"),
+            "FAILED",
+            "no progress",
+        ),
+        (record(REQUEUE, stopped={"why": "no progress", "time": NOW}), None, "FAILED", "no progress"),
+        (record(REQUEUE, stopped={"why": "no progress", "time": 1}), None, "PREEMPTED", "can be resumed"),
+        (record(REQUEUE, stopped={}, cancel={}), None, "CANCELLED", "it was cancelled"),
         # No exit record.
         (record(), None, "FAILED", "without an exit record"),
         (record(cancel={}), None, "CANCELLED", "was cancelled"),
@@ -229,6 +249,19 @@ def test_outlook(elapsed: int, limit: int | None, until_done: str, outlook: str 
     assert state.outlook == outlook
 
 
+def test_a_run_that_goes_on_waits_between_two_attempts() -> None:
+    assert fold(record(REQUEUE), mute(), until_done="requeue").state is JobState.PENDING
+    assert fold(record(REQUEUE), mute()).state is JobState.PREEMPTED
+    assert fold(record(REQUEUE), None, until_done="requeue").state is JobState.PREEMPTED
+
+
+def test_the_limit_that_was_asked_for_where_nobody_tells() -> None:
+    submissions = (Submission(0, {"options": ["--time=1:00:00", "--time=30"]}),)
+    assert fold(record(submissions=submissions), None).limit_seconds == 1800
+    for odd in (None, {}, {"options": 7}, {"options": [None, "--time"]}):
+        assert fold(record(submissions=(Submission(0, odd),)), None).limit_seconds is None
+
+
 def test_no_outlook_on_what_may_hang_or_has_ended() -> None:
     assert fold(record(heartbeat=beating(time=NOW - 999)), timed(600, 601)).outlook is None
     assert fold(record(COMPLETED, heartbeat=beating()), timed(600, 601)).outlook is None
@@ -271,11 +304,11 @@ def test_a_state_is_remembered_as_it_was() -> None:
         assert remembered(text) is None
 
 
+KEYS = ["code", "signal", "why", "job_id", "node", "started", "ended", "time", "submission"]
+KEYS += ["step", "total_steps", "steps_per_second", "success", "gpu"]
 json_value = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([])
 json_object = st.none() | st.dictionaries(
-    st.sampled_from(
-        ["code", "signal", "why", "job_id", "node", "started", "time", "step", "total_steps", "gpu", "steps_per_second", "success"]
-    ),
+    st.sampled_from(KEYS),
     json_value,
 )
 

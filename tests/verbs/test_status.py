@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from clusterkit.scheduler import JobState
-from tests.doubles.slurm_site import Member, SlurmSite, heartbeat, queue_row
+from tests.doubles.slurm_site import Member, SlurmSite, accounting_rows, heartbeat, queue_row
 
 RUNNING, WAITING = Member(1, JobState.RUNNING), Member(2, JobState.PENDING)
 DONE, FAILED = Member(3, JobState.COMPLETED), Member(4, JobState.FAILED)
@@ -213,16 +213,67 @@ def test_runs_of_other_projects_stay_theirs(site: SlurmSite) -> None:
 
 def test_another_laptop_has_resumed_an_ended_run(site: SlurmSite) -> None:
     known(site, [FAILED])
-    again = site.root / "runs" / FAILED.run_id / "submissions" / "1"
-    again.mkdir()
-    (again / "request.json").write_text(json.dumps({"number": 1, "kind": "resume", "options": []}))
-    (again / "asked").write_text("1767300000\n")
-    (again / "answer").write_text("900001\n")
-    (again / "status").write_text("0\n")
+    link(site, FAILED, 1, "900001", "resume")
     row = queue_row(Member(200_001, JobState.PENDING)).replace(Member(200_001, JobState.PENDING).run_id, "")
     site.says("squeue", [f"{row}{FAILED.run_id}.1"])
     run = by_id(site.status())[FAILED.run_id]
     assert (run["state"], run["submission"], run["job_id"]) == ("PENDING", 1, "900001")
+
+
+def link(site: SlurmSite, member: Member, number: int, job_id: str, kind: str) -> None:
+    """One more submission of a run."""
+    folder = site.root / "runs" / member.run_id / "submissions" / str(number)
+    folder.mkdir()
+    request = {"number": number, "kind": kind, "options": [], "until_done": "chain"}
+    (folder / "request.json").write_text(json.dumps(request))
+    for name, text in {"asked": "1767300000", "answer": job_id, "status": "0"}.items():
+        (folder / name).write_text(f"{text}\n")
+
+
+def test_a_chain_is_where_its_last_started_link_is(site: SlurmSite) -> None:
+    """The next link waits in the queue from the start of the one before it, and goes when it is not needed."""
+    member, after = Member(1, JobState.RUNNING), Member(200_001, JobState.PENDING)
+    known(site, [member])
+    link(site, member, 1, after.job_id, "chain")
+    waits = queue_row(after).replace(after.run_id, f"{member.run_id}.1").replace("Priority", "Dependency")
+    site.says("squeue", [queue_row(member), waits])
+
+    def seen() -> tuple[Any, ...]:
+        run = by_id(site.status())[member.run_id]
+        return run["state"], run["submission"], run["job_id"]
+
+    assert seen() == ("RUNNING", 0, member.job_id)
+    attempt = site.root / "runs" / member.run_id / "attempts"
+    ending = {"code": 85, "signal": "USR1", "why": "requeue", "ended": 1767243600}
+    (attempt / "0" / "exit.json").write_text(json.dumps(ending))
+    site.says("squeue", [waits])
+    assert seen() == ("PENDING", 1, after.job_id)
+    (attempt / "1").mkdir()
+    start = {"job_id": after.job_id, "started": 1767243700, "submission": 1, "node": "n"}
+    (attempt / "1" / "start.json").write_text(json.dumps(start))
+    third = Member(300_001, JobState.PENDING)
+    link(site, member, 2, third.job_id, "chain")
+    gone = queue_row(third).replace(third.run_id, f"{member.run_id}.2").replace("PENDING", "CANCELLED")
+    (attempt / "1" / "exit.json").write_text(json.dumps(ending | {"code": 0, "why": "completed"}))
+    site.says("squeue", [gone])
+    assert seen() == ("COMPLETED", 1, after.job_id)
+
+
+def test_of_an_array_one_after_the_other_the_newest_task_tells(site: SlurmSite) -> None:
+    member = Member(1, JobState.RUNNING)
+    known(site, [member])
+    path = site.root / "runs" / member.run_id / "attempts" / "0" / "start.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "job_id": f"{member.job_id}_1"}))
+    row = accounting_rows(replace(member, state=JobState.TIMEOUT))[0]
+    tasks = [(0, "TIMEOUT"), (1, "NODE_FAIL"), (2, "CANCELLED by 7")]
+    rows = [
+        row.replace("TIMEOUT", state).replace(member.job_id, f"{member.job_id}_{task}")
+        for task, state in tasks
+    ]
+    site.says("squeue")
+    site.says("sacct", rows)
+    run = by_id(site.status())[member.run_id]
+    assert (run["state"], run["job_id"]) == ("NODE_FAIL", member.job_id)
 
 
 def test_a_submission_that_broke_off_is_settled(site: SlurmSite) -> None:
