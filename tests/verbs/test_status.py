@@ -231,7 +231,7 @@ def link(site: SlurmSite, member: Member, number: int, job_id: str, kind: str) -
 
 
 def test_a_chain_is_where_its_last_started_link_is(site: SlurmSite) -> None:
-    """The next link waits in the queue from the start of the one before it, and goes when it is not needed."""
+    """The next link waits in the queue from the start of the one before it, and goes when not needed."""
     member, after = Member(1, JobState.RUNNING), Member(200_001, JobState.PENDING)
     known(site, [member])
     link(site, member, 1, after.job_id, "chain")
