@@ -212,7 +212,7 @@ class Ledger:
                 else:
                     cause, hint = (
                         f"no run {name!r}: none was submitted here yet",
-                        "`clusterkit submit` starts one",
+                        "`clusterkit submit` starts one; `clusterkit status` finds those of another laptop",
                     )
                 raise RunError(cause, hint=hint)
             if len(matches) > 1:

@@ -6,14 +6,12 @@ For a ledger that was lost, another laptop, or a run that another laptop has res
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 _MARK = "\x1eclusterkit-roster"
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 # Builtins only, like the fragment that reads the records.
 _LIST = rf"""
@@ -21,7 +19,11 @@ ck_again() {{ [ ! -e "$1/submissions/$2" ] || printf '%s\n' "{_MARK} again $1"; 
 printf '%s\n' "{_MARK} begin $ck_runs"
 for ck_dir in "$ck_runs"/*/; do
   ck_dir=${{ck_dir%/}}
-  printf '%s\n' "{_MARK} run ${{ck_dir##*/}}"
+  ck_dir=${{ck_dir##*/}}
+  case $ck_dir in
+    [!A-Za-z0-9]* | *[!A-Za-z0-9_.-]*) ;; # no run id
+    *) printf '%s\n' "{_MARK} run $ck_dir" ;;
+  esac
 done
 """
 
@@ -61,7 +63,7 @@ def parse_roster(stdout: str) -> Roster:
     """Reads the fragment's output, with anything before and after it; what is cut short names fewer."""
     lines = [line for line in stdout.split("\n") if line.startswith(_MARK)]
     words = [line.removeprefix(f"{_MARK} ").partition(" ") for line in lines]
-    names = [name for kind, _, name in words if kind == "run" and _RUN_ID.fullmatch(name)]
+    names = [name for kind, _, name in words if kind == "run"]
     again = [path for kind, _, path in words if kind == "again"]
     return Roster(next((path for kind, _, path in words if kind == "begin"), ""), tuple(names), tuple(again))
 

@@ -9,7 +9,7 @@ The first rule that fits decides:
 | PENDING, REQUEUED | | the scheduler's |
 | RUNNING, SUSPENDED, COMPLETING | exit record of this job: failed, container | by the exit record |
 | RUNNING, SUSPENDED, COMPLETING | any exit record of this job, and a cancel asked | CANCELLED |
-| RUNNING, SUSPENDED, COMPLETING | signalled, timeout, 2 minutes ago | by the exit record: others use the job |
+| RUNNING, SUSPENDED, COMPLETING | a signal, 2 minutes ago | by the exit record: others use the job |
 | RUNNING, SUSPENDED, COMPLETING | otherwise | the scheduler's |
 | gone, or anything that has ended | stopped.json, and not cancelled | FAILED: it would not have got on |
 | TIMEOUT, CANCELLED, NODE_FAIL, PREEMPTED | | the scheduler's |
