@@ -99,6 +99,7 @@ class Ledger:
             CREATE TABLE IF NOT EXISTS rates (
                 cluster TEXT PRIMARY KEY, bytes_per_second REAL NOT NULL, measured TEXT NOT NULL
             );
+            CREATE TABLE IF NOT EXISTS strangers (run_id TEXT PRIMARY KEY);
             """
         )
         self.connection.execute("BEGIN IMMEDIATE")
@@ -152,6 +153,30 @@ class Ledger:
             (job_id, state, last, run_id),
         )
 
+    def update(self, runs: Iterable[LedgerRun]) -> None:
+        """Record what was learned of runs, except of those that were submitted again meanwhile."""
+        self.connection.execute("BEGIN IMMEDIATE")
+        self.connection.executemany(
+            "UPDATE runs SET job_id = ?2, state = ?3, last = ?4, submission = ?5 "
+            "WHERE run_id = ?1 AND submission <= ?5 AND state != 'SUBMITTING'",
+            [(run.run_id, run.job_id, run.state, run.last, run.submission) for run in runs],
+        )
+        self.connection.execute("COMMIT")
+
+    def ids(self) -> set[str]:
+        """The run ids of all runs."""
+        return {row[0] for row in self.connection.execute("SELECT run_id FROM runs")}
+
+    def strangers(self) -> set[str]:
+        """Run directories that belong to other projects, by name."""
+        return {row[0] for row in self.connection.execute("SELECT run_id FROM strangers")}
+
+    def add_strangers(self, names: Iterable[str]) -> None:
+        """Remember run directories of other projects."""
+        self.connection.execute("BEGIN")
+        self.connection.executemany("INSERT OR IGNORE INTO strangers VALUES (?)", [(name,) for name in names])
+        self.connection.execute("COMMIT")
+
     def set_states(self, states: Iterable[tuple[str, str]]) -> None:
         """Remember the last state seen, (run id, state) pairs."""
         self.connection.execute("BEGIN")
@@ -189,7 +214,7 @@ class Ledger:
                 else:
                     cause, hint = (
                         f"no run {name!r}: none was submitted here yet",
-                        "`clusterkit submit` starts one",
+                        "`clusterkit submit` starts one; `clusterkit status` finds those of another laptop",
                     )
                 raise RunError(cause, hint=hint)
             if len(matches) > 1:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Protocol
 
@@ -65,13 +66,17 @@ class Job:
     partition: str | None = None
     node: str | None = None
     start: str | None = None
-    """Start or expected start, ISO 8601 local time of the cluster."""
+    """Start or expected start, ISO 8601, UTC."""
     end: str | None = None
     elapsed_seconds: int | None = None
     limit_seconds: int | None = None
     exit_code: str | None = None
     """Slurm's `code:signal`."""
     restarts: int = 0
+    confirmed: bool = True
+    """False when the queue itself could not be asked: what accounting says may be out of date."""
+    name: str | None = None
+    """As it was submitted; ids come back when a cluster is set up anew, names do not."""
 
 
 class Scheduler(Protocol):
@@ -120,10 +125,23 @@ class Scheduler(Protocol):
     def parse_query(self, stdout: str) -> Mapping[str, Job]:
         """Jobs by id, out of the query's output with anything before and after it.
 
-        An id the scheduler no longer knows is absent; when the scheduler could not be asked its jobs are
-        UNKNOWN, with the cause as their reason. Raises SchedulerError when the query's output is not there.
+        Holds the jobs asked about, and other ones of the user that wait or run. An id the scheduler no longer
+        knows is absent; when the scheduler could not be asked its jobs are UNKNOWN, with the cause as
+        their reason. Raises SchedulerError when the query's output is not there.
         """
         ...
+
+    def parse_trouble(self, stdout: str) -> str | None:
+        """Why the queue could not be asked, out of the same output; None when it could."""
+        ...
+
+
+def unix_seconds(text: str | None) -> float | None:
+    """Unix seconds of a UTC time of the scheduler; None for none, or one without meaning."""
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() if text else None
+    except ValueError:
+        return None
 
 
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})(?:\.\d+)?")

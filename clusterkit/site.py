@@ -118,13 +118,17 @@ class Site:
 
 
 @contextmanager
-def connected(cluster: Cluster) -> Iterator[Transport]:
+def connected(cluster: Cluster, *, ask: Ask = ask_on_terminal) -> Iterator[Transport]:
     """One login to a cluster, closed at the end; or none, where an earlier one is kept.
+
+    Args:
+        cluster: where.
+        ask: answers the login's questions.
 
     Raises:
         TransportError: the host cannot be reached or refuses the login.
     """
-    transport = _log_in(cluster, ask_on_terminal)
+    transport = _log_in(cluster, ask)
     try:
         yield transport
     finally:

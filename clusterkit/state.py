@@ -1,56 +1,34 @@
-"""Folds what the scheduler and the run directory say into the one state of a run. Pure.
+"""Where a run stands, for a person: its state, how far it is, what will become of it. Pure.
 
-The first rule that fits decides:
-
-| scheduler | run directory | state |
-|---|---|---|
-| OUT_OF_MEMORY | anything | OUT_OF_MEMORY, whatever the exit code |
-| anything | exit record of this job: completed | COMPLETED, even while the scheduler lags |
-| PENDING, REQUEUED | | the scheduler's |
-| RUNNING, SUSPENDED, COMPLETING | exit record of this job: failed, container | by the exit record |
-| RUNNING, SUSPENDED, COMPLETING | otherwise | the scheduler's; stale without a heartbeat for 3 minutes |
-| TIMEOUT, CANCELLED, NODE_FAIL, PREEMPTED | | the scheduler's |
-| gone, or anything else | cancel asked, exit record not completed or none | CANCELLED |
-| gone, or anything else | exit record | by the exit record |
-| COMPLETED, FAILED | no exit record | the scheduler's |
-| UNKNOWN | no exit record | UNKNOWN |
-| gone | started, no exit record | FAILED: the node failed or everything was killed at once |
-| gone | never started | FAILED: it left the queue without a start |
-
-By the exit record: completed -> COMPLETED, requeue -> PREEMPTED (checkpointed, wants to go on), timeout ->
-TIMEOUT, failed, signalled and container -> FAILED.
+`verdict` decides the state; here it meets the heartbeat, the time limit, and what was known before.
 """
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from clusterkit.outlook import at_the_limit, smoothed, time_left
 from clusterkit.record import Attempt, RunRecord, collect_script, parse_collect
-from clusterkit.scheduler import Job, JobState
-from clusterkit.slurm.explain import explain
+from clusterkit.scheduler import Job, JobState, parse_time, unix_seconds
+from clusterkit.verdict import STALE_SECONDS, Verdict, number, silence, verdict
 
-__all__ = ["Attempt", "RunRecord", "RunState", "collect_script", "fold", "parse_collect"]
-
-STALE_SECONDS = 180.0
-"""A running program that writes heartbeats and has been silent for longer may hang."""
+__all__ = ["Attempt", "RunRecord", "RunState", "collect_script", "fold", "parse_collect", "remembered"]
 
 _WAITING = frozenset({JobState.PENDING, JobState.REQUEUED})
-_SCHEDULER_KNOWS_BEST = frozenset(
-    {JobState.TIMEOUT, JobState.CANCELLED, JobState.NODE_FAIL, JobState.PREEMPTED}
-)
-_CHECKPOINTED = "it checkpointed and can be resumed"
 
 
 @dataclass(frozen=True)
 class RunState:
-    """Where a run stands."""
+    """Where a run stands. docs/status.md describes each field, as `status --json` prints it."""
 
     state: JobState
     why: str | None = None
     """One line in plain words: why it waits, ended or may hang."""
+    final: bool = False
+    """It has ended and is not asked about any more."""
     progress: float | None = None
     """Share of the steps done, 0..1."""
     eta_seconds: float | None = None
@@ -58,140 +36,170 @@ class RunState:
     steps_per_second: float | None = None
     success: float | None = None
     """Success rate of the last evaluation, 0..1."""
-    attempt: int | None = None
-    """Number of the newest start; None before the first."""
-    node: str | None = None
-    job_id: str | None = None
+    outlook: str | None = None
+    """One line: what the time limit will do to it; None when it fits."""
+    expected_start: float | None = None
+    """Of a waiting run, Unix seconds, where the scheduler has worked it out."""
+    elapsed_seconds: float | None = None
+    """Since the start of the newest attempt."""
+    limit_seconds: int | None = None
+    gpu: float | None = None
+    """Share of the GPU in use, 0..1; only while it runs."""
+    heartbeat_age: float | None = None
+    """Seconds since the program's last sign of life; only while it runs."""
     stale: bool = False
     """It should be running but its heartbeat has stopped."""
+    attempt: int | None = None
+    """Number of the newest start; None before the first."""
+    submission: int | None = None
+    """Number of the newest hand-over to the scheduler."""
+    until_done: str = ""
+    """How it goes on past its time limit: `requeue`, `array` or `chain`; "" is not at all."""
+    node: str | None = None
+    job_id: str | None = None
+    updated: float | None = None
+    """Of which moment the state is, Unix seconds of this machine."""
 
 
-def fold(record: RunRecord, job: Job | None) -> RunState:
+def fold(
+    record: RunRecord,
+    job: Job | None,
+    *,
+    last: RunState | None = None,
+    until_done: str = "",
+    moment: float | None = None,
+) -> RunState:
     """The state of a run.
 
     Args:
         record: its run directory's files.
         job: what the scheduler knows of the job submitted last; None when it knows nothing (any more).
+        last: what was known before: it steadies the rate, and stands in where the scheduler is mute.
+        until_done: how the run goes on past its time limit.
+        moment: of this machine's clock, Unix seconds.
     """
+    judged, updated = _with_last(_going_on(verdict(record, job), job, until_done), job, last, moment)
     newest = record.started
     start: Mapping[str, Any] = (newest.start if newest else None) or {}
-    heartbeat = record.heartbeat or {}
-    state, why = _state(record, job)
-    running = state is JobState.RUNNING
-    silence = _silence(record, start) if running else None
-    stale = silence is not None and silence > STALE_SECONDS
-    if stale and silence is not None:
-        why = f"no heartbeat for {_duration(silence)}: it may hang"
-    rate = _number(heartbeat, "steps_per_second")
-    step, total = _number(heartbeat, "step"), _number(heartbeat, "total_steps")
-    progress = remaining = None
-    if step is not None and total:
-        progress, remaining = min(1.0, max(0.0, step / total)), max(0.0, total - step)
-    return RunState(
-        state=state,
-        why=why,
-        progress=progress,
-        eta_seconds=remaining / rate if running and remaining is not None and rate else None,
-        steps_per_second=rate,
-        success=_number(heartbeat, "success"),
+    state = RunState(
+        judged.state,
+        judged.why,
+        judged.final,
+        expected_start=_expected_start(record, job) if judged.state in _WAITING else None,
+        elapsed_seconds=_elapsed(record, job, judged.state),
+        limit_seconds=(job.limit_seconds if job else None) or _asked_limit(record),
         attempt=newest.number if newest else None,
+        until_done=until_done,
         node=(job.node if job else None) or start.get("node"),
         job_id=job.job_id if job else start.get("job_id"),
+        updated=updated,
+    )
+    return _with_heartbeat(state, record, last, moment)
+
+
+def remembered(text: str) -> RunState | None:
+    """A state as `to_text` wrote it; None for one of another version, or none at all."""
+    try:
+        known = json.loads(text)
+        names = {field.name for field in fields(RunState)}
+        return RunState(
+            **{**{key: known[key] for key in known if key in names}, "state": JobState(known["state"])}
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def to_text(state: RunState) -> str:
+    """A state as one line of JSON."""
+    return json.dumps(asdict(state), ensure_ascii=False)
+
+
+def _going_on(judged: Verdict, job: Job | None, until_done: str) -> Verdict:
+    """A run that goes on past its time limit waits between two attempts, also where nobody can be asked."""
+    if until_done and judged.state is JobState.PREEMPTED and job is not None and not job.confirmed:
+        return replace(judged, state=JobState.PENDING, why=f"it checkpointed and goes on; {job.reason}")
+    return judged
+
+
+def _with_last(
+    judged: Verdict, job: Job | None, last: RunState | None, moment: float | None
+) -> tuple[Verdict, float | None]:
+    """The last active state in the place of UNKNOWN, when the scheduler could not be asked; and its time."""
+    unasked = job is not None and not job.confirmed and judged.state is JobState.UNKNOWN
+    if not unasked or last is None or not last.state.active:
+        return judged, moment
+    age = f" {_duration(moment - last.updated)} ago" if moment and last.updated else ""
+    return replace(judged, state=last.state, why=f"last known{age}; {judged.why}"), last.updated
+
+
+def _with_heartbeat(
+    state: RunState, record: RunRecord, last: RunState | None, moment: float | None
+) -> RunState:
+    beat: Mapping[str, Any] = record.heartbeat or {}
+    running = state.state is JobState.RUNNING
+    step, total, rate = (number(beat, key) for key in ("step", "total_steps", "steps_per_second"))
+    progress = min(1.0, max(0.0, step / total)) if step is not None and total else None
+    silent = silence(record) if running else None
+    stale = silent is not None and silent > STALE_SECONDS
+    if running and rate is not None and last and last.updated and moment and last.attempt == state.attempt:
+        rate = smoothed(rate, last.steps_per_second, moment - last.updated)
+    left = outlook = None
+    if running and not stale and rate and rate > 0 and step is not None and total and progress is not None:
+        left = time_left(step=step, total=total, rate=rate, age=max(0.0, silent or 0.0))
+        if state.elapsed_seconds is not None and state.limit_seconds:
+            outlook = at_the_limit(
+                left=left,
+                share=progress,
+                elapsed=state.elapsed_seconds,
+                limit=state.limit_seconds,
+                goes_on=state.until_done,
+            )
+    gpu = beat.get("gpu")
+    return replace(
+        state,
+        why=f"no heartbeat for {_duration(silent)}: it may hang" if stale and silent else state.why,
+        progress=progress,
+        eta_seconds=left,
+        steps_per_second=rate,
+        success=number(beat, "success"),
+        outlook=outlook,
+        gpu=number(gpu, "utilization") if running and not stale and isinstance(gpu, dict) else None,
+        heartbeat_age=silent,
         stale=stale,
     )
 
 
-def _state(record: RunRecord, job: Job | None) -> tuple[JobState, str | None]:
-    """State and why, by the table above."""
+def _expected_start(record: RunRecord, job: Job | None) -> float | None:
+    """When the scheduler thinks it will start; a moment that has passed is no news."""
+    start = unix_seconds(job.start) if job else None
+    return start if start is not None and (record.now is None or start > record.now) else None
+
+
+def _asked_limit(record: RunRecord) -> int | None:
+    """The time limit that was asked for, in seconds."""
+    request = (record.submission.request if record.submission else None) or {}
+    options = request.get("options")
+    texts = [text for text in options if isinstance(text, str)] if isinstance(options, list) else []
+    limits = [parse_time(text.partition("=")[2]) for text in texts if text.startswith("--time=")]
+    return limits[-1] if limits else None
+
+
+def _elapsed(record: RunRecord, job: Job | None, state: JobState) -> float | None:
+    """Seconds since the newest start: the scheduler's, else of the run directory's records."""
+    if job is not None and job.elapsed_seconds is not None and state not in _WAITING:
+        return float(job.elapsed_seconds)
     newest = record.started
-    ended = newest.exit if newest is not None and _same_job(newest, job) else None
-    if job is not None and job.state is JobState.OUT_OF_MEMORY:
-        return job.state, explain("OUT_OF_MEMORY")
-    if ended is not None and ended.get("why") == "completed":
-        return JobState.COMPLETED, None
-    if job is not None and job.state in _WAITING:
-        return job.state, _words(job)
-    if job is not None and job.state.active:
-        # Who sent a signal, and why, the scheduler tells in a moment.
-        if ended is not None and ended.get("why") in ("failed", "container"):
-            return _by_exit(ended, cancelled=record.cancelled)
-        return job.state, "it is being cancelled" if record.cancelled else _words(job)
-    if job is not None and job.state in _SCHEDULER_KNOWS_BEST:
-        checkpointed = ended is not None and ended.get("why") == "requeue"
-        return job.state, _joined(explain(job.state.value), _CHECKPOINTED if checkpointed else None)
-    if ended is not None:
-        return _by_exit(ended, cancelled=record.cancelled)
-    if record.cancelled:
-        return JobState.CANCELLED, explain("CANCELLED")
-    if job is not None:
-        if job.state is JobState.COMPLETED:
-            return job.state, "the scheduler says so; it left no exit record"
-        return job.state, _words(job) or f"the scheduler says {job.raw_state or 'nothing'}"
-    if not record.exists:
-        return JobState.UNKNOWN, "its run directory is gone and the scheduler does not know it"
-    if newest is not None:
-        return (
-            JobState.FAILED,
-            "it ended without an exit record: its node failed, or all of it was killed at once",
-        )
-    return JobState.FAILED, "it left the queue without having started; slurm.log may say why"
-
-
-def _by_exit(record: Mapping[str, Any], *, cancelled: bool) -> tuple[JobState, str | None]:
-    why, code, signal = record.get("why"), record.get("code"), record.get("signal")
-    if cancelled:
-        return JobState.CANCELLED, _joined("it was cancelled", _CHECKPOINTED if why == "requeue" else None)
-    if why == "requeue":
-        return JobState.PREEMPTED, _joined(
-            f"SIG{signal} stopped it early" if signal else "it stopped early", _CHECKPOINTED
-        )
-    if why == "timeout":
-        return JobState.TIMEOUT, explain("TIMEOUT")
-    if why == "container":
-        return JobState.FAILED, str(record.get("detail") or "the container did not start; its log says why")
-    if why == "signalled" and signal == "KILL":
-        return JobState.FAILED, "SIGKILL ended the program: often too little memory"
-    if why == "signalled":
-        return JobState.FAILED, f"SIG{signal} ended the program"
-    return JobState.FAILED, f"the program ended with exit code {code}"
-
-
-def _same_job(attempt: Attempt, job: Job | None) -> bool:
-    """Whether an attempt is one of this job, or of any when the scheduler does not know the job."""
-    recorded = str((attempt.start or {}).get("job_id") or "")
-    if job is None or not recorded:
-        return True
-    number = job.job_id.partition(";")[0]
-    return recorded == number or recorded.startswith(f"{number}_")
-
-
-def _words(job: Job) -> str | None:
-    """The reason in plain words, else as the scheduler gives it."""
-    if job.reason is None:
+    started = number((newest.start if newest else None) or {}, "started")
+    if newest is None or started is None or state in _WAITING:
         return None
-    return explain(job.reason) or job.reason
-
-
-def _silence(record: RunRecord, start: Mapping[str, Any]) -> float | None:
-    """Seconds since the newest sign of life of a program that writes heartbeats."""
-    beat = _number(record.heartbeat or {}, "time")
-    if beat is None or record.now is None:
-        return None
-    # The heartbeat of an earlier attempt says nothing before this one had time to write its own.
-    return record.now - max(beat, _number(start, "started") or 0.0)
-
-
-def _number(record: Mapping[str, Any], key: str) -> float | None:
-    value = record.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+    until = number(newest.exit, "ended") if newest.exit else record.now if state.active else None
+    return max(0.0, until - started) if until is not None else None
 
 
 def _duration(seconds: float) -> str:
     minutes = int(seconds // 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
-
-
-def _joined(first: str | None, second: str | None) -> str | None:
-    return "; ".join(part for part in (first, second) if part) or None
+    if minutes < 1:
+        return f"{max(0, int(seconds))} s"
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // 1440} days"

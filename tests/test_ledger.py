@@ -1,6 +1,7 @@
 """The ledger remembers runs, digests and deployments, and finds runs by what a person types."""
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,26 @@ def test_a_damaged_or_newer_ledger_is_named(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(ClusterkitError, match="newer clusterkit"):
         Ledger(newer)
+
+
+def test_what_is_learned_does_not_undo_a_later_submission(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.add_all([run("a", "1"), run("b", "2"), run("c", "")])
+        known = ledger.runs()
+        ledger.add(replace(known[1], submission=1, job_id="7"))  # resumed while a status was on its way
+        ledger.add(replace(known[2], state="SUBMITTING"))
+        ledger.update([replace(each, state="FAILED", last="{}", job_id="9") for each in known])
+        assert [(each.state, each.job_id) for each in ledger.runs()] == [
+            ("FAILED", "9"),
+            ("PENDING", "7"),
+            ("SUBMITTING", ""),
+        ]
+        assert ledger.ids() == {"a", "b", "c"}
+
+
+def test_strangers_are_remembered(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.add_strangers(["x", "y"])
+        ledger.add_strangers(["y"])
+    with Ledger(tmp_path / "l") as ledger:
+        assert ledger.strangers() == {"x", "y"}

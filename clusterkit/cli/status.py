@@ -17,17 +17,64 @@ def register(app: typer.Typer) -> None:
 def status(
     names: RunsArgument = None,
     everything: Annotated[bool, typer.Option("--all", help="Also runs that ended long ago.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on until all have ended; Ctrl-C stops.")
+    ] = False,
+    expand: Annotated[bool, typer.Option("--expand", help="Every run of a group on its own line.")] = False,
+    states: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="STATE", help="Only these: running, failed, ..., active, ended."),
+    ] = None,
+    clusters: Annotated[
+        list[str] | None, typer.Option("--cluster", "-c", metavar="CLUSTER", help="Only runs there.")
+    ] = None,
+    groups: Annotated[
+        list[str] | None, typer.Option("--group", metavar="GROUP", help="Only runs of this group.")
+    ] = None,
+    run_names: Annotated[
+        list[str] | None, typer.Option("--name", metavar="NAME", help="Only runs of this name.")
+    ] = None,
+    profiles: Annotated[
+        list[str] | None,
+        typer.Option("--profile", "-p", metavar="PROFILE", help="Only runs of this profile."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Only runs submitted since, e.g. 2d, 12h or 2026-01-31."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
     config: ConfigOption = None,
 ) -> None:
     """Show where runs stand.
 
-    State, progress, time left, and why one waits or failed.
+    State, progress, time left, why one waits or failed, and what its time limit will do to it.
     """
-    from clusterkit.ui.status import print_json, show_status
+    from datetime import UTC, datetime
+
+    from clusterkit.ui.status import show_status
+    from clusterkit.ui.status_json import print_json
+    from clusterkit.verbs.selection import Selection, parse_since, parse_states
     from clusterkit.verbs.status import status as verb
 
+    selection = Selection(
+        states=parse_states(states or ()),
+        clusters=frozenset(clusters or ()),
+        groups=frozenset(groups or ()),
+        names=frozenset(run_names or ()),
+        profiles=frozenset(profiles or ()),
+        since=parse_since(since, datetime.now(UTC)) if since else None,
+    )
     settings = load(config)
     with open_ledger(settings) as ledger:
-        report = verb(settings, ledger, names=names or (), everything=everything)
-    (print_json if as_json else show_status)(report)
+        if watch:
+            from clusterkit.ui.watch import show_watch
+            from clusterkit.verbs.watch import watch as looks
+
+            seen = looks(settings, ledger, names=names or (), selection=selection)
+            show_watch(seen, expand=expand or bool(groups), as_json=as_json)
+            return
+        report = verb(settings, ledger, names=names or (), everything=everything, selection=selection)
+    if as_json:
+        print_json(report)
+    else:
+        show_status(report, expand=expand or bool(groups))

@@ -84,6 +84,11 @@ class LocalScheduler:
             raise SchedulerError(f"this machine gave no list of its jobs: {stdout.strip()[-200:]!r}")
         return {job_id: Job(job_id, JobState.RUNNING, "RUNNING") for job_id in body.split()}
 
+    def parse_trouble(self, stdout: str) -> str | None:
+        """Never any: the answer comes from the kernel."""
+        del stdout
+        return None
+
 
 def _notice(text: str) -> str | None:
     """`NAME@SECONDS` of an sbatch --signal value `[R][B:]NAME[@SECONDS]`, 60 s by default."""

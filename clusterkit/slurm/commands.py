@@ -7,18 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from clusterkit.errors import SchedulerError
 from clusterkit.scheduler import Job
-from clusterkit.slurm.parse import (
-    FIELD_SEPARATOR,
-    JOB_ID,
-    MARK,
-    SACCT_FIELDS,
-    SQUEUE_FIELDS,
-    parse_find,
-    parse_query,
-    parse_submit,
-)
+from clusterkit.slurm.parse import JOB_ID, MARK, parse_find, parse_query, parse_submit, parse_trouble
+from clusterkit.slurm.rows import FIELD_SEPARATOR, SACCT_FIELDS, SQUEUE_FIELDS
 
-QUERY_SECONDS = 25
+QUERY_SECONDS = 20
 """How long squeue and sacct may each take; squeue itself tries for 29 s when the controller is away."""
 
 # Slurm reads options from the environment too, and SBATCH_* beats the #SBATCH lines (man sbatch, INPUT
@@ -35,6 +27,7 @@ done
 """
 
 # ck_run NAME COMMAND...: the command's output between marks, then its exit status and its standard error.
+# Slurm prints times in the zone of the process, so each site's would differ: UTC.
 _RUN = rf"""
 ck_mark='{MARK}'
 ck_fs='{FIELD_SEPARATOR}'
@@ -44,7 +37,7 @@ ck_run() {{
   ck_name=$1
   shift
   echo "$ck_mark begin $ck_name"
-  {{ ck_error=$(SLURM_TIME_FORMAT=standard SLURM_BITSTR_LEN=0 LC_ALL=C \
+  {{ ck_error=$(TZ=UTC0 SLURM_TIME_FORMAT=standard SLURM_BITSTR_LEN=0 LC_ALL=C \
     $ck_limit "$@" 2>&1 1>&3 3>&- </dev/null); ck_status=$?; }} 3>&1
   printf '\n%s\n%s\n' "$ck_mark status $ck_status" "$ck_error"
 }}
@@ -118,6 +111,10 @@ class SlurmScheduler:
     def parse_query(self, stdout: str) -> Mapping[str, Job]:
         """Jobs by id; see `clusterkit.slurm.parse.parse_query`."""
         return parse_query(stdout)
+
+    def parse_trouble(self, stdout: str) -> str | None:
+        """Why squeue gave no answer; None when it did."""
+        return parse_trouble(stdout)
 
 
 def _grouped(job_ids: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -7,57 +7,18 @@ lags, and some sites have none. So squeue is asked first and sacct fills in.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from clusterkit.errors import SchedulerError
-from clusterkit.scheduler import Job, JobState, parse_time
+from clusterkit.scheduler import Job, JobState
 from clusterkit.slurm.explain import explain, sbatch_error
+from clusterkit.slurm.rows import FIELD_SEPARATOR, ROW_ID, accounting_rows, grouped, job_state, queue_rows
 
-__all__ = ["explain", "job_state", "parse_query", "parse_submit", "sbatch_error"]
+__all__ = ["explain", "job_state", "parse_query", "parse_submit", "parse_trouble", "sbatch_error"]
 
 MARK = "\x1eclusterkit-slurm"
 """Begins our own lines in the query's output; no banner of a login shell holds it."""
-FIELD_SEPARATOR = "\x1f"
 JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?(;[A-Za-z0-9_.-]+)?")
-SQUEUE_FIELDS = ("%i", "%F", "%T", "%r", "%P", "%N", "%M", "%l", "%S", "%e")
-SACCT_FIELDS = (
-    "JobID",
-    "State",
-    "ExitCode",
-    "Start",
-    "End",
-    "ElapsedRaw",
-    "TimelimitRaw",
-    "Partition",
-    "NodeList",
-)
-
-_ROW_ID = re.compile(r"(?P<base>\d+)(?:_(?P<task>\d+|\[[^]]*\]))?(?:\+\d+)?(?:\.(?P<step>.+))?")
-_EMPTY = frozenset({"", "None", "N/A", "Unknown", "(null)", "None assigned"})
-
-# States with no word of their own here, and the flags that newer squeues show in place of the base state
-# (https://slurm.schedmd.com/job_state_codes.html).
-_ALIASES = {
-    "BOOT_FAIL": JobState.NODE_FAIL,
-    "CONFIGURING": JobState.PENDING,
-    "DEADLINE": JobState.TIMEOUT,
-    "LAUNCH_FAILED": JobState.FAILED,
-    "POWER_UP_NODE": JobState.PENDING,
-    "RECONFIG_FAIL": JobState.NODE_FAIL,
-    "REQUEUE_FED": JobState.PENDING,
-    "REQUEUE_HOLD": JobState.PENDING,
-    "RESIZING": JobState.RUNNING,
-    "RESV_DEL_HOLD": JobState.PENDING,
-    "REVOKED": JobState.CANCELLED,
-    "SIGNALING": JobState.RUNNING,
-    "SPECIAL_EXIT": JobState.PENDING,
-    "STAGE_OUT": JobState.COMPLETING,
-    "STOPPED": JobState.SUSPENDED,
-    "UPDATE_DB": JobState.COMPLETING,
-}
-_STATES = {state.value: state for state in JobState if state is not JobState.UNKNOWN} | _ALIASES
-
 _REPRESENTATIVE = (  # of an array: what still happens first, then what went wrong
     JobState.RUNNING,
     JobState.COMPLETING,
@@ -90,20 +51,8 @@ def parse_submit(stdout: str) -> str:
     )
 
 
-def job_state(text: str) -> JobState:
-    """The state in Slurm's text, e.g. `CANCELLED by 1000` or `OUT_OF_ME+`; UNKNOWN for one we do not know."""
-    word = (text.split() or [""])[0]
-    if word in _STATES:
-        return _STATES[word]
-    if word.endswith("+") and len(word) > 3:  # cut to the width of a column
-        matches = {state for name, state in _STATES.items() if name.startswith(word[:-1])}
-        if len(matches) == 1:
-            return matches.pop()
-    return JobState.UNKNOWN
-
-
 def parse_query(stdout: str) -> dict[str, Job]:
-    """Jobs by the ids that were asked for.
+    """Jobs by the ids that were asked for, their array tasks', and those of all others that squeue lists.
 
     A job absent from the answer is one that Slurm has forgotten, or, without accounting, ended minutes
     ago: its exit record decides. When squeue could not be asked and sacct does not know the end either, the
@@ -113,8 +62,15 @@ def parse_query(stdout: str) -> dict[str, Job]:
         SchedulerError: the output of `query_script` is not there, or cut short.
     """
     ids, sections = _sections(stdout)
+    named = (name.partition(" ")[2] for name in sections)
+    told = [
+        f"{number};{cluster}" if cluster else number
+        for cluster in dict.fromkeys(named)
+        for tool in ("squeue", "sacct")
+        for number in sections.get(f"{tool} {cluster}".strip(), _Section()).jobs
+    ]
     answers: dict[str, Job] = {}
-    for identifier in ids:
+    for identifier in dict.fromkeys([*told, *ids]):
         number, _, cluster = identifier.partition(";")
         tag = f" {cluster}" if cluster else ""
         queue = sections.get(f"squeue{tag}", _Section(status=1, error="squeue was not asked"))
@@ -123,6 +79,17 @@ def parse_query(stdout: str) -> dict[str, Job]:
         if job is not None:
             answers[identifier] = replace(job, job_id=identifier)
     return answers
+
+
+def parse_trouble(stdout: str) -> str | None:
+    """Why squeue gave no answer; None when it did.
+
+    Raises:
+        SchedulerError: as `parse_query`.
+    """
+    _, sections = _sections(stdout)
+    failed = (part for name, part in sections.items() if name.startswith("squeue") and part.status != 0)
+    return next(map(_cause, failed), None)
 
 
 def parse_find(stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:
@@ -137,7 +104,7 @@ def parse_find(stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:
         kind, _, rest = head.partition(" ")
         if kind == "begin" and rest in (f"queued {job_name}", f"booked {job_name}"):
             current = rest.partition(" ")[0]
-            matches = (_ROW_ID.fullmatch(line.strip()) for line in body.splitlines())
+            matches = (ROW_ID.fullmatch(line.strip()) for line in body.splitlines())
             ids |= {match["base"]: None for match in matches if match}
         elif kind == "status" and rest.isdigit():
             answers[current] = int(rest) == 0
@@ -170,8 +137,10 @@ def _merge(number: str, queue: _Section, accounting: _Section) -> Job | None:
         return booked
     trouble = f"squeue failed: {_cause(queue)}"
     if booked is None:
-        return Job(number, JobState.UNKNOWN, "", reason=trouble)
-    return replace(booked, reason=f"according to sacct; {trouble}") if booked.state.active else booked
+        return Job(number, JobState.UNKNOWN, "", reason=trouble, confirmed=False)
+    if booked.state.active:
+        booked = replace(booked, reason=f"according to sacct; {trouble}")
+    return replace(booked, confirmed=False)
 
 
 def _one(jobs: list[Job]) -> Job | None:
@@ -203,81 +172,8 @@ def _sections(stdout: str) -> tuple[list[str], dict[str, _Section]]:
         if kind == "begin":
             rows = (line.split(FIELD_SEPARATOR) for line in body.split("\n") if FIELD_SEPARATOR in line)
             current = sections.setdefault(rest, _Section())
-            current.jobs = _group(_queue_rows(rows) if rest.startswith("squeue") else _accounting_rows(rows))
+            read = queue_rows if rest.startswith("squeue") else accounting_rows
+            current.jobs = grouped(read(rows))
         else:
             current.status, current.error = int(rest), body.strip()
     return heads[0].split()[1:], sections
-
-
-def _group(jobs: Iterator[Job]) -> dict[str, list[Job]]:
-    """Jobs by id. A later row of the same id is a later start of the same, requeued, job."""
-    newest: dict[str, Job] = {}
-    for job in jobs:
-        before = newest.get(job.job_id)
-        newest[job.job_id] = replace(job, restarts=before.restarts + 1) if before is not None else job
-    groups: dict[str, list[Job]] = {}
-    for identifier, job in newest.items():
-        groups.setdefault(identifier, []).append(job)
-        base, underscore, _ = identifier.partition("_")
-        if underscore:
-            groups.setdefault(base, []).append(job)
-    return groups
-
-
-def _queue_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
-    for row in rows:
-        if len(row) != len(SQUEUE_FIELDS) or not (match := _ROW_ID.fullmatch(row[0].strip())):
-            continue
-        _, _, state, reason, partition, node, elapsed, limit, start, end = (text.strip() for text in row)
-        yield Job(
-            _identifier(match),
-            job_state(state),
-            state,
-            reason=_text(reason),
-            partition=_text(partition),
-            node=_text(node),
-            start=_text(start),
-            end=_text(end),
-            elapsed_seconds=parse_time(elapsed),
-            limit_seconds=parse_time(limit),
-        )
-
-
-def _accounting_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
-    job: Job | None = None
-    for row in rows:
-        if len(row) != len(SACCT_FIELDS) or not (match := _ROW_ID.fullmatch(row[0].strip())):
-            continue
-        _, state, code, start, end, elapsed, limit, partition, node = (text.strip() for text in row)
-        if match["step"]:
-            # Some versions book the memory kill on the step only and call the job FAILED.
-            oom = job_state(state) is JobState.OUT_OF_MEMORY
-            if oom and job is not None and job.state is JobState.FAILED and job.job_id == _identifier(match):
-                job = replace(job, state=JobState.OUT_OF_MEMORY)
-            continue
-        if job is not None:
-            yield job
-        job = Job(
-            _identifier(match),
-            job_state(state),
-            state,
-            partition=_text(partition),
-            node=_text(node),
-            start=_text(start),
-            end=_text(end),
-            elapsed_seconds=int(elapsed) if elapsed.isdigit() else None,
-            limit_seconds=int(limit) * 60 if limit.isdigit() else None,
-            exit_code=_text(code),
-        )
-    if job is not None:
-        yield job
-
-
-def _identifier(match: re.Match[str]) -> str:
-    """`123`, `123_4`; `123_[0-9]`, the pending rest of an array, counts as the array itself."""
-    task = match["task"]
-    return f"{match['base']}_{task}" if task and task.isdigit() else match["base"]
-
-
-def _text(value: str) -> str | None:
-    return None if value in _EMPTY else value

@@ -1,10 +1,10 @@
-"""The table of runs, and the same as JSON."""
+"""The table of runs."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -15,12 +15,14 @@ from clusterkit.ui.console import err, note, out
 from clusterkit.ui.text import format_count, format_seconds
 
 if TYPE_CHECKING:
+    from clusterkit.state import RunState
     from clusterkit.verbs.status import StatusReport, StatusRow
 
 _COLOURS = {
     JobState.RUNNING: "cyan",
     JobState.COMPLETED: "green",
     JobState.PENDING: "yellow",
+    JobState.SUBMITTING: "yellow",
     JobState.CANCELLED: "dim",
     JobState.PREEMPTED: "yellow",
 }
@@ -31,65 +33,189 @@ _COLUMNS = {
     "progress": False,
     "steps/s": True,
     "left": True,
+    "starts in": True,
     "success": True,
+    "gpu": True,
 }
 """Column -> whether it is aligned to the right."""
 _BAR = 10
 _WIDE = 130
 """Columns of the terminal from which on there is room for bars and reasons."""
+_MANY = 5
+"""Members from which on a group is one line."""
+_SUMMED = 12
+"""Lines from which on it helps to count them."""
+_NAMED = 2
+"""Runs that are all named before a reason they share; of more only the first."""
 
 
-def show_status(report: StatusReport) -> None:
-    """One line a run; why it waits or failed stands beside it, or below where the terminal is narrow."""
-    for cluster, cause in report.silent.items():
-        err.print(f"[yellow]{cluster} gives no answer:[/]", end=" ")
-        err.print(cause, markup=False, soft_wrap=True)
+@dataclass(frozen=True)
+class Folded:
+    """A group in one line."""
+
+    group: str
+    rows: tuple[StatusRow, ...]
+
+    @property
+    def counts(self) -> dict[JobState, int]:
+        """How many are in which state; what still happens comes first."""
+        counts = Counter(row.state.state for row in self.rows)
+        return dict(sorted(counts.items(), key=lambda item: (not item[0].active, -item[1], item[0])))
+
+    @property
+    def progress(self) -> float | None:
+        """Mean share of the steps done; None where no member knows."""
+        known = [row.state.progress for row in self.rows]
+        return None if known.count(None) == len(known) else sum(share or 0.0 for share in known) / len(known)
+
+
+def fold_groups(rows: Sequence[StatusRow], *, least: int = _MANY) -> list[StatusRow | Folded]:
+    """The rows, with each group of at least so many members as one, at the place of its first."""
+    members: dict[str, list[StatusRow]] = {}
+    for row in rows:
+        members.setdefault(row.run.group, []).append(row)
+    folded = {group for group, mine in members.items() if group and len(mine) >= least}
+    lines: dict[str, StatusRow | Folded] = {}
+    for row in rows:
+        group = row.run.group
+        if group not in folded:
+            lines[row.run.run_id] = row
+        elif group not in lines:
+            lines[group] = Folded(group, tuple(members[group]))
+    return list(lines.values())
+
+
+def show_status(report: StatusReport, *, expand: bool = False) -> None:
+    """One line a run or group; why it waits or failed stands beside it, or below on a narrow terminal."""
+    show_silence(report)
+    for cluster, count in report.found.items():
+        runs = "1 run" if count == 1 else f"{count} runs"
+        note(f"found {runs} on {cluster} that this ledger did not know")
     if not report.rows:
-        note("no runs yet; `clusterkit submit` starts one")
+        note("no such runs" if report.left_out else "no runs yet; `clusterkit submit` starts one")
         return
+    lines = list(report.rows) if expand else fold_groups(report.rows)
     wide = not out.is_terminal or out.width >= _WIDE
-    out.print(status_table(report.rows, wide=wide))
-    for row in report.rows:
-        if row.state.why and not wide:
-            out.print(Text.assemble((row.run.run_id, "bold"), f": {row.state.why}"))
-    if report.left_out:
+    out.print(status_table(lines, wide=wide))
+    if not wide:
+        for text in remarks(lines):
+            out.print(text)
+    if len(lines) > _SUMMED:
+        note(summary(report.rows))
+    if report.left_out > 0:
         note(f"{report.left_out} older runs are not shown; --all shows them")
 
 
-def status_table(rows: Sequence[StatusRow], *, wide: bool) -> Table:
-    """The table itself, also for live views; `wide` adds the bar and the column of reasons."""
+def show_silence(report: StatusReport) -> None:
+    """Who gave no answer, and why."""
+    for cluster, cause in report.silent.items():
+        err.print(f"[yellow]{cluster} gives no answer:[/]", end=" ")
+        err.print(cause, markup=False, soft_wrap=True)
+    for cluster, cause in report.mute.items():
+        err.print(f"[yellow]the scheduler of {cluster} gives no answer:[/]", end=" ")
+        err.print(cause, markup=False, soft_wrap=True)
+
+
+def status_table(lines: Sequence[StatusRow | Folded], *, wide: bool) -> Table:
+    """The table itself, also for live views; `wide` adds the bar and the column of reasons.
+
+    Columns that would say nothing, or the same in every line, are left out where there is no room.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name, right in _COLUMNS.items():
-        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    rows = [row for line in lines for row in (line.rows if isinstance(line, Folded) else (line,))]
+    absent = {"gpu"} if not wide or all(row.state.gpu is None for row in rows) else set()
+    absent |= {"starts in"} if all(_starts(row.state) is None for row in rows) else set()
+    absent |= {"cluster"} if not wide and len({row.run.cluster for row in rows}) == 1 else set()
+    shown = [name for name in _COLUMNS if name not in absent]
+    for name in shown:
+        table.add_column(name, justify="right" if _COLUMNS[name] else "left", no_wrap=True)
     if wide:
-        table.add_column("why", style="dim", overflow="fold")
-    for row in rows:
-        state = row.state
-        cells: list[str | Text] = [
-            row.run.run_id,
-            row.run.cluster,
-            Text(state.state.value, style=_COLOURS.get(state.state, "red")),
-            _progress(row, bar=wide),
-            f"{state.steps_per_second:,.0f}" if state.steps_per_second else "",
-            format_seconds(state.eta_seconds) if state.eta_seconds is not None else "",
-            f"{state.success:.0%}" if state.success is not None else "",
-        ]
-        table.add_row(*cells, *((Text(state.why or ""),) if wide else ()))
+        table.add_column("why", overflow="fold")
+    for line in lines:
+        cells = _folded_cells(line, bar=wide) if isinstance(line, Folded) else _cells(line, bar=wide)
+        remark = (_remark(line),) if wide else ()
+        table.add_row(*(cells.get(name, "") for name in shown), *remark)
     return table
 
 
-def _progress(row: StatusRow, *, bar: bool) -> Text:
-    if row.state.progress is None:
-        return Text(format_count(row.run.total_steps) if row.run.total_steps else "", style="dim")
-    share = row.state.progress if row.state.progress == 1 else min(row.state.progress, 0.99)
-    text = Text(f"{int(share * 100):>3}% of {format_count(row.run.total_steps)}")
+def remarks(lines: Iterable[StatusRow | Folded]) -> list[Text]:
+    """Why runs wait or failed and what will become of them, one line a reason."""
+    shared: dict[str, tuple[Text, list[str]]] = {}
+    for line in lines:
+        remark = _remark(line)
+        name = line.group if isinstance(line, Folded) else line.run.run_id
+        shared.setdefault(remark.plain, (remark, []))[1].append(name)
+    texts = []
+    for remark, names in shared.values():
+        who = ", ".join(names) if len(names) <= _NAMED else f"{names[0]} and {len(names) - 1} more"
+        texts.append(Text.assemble((f"{who}: ", "bold"), remark))
+    return [text for text, plain in zip(texts, shared, strict=True) if plain]
+
+
+def summary(rows: Sequence[StatusRow]) -> str:
+    """How many runs there are in which state."""
+    return f"{len(rows)} runs: {_counted(Folded('', tuple(rows)))}"
+
+
+def _cells(row: StatusRow, *, bar: bool) -> dict[str, str | Text]:
+    state = row.state
+    return {
+        "run": row.run.run_id,
+        "cluster": row.run.cluster,
+        "state": Text(state.state.value, style=_COLOURS.get(state.state, "red")),
+        "progress": _progress(state.progress, row.run.total_steps, bar=bar),
+        "steps/s": f"{state.steps_per_second:,.0f}" if state.steps_per_second else "",
+        "left": format_seconds(state.eta_seconds) if state.eta_seconds is not None else "",
+        "starts in": _starts(state) or "",
+        "success": f"{state.success:.0%}" if state.success is not None else "",
+        "gpu": f"{state.gpu:.0%}" if state.gpu is not None else "",
+    }
+
+
+def _folded_cells(line: Folded, *, bar: bool) -> dict[str, str | Text]:
+    states = [row.state for row in line.rows]
+    left = [state.eta_seconds for state in states if state.eta_seconds is not None]
+    rates = [state.steps_per_second or 0.0 for state in states if state.state is JobState.RUNNING]
+    success = [state.success for state in states if state.success is not None]
+    first = next(iter(line.counts))
+    steps = sum(row.run.total_steps for row in line.rows)
+    return {
+        "run": line.group,
+        "cluster": ", ".join(dict.fromkeys(row.run.cluster for row in line.rows)),
+        "state": Text(f"{len(states)} runs", style=_COLOURS.get(first, "red")),
+        "progress": _progress(line.progress, steps, bar=bar),
+        "steps/s": f"{sum(rates):,.0f}" if sum(rates) else "",
+        "left": format_seconds(max(left)) if left else "",
+        "success": f"{sum(success) / len(success):.0%}" if success else "",
+    }
+
+
+def _remark(line: StatusRow | Folded) -> Text:
+    if isinstance(line, Folded):
+        return Text(_counted(line), style="dim")
+    why = Text(line.state.why or "", style="dim")
+    parts = [part for part in (why, Text(line.state.outlook or "", style="yellow")) if part]
+    return Text("; ", style="dim").join(parts)
+
+
+def _counted(line: Folded) -> str:
+    return ", ".join(f"{count} {state.lower().replace('_', ' ')}" for state, count in line.counts.items())
+
+
+def _starts(state: RunState) -> str | None:
+    if state.expected_start is None or state.updated is None:
+        return None
+    return format_seconds(max(0.0, state.expected_start - state.updated))
+
+
+def _progress(progress: float | None, total: int, *, bar: bool) -> Text:
+    if progress is None:
+        return Text(format_count(total) if total else "", style="dim")
+    share = progress if progress == 1 else min(progress, 0.99)
+    text = Text(f"{int(share * 100):>3}% of {format_count(total)}")
     if not bar:
         return text
-    filled = round(row.state.progress * _BAR)
+    filled = round(progress * _BAR)
     return Text("━" * filled, style="green") + Text("━" * (_BAR - filled), style="grey37") + Text(" ") + text
 
 
-def print_json(report: StatusReport) -> None:
-    """A list of objects on standard output; see docs/commands.md."""
-    rows = [{**asdict(row.run), **asdict(row.state)} for row in report.rows]
-    out.file.write(json.dumps({"schema": 1, "runs": rows, "silent": report.silent}, indent=2) + "\n")

@@ -66,7 +66,8 @@ def demo(
     submitted = submit(settings, request, ledger, bar=bar)
     on_submit(submitted)
     (run,) = ledger.find([submitted.spec.run_id])
-    for row in watch(settings, ledger, run):
+    for watched in watch(settings, ledger, names=[run.run_id]):
+        (row,) = watched.report.rows
         on_row(row)
     if row.state.state is not JobState.COMPLETED:
         tail = b"".join(logs(settings, run, Wanted(lines=_LAST_LINES)))

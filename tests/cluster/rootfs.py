@@ -6,13 +6,15 @@ the stable release and serves this one package.
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 from tests.cluster.cache import cached
 from tests.cluster.host import TestbedError, debian_keyring, debian_mirror, last_line
 
-SUITE = "trixie"
+SUITE = os.environ.get("CLUSTERKIT_TESTBED_SUITE", "trixie")
+"""`sid` is a second, newer version of Slurm."""
 USERS = {"alice": 2001, "bob": 2002}
 PACKAGES = [
     "openssh-server",
@@ -88,7 +90,7 @@ def _build(folder: Path) -> None:
         f"--customize-hook={_ADD_USERS}",
         SUITE,
         str(folder),
-        *(f"deb [signed-by={keyring}] {mirror} {suite} main" for suite in (SUITE, "sid")),
+        *(f"deb [signed-by={keyring}] {mirror} {suite} main" for suite in dict.fromkeys([SUITE, "sid"])),
     ]
     built = subprocess.run(argv, capture_output=True, text=True)
     if built.returncode:

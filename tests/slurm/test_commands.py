@@ -86,14 +86,14 @@ def test_query_reads_what_the_tools_say(tools: Path) -> None:
     install(
         tools,
         "squeue",
-        "printf '7\\0377\\037RUNNING\\037None\\037g\\037n1\\0371:00\\0372:00\\037N/A\\037N/A'",
+        "printf '7\\0377\\037RUNNING\\037None\\037g\\037n1\\0371:00\\0372:00\\037N/A\\037N/A\\037my run'",
     )
     install(tools, "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
     done = run(["sh"], tools, slurm.query_script(["7", "8"]))
     assert (done.returncode, done.stderr) == (0, "")
     jobs = slurm.parse_query("Welcome\n" + done.stdout)
     assert jobs["7"].state is JobState.RUNNING
-    assert jobs["7"].limit_seconds == 120
+    assert (jobs["7"].limit_seconds, jobs["7"].name) == (120, "my run")
     assert "8" not in jobs
 
 

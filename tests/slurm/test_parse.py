@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from clusterkit.errors import SchedulerError
 from clusterkit.scheduler import Job, JobState, parse_time
-from clusterkit.slurm.parse import job_state, parse_query, parse_submit
+from clusterkit.slurm.parse import job_state, parse_query, parse_submit, parse_trouble
 from tests.slurm.answers import MARK, RECORDED_24_11, answer
 
-ROW = "{0}|{0}|{1}|{2}|gpu|node1|1:00|10:00|2026-01-02T03:04:05|N/A"
-BOOKED = "{0}|{1}|0:0|2026-01-02T03:04:05|Unknown|60|10|gpu|node1"
+ROW = "{0}|{0}|{1}|{2}|gpu|node1|1:00|10:00|2026-01-02T03:04:05|N/A|job"
+BOOKED = "{0}|{1}|0:0|2026-01-02T03:04:05|Unknown|60|10|gpu|node1|job"
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,7 @@ def test_recorded_details() -> None:
         end="2026-11-20T05:59:02",
         elapsed_seconds=12,
         limit_seconds=1800,
+        name="job",
     )
     assert recorded("3").node is None
     assert recorded("18").start is None
@@ -112,12 +113,12 @@ def test_arrays() -> None:
     assert recorded("13_0").state is JobState.COMPLETED
     assert recorded("13_2").state is JobState.RUNNING
     assert recorded("13").state is JobState.RUNNING  # the array runs as long as one of its tasks does
-    done = parse_query(answer("13", sacct="13_0|COMPLETED|0:0|||5|1|g|n\n13_1|FAILED|1:0|||5|1|g|n"))
+    done = parse_query(answer("13", sacct="13_0|COMPLETED|0:0|||5|1|g|n|j\n13_1|FAILED|1:0|||5|1|g|n|j"))
     assert done["13"].state is JobState.FAILED
 
 
 def test_the_pending_rest_of_an_array_counts_for_all_of_it() -> None:
-    pending = parse_query(answer("9", squeue="9_[2-40%2]|9|PENDING|Resources|gpu||0:00|10:00|N/A|N/A"))
+    pending = parse_query(answer("9", squeue="9_[2-40%2]|9|PENDING|Resources|gpu||0:00|10:00|N/A|N/A|j"))
     assert pending["9"].state is JobState.PENDING
 
 
@@ -151,6 +152,28 @@ def test_controller_down(status: int, error: str, reason: str) -> None:
     assert "according to sacct; squeue failed" in str(jobs["2"].reason)
     assert jobs["999"].state is JobState.UNKNOWN
     assert reason in str(jobs["999"].reason)
+    assert not any(job.confirmed for job in jobs.values())
+    assert reason in str(parse_trouble(down))
+
+
+def test_jobs_nobody_asked_about_are_told_as_well() -> None:
+    """A run's next job may be waiting while only its last one is known here."""
+    text = answer("2", **RECORDED_24_11)
+    jobs = parse_query(text)
+    assert jobs["3"] == recorded("3")
+    assert jobs["13_2"].job_id == "13_2"
+    assert all(job.confirmed for job in jobs.values())
+    assert parse_trouble(text) is None
+
+
+def test_a_job_that_another_cluster_of_the_federation_took() -> None:
+    """State names after the documentation of federations; the run goes on elsewhere."""
+    revoked = ROW.format(1, "REVOKED", "None")
+    job = parse_query(answer("1", squeue=revoked))["1"]
+    assert (job.state, job.reason, job.confirmed) == (JobState.UNKNOWN, "REVOKED", False)
+    there = ROW.format(1, "RUNNING", "None")
+    for rows in (f"{revoked}\n{there}", f"{there}\n{revoked}"):
+        assert parse_query(answer("1", squeue=rows))["1"].state is JobState.RUNNING
 
 
 def test_both_down() -> None:

@@ -1,4 +1,4 @@
-"""The table in clusterkit.state, row by row."""
+"""The table in clusterkit.verdict, row by row, and what clusterkit.state makes of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from clusterkit.record import Attempt, RunRecord
 from clusterkit.scheduler import Job, JobState
-from clusterkit.state import RunState, fold
+from clusterkit.state import RunState, fold, remembered, to_text
+from clusterkit.submission import Submission
 
 NOW = 10_000.0
 START = {"attempt": 0, "job_id": "7", "node": "n1", "started": NOW - 600}
@@ -81,6 +82,25 @@ def job(state: str, reason: str | None = None, job_id: str = "7") -> Job:
         (record(REQUEUE, cancel={}), None, "CANCELLED", "it checkpointed"),
         (record(ending("signalled", 143, "TERM"), cancel={}), None, "CANCELLED", "was cancelled"),
         (record(COMPLETED, cancel={}), None, "COMPLETED", None),
+        # Several runs share a job, which lives on without this one.
+        (record(ending("signalled", 143, "TERM"), cancel={}), job("RUNNING"), "CANCELLED", "was cancelled"),
+        (
+            record(ending("signalled", 137, "KILL") | {"ended": NOW - 300}),
+            job("RUNNING"),
+            "FAILED",
+            "SIGKILL",
+        ),
+        (record(REQUEUE | {"ended": NOW - 300}), job("RUNNING"), "RUNNING", None),
+        # It would have gone on, but made no progress.
+        (
+            record(REQUEUE, stopped={"why": "no progress", "time": NOW}),
+            job("FAILED"),
+            "FAILED",
+            "no progress",
+        ),
+        (record(REQUEUE, stopped={"why": "no progress", "time": NOW}), None, "FAILED", "no progress"),
+        (record(REQUEUE, stopped={"why": "no progress", "time": 1}), None, "PREEMPTED", "can be resumed"),
+        (record(REQUEUE, stopped={}, cancel={}), None, "CANCELLED", "it was cancelled"),
         # No exit record.
         (record(), None, "FAILED", "without an exit record"),
         (record(cancel={}), None, "CANCELLED", "was cancelled"),
@@ -107,9 +127,11 @@ def test_progress() -> None:
     assert fold(record(heartbeat=beating()), job("RUNNING")) == RunState(
         JobState.RUNNING,
         progress=0.25,
-        eta_seconds=150.0,
+        eta_seconds=140.0,  # its heartbeat is ten seconds old
         steps_per_second=5.0,
         success=0.5,
+        elapsed_seconds=600.0,
+        heartbeat_age=10.0,
         attempt=0,
         node="n1",
         job_id="7",
@@ -153,9 +175,140 @@ def test_programs_without_heartbeats_are_never_stale() -> None:
     assert not fold(record(COMPLETED, heartbeat=beating(time=0)), None).stale
 
 
+def mute(**fields: Any) -> Job:
+    """A job that nobody could be asked about."""
+    return Job("7", JobState.UNKNOWN, "", reason="squeue failed: x", confirmed=False, **fields)
+
+
+MINUTES_AGO = RunState(JobState.PENDING, attempt=None, updated=NOW - 300)
+
+
+@pytest.mark.parametrize(
+    ("run", "last", "state", "why", "updated"),
+    [
+        (record(heartbeat=beating()), None, "RUNNING", "according to its heartbeat; squeue failed", NOW),
+        (record(heartbeat=beating(time=NOW - 999)), None, "UNKNOWN", "squeue failed", NOW),
+        (record(), None, "UNKNOWN", "squeue failed", NOW),
+        (record(COMPLETED, heartbeat=beating()), None, "COMPLETED", None, NOW),
+        (record(ending("failed", 3)), MINUTES_AGO, "FAILED", "the program ended with exit code 3", NOW),
+        (RunRecord(now=NOW), MINUTES_AGO, "PENDING", "last known 5 min ago; squeue failed: x", NOW - 300),
+        (RunRecord(now=NOW), RunState(JobState.FAILED, updated=1.0), "UNKNOWN", "squeue failed", NOW),
+        (record(start=START | {"job_id": "6"}, heartbeat=beating()), None, "UNKNOWN", "squeue failed", NOW),
+    ],
+)
+def test_when_nobody_can_be_asked(
+    run: RunRecord, last: RunState | None, state: str, why: str | None, updated: float
+) -> None:
+    folded = fold(run, mute(), last=last, moment=NOW)
+    assert (folded.state, folded.updated) == (state, updated)
+    assert (folded.why or "").startswith(why or "")
+
+
+@pytest.mark.parametrize(
+    ("run", "known", "final"),
+    [
+        (record(COMPLETED), job("RUNNING"), True),
+        (record(COMPLETED), mute(), True),
+        (record(ending("failed")), None, True),
+        (record(ending("failed")), job("FAILED"), True),
+        (record(), None, True),
+        # The scheduler may still learn that memory was the cause.
+        (record(ending("failed")), job("COMPLETING"), False),
+        # A shared file system may not show the exit record yet.
+        (record(), Job("7", JobState.FAILED, "FAILED", end="1970-01-01T02:46:30"), False),
+        (record(), Job("7", JobState.FAILED, "FAILED", end="1970-01-01T02:40:00"), True),
+        (record(), Job("7", JobState.FAILED, "FAILED", end="a while ago"), True),
+        # Accounting may not know yet that it was requeued.
+        (record(), Job("7", JobState.NODE_FAIL, "NODE_FAIL", confirmed=False), False),
+        (record(), job("RUNNING"), False),
+        (RunRecord(exists=False), None, False),
+    ],
+)
+def test_what_is_asked_about_again(run: RunRecord, known: Job | None, final: bool) -> None:
+    assert fold(run, known).final is final
+
+
+def timed(elapsed: int, limit: int | None) -> Job:
+    return Job("7", JobState.RUNNING, "RUNNING", elapsed_seconds=elapsed, limit_seconds=limit)
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "limit", "until_done", "outlook"),
+    [  # 140 seconds are left
+        (600, 740, "", None),
+        (600, 667, "", "will not finish: stops at 60%, at its time limit"),
+        (600, 667, "requeue", "will hit the time limit at 60%, will be requeued"),
+        (600, 667, "array", "will hit the time limit at 60%, will go on in the next job"),
+        (600, 739, "chain", "will hit the time limit at 99%, will go on in the next job"),
+        (600, 500, "", "will not finish: stops at 25%, at its time limit"),
+        (600, None, "", None),
+    ],
+)
+def test_outlook(elapsed: int, limit: int | None, until_done: str, outlook: str | None) -> None:
+    state = fold(record(heartbeat=beating()), timed(elapsed, limit), until_done=until_done)
+    assert state.outlook == outlook
+
+
+def test_a_run_that_goes_on_waits_between_two_attempts() -> None:
+    assert fold(record(REQUEUE), mute(), until_done="requeue").state is JobState.PENDING
+    assert fold(record(REQUEUE), mute()).state is JobState.PREEMPTED
+    assert fold(record(REQUEUE), None, until_done="requeue").state is JobState.PREEMPTED
+
+
+def test_the_limit_that_was_asked_for_where_nobody_tells() -> None:
+    submissions = (Submission(0, {"options": ["--time=1:00:00", "--time=30"]}),)
+    assert fold(record(submissions=submissions), None).limit_seconds == 1800
+    for odd in (None, {}, {"options": 7}, {"options": [None, "--time"]}):
+        assert fold(record(submissions=(Submission(0, odd),)), None).limit_seconds is None
+
+
+def test_no_outlook_on_what_may_hang_or_has_ended() -> None:
+    assert fold(record(heartbeat=beating(time=NOW - 999)), timed(600, 601)).outlook is None
+    assert fold(record(COMPLETED, heartbeat=beating()), timed(600, 601)).outlook is None
+
+
+def test_the_rate_does_not_jump() -> None:
+    before = RunState(JobState.RUNNING, steps_per_second=10.0, attempt=0, updated=NOW - 1)
+    run = record(heartbeat=beating())
+    soon = fold(run, job("RUNNING"), last=before, moment=NOW).steps_per_second
+    late = fold(run, job("RUNNING"), last=before, moment=NOW + 1800).steps_per_second
+    assert soon == pytest.approx(10, abs=0.1)
+    assert late == pytest.approx(5, abs=0.1)
+    other = RunState(JobState.RUNNING, steps_per_second=10.0, attempt=7, updated=NOW - 1)
+    assert fold(run, job("RUNNING"), last=other, moment=NOW).steps_per_second == 5
+
+
+def test_the_expected_start_of_what_waits() -> None:
+    def waiting(start: str | None) -> Job:
+        return Job("7", JobState.PENDING, "PENDING", reason="Priority", start=start)
+
+    assert fold(RunRecord(now=NOW), waiting("1970-01-01T03:00:00")).expected_start == 10800
+    for start in ("1970-01-01T01:00:00", "N/A", None):
+        assert fold(RunRecord(now=NOW), waiting(start)).expected_start is None
+
+
+def test_gpu_use_and_times() -> None:
+    gpu = {"utilization": 0.75, "name": "A40"}
+    state = fold(record(heartbeat=beating(gpu=gpu)), timed(30, 60))
+    assert (state.gpu, state.elapsed_seconds, state.limit_seconds) == (0.75, 30, 60)
+    assert fold(record(COMPLETED, heartbeat=beating(gpu=gpu)), None).gpu is None
+    assert fold(record(COMPLETED), None).elapsed_seconds == 595
+    assert fold(record(), None).elapsed_seconds is None
+
+
+def test_a_state_is_remembered_as_it_was() -> None:
+    state = fold(record(heartbeat=beating()), timed(600, 660), until_done="chain", moment=NOW)
+    assert remembered(to_text(state)) == state
+    assert remembered(to_text(state).replace('"final"', '"of a later version"')) == state
+    for text in ("", "[]", "{}", '{"state": "HIBERNATED"}'):
+        assert remembered(text) is None
+
+
+KEYS = ["code", "signal", "why", "job_id", "node", "started", "ended", "time", "submission"]
+KEYS += ["step", "total_steps", "steps_per_second", "success", "gpu"]
 json_value = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([])
 json_object = st.none() | st.dictionaries(
-    st.sampled_from(["code", "signal", "why", "job_id", "node", "started", "time", "step", "total_steps"]),
+    st.sampled_from(KEYS),
     json_value,
 )
 
@@ -164,15 +317,19 @@ json_object = st.none() | st.dictionaries(
     attempts=st.lists(st.tuples(json_object, json_object, json_object), max_size=3),
     heartbeat=json_object,
     state=st.none() | st.sampled_from(JobState),
+    last=st.none() | st.sampled_from(JobState).map(lambda state: RunState(state, updated=1.0)),
 )
 def test_any_record_gives_an_answer(
-    attempts: list[tuple[Any, Any, Any]], heartbeat: Any, state: JobState | None
+    attempts: list[tuple[Any, Any, Any]], heartbeat: Any, state: JobState | None, last: RunState | None
 ) -> None:
     run = RunRecord(
         attempts=tuple(Attempt(number, *files) for number, files in enumerate(attempts)),
         heartbeat=heartbeat,
         now=NOW,
     )
-    folded = fold(run, None if state is None else Job("7", state, state))
+    known = None if state is None else Job("7", state, state, confirmed=len(attempts) > 1, limit_seconds=9)
+    folded = fold(run, known, last=last, moment=NOW)
     assert isinstance(folded.state, JobState)
     assert folded.why is None or "\n" not in folded.why
+    assert remembered(to_text(folded)) == folded
+    assert not (folded.final and folded.state.active)

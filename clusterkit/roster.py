@@ -1,0 +1,88 @@
+"""Names the run directories of a work root, and tells what a ledger needs to know of them. Pure.
+
+For a ledger that was lost, another laptop, or a run that another laptop has resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_MARK = "\x1eclusterkit-roster"
+
+# Builtins only, like the fragment that reads the records.
+_LIST = rf"""
+ck_again() {{ [ ! -e "$1/submissions/$2" ] || printf '%s\n' "{_MARK} again $1"; }}
+printf '%s\n' "{_MARK} begin $ck_runs"
+for ck_dir in "$ck_runs"/*/; do
+  ck_dir=${{ck_dir%/}}
+  ck_dir=${{ck_dir##*/}}
+  case $ck_dir in
+    [!A-Za-z0-9]* | *[!A-Za-z0-9_.-]*) ;; # no run id
+    *) printf '%s\n' "{_MARK} run $ck_dir" ;;
+  esac
+done
+"""
+
+# The working tree's difference may be a megabyte, and stands on a line of its own.
+_DETAIL = rf"""
+ck_detail() {{
+  printf '%s\n' "{_MARK} detail $1"
+  sed '/^    "diff": "/s/: ".*"/: null/' "$1/run.json" 2>/dev/null
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Roster:
+    """What lies below a work root."""
+
+    runs: str
+    """The folder of the run directories, absolute."""
+    names: tuple[str, ...]
+    """Of all run directories."""
+    again: tuple[str, ...]
+    """Run directories of ended runs that have been submitted again."""
+
+
+def roster_script(runs: str, ended: Iterable[tuple[str, int]]) -> str:
+    """A POSIX sh fragment that names run directories; it starts no process and never fails.
+
+    Args:
+        runs: the folder of the run directories, as one shell word.
+        ended: run directory and number of the newest known submission of runs that have ended.
+    """
+    checks = [f"ck_again {shlex.quote(path)} {number + 1}" for path, number in ended]
+    return "\n".join([f"ck_runs={runs}", _LIST, *checks, f"echo '{_MARK} end'", ""])
+
+
+def parse_roster(stdout: str) -> Roster:
+    """Reads the fragment's output, with anything before and after it; what is cut short names fewer."""
+    lines = [line for line in stdout.split("\n") if line.startswith(_MARK)]
+    words = [line.removeprefix(f"{_MARK} ").partition(" ") for line in lines]
+    names = [name for kind, _, name in words if kind == "run"]
+    again = [path for kind, _, path in words if kind == "again"]
+    return Roster(next((path for kind, _, path in words if kind == "begin"), ""), tuple(names), tuple(again))
+
+
+def detail_script(run_dirs: Sequence[str]) -> str:
+    """A POSIX sh fragment that prints the run.json of some runs, without what is large; it never fails."""
+    calls = [f"ck_detail {shlex.quote(path)}" for path in run_dirs]
+    return "\n".join([_DETAIL, *calls, f"echo '{_MARK} end'", ""])
+
+
+def parse_details(stdout: str) -> dict[str, Mapping[str, Any]]:
+    """What is in run.json, by run directory; a run without a readable one is left out."""
+    details: dict[str, Mapping[str, Any]] = {}
+    for chunk in stdout.split(f"{_MARK} detail ")[1:]:
+        path, _, rest = chunk.partition("\n")
+        try:
+            value = json.loads(rest.partition(_MARK)[0])
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            details[path] = value
+    return details

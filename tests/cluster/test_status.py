@@ -1,0 +1,219 @@
+"""status on a real Slurm while its services come and go, and from a laptop that knows nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.laptop import User
+
+SETTINGS = """
+[project]
+name = "outages"
+default_cluster = "site"
+default_profile = "small"
+program = ["python3", "train.py"]
+
+[clusters.site]
+host = "login"
+ssh_config = "{ssh_config}"
+root = "/share/$USER/{root}"
+container = "none"
+
+[clusters.site.gpus]
+a40 = {{ partition = "gpu-a40" }}
+
+[profiles.small]
+gpu = "a40"
+memory = "300M"
+time = "10m"
+"""
+
+PROGRAM = """
+import json, os, pathlib, sys, time
+run = pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"])
+what = sys.argv[1]
+if what == "fails":
+    sys.exit(3)
+if what == "swells":
+    swollen = bytearray(os.urandom(1)) * 2**30
+step = 0
+while what in ("goes-on", "waits"):
+    step += 100
+    beat = {"schema": 1, "time": time.time(), "attempt": 0, "step": step, "total_steps": 1_000_000,
+            "steps_per_second": 100.0, "success": 0.5, "gpu": {"utilization": 0.5}}
+    (run / ".beat").write_text(json.dumps(beat))
+    (run / ".beat").rename(run / "heartbeat.json")
+    time.sleep(1)
+"""
+
+KINDS = {
+    "goes-on": "RUNNING",
+    "waits": "PENDING",
+    "ends": "COMPLETED",
+    "fails": "FAILED",
+    "swells": "OUT_OF_MEMORY",
+    "is-cancelled": "CANCELLED",
+}
+
+
+@pytest.fixture(scope="module")
+def laptop(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
+    """Has submitted one run of each kind and has seen where they stand."""
+    home = tmp_path_factory.mktemp("laptop")
+    folder = home / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text(PROGRAM)
+    (folder / "clusterkit.toml").write_text(SETTINGS.format(ssh_config=cluster.ssh_config, root=home.name))
+    user = User(folder, cluster)
+    ids = {}
+    for kind in KINDS:
+        later = ["--sbatch", "begin=now+1hour"] if kind == "waits" else []
+        program = "goes-on" if kind == "is-cancelled" else kind
+        ids[kind] = user.submits("--name", kind, *later, "--", program)
+    deadline = time.monotonic() + 120
+    while states(user)["is-cancelled"] != "RUNNING":
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    user.types("cancel", ids["is-cancelled"])
+    while states(user) != KINDS:
+        assert time.monotonic() < deadline, look(user)
+        time.sleep(0.5)
+    yield user
+    user.types("cancel", ids["goes-on"], ids["waits"])
+
+
+def look(user: User, *words: str) -> dict[str, Any]:
+    """What `status --json` says of each kind, and of the cluster."""
+    document = json.loads(user.types("status", "--all", "--json", *words))
+    return {run["name"]: run for run in document["runs"]} | {"": document}
+
+
+def states(user: User) -> dict[str, str]:
+    return {kind: run["state"] for kind, run in look(user).items() if kind}
+
+
+def another_laptop(user: User, home: Path) -> User:
+    """With the project, and an empty ledger."""
+    folder = home / "project"
+    shutil.copytree(user.folder, folder, ignore=shutil.ignore_patterns(".clusterkit"))
+    return User(folder, user.cluster)
+
+
+@contextmanager
+def without(cluster: Cluster, *services: str) -> Iterator[None]:
+    """The services of the controller's node are stopped, and start again afterwards."""
+    for name in services:
+        stop = f"pid=$(pidof {name}) && kill $pid && while kill -0 $pid 2>/dev/null; do sleep 0.1; done"
+        cluster.run("ctl", ["sh", "-c", stop])
+    yield
+    for name in reversed(services):
+        daemon = f"setpriv --reuid slurm --regid slurm --clear-groups {name} -D"
+        cluster.run("ctl", ["sh", "-c", f"setsid {daemon} </dev/null >>/testbed/{name}.log 2>&1 &"])
+    deadline = time.monotonic() + 60
+    while any(cluster.run("login", argv, check=False).returncode for argv in (["sinfo"], ["sacct"])):
+        assert time.monotonic() < deadline, services
+        time.sleep(0.2)
+
+
+def same(one: dict[str, Any], other: dict[str, Any], *kinds: str) -> None:
+    """Assert that two looks agree on state, reason and place of runs."""
+    for kind in kinds:
+        for field in ("run_id", "state", "why", "node", "job_id", "attempt", "submitted", "limit_seconds"):
+            assert other[kind][field] == one[kind][field], (kind, field)
+
+
+def test_with_everything_up(laptop: User) -> None:
+    seen = look(laptop)
+    running = seen["goes-on"]
+    assert 0 < running["progress"] < 1
+    assert running["outlook"].startswith("will not finish: stops at")
+    assert (running["gpu"], running["node"], running["limit_seconds"]) == (0.5, "a40n1", 600)
+    assert running["elapsed_seconds"] < 300
+    assert running["heartbeat_age"] < 60
+    assert seen["waits"]["expected_start"] - time.time() == pytest.approx(3600, abs=400)
+    assert "earliest start" in seen["waits"]["why"]
+    assert "exit code 3" in seen["fails"]["why"]
+
+
+def test_another_laptop_finds_everything(laptop: User, tmp_path: Path) -> None:
+    second = another_laptop(laptop, tmp_path)
+    with laptop.logging_in(times=1):
+        found = second.tries("status")
+    assert f"found {len(KINDS)} runs on site" in found.stderr
+    same(look(laptop), look(second), *KINDS)
+    assert second.types("logs", "last")
+
+
+def test_slurmdbd_is_down(laptop: User, tmp_path: Path) -> None:
+    with without(laptop.cluster, "slurmdbd"):
+        before = look(laptop)
+        assert {kind: run["state"] for kind, run in before.items() if kind} == KINDS
+        same(before, look(another_laptop(laptop, tmp_path)), *KINDS)
+
+
+def test_the_controller_is_down(laptop: User, tmp_path: Path) -> None:
+    before = look(laptop)
+    with without(laptop.cluster, "slurmctld"):
+        for user in (laptop, another_laptop(laptop, tmp_path)):
+            began = time.monotonic()
+            down = look(user)
+            assert time.monotonic() - began < 60
+            assert {kind: run["state"] for kind, run in down.items() if kind} == KINDS
+            assert "site" in down[""]["mute"]
+            same(before, down, "ends", "fails", "is-cancelled")
+            assert down["goes-on"]["progress"] > 0
+            assert "squeue failed" in down["waits"]["why"]
+    assert look(laptop)["waits"]["why"] == before["waits"]["why"]
+
+
+def test_controller_and_slurmdbd_are_down(laptop: User, tmp_path: Path) -> None:
+    before = look(laptop)
+    with without(laptop.cluster, "slurmctld", "slurmdbd"):
+        down = look(laptop)
+        assert {kind: run["state"] for kind, run in down.items() if kind} == KINDS
+        assert down["goes-on"]["why"].startswith("according to its heartbeat; squeue failed")
+        assert down["waits"]["why"].startswith("last known")
+        fresh = look(another_laptop(laptop, tmp_path))
+        same(before, fresh, "ends", "fails", "is-cancelled")
+        assert fresh["goes-on"]["state"] == "RUNNING"
+        assert fresh["waits"]["state"] in ("PENDING", "UNKNOWN")
+        # Memory as the cause is what only Slurm knows.
+        assert (fresh["swells"]["state"], fresh["swells"]["final"]) == ("FAILED", False)
+
+
+def test_the_login_node_is_unreachable(laptop: User) -> None:
+    before = look(laptop)
+    laptop.cluster.cut("login")
+    try:
+        away = look(laptop)
+    finally:
+        laptop.cluster.heal("login")
+    assert {kind: run["state"] for kind, run in away.items() if kind} == KINDS
+    assert "site" in away[""]["silent"]
+    assert away["goes-on"]["why"].startswith("last known")
+    same(before, away, "ends", "fails", "swells", "is-cancelled")
+
+
+def test_a_requeued_run_keeps_its_id_and_goes_on(laptop: User) -> None:
+    run = look(laptop)["goes-on"]
+    laptop.cluster.run("login", ["scontrol", "requeue", run["job_id"]], user="alice")
+    seen: list[str] = []
+    deadline = time.monotonic() + 120
+    while seen[-1:] != ["RUNNING"] or look(laptop)["goes-on"]["attempt"] != 1:
+        assert time.monotonic() < deadline, seen
+        now = look(laptop)["goes-on"]
+        assert now["job_id"] == run["job_id"]
+        if seen[-1:] != [now["state"]]:
+            seen.append(now["state"])
+        time.sleep(0.5)
+    assert set(seen) <= {"RUNNING", "COMPLETING", "PENDING", "REQUEUED"}
+    assert "PENDING" in seen

@@ -1,0 +1,343 @@
+"""status over a real sshd, with real run directories; squeue and sacct say what each test wants."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterkit.scheduler import JobState
+from tests.doubles.slurm_site import Member, SlurmSite, accounting_rows, heartbeat, queue_row
+
+RUNNING, WAITING = Member(1, JobState.RUNNING), Member(2, JobState.PENDING)
+DONE, FAILED = Member(3, JobState.COMPLETED), Member(4, JobState.FAILED)
+EVERYONE = [RUNNING, WAITING, DONE, FAILED]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[SlurmSite]:
+    with closing(SlurmSite(tmp_path / "site")) as running:
+        yield running
+
+
+def known(site: SlurmSite, members: list[Member]) -> None:
+    site.settle(members)
+    site.remember(members)
+    site.answers(members)
+
+
+def by_id(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {run["run_id"]: run for run in document["runs"]}
+
+
+def states(document: dict[str, Any]) -> list[str]:
+    return [run["state"] for run in document["runs"]]
+
+
+def test_one_round_trip_and_nobody_asks_about_what_has_ended(site: SlurmSite) -> None:
+    known(site, EVERYONE)
+    assert states(site.status()) == ["RUNNING", "PENDING", "COMPLETED", "FAILED"]
+    assert (site.round_trips(), site.calls()) == (1, {"squeue": 1, "sacct": 1})
+    asked = (site.folder / "calls").read_text()
+    assert f"-j {RUNNING.job_id},{WAITING.job_id} " in asked
+    assert site.server.accepted_logins() == 1
+
+
+def test_what_a_running_and_a_waiting_run_tell(site: SlurmSite) -> None:
+    known(site, EVERYONE)
+    run = by_id(site.status())
+    running, waiting = run[RUNNING.run_id], run[WAITING.run_id]
+    assert (running["progress"], running["gpu"], running["node"]) == (0.25, 0.61, "node1")
+    assert (running["elapsed_seconds"], running["limit_seconds"]) == (3600, 86400)
+    assert running["eta_seconds"] == pytest.approx(1_500_000 / 400, abs=60)
+    assert running["outlook"] is None
+    assert waiting["why"] == "jobs with a higher priority are before it"
+    assert waiting["expected_start"] - waiting["updated"] == pytest.approx(7200, abs=120)
+
+
+def test_a_run_that_does_not_fit_its_time_limit(site: SlurmSite) -> None:
+    known(site, [RUNNING])
+    site.says("squeue", [queue_row(RUNNING).replace("1-00:00:00", "1:30:00")])
+    shown = site.types("status").stdout
+    assert "will not finish: stops at 61%, at its time limit" in " ".join(shown.split())
+
+
+def test_the_end_is_final_and_kept(site: SlurmSite) -> None:
+    known(site, [RUNNING])
+    ended = replace(RUNNING, state=JobState.FAILED)
+    site.settle([ended])
+    site.answers([ended])
+    first = by_id(site.status())[RUNNING.run_id]
+    assert (first["state"], first["why"]) == ("FAILED", "the program ended with exit code 1")
+    assert first["final"]
+    shutil.rmtree(site.root / "runs" / RUNNING.run_id)
+    site.says("sacct")
+    assert by_id(site.status())[RUNNING.run_id] == first
+    assert site.calls()["sacct"] == 1
+
+
+def test_accounting_is_off(site: SlurmSite) -> None:
+    members = [RUNNING, WAITING, replace(DONE), replace(FAILED)]
+    site.settle(members)
+    site.remember(members, asked=False)
+    site.answers(members)
+    site.says("sacct", error="Slurm accounting storage is disabled")
+    assert states(site.status()) == ["RUNNING", "PENDING", "COMPLETED", "FAILED"]
+
+
+def test_the_controller_is_down(site: SlurmSite) -> None:
+    silent = Member(5, JobState.RUNNING)
+    members = [RUNNING, WAITING, silent]
+    known(site, members)
+    before = by_id(site.status())
+    site.beat(silent, time=1.0)
+    site.says("squeue", error="slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+    site.says("sacct", error="sacct: error: Connection refused")
+    down = site.status()
+    run = by_id(down)
+    assert "Unable to contact" in down["mute"]["far"]
+    assert run[RUNNING.run_id]["state"] == "RUNNING"
+    assert run[RUNNING.run_id]["why"].startswith("according to its heartbeat; squeue failed")
+    assert run[WAITING.run_id]["state"] == "PENDING"
+    assert re.match(r"last known \d+ s ago; squeue failed", run[WAITING.run_id]["why"])
+    assert run[WAITING.run_id]["updated"] == before[WAITING.run_id]["updated"]
+    assert run[silent.run_id]["stale"]
+    assert "the scheduler of far gives no answer" in site.types("status").stderr
+    site.answers(members)
+    assert by_id(site.status())[WAITING.run_id]["why"] == "jobs with a higher priority are before it"
+
+
+def test_a_run_that_has_ended_while_the_controller_was_down(site: SlurmSite) -> None:
+    """By its exit record alone a failure is not final: Slurm may know that memory was the cause."""
+    known(site, [RUNNING])
+    site.settle([replace(RUNNING, state=JobState.FAILED)])
+    site.says("squeue", error="down")
+    site.says("sacct", error="down")
+    run = by_id(site.status())[RUNNING.run_id]
+    assert (run["state"], run["final"]) == ("FAILED", False)
+    site.answers([replace(RUNNING, state=JobState.OUT_OF_MEMORY)])
+    run = by_id(site.status())[RUNNING.run_id]
+    assert (run["state"], run["final"]) == ("OUT_OF_MEMORY", True)
+
+
+def test_the_cluster_cannot_be_reached(site: SlurmSite) -> None:
+    known(site, EVERYONE)
+    before = by_id(site.status())
+    site.close()
+    away = site.status()
+    run = by_id(away)
+    assert list(away["silent"]) == ["far"]
+    assert states(away) == ["RUNNING", "PENDING", "COMPLETED", "FAILED"]
+    assert re.fullmatch(r"last known \d+ s ago", run[RUNNING.run_id]["why"])
+    assert (run[RUNNING.run_id]["progress"], run[RUNNING.run_id]["eta_seconds"]) == (0.25, None)
+    assert run[DONE.run_id] == before[DONE.run_id]
+    assert "far gives no answer" in site.types("status").stderr
+
+
+def test_the_answer_is_cut_short(site: SlurmSite) -> None:
+    known(site, EVERYONE)
+    lines = [
+        "#!/bin/sh",
+        "pid=$PPID",
+        "for up in 1 2; do",
+        "pid=$(ps -o ppid= -p $pid)",
+        "kill -9 $pid",
+        "done",
+    ]
+    (site.bin / "sacct").write_text("\n".join(lines) + "\n")  # its grandparents, the shell among them
+    cut = site.status()
+    assert "far" in cut["silent"]
+    assert states(cut) == ["RUNNING", "PENDING", "COMPLETED", "FAILED"]
+
+
+def test_a_job_id_that_came_back_as_something_else(site: SlurmSite) -> None:
+    """As after a controller has lost its state: ids begin anew, and this one is somebody's other job."""
+    site.settle([DONE])
+    site.remember([DONE], asked=False)
+    other = replace(Member(3, JobState.RUNNING), group="another-job")
+    site.answers([other])
+    assert states(site.status()) == ["COMPLETED"]
+
+
+def test_a_later_job_of_the_same_run_and_of_a_group_are_the_runs_own(site: SlurmSite) -> None:
+    member = Member(6, JobState.PENDING, group="sweep-1")
+    known(site, [WAITING, member])
+    rows = [queue_row(WAITING).replace(WAITING.run_id, f"{WAITING.run_id}.1"), queue_row(member)]
+    site.says("squeue", rows)
+    assert states(site.status()) == ["PENDING", "PENDING"]
+
+
+def test_a_state_that_nobody_knows_yet(site: SlurmSite) -> None:
+    known(site, [WAITING])
+    site.says("squeue", [queue_row(WAITING).replace("PENDING", "HIBERNATED").replace("Priority", "Cold")])
+    run = by_id(site.status())[WAITING.run_id]
+    assert (run["state"], run["why"]) == ("UNKNOWN", "Cold")
+
+
+def test_the_ledger_was_lost(site: SlurmSite) -> None:
+    site.settle(EVERYONE)
+    site.answers(EVERYONE)
+    found = site.types("status")
+    assert "found 4 runs on far that this ledger did not know" in found.stderr
+    trips = site.round_trips()
+    document = site.status()
+    assert site.round_trips() - trips == 1
+    assert states(document) == ["RUNNING", "PENDING", "COMPLETED", "FAILED"]
+    assert document["found"] == {}
+    with site.ledger() as ledger:
+        kept = {run.run_id: replace(run, last="", state="") for run in ledger.runs()}
+    assert kept == {m.run_id: replace(site.entry(m), last="", state="") for m in EVERYONE}
+
+
+def test_runs_of_other_projects_stay_theirs(site: SlurmSite) -> None:
+    site.settle([RUNNING, DONE])
+    site.answers([RUNNING, DONE])
+    path = site.root / "runs" / DONE.run_id / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "project": "somebody's"}, indent=2))
+    (site.root / "runs" / "notes").mkdir()
+    (site.root / "runs" / "odd\nname").mkdir()
+    old = site.root / "runs" / RUNNING.run_id / "run.json"
+    old.write_text(json.dumps({**json.loads(old.read_text()), "project": ""}, indent=2))
+    assert site.status()["found"] == {"far": 1}
+    trips = site.round_trips()
+    assert [run["run_id"] for run in site.status("--all")["runs"]] == [RUNNING.run_id]
+    assert site.round_trips() - trips == 1
+
+
+def test_another_laptop_has_resumed_an_ended_run(site: SlurmSite) -> None:
+    known(site, [FAILED])
+    link(site, FAILED, 1, "900001", "resume")
+    row = queue_row(Member(200_001, JobState.PENDING)).replace(Member(200_001, JobState.PENDING).run_id, "")
+    site.says("squeue", [f"{row}{FAILED.run_id}.1"])
+    run = by_id(site.status())[FAILED.run_id]
+    assert (run["state"], run["submission"], run["job_id"]) == ("PENDING", 1, "900001")
+
+
+def link(site: SlurmSite, member: Member, number: int, job_id: str, kind: str) -> None:
+    """One more submission of a run."""
+    folder = site.root / "runs" / member.run_id / "submissions" / str(number)
+    folder.mkdir()
+    request = {"number": number, "kind": kind, "options": [], "until_done": "chain"}
+    (folder / "request.json").write_text(json.dumps(request))
+    for name, text in {"asked": "1767300000", "answer": job_id, "status": "0"}.items():
+        (folder / name).write_text(f"{text}\n")
+
+
+def test_a_chain_is_where_its_last_started_link_is(site: SlurmSite) -> None:
+    """The next link waits in the queue from the start of the one before it, and goes when not needed."""
+    member, after = Member(1, JobState.RUNNING), Member(200_001, JobState.PENDING)
+    known(site, [member])
+    link(site, member, 1, after.job_id, "chain")
+    waits = queue_row(after).replace(after.run_id, f"{member.run_id}.1").replace("Priority", "Dependency")
+    site.says("squeue", [queue_row(member), waits])
+
+    def seen() -> tuple[Any, ...]:
+        run = by_id(site.status())[member.run_id]
+        return run["state"], run["submission"], run["job_id"]
+
+    assert seen() == ("RUNNING", 0, member.job_id)
+    attempt = site.root / "runs" / member.run_id / "attempts"
+    ending = {"code": 85, "signal": "USR1", "why": "requeue", "ended": 1767243600}
+    (attempt / "0" / "exit.json").write_text(json.dumps(ending))
+    site.says("squeue", [waits])
+    assert seen() == ("PENDING", 1, after.job_id)
+    (attempt / "1").mkdir()
+    start = {"job_id": after.job_id, "started": 1767243700, "submission": 1, "node": "n"}
+    (attempt / "1" / "start.json").write_text(json.dumps(start))
+    third = Member(300_001, JobState.PENDING)
+    link(site, member, 2, third.job_id, "chain")
+    gone = queue_row(third).replace(third.run_id, f"{member.run_id}.2").replace("PENDING", "CANCELLED")
+    (attempt / "1" / "exit.json").write_text(json.dumps(ending | {"code": 0, "why": "completed"}))
+    site.says("squeue", [gone])
+    assert seen() == ("COMPLETED", 1, after.job_id)
+
+
+def test_of_an_array_one_after_the_other_the_newest_task_tells(site: SlurmSite) -> None:
+    member = Member(1, JobState.RUNNING)
+    known(site, [member])
+    path = site.root / "runs" / member.run_id / "attempts" / "0" / "start.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "job_id": f"{member.job_id}_1"}))
+    row = accounting_rows(replace(member, state=JobState.TIMEOUT))[0]
+    tasks = [(0, "TIMEOUT"), (1, "NODE_FAIL"), (2, "CANCELLED by 7")]
+    rows = [
+        row.replace("TIMEOUT", state).replace(member.job_id, f"{member.job_id}_{task}")
+        for task, state in tasks
+    ]
+    site.says("squeue")
+    site.says("sacct", rows)
+    run = by_id(site.status())[member.run_id]
+    assert (run["state"], run["job_id"]) == ("NODE_FAIL", member.job_id)
+
+
+def test_a_submission_that_broke_off_is_settled(site: SlurmSite) -> None:
+    site.settle([WAITING])
+    with site.ledger() as ledger:
+        ledger.add(replace(site.entry(WAITING), state="SUBMITTING", job_id=""))
+    site.answers([WAITING])
+    run = by_id(site.status())[WAITING.run_id]
+    assert (run["state"], run["job_id"]) == ("PENDING", WAITING.job_id)
+
+
+def test_filters(site: SlurmSite) -> None:
+    members = [*EVERYONE, Member(7, JobState.RUNNING, group="sweep-1")]
+    known(site, members)
+    assert states(site.status("--state", "running,failed")) == ["RUNNING", "FAILED", "RUNNING"]
+    assert states(site.status("--state", "ended")) == ["COMPLETED", "FAILED"]
+    assert states(site.status("--group", "sweep")) == ["RUNNING"]
+    assert states(site.status("--name", "a40-2m", "--profile", "other")) == []
+    assert states(site.status("--since", "2026-01-02")) == []
+    assert len(states(site.status("--since", "2025-12-30"))) == 5
+    assert site.status("--cluster", "far")["left_out"] == 0
+    assert "running" in site.types("status", "--state", "runing", code=3).stderr
+    assert "2026-01-31" in site.types("status", "--since", "yesterday", code=3).stderr
+    assert "there is no cluster" in site.types("status", "--cluster", "afar", code=3).stderr
+
+
+def test_groups_are_one_line(site: SlurmSite) -> None:
+    kinds = [JobState.RUNNING] * 3 + [JobState.COMPLETED] * 4 + [JobState.FAILED]
+    members = [Member(number, state, group="sweep-lr") for number, state in enumerate(kinds, 10)]
+    known(
+        site,
+        [*members, Member(30, JobState.RUNNING, group="pair"), Member(31, JobState.PENDING, group="pair")],
+    )
+    shown = site.types("status").stdout
+    (line,) = [line for line in shown.splitlines() if "sweep-lr" in line]
+    assert re.search("8 runs .* 3 running, 4 completed, 1 failed", line)
+    assert "71% of 16M" in line
+    assert len(shown.splitlines()) < 8
+    assert all(member.run_id in site.types("status", "--expand").stdout for member in members)
+    document = site.status()
+    assert document["groups"][0] == {
+        "group": "sweep-lr",
+        "clusters": ["far"],
+        "runs": [member.run_id for member in members],
+        "states": {"RUNNING": 3, "COMPLETED": 4, "FAILED": 1},
+        "progress": pytest.approx(0.25 * 3 / 8 + 5 / 8),
+    }
+
+
+def test_the_json_is_as_documented(site: SlurmSite) -> None:
+    known(site, [*EVERYONE, Member(9, JobState.RUNNING, group="one")])
+    page = (Path(__file__).parents[2] / "docs" / "status.md").read_text().split("## JSON")[1]
+    tables = [re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) for part in page.split("###")]
+    document = site.status()
+    assert set(tables[0]) == set(document)
+    for run in document["runs"]:
+        assert set(tables[1]) == set(run)
+    assert set(tables[2]) == set(document["groups"][0])
+    assert document["schema"] == 2
+    assert all(f"`{state}`" in page for state in JobState)
+
+
+def test_a_heartbeat_that_is_damaged_or_odd(site: SlurmSite) -> None:
+    known(site, [RUNNING])
+    for content in ("", "{", "[1]", json.dumps(heartbeat(RUNNING) | {"gpu": 7, "step": "x", "time": None})):
+        (site.root / "runs" / RUNNING.run_id / "heartbeat.json").write_text(content)
+        assert states(site.status()) == ["RUNNING"]
