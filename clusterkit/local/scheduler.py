@@ -36,7 +36,7 @@ class LocalScheduler:
     name = "local"
 
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
-        """Argv that starts the job; of the options `--time`, `--signal` and `--requeue` mean something here."""
+        """Argv that starts the job; here the options `--time`, `--signal` and `--requeue` mean something."""
         del job_name
         argv = [sys.executable, "-P", "-m", "clusterkit.local.start"]
         given = dict(option.partition("=")[::2] for option in options)

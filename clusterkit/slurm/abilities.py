@@ -1,7 +1,7 @@
 """What a site's Slurm offers a run that outlasts its time limit, and which way to go there. Pure.
 
-Three ways (docs/until-done.md): `requeue`, the same job again (`scontrol requeue`); `array`, tasks of one array
-that run one after the other; `chain`, each job submits its successor.
+Three ways (docs/until-done.md): `requeue`, the same job again (`scontrol requeue`); `array`, tasks of one
+array that run one after the other; `chain`, each job submits its successor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether job.sh lets a run go on after an attempt, and how. Slurm's commands are small scripts that note their calls."""
+"""Whether job.sh lets a run go on after an attempt, and how. Slurm's commands are scripts that note their calls."""
 
 from __future__ import annotations
 
@@ -345,7 +345,7 @@ def test_a_link_submits_its_successor_before_its_program_starts(tmp_path: Path) 
     here = chain(tmp_path, seen, FURTHER, "sys.exit(85)")
     here.attempt(SBATCH_PARTITION="wrong")
     script = here.run.path
-    assert here.calls == [f"sbatch --parsable --dependency=afterany:7 {script} 1"]
+    assert here.calls == [f"sbatch --parsable --job-name=run-1.1 --dependency=afterany:7 {script} 1"]
     assert f"--dependency=afterany:7 {script} 1" in here.run.log()
     assert (here.bin / "sbatch.env").read_text() == "0\n"
     folder = here.run.dir / "submissions/1"
