@@ -127,6 +127,7 @@ def request_json(
     argv: Sequence[str] | None = None,
     env: Mapping[str, str] | None = None,
     task: int | None = None,
+    until_done: str | None = None,
 ) -> bytes:
     """request.json of a submission.
 
@@ -138,6 +139,7 @@ def request_json(
         argv: replaces that of run.json for the attempts of this submission.
         env: replaces that of run.json likewise.
         task: index in the job array, for a member of one.
+        until_done: how the run goes on past its time limit; None when it does not.
     """
     document = {
         "schema": SCHEMA,
@@ -148,6 +150,7 @@ def request_json(
         "argv": None if argv is None else list(argv),
         "env": None if env is None else dict(env),
         "task": task,
+        "until_done": until_done,
     }
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
 

@@ -101,7 +101,8 @@ def warning(profile: Profile, *, trains: bool, until_done: bool) -> str | None:
         name = "USR1"
     if name is None or name == "none":
         return None
-    return f"B:{name}@{min(profile.signal_before, profile.time // 5)}"
+    limit = -(-profile.time // 60) * 60  # as Slurm rounds it
+    return f"B:{name}@{min(profile.signal_before, limit // 5)}"
 
 
 def _site_options(cluster: Cluster, profile: Profile) -> dict[str, Value]:

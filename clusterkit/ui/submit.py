@@ -13,6 +13,7 @@ from clusterkit.ui.text import format_bytes, printable
 
 if TYPE_CHECKING:
     from clusterkit.slurm.abilities import Choice
+    from clusterkit.verbs.resume import Resumed
     from clusterkit.verbs.submit import Prepared, Submitted
 
 _WAYS = {
@@ -38,6 +39,17 @@ def show_submitted(done: Submitted) -> None:
         note(f"goes on past its time limit by {described_way(done.choice)}")
     note(f"job {done.job_id} on {spec.cluster}; next: clusterkit status, clusterkit logs {spec.run_id} -f")
     out.print(spec.run_id, markup=False, soft_wrap=True)
+
+
+def show_resumed(done: Resumed) -> None:
+    """As `show_submitted`."""
+    where = f"from {done.checkpoint}" if done.checkpoint else "without a checkpoint, from the beginning"
+    note(f"{done.was.state}: {done.was.why or 'it ended'}; it goes on {where}")
+    if done.choice:
+        note(f"goes on past its time limit by {described_way(done.choice)}")
+    run = done.run
+    note(f"job {done.job_id} on {run.cluster}; next: clusterkit status, clusterkit logs {run.run_id} -f")
+    out.print(run.run_id, markup=False, soft_wrap=True)
 
 
 def described_way(choice: Choice) -> str:

@@ -262,7 +262,8 @@ def _parcel(prepared: Prepared, profile: Profile) -> Parcel:
     from clusterkit.resources import launcher
 
     spec, folder = prepared.spec, f"runs/{prepared.spec.run_id}"
-    request = request_json(0, "first", spec.created, prepared.job.options)
+    way = prepared.choice.way if prepared.choice else None
+    request = request_json(0, "first", spec.created, prepared.job.options, until_done=way)
     run = LedgerRun(
         run_id=spec.run_id,
         cluster=spec.cluster,
@@ -275,7 +276,7 @@ def _parcel(prepared: Prepared, profile: Profile) -> Parcel:
         run_dir=prepared.run_dir,
         total_steps=spec.total_steps or 0,
         state=JobState.PENDING,
-        until_done=prepared.choice.way if prepared.choice else "",
+        until_done=way or "",
     )
     files: dict[str, bytes | str] = {
         f"{folder}/run.json": spec.to_json(),

@@ -1,4 +1,4 @@
-"""Whether job.sh lets a run go on after an attempt, and how. Slurm's commands are scripts that note their calls."""
+"""Whether job.sh lets a run go on after an attempt, and how. Scripts stand in for the commands of Slurm."""
 
 from __future__ import annotations
 
