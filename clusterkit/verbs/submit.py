@@ -76,6 +76,8 @@ class Submitted:
     job_id: str
     run_dir: str
     snapshot_sent: bool
+    options: tuple[str, ...] = ()
+    """Of sbatch."""
     choice: Choice | None = None
     """How it goes on past its time limit."""
     settled: Mapping[str, Outcome] = dataclasses.field(default_factory=dict)
@@ -108,7 +110,7 @@ def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) ->
         sent = send_snapshot(site, snapshot, ledger, bar)
         job_id = hand_over(site, ledger, _parcel(prepared, request.profile))
     spec = prepared.spec
-    return Submitted(spec, job_id, prepared.run_dir, sent, prepared.choice, settled)
+    return Submitted(spec, job_id, prepared.run_dir, sent, prepared.job.options, prepared.choice, settled)
 
 
 def dry_run(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -> Prepared:

@@ -1,0 +1,150 @@
+"""Past the time limit on a real cluster: interrupted in every way, a training ends with the same numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.laptop import User
+from tests.doubles.wandb_server import WandbServer
+
+pytestmark = pytest.mark.timeout(900)
+
+STEPS = 36_000
+SETTINGS = f"""
+[profiles.minute]
+extends = "tiny"
+time = "1m"
+total_steps = {STEPS}
+eval_every = {STEPS // 2}
+checkpoint_every = 4000
+
+[profiles.whole]
+extends = "minute"
+gpu = "a100"
+time = "20m"
+"""
+
+
+def until(what: str, holds: Callable[[], object], seconds: float = 180.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.2)
+
+
+class Run:
+    """One run, watched from outside."""
+
+    def __init__(self, user: User, run_id: str) -> None:
+        self.user, self.id = user, run_id
+        self.dir = user.root / "runs" / run_id
+
+    def record(self, name: str) -> dict[str, Any]:
+        try:
+            return dict(json.loads((self.dir / name).read_text()))
+        except (FileNotFoundError, ValueError):
+            return {}
+
+    def trains_in(self, attempt: int) -> bool:
+        """Whether this attempt has got further than the one before."""
+        start, beat = self.record(f"attempts/{attempt}/start.json"), self.record("heartbeat.json")
+        return bool(start) and beat.get("attempt") == attempt and beat["step"] > (start["step"] or 0) + 500
+
+    def reaches(self, attempt: int) -> None:
+        until(f"training in attempt {attempt}", lambda: self.trains_in(attempt))
+
+    def job(self) -> str:
+        return str(self.user.status(self.id)[self.id]["job_id"])
+
+    def lines(self, kind: str) -> dict[int, dict[str, Any]]:
+        """The metrics of one kind by step, of the highest attempt as the documentation says."""
+        found: dict[int, dict[str, Any]] = {}
+        for text in (self.dir / "metrics.jsonl").read_text().splitlines():
+            line = json.loads(text)
+            if line["kind"] == kind and line["attempt"] >= found.get(line["step"], line)["attempt"]:
+                found[line["step"]] = line
+        return found
+
+    def digest(self) -> str:
+        """Of the parameters at the end, as the run itself says."""
+        text = (self.dir / "metrics.jsonl").read_text()
+        (found,) = set(re.findall(r"final model have the sha256 (\w{64})", text))
+        return str(found)
+
+
+@pytest.fixture(scope="module")
+def runs(user: User) -> tuple[Run, Run]:
+    """A run that nothing interrupts, and one with a time limit, a requeue, a node failure and a cancel."""
+    settings = user.folder / "clusterkit.toml"
+    settings.write_text(settings.read_text() + SETTINGS)
+    user.types("deploy")
+    whole = Run(user, user.submits("--profile", "whole", "--name", "whole", "--", "--lockstep"))
+    broken = Run(
+        user, user.submits("--profile", "minute", "--name", "broken", "--until-done", "--", "--lockstep")
+    )
+    cluster = user.cluster
+    until("the end of attempt 0", (broken.dir / "attempts/0/exit.json").exists)  # its time limit
+    broken.reaches(1)
+    cluster.run("login", ["scontrol", "requeue", broken.job()], user="alice")
+    broken.reaches(2)
+    cluster.kill_node("a40n1")
+    cluster.start_node("a40n1")
+    broken.reaches(3)
+    user.types("cancel", broken.id)
+    until("the end of attempt 3", (broken.dir / "attempts/3/exit.json").exists)
+    until("the end of its job", lambda: user.status(broken.id)[broken.id]["state"] == "CANCELLED")
+    user.types("resume", broken.id, "--time", "20m")
+    for run in (whole, broken):
+        until(f"the end of {run.id}", lambda: user.status(run.id)[run.id]["state"] == "COMPLETED", 300)
+    return whole, broken
+
+
+def test_each_interruption_was_one(runs: tuple[Run, Run]) -> None:
+    _, broken = runs
+    ends = [broken.record(f"attempts/{number}/exit.json").get("why") for number in range(5)]
+    assert ends[0] in ("requeue", "timeout")
+    assert ends[2] is None  # nobody was left to write it
+    assert ends[4] == "completed"
+    assert not (broken.dir / "attempts/5").exists()
+    starts = [broken.record(f"attempts/{number}/start.json") for number in range(5)]
+    assert [start["submission"] for start in starts] == [0, 0, 0, 0, 1]
+    assert len({start["job_id"] for start in starts}) == 2
+    assert all(start["checkpoint"] for start in starts[1:])
+
+
+def test_it_ends_with_the_parameters_of_the_uninterrupted_run(runs: tuple[Run, Run]) -> None:
+    whole, broken = runs
+    assert whole.record("attempts/0/exit.json")["why"] == "completed"
+    assert broken.digest() == whole.digest()
+
+
+@pytest.mark.parametrize("kind", ["train", "eval"])
+def test_the_metrics_have_every_step_once(runs: tuple[Run, Run], kind: str) -> None:
+    whole, broken = (run.lines(kind) for run in runs)
+    assert sorted(whole) == sorted(broken)
+    numbers = [
+        name for name in next(iter(whole.values())) if name.startswith(("return/", "loss/", "success/"))
+    ]
+    for step, line in whole.items():
+        assert {name: broken[step].get(name) for name in numbers} == {
+            name: line.get(name) for name in numbers
+        }
+
+
+def test_it_is_one_run_in_wandb(user: User, runs: tuple[Run, Run]) -> None:
+    with WandbServer() as server:
+        user.types("sync-results", **server.client_env(user.folder.parent))
+        assert set(server.runs) == {run.id for run in runs}
+        assert server.runs[runs[1].id].state == "finished"
+        assert server.unknown == []
+
+
+def test_nothing_is_left_in_scratch(user: User, runs: tuple[Run, Run]) -> None:
+    assert list((user.root / "scratch").iterdir()) == []
