@@ -25,14 +25,13 @@ def drill(
 
     A real job of two minutes is signalled, checkpoints, goes on and is checked. Ends with 1 if a step failed.
     """
-    from clusterkit.ui.demo import live_row
-    from clusterkit.ui.drill import show_drilled
+    from clusterkit.ui.drill import Told, show_drilled
     from clusterkit.ui.progress import transfer_bar
     from clusterkit.ui.submit import show_submitted
     from clusterkit.verbs.drill import drill as verb
 
     settings = load(config)
-    with open_ledger(settings) as ledger, live_row() as on_row:
+    with open_ledger(settings) as ledger:
         done = verb(
             settings,
             ledger,
@@ -40,7 +39,7 @@ def drill(
             settings.profile(profile),
             bar=transfer_bar,
             on_submit=show_submitted,
-            on_row=on_row,
+            on_row=Told(),
         )
     show_drilled(done)
     if not done.passed:

@@ -6,10 +6,32 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from clusterkit.ui.console import out
+from clusterkit.scheduler import JobState
+from clusterkit.ui.console import note, out
 
 if TYPE_CHECKING:
     from clusterkit.verbs.drill import Drilled
+    from clusterkit.verbs.status import StatusRow
+
+
+class Told:
+    """Says a line whenever something changes."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, row: StatusRow) -> None:
+        """Take note of where the run stands."""
+        state = row.state
+        line = state.state.capitalize()
+        if state.state is JobState.RUNNING and state.attempt is not None:
+            line = f"attempt {state.attempt} runs on {state.node}"
+            line += ": it waits for the signal" if state.attempt == 0 else ""
+        elif state.why:
+            line += f": {state.why}"
+        if line != self._last:
+            note(line)
+        self._last = line
 
 
 def show_drilled(done: Drilled) -> None:

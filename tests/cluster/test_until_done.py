@@ -6,7 +6,6 @@ import json
 import re
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +62,13 @@ class Run:
     def job(self) -> str:
         return str(self.user.status(self.id)[self.id]["job_id"])
 
+    def state(self) -> str:
+        return str(self.user.status(self.id)[self.id]["state"])
+
+    def in_queue(self) -> str:
+        argv = ["squeue", "-h", "-t", "all", "-o", "%T", "--name", self.id]
+        return self.user.cluster.run("login", argv).stdout.strip()
+
     def lines(self, kind: str) -> dict[int, dict[str, Any]]:
         """The metrics of one kind by step, of the highest attempt as the documentation says."""
         found: dict[int, dict[str, Any]] = {}
@@ -95,14 +101,15 @@ def runs(user: User) -> tuple[Run, Run]:
     cluster.run("login", ["scontrol", "requeue", broken.job()], user="alice")
     broken.reaches(2)
     cluster.kill_node("a40n1")
+    until("Slurm's notice of it", lambda: broken.in_queue() != "RUNNING")
     cluster.start_node("a40n1")
     broken.reaches(3)
     user.types("cancel", broken.id)
     until("the end of attempt 3", (broken.dir / "attempts/3/exit.json").exists)
-    until("the end of its job", lambda: user.status(broken.id)[broken.id]["state"] == "CANCELLED")
+    until("the end of its job", lambda: broken.state() == "CANCELLED")
     user.types("resume", broken.id, "--time", "20m")
-    for run in (whole, broken):
-        until(f"the end of {run.id}", lambda: user.status(run.id)[run.id]["state"] == "COMPLETED", 300)
+    until("the end of the interrupted run", lambda: broken.state() == "COMPLETED", 300)
+    until("the end of the other one", lambda: whole.state() == "COMPLETED", 300)
     return whole, broken
 
 
