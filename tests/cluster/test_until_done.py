@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,14 +16,24 @@ from tests.doubles.wandb_server import WandbServer
 
 pytestmark = pytest.mark.timeout(900)
 
-STEPS = 36_000
-SETTINGS = f"""
+SETTINGS = """
 [profiles.minute]
 extends = "tiny"
 time = "1m"
-total_steps = {STEPS}
-eval_every = {STEPS // 2}
+total_steps = 36_000
+eval_every = 18_000
 checkpoint_every = 4000
+
+[profiles.growing]
+extends = "tiny"
+time = "5m"
+until_done = true
+program = ["python", "-c", '''
+import os, sys
+attempt = int(os.environ["CLUSTERKIT_ATTEMPT"])
+os.makedirs(os.environ["CLUSTERKIT_RUN_DIR"] + f"/checkpoints/step-{attempt}")
+sys.exit(0 if attempt == 2 else 85)
+''']
 
 [profiles.whole]
 extends = "minute"
@@ -66,7 +77,8 @@ class Run:
         return str(self.user.status(self.id)[self.id]["state"])
 
     def in_queue(self) -> str:
-        argv = ["squeue", "-h", "-t", "all", "-o", "%T", "--name", self.id]
+        names = ",".join([self.id, *(f"{self.id}.{number}" for number in range(1, 5))])
+        argv = ["squeue", "-h", "-t", "all", "-o", "%T", "--name", names]
         return self.user.cluster.run("login", argv).stdout.strip()
 
     def lines(self, kind: str) -> dict[int, dict[str, Any]]:
@@ -86,11 +98,24 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def runs(user: User) -> tuple[Run, Run]:
-    """A run that nothing interrupts, and one with a time limit, a requeue, a node failure and a cancel."""
+def deployed(user: User) -> User:
+    """The person, with profiles of these tests and the image on the cluster."""
     settings = user.folder / "clusterkit.toml"
     settings.write_text(settings.read_text() + SETTINGS)
     user.types("deploy")
+    return user
+
+
+@pytest.fixture(scope="module")
+def drill(deployed: User) -> subprocess.Popen[str]:
+    """A drill that goes on beside the others."""
+    return deployed.starts("drill", "--profile", "whole")
+
+
+@pytest.fixture(scope="module")
+def runs(deployed: User, drill: subprocess.Popen[str]) -> tuple[Run, Run]:
+    """A run that nothing interrupts, and one with a time limit, a requeue, a node failure and a cancel."""
+    user = deployed
     whole = Run(user, user.submits("--profile", "whole", "--name", "whole", "--", "--lockstep"))
     broken = Run(
         user, user.submits("--profile", "minute", "--name", "broken", "--until-done", "--", "--lockstep")
@@ -105,7 +130,6 @@ def runs(user: User) -> tuple[Run, Run]:
     cluster.start_node("a40n1")
     broken.reaches(3)
     user.types("cancel", broken.id)
-    until("the end of attempt 3", (broken.dir / "attempts/3/exit.json").exists)
     until("the end of its job", lambda: broken.state() == "CANCELLED")
     user.types("resume", broken.id, "--time", "20m")
     until("the end of the interrupted run", lambda: broken.state() == "COMPLETED", 300)
@@ -155,3 +179,28 @@ def test_it_is_one_run_in_wandb(user: User, runs: tuple[Run, Run]) -> None:
 
 def test_nothing_is_left_in_scratch(user: User, runs: tuple[Run, Run]) -> None:
     assert list((user.root / "scratch").iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["requeue", "array", "chain"])
+def test_each_way_goes_on_until_the_program_is_done(deployed: User, way: str) -> None:
+    settings = deployed.folder / "clusterkit.toml"
+    text = settings.read_text()
+    settings.write_text(text.replace("[clusters.site]\n", f'[clusters.site]\ncontinue_by = "{way}"\n'))
+    run = Run(deployed, deployed.submits("--profile", "growing"))
+    settings.write_text(text)
+    until("its third attempt", lambda: run.record("attempts/2/exit.json"))
+    assert run.record("attempts/2/exit.json")["why"] == "completed"
+    until("the end of its jobs", lambda: set(run.in_queue().split()) <= {"COMPLETED", "FAILED", "CANCELLED"})
+    assert not (run.dir / "attempts/3").exists()
+    assert not (run.dir / "stopped.json").exists()
+    jobs = [run.record(f"attempts/{number}/start.json")["job_id"] for number in range(3)]
+    assert len({job.partition("_")[0] for job in jobs}) == (3 if way == "chain" else 1)
+    assert len(set(jobs)) == (1 if way == "requeue" else 3)
+
+
+def test_the_drill_says_that_it_works(drill: subprocess.Popen[str]) -> None:
+    said, noted = drill.communicate(timeout=300)
+    assert drill.returncode == 0, said + noted
+    assert "FAIL" not in said
+    assert said.count("ok  ") == 7, said
+    assert "gets past its time limit here" in said
