@@ -28,17 +28,19 @@ checkpoint_every = 4000
 extends = "tiny"
 time = "5m"
 until_done = true
-program = ["python", "-c", '''
-import os, sys
-attempt = int(os.environ["CLUSTERKIT_ATTEMPT"])
-os.makedirs(os.environ["CLUSTERKIT_RUN_DIR"] + f"/checkpoints/step-{attempt}")
-sys.exit(0 if attempt == 2 else 85)
-''']
+program = ["python", "growing.py"]
 
 [profiles.whole]
 extends = "minute"
 gpu = "a100"
 time = "20m"
+"""
+
+GROWING = """
+import os, sys
+attempt = int(os.environ["CLUSTERKIT_ATTEMPT"])
+os.makedirs(os.environ["CLUSTERKIT_RUN_DIR"] + f"/checkpoints/step-{attempt}")
+sys.exit(0 if attempt == 2 else 85)
 """
 
 
@@ -102,6 +104,7 @@ def deployed(user: User) -> User:
     """The person, with profiles of these tests and the image on the cluster."""
     settings = user.folder / "clusterkit.toml"
     settings.write_text(settings.read_text() + SETTINGS)
+    (user.folder / "growing.py").write_text(GROWING)
     user.types("deploy")
     return user
 
