@@ -128,6 +128,8 @@ def request_json(
     env: Mapping[str, str] | None = None,
     task: int | None = None,
     until_done: str | None = None,
+    workdir: str | None = None,
+    python_path: Sequence[str] | None = None,
 ) -> bytes:
     """request.json of a submission.
 
@@ -140,6 +142,8 @@ def request_json(
         env: replaces that of run.json likewise.
         task: index in the job array, for a member of one.
         until_done: how the run goes on past its time limit; None when it does not.
+        workdir: replaces that of run.json, for a run that has moved to another cluster.
+        python_path: likewise.
     """
     document = {
         "schema": SCHEMA,
@@ -151,6 +155,8 @@ def request_json(
         "env": None if env is None else dict(env),
         "task": task,
         "until_done": until_done,
+        "workdir": workdir,
+        "python_path": None if python_path is None else list(python_path),
     }
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
 

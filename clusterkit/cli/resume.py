@@ -22,7 +22,9 @@ def resume(
     profile: Annotated[
         str | None, typer.Option("--profile", "-p", help="Ask for what this profile asks for.")
     ] = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Where it lies.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", "-c", help="Move the run there, and go on there.")
+    ] = None,
     total_steps: Annotated[int | None, typer.Option(min=1, help="Train to so many steps.")] = None,
     until_done: Annotated[
         bool | None,
@@ -42,16 +44,18 @@ def resume(
     It goes on from its newest checkpoint, with the code and the image it began with.
     """
     from clusterkit.errors import ConfigError
+    from clusterkit.ui.progress import transfer_bar
     from clusterkit.ui.submit import show_resumed
     from clusterkit.units import parse_duration
-    from clusterkit.verbs import resume as verb
+    from clusterkit.verbs.resubmission import ResumeRequest
+    from clusterkit.verbs.resume import resume as verb
 
     settings = load(config)
     try:
         seconds = None if time is None else parse_duration(time)
     except ValueError as error:
         raise ConfigError(f"--time: {error}") from None
-    request = verb.ResumeRequest(
+    request = ResumeRequest(
         profile=None if profile is None else settings.profile(profile),
         cluster=None if cluster is None else settings.cluster(cluster).name,
         time=seconds,
@@ -60,4 +64,4 @@ def resume(
         sbatch=tuple(text if text.startswith("-") else f"--{text}" for text in sbatch or ()),
     )
     with open_ledger(settings) as ledger:
-        show_resumed(verb.resume(settings, request, ledger, name))
+        show_resumed(verb(settings, request, ledger, name, bar=transfer_bar))

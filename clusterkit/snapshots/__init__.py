@@ -9,6 +9,6 @@ from __future__ import annotations
 
 from clusterkit.snapshots.git import Git
 from clusterkit.snapshots.snapshot import Allow, Large, Snapshot, Tree, take
-from clusterkit.snapshots.store import Standing, look, publish
+from clusterkit.snapshots.store import Standing, look, publish, transplant
 
-__all__ = ["Allow", "Git", "Large", "Snapshot", "Standing", "Tree", "look", "publish", "take"]
+__all__ = ["Allow", "Git", "Large", "Snapshot", "Standing", "Tree", "look", "publish", "take", "transplant"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,9 +104,6 @@ def test_what_cannot_be_resumed_says_why(steps: Project) -> None:
     done = steps.submit("--", "quick")
     completed(steps, done)
     assert "COMPLETED" in steps.run("resume", done, code=8).stderr
-    settings = steps.folder / "clusterkit.toml"
-    settings.write_text(settings.read_text() + '\n[clusters.other]\nkind = "local"\nroot = "/tmp/x"\n')
-    assert "where it lies" in steps.run("resume", run_id, "--cluster", "other", code=8).stderr
     shutil.rmtree(steps.run_dir(run_id))
     assert "no run directory" in steps.run("resume", run_id, code=8).stderr
     assert not (steps.run_dir(done) / "submissions/1").exists()
@@ -116,3 +114,65 @@ def test_the_code_it_began_with_must_be_there(steps: Project) -> None:
     for snapshot in (steps.folder / ".clusterkit/local/snapshots").iterdir():
         snapshot.rename(snapshot.with_name(f"gone-{snapshot.name}"))
     assert "is not there any more" in steps.run("resume", run_id, code=8).stderr
+
+
+@pytest.fixture
+def elsewhere(steps: Project) -> Path:
+    """The work root of a second cluster, `other`, on this machine."""
+    root = steps.folder.parent / "other root"
+    settings = steps.folder / "clusterkit.toml"
+    table = f'\n[clusters.other]\nkind = "local"\ncontainer = "none"\nroot = "{root}"\n'
+    settings.write_text(settings.read_text() + table)
+    return root
+
+
+def test_a_run_moves_to_another_cluster_with_all_it_needs(steps: Project, elsewhere: Path) -> None:
+    run_id = cancelled(steps, "--until-done")
+    old, new = steps.run_dir(run_id), elsewhere / "runs" / run_id
+    (old / "model.bin").write_bytes(b"weights")
+    (old / "metrics.jsonl").write_text('{"kind": "event", "step": 1}\n')
+    steps.run("resume", run_id, "--cluster", "other")
+    completed(steps, run_id)
+    assert (new / "model.bin").read_bytes() == b"weights"
+    assert (new / "arguments-1").exists()
+    assert not (new / "attempts/0/log").exists()
+    request = json.loads((new / "submissions/1/request.json").read_text())
+    assert request["workdir"].startswith(f"{elsewhere}/snapshots/")
+    assert request["env"]["WANDB_DIR"] == str(new)
+    assert request["until_done"] == "requeue"
+    assert json.loads((old / "moved.json").read_text())["run_dir"] == str(new)
+    row = state(steps, run_id)
+    assert (row["cluster"], row["run_dir"]) == ("other", str(new))
+    assert (steps.folder / "results" / run_id / "attempts/0/log").exists()
+    shutil.rmtree(steps.folder / ".clusterkit/local")  # nothing of the old place is needed any more
+    (new / "attempts/1/exit.json").write_text('{"code": 1, "signal": null, "why": "failed", "ended": 1}')
+    steps.run("resume", run_id)
+    steps.until((new / "attempts/2/exit.json").exists)
+    assert (new / "arguments-2").exists()
+
+
+def test_it_may_move_back(steps: Project, elsewhere: Path) -> None:
+    run_id = cancelled(steps)
+    steps.run("resume", run_id, "--cluster", "other")
+    completed(steps, run_id)
+    new = elsewhere / "runs" / run_id
+    (new / "attempts/1/exit.json").write_text('{"code": 1, "signal": null, "why": "failed", "ended": 1}')
+    steps.run("resume", run_id, "--cluster", "local")
+    completed(steps, run_id)
+    old = steps.run_dir(run_id)
+    assert (old / "arguments-2").exists()
+    assert not (old / "moved.json").exists()
+    assert json.loads((old / "submissions/2/request.json").read_text())["workdir"] is None
+
+
+def test_what_cannot_move_stays(steps: Project, elsewhere: Path) -> None:
+    settings = steps.folder / "clusterkit.toml"
+    text = settings.read_text()
+    settings.write_text(text.replace('container = "none"', 'container = "apptainer"'))
+    run_id = cancelled(steps)
+    assert 'container = "apptainer"' in steps.run("resume", run_id, "--cluster", "other", code=3).stderr
+    settings.write_text(text + 'max_time = "1m"\n')
+    assert "allows 1m" in steps.run("resume", run_id, "--cluster", "other", code=3).stderr
+    assert list((elsewhere / "runs").iterdir()) == []
+    assert state(steps, run_id)["state"] == "CANCELLED"
+    assert "there is no cluster" in steps.run("resume", run_id, "--cluster", "nowhere", code=3).stderr
