@@ -125,6 +125,8 @@ def runs(deployed: User, drill: subprocess.Popen[str]) -> tuple[Run, Run]:
     )
     cluster = user.cluster
     until("the end of attempt 0", (broken.dir / "attempts/0/exit.json").exists)  # its time limit
+    # The other interruptions shall not be overtaken by the next time limit.
+    cluster.run("ctl", ["scontrol", "update", f"JobId={broken.job()}", "TimeLimit=20"])
     broken.reaches(1)
     cluster.run("login", ["scontrol", "requeue", broken.job()], user="alice")
     broken.reaches(2)

@@ -372,8 +372,10 @@ def test_the_second_link_counts_with_the_first(tmp_path: Path) -> None:
     assert here.calls[-1] == "scancel -Q 8"
 
 
-def test_a_finished_link_takes_its_successor_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("answer", ["8", "8;cluster"])
+def test_a_finished_link_takes_its_successor_away(tmp_path: Path, answer: str) -> None:
     here = chain(tmp_path, FURTHER, "sys.exit(0)")
+    here.answers("sbatch", f"echo 'Welcome'; echo '{answer}'")
     assert here.attempt() == 0
     assert here.calls[-1] == "scancel -Q 8"
 
