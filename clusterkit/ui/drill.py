@@ -24,7 +24,9 @@ class Told:
         """Take note of where the run stands."""
         state = row.state
         line = state.state.capitalize()
-        if state.state is JobState.RUNNING and state.attempt is not None:
+        if state.state is JobState.RUNNING and state.attempt is None:
+            line = "it starts"
+        elif state.state is JobState.RUNNING:
             line = f"attempt {state.attempt} runs on {state.node}"
             line += ": it waits for the signal" if state.attempt == 0 else ""
         elif state.why:

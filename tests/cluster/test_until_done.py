@@ -37,9 +37,13 @@ time = "20m"
 """
 
 GROWING = """
-import os, sys
+import os, signal, sys, time
 attempt = int(os.environ["CLUSTERKIT_ATTEMPT"])
 os.makedirs(os.environ["CLUSTERKIT_RUN_DIR"] + f"/checkpoints/step-{attempt}")
+if "wait" in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(85))
+    open(os.environ["CLUSTERKIT_RUN_DIR"] + "/ready", "w").close()
+    time.sleep(600)
 sys.exit(0 if attempt == 2 else 85)
 """
 
@@ -186,13 +190,32 @@ def test_nothing_is_left_in_scratch(user: User, runs: tuple[Run, Run]) -> None:
     assert list((user.root / "scratch").iterdir()) == []
 
 
-@pytest.mark.parametrize("way", ["requeue", "array", "chain"])
-def test_each_way_goes_on_until_the_program_is_done(deployed: User, way: str) -> None:
-    settings = deployed.folder / "clusterkit.toml"
+def growing(user: User, way: str, *words: str) -> Run:
+    """Submit the growing program with a way of going on."""
+    settings = user.folder / "clusterkit.toml"
     text = settings.read_text()
     settings.write_text(text.replace("[clusters.site]\n", f'[clusters.site]\ncontinue_by = "{way}"\n'))
-    run = Run(deployed, deployed.submits("--profile", "growing"))
+    run = Run(user, user.submits("--profile", "growing", *words))
     settings.write_text(text)
+    return run
+
+
+@pytest.mark.parametrize("way", ["requeue", "array", "chain"])
+def test_a_job_cancelled_by_hand_does_not_come_back(deployed: User, way: str) -> None:
+    run = growing(deployed, way, "--", "wait")
+    until("its start", (run.dir / "ready").exists)
+    job = run.record("attempts/0/start.json")["job_id"]
+    deployed.cluster.run("login", ["scancel", job], user="alice")
+    over = {"COMPLETED", "FAILED", "CANCELLED"}
+    until("the end of its jobs", lambda: set(run.in_queue().split()) <= over)
+    time.sleep(10)  # a requeued job would be waiting again
+    assert set(run.in_queue().split()) <= over
+    assert not (run.dir / "attempts/1").exists()
+
+
+@pytest.mark.parametrize("way", ["requeue", "array", "chain"])
+def test_each_way_goes_on_until_the_program_is_done(deployed: User, way: str) -> None:
+    run = growing(deployed, way)
     until("its third attempt", lambda: run.record("attempts/2/exit.json"))
     assert run.record("attempts/2/exit.json")["why"] == "completed"
     until("the end of its jobs", lambda: set(run.in_queue().split()) <= {"COMPLETED", "FAILED", "CANCELLED"})
