@@ -44,6 +44,8 @@ if "wait" in sys.argv:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(85))
     open(os.environ["CLUSTERKIT_RUN_DIR"] + "/ready", "w").close()
     time.sleep(600)
+if "doze" in sys.argv and attempt == 0:
+    time.sleep(600)
 sys.exit(0 if attempt == 2 else 85)
 """
 
@@ -120,7 +122,13 @@ def drill(deployed: User) -> subprocess.Popen[str]:
 
 
 @pytest.fixture(scope="module")
-def runs(deployed: User, drill: subprocess.Popen[str]) -> tuple[Run, Run]:
+def rude(deployed: User) -> Run:
+    """A program that knows no signal and dies at its time limit, beside the others."""
+    return Run(deployed, deployed.submits("--profile", "growing", "--time", "1m", "--", "doze"))
+
+
+@pytest.fixture(scope="module")
+def runs(deployed: User, drill: subprocess.Popen[str], rude: Run) -> tuple[Run, Run]:
     """A run that nothing interrupts, and one with a time limit, a requeue, a node failure and a cancel."""
     user = deployed
     whole = Run(user, user.submits("--profile", "whole", "--name", "whole", "--", "--lockstep"))
@@ -224,6 +232,12 @@ def test_each_way_goes_on_until_the_program_is_done(deployed: User, way: str) ->
     jobs = [run.record(f"attempts/{number}/start.json")["job_id"] for number in range(3)]
     assert len({job.partition("_")[0] for job in jobs}) == (3 if way == "chain" else 1)
     assert len(set(jobs)) == (1 if way == "requeue" else 3)
+
+
+def test_a_program_that_dies_at_its_limit_goes_on_if_it_got_further(rude: Run) -> None:
+    until("its third attempt", lambda: rude.record("attempts/2/exit.json"))
+    assert rude.record("attempts/0/exit.json")["why"] == "timeout"
+    assert rude.record("attempts/2/exit.json")["why"] == "completed"
 
 
 def test_the_drill_says_that_it_works(drill: subprocess.Popen[str]) -> None:
