@@ -28,7 +28,7 @@ class Told:
             line = "it starts"
         elif state.state is JobState.RUNNING:
             line = f"attempt {state.attempt} runs on {state.node}"
-            line += ": it waits for the signal" if state.attempt == 0 else ""
+            line += ", until its time limit" if state.attempt == 0 else ""
         elif state.why:
             line += f": {state.why}"
         if line != self._last:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.record import RunRecord, collect_script, parse_collect
 from clusterkit.rehearsal import Check, Evidence, checklist, over
-from clusterkit.site import connected
+from clusterkit.site import connected, scheduler_of
 from clusterkit.slurm.abilities import Choice
-from clusterkit.verbs.cancel import cancel
 from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.status import StatusRow, query
 from clusterkit.verbs.submit import Request, Submitted, submit
@@ -27,6 +26,7 @@ _SECONDS = {"slurm": 120, "local": 60}
 """Time limit of an attempt: minutes are the resolution, and Slurm may send the signal a minute early."""
 _PAUSES = {"slurm": 15.0, "local": 1.0}
 """Between two questions."""
+_CANCEL_SECONDS = 120.0
 _TINY = ("--recipe", "local-demo", "--num-envs", "8", "--workers", "0", "--eval-every", "0")
 _RARELY = ("--eval-episodes", "1", "--checkpoint-every", "0")
 
@@ -98,8 +98,8 @@ def drill(
             if over(record, row.state, training=training):
                 break
         evidence = _evidence(transport, run, record, row)
-    if not training and row.state.state.active:
-        cancel(settings, ledger, [run.run_id])
+        if row.state.state.active:
+            _end(cluster, transport, row, record)
     signalled = any(option.startswith("--signal=") for option in done.options)
     checks = checklist(evidence, short.time, done.choice.way, training=training, signalled=signalled)
     return Drilled(run, done.choice, checks)
@@ -126,6 +126,15 @@ def _watch(cluster: Cluster, transport: Transport, run: LedgerRun) -> Iterator[t
         (state,) = query(cluster, transport, [run])
         yield StatusRow(run, state), record
         time.sleep(_PAUSES[cluster.kind])
+
+
+def _end(cluster: Cluster, transport: Transport, row: StatusRow, record: RunRecord) -> None:
+    """Cancel what has shown enough, so that it does not go on."""
+    newest = record.started
+    note = {"requested": int(time.time()), "job_id": row.run.job_id}
+    folder = f"{row.run.run_dir}/attempts/{newest.number if newest else 0}"
+    transport.write(f"{folder}/cancel.json", (json.dumps(note) + "\n").encode())
+    transport.run(scheduler_of(cluster).cancel_argv([row.run.job_id]), check=False, timeout=_CANCEL_SECONDS)
 
 
 def _evidence(transport: Transport, run: LedgerRun, record: RunRecord, row: StatusRow) -> Evidence:
