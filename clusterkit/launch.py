@@ -36,7 +36,7 @@ def load(run_dir: str) -> dict[str, Any]:
 
 
 def submitted(run: dict[str, Any], run_dir: str) -> dict[str, Any]:
-    """The run as it was submitted last: a resumption may bring other arguments."""
+    """The run as it was submitted last: a resumption may bring other arguments, or happen elsewhere."""
     path = os.path.join(run_dir, "submissions", os.environ.get("CLUSTERKIT_SUBMISSION", "0"), "request.json")
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
@@ -45,7 +45,8 @@ def submitted(run: dict[str, Any], run_dir: str) -> dict[str, Any]:
         return run
     except (OSError, ValueError) as error:
         fail(f"cannot read {path}: {error!r}", 2)
-    changes = {name: request[name] for name in ("argv", "env") if request.get(name) is not None}
+    names = ("argv", "env", "workdir", "python_path")
+    changes = {name: request[name] for name in names if request.get(name) is not None}
     return {**run, **changes}
 
 

@@ -13,6 +13,7 @@ from trainer import recipe as recipes
 if TYPE_CHECKING:
     from clusterkit.config.models import Profile, Wandb
 
+_TRAIN = ["python", "-m", "trainer", "train"]
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
@@ -104,7 +105,7 @@ def program(
             raise ConfigError(f"profile {profile.name} names neither a recipe nor a program")
         return Program((*fixed, *arguments), None, env)
     recipe = choose_recipe(profile.recipe, overrides, unlock)
-    argv = ["python", "-m", "trainer", "train", "--recipe", recipe.name]
+    argv = [*_TRAIN, "--recipe", recipe.name]
     options: dict[str, object] = {
         "total-steps": profile.total_steps,
         "num-envs": profile.num_envs,
@@ -144,3 +145,53 @@ def _environment(profile: Profile, wandb: Wandb, run_id: str, run_dir: str) -> d
     if profile.mujoco_gl:
         env["MUJOCO_GL"] = profile.mujoco_gl
     return {**env, **profile.env}
+
+
+def trains(argv: Sequence[str]) -> bool:
+    """Whether an argv is a training of the bundled trainer."""
+    return list(argv[:4]) == _TRAIN
+
+
+def option_of(argv: Sequence[str], name: str) -> str | None:
+    """The value of an option that `program` has put into a training's argv; the user's own, later, wins."""
+    found = None
+    for here, after in zip(argv, [*argv[1:], None], strict=True):
+        if here == name:
+            found = after
+        elif here.startswith(f"{name}="):
+            found = here.partition("=")[2]
+    return found
+
+
+def with_option(argv: Sequence[str], name: str, value: str) -> list[str]:
+    """The argv of a training with an option set, wherever it was given before.
+
+    >>> with_option(["python", "-m", "trainer", "train", "--seed", "1"], "--seed", "2")[4:]
+    ['--seed', '2']
+    """
+    changed: list[str] = []
+    arguments = iter(argv)
+    for argument in arguments:
+        if argument == name:
+            next(arguments, None)
+        elif not argument.startswith(f"{name}="):
+            changed.append(argument)
+    return [*changed, name, value]
+
+
+def with_hardware(
+    argv: Sequence[str], env: Mapping[str, str], profile: Profile
+) -> tuple[list[str], dict[str, str]]:
+    """Argv and environment of a run on the hardware of another profile.
+
+    A training keeps its recipe, its number of environments and its precision, and so its numbers.
+    """
+    changed = list(argv)
+    if trains(argv):
+        options = {"--device": profile.device, "--threads": profile.threads, "--workers": profile.workers}
+        for name, value in options.items():
+            if value is not None:
+                changed = with_option(changed, name, str(value))
+    threads = {"OMP_NUM_THREADS": str(profile.threads), "MKL_NUM_THREADS": str(profile.threads)}
+    graphics = {"MUJOCO_GL": profile.mujoco_gl} if profile.mujoco_gl else {}
+    return changed, {**env, **threads, **graphics, **profile.env}

@@ -20,6 +20,8 @@ class RunDirectory:
     document: Mapping[str, Any]
     """run.json."""
     attempts: tuple[Attempt, ...]
+    stopped: Mapping[str, Any] | None = None
+    """stopped.json; void once there is a later attempt."""
 
     @property
     def run_id(self) -> str:
@@ -32,7 +34,10 @@ class RunDirectory:
         if not self.attempts:
             return False
         last = self.attempts[-1]
-        return last.exit is not None and (last.exit.get("why") != "requeue" or last.cancel is not None)
+        if last.exit is None:
+            return False
+        stopped = self.stopped is not None and self.stopped.get("time", 0) >= last.exit.get("ended", 0)
+        return stopped or last.cancel is not None or last.exit.get("why") != "requeue"
 
 
 def read_run_dir(path: Path) -> RunDirectory:
@@ -60,7 +65,7 @@ def read_run_dir(path: Path) -> RunDirectory:
         )
         for folder in sorted(folders, key=lambda folder: int(folder.name))
     )
-    return RunDirectory(path, document, attempts)
+    return RunDirectory(path, document, attempts, read_object(path / "stopped.json"))
 
 
 def read_object(path: Path) -> dict[str, Any] | None:

@@ -13,6 +13,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Protocol
 
+REQUEUE_CODE = 85
+"""A program exits with this when it has checkpointed after a signal and wants to be started again."""
+
 
 class JobState(StrEnum):
     """States of a job, in Slurm's words (man sacct, JOB STATE CODES), which `local` uses too."""

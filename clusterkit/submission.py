@@ -128,6 +128,9 @@ def request_json(
     argv: Sequence[str] | None = None,
     env: Mapping[str, str] | None = None,
     task: int | None = None,
+    until_done: str | None = None,
+    workdir: str | None = None,
+    python_path: Sequence[str] | None = None,
 ) -> bytes:
     """request.json of a submission.
 
@@ -139,6 +142,9 @@ def request_json(
         argv: replaces that of run.json for the attempts of this submission.
         env: replaces that of run.json likewise.
         task: index in the job array, for a member of one.
+        until_done: how the run goes on past its time limit; None when it does not.
+        workdir: replaces that of run.json, for a run that has moved to another cluster.
+        python_path: likewise.
     """
     document = {
         "schema": SCHEMA,
@@ -149,6 +155,9 @@ def request_json(
         "argv": None if argv is None else list(argv),
         "env": None if env is None else dict(env),
         "task": task,
+        "until_done": until_done,
+        "workdir": workdir,
+        "python_path": None if python_path is None else list(python_path),
     }
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
 

@@ -6,7 +6,7 @@ import pytest
 
 from clusterkit.config.models import Profile, Wandb
 from clusterkit.errors import ConfigError, RecipeLockedError
-from clusterkit.plan import Program, assignments, program
+from clusterkit.plan import Program, assignments, option_of, program, trains, with_hardware, with_option
 from trainer import recipe as recipes
 
 
@@ -114,3 +114,35 @@ def test_assignments() -> None:
     assert assignments(["a=1", "b=x=y", "c="], "--set") == {"a": "1", "b": "x=y", "c": ""}
     with pytest.raises(ConfigError, match="name=value"):
         assignments(["lr"], "--set")
+
+
+TRAINING = ["python", "-m", "trainer", "train", "--total-steps", "100", "--device", "cuda", "--workers=2"]
+
+
+def test_a_training_is_known_by_its_argv() -> None:
+    assert trains(TRAINING)
+    assert not trains(["python", "train.py", "train"])
+    assert not trains([])
+
+
+def test_the_value_of_an_option_is_the_last_one_given() -> None:
+    assert option_of(TRAINING, "--total-steps") == "100"
+    assert option_of([*TRAINING, "--total-steps=7"], "--total-steps") == "7"
+    assert option_of(TRAINING, "--workers") == "2"
+    assert option_of(TRAINING, "--seed") is None
+
+
+def test_an_option_is_set_once() -> None:
+    changed = with_option([*TRAINING, "--total-steps=7", "--lockstep"], "--total-steps", "500")
+    assert changed == [*TRAINING[:4], "--device", "cuda", "--workers=2", "--lockstep", "--total-steps", "500"]
+
+
+def test_other_hardware_changes_no_numbers() -> None:
+    other = Profile(name="p", time="1h", device="cpu", threads=4, env={"A": "b"})
+    argv, env = with_hardware(TRAINING, {"OMP_NUM_THREADS": "1", "WANDB_RUN_ID": "x"}, other)
+    assert option_of(argv, "--device") == "cpu"
+    assert option_of(argv, "--threads") == "4"
+    assert option_of(argv, "--workers") == "2"
+    assert option_of(argv, "--total-steps") == "100"
+    assert env == {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4", "WANDB_RUN_ID": "x", "A": "b"}
+    assert with_hardware(["mine"], {}, other)[0] == ["mine"]

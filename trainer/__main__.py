@@ -1,4 +1,4 @@
-"""`python -m trainer`: train, evaluate, play, check."""
+"""`python -m trainer`: train, evaluate, play, check, drill."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ COMMANDS = {
     "evaluate": "success rates of a checkpoint",
     "play": "a video of a checkpoint at work",
     "check": "is everything here that a run needs?",
+    "drill": "train until a signal comes, then a little more: a rehearsal",
 }
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130

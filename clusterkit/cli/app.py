@@ -18,11 +18,13 @@ from clusterkit.cli import (
     config,
     demo,
     deploy,
+    drill,
     images,
     inside,
     login,
     logs,
     results,
+    resume,
     status,
     submit,
 )
@@ -53,7 +55,9 @@ def _main(
     pass
 
 
-for room in (deploy, submit, status, logs, inside, cancel, results, images, login, build, config, demo):
+for room in (
+    deploy, submit, status, logs, inside, cancel, resume, results, images, login, build, config, drill, demo
+):  # fmt: skip
     room.register(app)
 
 

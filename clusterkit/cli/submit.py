@@ -27,6 +27,13 @@ def submit(
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run.")] = None,
     total_steps: Annotated[int | None, typer.Option(min=1, help="Environment steps over all tasks.")] = None,
     time: Annotated[str | None, typer.Option(help="Time limit, e.g. 90m, 4h, 1d12h.")] = None,
+    until_done: Annotated[
+        bool | None,
+        typer.Option(
+            "--until-done/--not-until-done",
+            help="Go on past the time limit, in as many attempts as it takes.",
+        ),
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a recipe value.")
     ] = None,
@@ -72,6 +79,7 @@ def submit(
         sbatch=tuple(text if text.startswith("-") else f"--{text}" for text in sbatch or ()),
         verify_image=verify_image,
         allow_large=large_files(send_large),
+        until_done=until_done,
     )
     with open_ledger(settings) as ledger:
         if dry_run:

@@ -112,6 +112,8 @@ class Cluster(Model):
     constraint: Line | None = None
     max_time: Duration | None = None
     """Longest time limit the site accepts, in seconds."""
+    continue_by: Literal["auto", "requeue", "array", "chain"] = "auto"
+    """How runs go on past their time limit."""
     gpus: dict[Name, Gpu] = Field(default_factory=dict)
     sbatch: Sbatch = Field(default_factory=dict)
     ssh_config: LocalPath | None = None
@@ -176,6 +178,12 @@ class Profile(Model):
     env: Environment = Field(default_factory=dict)
     program: Program | None = None
     """What to run instead of the project's program."""
+    until_done: bool | None = None
+    """Go on past the time limit; None follows the project."""
+    signal: Literal["USR1", "USR2", "TERM", "INT", "none"] | None = None
+    """Sent before the time limit; None is USR1 for training, nothing for a program that may not know it."""
+    signal_before: Duration = Field(default="2m", validate_default=True)
+    """How long before the time limit the signal is sent, in seconds; a fifth of the limit at most."""
     sbatch: Sbatch = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -223,6 +231,8 @@ class Project(Model):
     results: LocalPath = Field(default="results", validate_default=True)
     max_file_size: Size = Field(default="100M", validate_default=True)
     """Files above this size (bytes) do not travel without being asked for."""
+    until_done: bool = False
+    """Whether runs go on past their time limit."""
     wandb: Wandb = Wandb()
 
 

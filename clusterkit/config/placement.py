@@ -13,6 +13,9 @@ from clusterkit.units import format_duration, slurm_memory, slurm_time
 
 Value = str | int | bool
 
+_SHORTEST_WARNED = 600
+"""Seconds; Slurm may send the signal a minute early, which a very short run has no time for."""
+
 
 @dataclass(frozen=True)
 class GpuPlacement:
@@ -82,6 +85,24 @@ def sbatch_options(
                 options.pop(rival, None)
             options[name] = value
     return _rendered(options)
+
+
+def warning(profile: Profile, *, trains: bool, until_done: bool) -> str | None:
+    """The signal before the time limit, as sbatch's --signal wants it; None for none.
+
+    Args:
+        profile: of the run.
+        trains: the program is the bundled trainer, which checkpoints on SIGUSR1; another program may not
+            know the signal and would die of it.
+        until_done: the run goes on past its limit.
+    """
+    name = profile.signal
+    if name is None and trains and (until_done or profile.time >= _SHORTEST_WARNED):
+        name = "USR1"
+    if name is None or name == "none":
+        return None
+    limit = -(-profile.time // 60) * 60  # as Slurm rounds it
+    return f"B:{name}@{min(profile.signal_before, limit // 5)}"
 
 
 def _site_options(cluster: Cluster, profile: Profile) -> dict[str, Value]:

@@ -36,7 +36,7 @@ class LocalScheduler:
     name = "local"
 
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
-        """Argv that starts the job; of the options only `--time` and `--signal` mean something here."""
+        """Argv that starts the job; here the options `--time`, `--signal` and `--requeue` mean something."""
         del job_name
         argv = [sys.executable, "-P", "-m", "clusterkit.local.start"]
         given = dict(option.partition("=")[::2] for option in options)
@@ -44,6 +44,8 @@ class LocalScheduler:
             argv += ["--time-limit", str(limit)]
             if notice := _notice(given.get("--signal", "")):
                 argv += ["--notice", notice]
+        if "--requeue" in options:
+            argv.append("--requeue")
         return [*argv, script, run_dir]
 
     def parse_submit(self, stdout: str) -> str:

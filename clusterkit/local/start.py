@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--notice", metavar="NAME@SECONDS", help="send this signal so long before the limit")
     parser.add_argument("--grace", type=float, metavar="SECONDS", help="between SIGTERM and SIGKILL")
+    parser.add_argument("--requeue", action="store_true", help="start it again when it asks for that")
     options = parser.parse_args(arguments)
     if shutil.which("bash") is None:
         parser.exit(1, "bash is not on PATH; job scripts need it\n")
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("time_limit", "notice", "grace"):
         if (value := getattr(options, name)) is not None:
             command += [f"--{name.replace('_', '-')}", str(value)]
+    if options.requeue:
+        command.append("--requeue")
     try:
         log = os.open(Path(options.run_dir, "slurm.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:

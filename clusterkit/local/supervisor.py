@@ -1,13 +1,15 @@
 """The process that stands for a local job: starts job.sh, forwards signals, keeps the time limit, cleans up.
 
 It leads the job's session, so its life is the job's: while it lives the job is RUNNING. What the job came
-to is in the run directory, which job.sh writes.
+to is in the run directory, which job.sh writes. A job that may be requeued is started again, with a new time
+limit, whenever job.sh ends with the code that asks for it.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import select
 import signal
@@ -17,6 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from clusterkit.local.processes import adopt_orphans, family, job_id, kill, kill_family
+from clusterkit.scheduler import REQUEUE_CODE
 
 GRACE_SECONDS = 10.0
 """Between SIGTERM and SIGKILL."""
@@ -33,6 +36,7 @@ class Supervisor:
         time_limit: seconds until SIGTERM; None for no limit.
         notice: a signal to send once, and how many seconds before the limit (sbatch --signal).
         grace: seconds between SIGTERM and SIGKILL.
+        requeue: start it again when it asks for that.
     """
 
     def __init__(
@@ -42,17 +46,26 @@ class Supervisor:
         time_limit: float | None = None,
         notice: tuple[signal.Signals, float] | None = None,
         grace: float = GRACE_SECONDS,
+        requeue: bool = False,
     ) -> None:
-        self._grace = grace
+        self._script, self._time_limit, self._notice, self._grace = script, time_limit, notice, grace
+        self._requeue = requeue
         self._due: list[tuple[float, signal.Signals]] = []
         """What to send and when (monotonic seconds); SIGKILL goes to all that is left."""
+        self._job = self._start(restarts=0)
+
+    def _start(self, restarts: int) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "CLUSTERKIT_JOB_ID": job_id(os.getpid()) or str(os.getpid())}
-        if time_limit is not None:
-            environment["CLUSTERKIT_DEADLINE"] = str(int(time.time() + time_limit))
-            self._plan_stop(time.monotonic() + time_limit)
-            if notice is not None:
-                self._due.append((time.monotonic() + max(0.0, time_limit - notice[1]), notice[0]))
-        self._job = subprocess.Popen(["bash", script], stdin=subprocess.DEVNULL, env=environment)
+        if self._requeue:
+            environment["SLURM_RESTART_COUNT"] = str(restarts)  # as Slurm counts them
+        self._due.clear()
+        if self._time_limit is not None:
+            environment["CLUSTERKIT_DEADLINE"] = str(int(time.time() + self._time_limit))
+            self._plan_stop(time.monotonic() + self._time_limit)
+            if self._notice is not None:
+                number, before = self._notice
+                self._due.append((time.monotonic() + max(0.0, self._time_limit - before), number))
+        return subprocess.Popen(["bash", self._script], stdin=subprocess.DEVNULL, env=environment)
 
     def run(self, signals: int) -> int:
         """Serve until the job has ended, then leave none of its processes behind.
@@ -63,14 +76,19 @@ class Supervisor:
         Returns:
             job.sh's exit code.
         """
-        while self._job.poll() is None:
-            for number in self._wait(signals):
-                if number == signal.SIGTERM:
-                    self._plan_stop(time.monotonic())
-                elif number in _FORWARDED:
-                    self._send(signal.Signals(number))
-            self._send_due()
-        kill_family(os.getpid())
+        for restarts in itertools.count(1):
+            while self._job.poll() is None:
+                for number in self._wait(signals):
+                    if number == signal.SIGTERM:
+                        self._requeue = False
+                        self._plan_stop(time.monotonic())
+                    elif number in _FORWARDED:
+                        self._send(signal.Signals(number))
+                self._send_due()
+            kill_family(os.getpid())
+            if not self._requeue or self._job.returncode != REQUEUE_CODE:
+                break
+            self._job = self._start(restarts)
         return self._job.returncode
 
     def _plan_stop(self, moment: float) -> None:
@@ -127,6 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--time-limit", type=float)
     parser.add_argument("--notice", metavar="NAME@SECONDS")
     parser.add_argument("--grace", type=float, default=GRACE_SECONDS)
+    parser.add_argument("--requeue", action="store_true")
     parser.add_argument("script")
     options = parser.parse_args(arguments)
     notice = None
@@ -135,7 +154,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         notice = (signal.Signals[f"SIG{name}"], float(seconds))
     adopt_orphans()
     with incoming_signals() as signals:
-        job = Supervisor(options.script, time_limit=options.time_limit, notice=notice, grace=options.grace)
+        job = Supervisor(
+            options.script,
+            time_limit=options.time_limit,
+            notice=notice,
+            grace=options.grace,
+            requeue=options.requeue,
+        )
         return job.run(signals)
 
 

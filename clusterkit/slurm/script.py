@@ -14,9 +14,8 @@ from typing import Literal
 
 from clusterkit.errors import ConfigError
 from clusterkit.resources import resource
-
-REQUEUE_CODE = 85
-"""A program exits with this when it has checkpointed after a signal and wants to be started again."""
+from clusterkit.scheduler import REQUEUE_CODE
+from clusterkit.slurm.abilities import Way
 
 PASSTHROUGH = (
     "CUDA_VISIBLE_DEVICES",
@@ -87,6 +86,8 @@ class JobScript:
     passthrough: tuple[str, ...] = PASSTHROUGH
     submission: int = 0
     """Number of the submission this script belongs to."""
+    until_done: Way | None = None
+    """How it goes on past its time limit; the options must fit (`clusterkit.slurm.abilities.choose`)."""
 
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):

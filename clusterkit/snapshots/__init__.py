@@ -9,6 +9,18 @@ from __future__ import annotations
 
 from clusterkit.snapshots.git import Git
 from clusterkit.snapshots.snapshot import Allow, Large, Snapshot, Tree, take
-from clusterkit.snapshots.store import Standing, inquiry, look, publish
+from clusterkit.snapshots.store import Standing, inquiry, look, publish, transplant
 
-__all__ = ["Allow", "Git", "Large", "Snapshot", "Standing", "Tree", "inquiry", "look", "publish", "take"]
+__all__ = [
+    "Allow",
+    "Git",
+    "Large",
+    "Snapshot",
+    "Standing",
+    "Tree",
+    "inquiry",
+    "look",
+    "publish",
+    "take",
+    "transplant",
+]

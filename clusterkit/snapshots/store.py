@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from clusterkit.errors import ClusterkitError, TransportError
 from clusterkit.site import Inquiry, Site
@@ -177,6 +178,29 @@ def _send(
     if result.returncode != 0:
         raise faults.unwritable(final, result.error_text, where=site.transport.where)
     return sent
+
+
+def transplant(site: Site, identity: str, folder: Path) -> None:
+    """Bring a snapshot that was pulled, whole, from another cluster.
+
+    Args:
+        site: the cluster that lacks it.
+        identity: its id.
+        folder: holds its tree, `project` or `bundle`, and `manifest.gz`.
+
+    Raises:
+        TransportError: the cluster cannot be written to, or the connection failed.
+    """
+    name = "bundle" if (folder / "bundle").is_dir() else "project"
+    final = f"{site.layout.snapshots}/{identity}"
+    part = f"{site.layout.snapshots}/.{identity}.{secrets.token_hex(4)}.part"
+    if (folder / name).is_dir():  # an empty project has none
+        site.transport.push(folder / name, f"{part}/{name}", options=SyncOptions(mode=site.sharing.tree))
+    arguments = [final, part, name, site.sharing.group or "", site.sharing.folder]
+    packed = (folder / "manifest.gz").read_bytes()
+    done = site.transport.run(["sh", "-c", _PUBLISH, "sh", *arguments], stdin=packed, check=False)
+    if done.returncode != 0:
+        raise TransportError(f"{site.transport.where}: cannot write {final}: {done.reason}")
 
 
 # A snapshot's time is when it was last wanted: gc leaves what is young alone.

@@ -12,7 +12,15 @@ from clusterkit.ui.deploy import described, warn_of
 from clusterkit.ui.text import format_bytes, printable
 
 if TYPE_CHECKING:
+    from clusterkit.slurm.abilities import Choice
+    from clusterkit.verbs.resume import Resumed
     from clusterkit.verbs.submit import Prepared, Submitted
+
+_WAYS = {
+    "requeue": "requeue",
+    "array": "an array of jobs, one after the other",
+    "chain": "a chain of jobs, each submits the next",
+}
 
 
 def show_submitted(done: Submitted) -> None:
@@ -27,8 +35,26 @@ def show_submitted(done: Submitted) -> None:
     for run_id, came in done.settled.items():
         what = f"is job {came.job_id}" if came.job_id else came.why
         err.print(f"[yellow]{run_id}[/], whose submission was interrupted: {what}", soft_wrap=True)
+    if done.choice:
+        note(f"goes on past its time limit by {described_way(done.choice)}")
     note(f"job {done.job_id} on {spec.cluster}; next: clusterkit status, clusterkit logs {spec.run_id} -f")
     out.print(spec.run_id, markup=False, soft_wrap=True)
+
+
+def show_resumed(done: Resumed) -> None:
+    """As `show_submitted`."""
+    where = f"from {done.checkpoint}" if done.checkpoint else "without a checkpoint, from the beginning"
+    note(f"{done.was.state}: {done.was.why or 'it ended'}; it goes on {where}")
+    if done.choice:
+        note(f"goes on past its time limit by {described_way(done.choice)}")
+    run = done.run
+    note(f"job {done.job_id} on {run.cluster}; next: clusterkit status, clusterkit logs {run.run_id} -f")
+    out.print(run.run_id, markup=False, soft_wrap=True)
+
+
+def described_way(choice: Choice) -> str:
+    """The way a run goes on, and why that one."""
+    return f"{_WAYS[choice.way]}: {choice.why}"
 
 
 def show_dry_run(prepared: Prepared) -> None:

@@ -18,23 +18,18 @@ from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.plan import program
 from clusterkit.runspec import RunSpec, run_id, timestamp
 from clusterkit.scheduler import JobState
-from clusterkit.site import Layout, open_site
+from clusterkit.site import Layout, Site, open_site
+from clusterkit.slurm.abilities import Choice
 from clusterkit.slurm.script import JobScript, render
 from clusterkit.snapshots import Allow, Snapshot
 from clusterkit.submission import Outcome, request_json
 from clusterkit.verbs.deploy import Bar, hash_image, send_snapshot, take_snapshot
 from clusterkit.verbs.handover import Parcel, hand_over, settle
+from clusterkit.verbs.until_done import choose_way
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
     from clusterkit.config.settings import Settings
-
-
-_WARNING = "B:USR1@120"
-"""The trainer checkpoints on SIGUSR1; two minutes before the limit is enough for a large replay buffer.
-A program of the user's own may not know the signal and would die of it."""
-_SHORTEST_WARNED = 600
-"""Seconds; Slurm may send the signal a minute early, which a very short run has no time for."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +50,8 @@ class Request:
     """The job reads all of its image and compares the digest before it starts the container."""
     allow_large: Allow | None = None
     """Asked whether files over the size limit may travel; None refuses."""
+    until_done: bool | None = None
+    """Go on past the time limit; None is what the profile, or else the project, says."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +64,8 @@ class Prepared:
     snapshot: Snapshot
     image: Image | None
     run_dir: str
+    choice: Choice | None
+    """How it goes on past its time limit; None when it does not."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,10 @@ class Submitted:
     job_id: str
     run_dir: str
     snapshot_sent: bool
+    options: tuple[str, ...] = ()
+    """Of sbatch."""
+    choice: Choice | None = None
+    """How it goes on past its time limit."""
     settled: Mapping[str, Outcome] = dataclasses.field(default_factory=dict)
     """Earlier runs whose submission was interrupted, and what has come of it, by run id."""
 
@@ -98,7 +101,7 @@ def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) ->
             run for run in ledger.runs(cluster=request.cluster.name) if run.state == JobState.SUBMITTING
         ]
         settled = settle(request.cluster, site.transport, ledger, unclear) if unclear else {}
-        prepared = _prepare(settings, request, site.layout, snapshot, image)
+        prepared = _prepare(settings, request, site.layout, snapshot, image, site=site)
         if image and not images.present(site, image):
             raise ImageError(
                 f"{site.transport.where}: image {image.digest[:12]} is not there",
@@ -107,13 +110,14 @@ def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) ->
         sent = send_snapshot(site, snapshot, ledger, bar)
         job_id = hand_over(site, ledger, _parcel(prepared, request.profile))
     spec = prepared.spec
-    return Submitted(spec, job_id, prepared.run_dir, sent, settled)
+    return Submitted(spec, job_id, prepared.run_dir, sent, prepared.job.options, prepared.choice, settled)
 
 
 def dry_run(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -> Prepared:
     """What `submit` would do; nothing is changed on the cluster.
 
-    It is logged in to only when its root depends on the account there (`~`, `$USER`).
+    It is logged in to only when its root depends on the account there (`~`, `$USER`), or to ask how the run
+    can go on past its time limit.
 
     Raises:
         ConfigError, RecipeLockedError, ImageError, TransportError: as `submit`.
@@ -123,12 +127,18 @@ def dry_run(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -
     image = _image(cluster, ledger, bar)
     snapshot = take_snapshot(settings, request.allow_large, ledger)
     roots = [path.rstrip("/") for path in (cluster.root, cluster.scratch_root, cluster.image_root)]
-    if not any(mark in path for path in roots for mark in "$~"):
-        layout = Layout(*roots)
-    else:
-        with open_site(cluster, create=False) as site:
-            layout = site.layout
-    return _prepare(settings, request, layout, snapshot, image)
+    if not any(mark in path for path in roots for mark in "$~") and not _goes_on(settings, request):
+        return _prepare(settings, request, Layout(*roots), snapshot, image)
+    with open_site(cluster, create=False) as site:
+        return _prepare(settings, request, site.layout, snapshot, image, site=site)
+
+
+def _goes_on(settings: Settings, request: Request) -> bool:
+    """Whether the run is to go on past its time limit."""
+    if request.until_done is not None:
+        return request.until_done
+    profiles = request.profile.until_done
+    return settings.project.until_done if profiles is None else profiles
 
 
 def _check_request(settings: Settings, request: Request) -> None:
@@ -154,9 +164,16 @@ def _image(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
 
 
 def _prepare(
-    settings: Settings, request: Request, layout: Layout, snapshot: Snapshot, image: Image | None
+    settings: Settings,
+    request: Request,
+    layout: Layout,
+    snapshot: Snapshot,
+    image: Image | None,
+    *,
+    site: Site | None = None,
 ) -> Prepared:
-    from clusterkit.config.placement import sbatch_options
+    """All that would be written; without a connection it is not known yet how the run goes on."""
+    from clusterkit.config.placement import sbatch_options, warning
 
     cluster, profile = request.cluster, request.profile
     now = datetime.now(UTC)
@@ -176,9 +193,14 @@ def _prepare(
         run_dir=run_dir,
     )
     code, bundle = snapshot.path(layout.snapshots), snapshot.bundle_path(layout.snapshots)
-    warned = run_program.recipe is not None and profile.time >= _SHORTEST_WARNED
-    defaults = {"signal": _WARNING} if warned else {}
-    options = sbatch_options(cluster, profile, defaults=defaults, extra=request.sbatch)
+    goes_on = _goes_on(settings, request)
+    signal = warning(profile, trains=run_program.recipe is not None, until_done=goes_on)
+    options = sbatch_options(
+        cluster, profile, defaults={"signal": signal} if signal else {}, extra=request.sbatch
+    )
+    choice = choose_way(site, options) if site and goes_on else None
+    if choice:
+        options = (*options, *choice.options)
     image_path = image.path(layout.images) if image else None
     spec = RunSpec(
         run_id=identity,
@@ -222,8 +244,9 @@ def _prepare(
         binds=(*cluster.binds, f"{bundle}:{bundle}:ro"),
         nv=profile.gpu_count > 0,
         prelude=cluster.prelude,
+        until_done=choice.way if choice else None,
     )
-    return Prepared(spec, render(job), job, snapshot, image, run_dir)
+    return Prepared(spec, render(job), job, snapshot, image, run_dir, choice)
 
 
 def _snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
@@ -241,7 +264,8 @@ def _parcel(prepared: Prepared, profile: Profile) -> Parcel:
     from clusterkit.resources import launcher
 
     spec, folder = prepared.spec, f"runs/{prepared.spec.run_id}"
-    request = request_json(0, "first", spec.created, prepared.job.options)
+    way = prepared.choice.way if prepared.choice else None
+    request = request_json(0, "first", spec.created, prepared.job.options, until_done=way)
     run = LedgerRun(
         run_id=spec.run_id,
         cluster=spec.cluster,
@@ -254,6 +278,7 @@ def _parcel(prepared: Prepared, profile: Profile) -> Parcel:
         run_dir=prepared.run_dir,
         total_steps=spec.total_steps or 0,
         state=JobState.PENDING,
+        until_done=way or "",
     )
     files: dict[str, bytes | str] = {
         f"{folder}/run.json": spec.to_json(),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterkit.config.models import Cluster, Profile
-from clusterkit.config.placement import resolve_gpu, sbatch_options
+from clusterkit.config.placement import resolve_gpu, sbatch_options, warning
 from clusterkit.errors import ConfigError
 
 
@@ -177,3 +177,21 @@ def test_every_option_appears_once_and_as_the_strongest_table_says(tables: list[
             assert name not in names
         else:
             assert (f"--{name}" if value is True else f"--{name}={value}") in options
+
+
+@pytest.mark.parametrize(
+    ("changes", "trains", "until_done", "expected"),
+    [
+        ({}, True, False, "B:USR1@120"),
+        ({}, False, True, None),
+        ({"time": "9m"}, True, False, None),
+        ({"time": "9m"}, True, True, "B:USR1@108"),
+        ({"time": "20s"}, True, True, "B:USR1@12"),
+        ({"signal": "USR2", "signal_before": "5m"}, False, False, "B:USR2@300"),
+        ({"signal": "none"}, True, True, None),
+    ],
+)
+def test_the_signal_before_the_limit(
+    changes: dict[str, str], trains: bool, until_done: bool, expected: str | None
+) -> None:
+    assert warning(profile(**changes), trains=trains, until_done=until_done) == expected

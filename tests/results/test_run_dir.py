@@ -37,6 +37,17 @@ def test_ended(tmp_path: Path, attempts: list[dict[str, object]], ended: bool) -
     assert read_run_dir(tmp_path).ended is ended
 
 
+@pytest.mark.parametrize(("time", "ended"), [(101, True), (99, False)])
+def test_a_run_that_stopped_for_good_has_ended_unless_it_went_on_later(
+    tmp_path: Path, time: int, ended: bool
+) -> None:
+    (tmp_path / "run.json").write_text('{"run_id": "r"}')
+    (tmp_path / "attempts/0").mkdir(parents=True)
+    (tmp_path / "attempts/0/exit.json").write_text('{"code": 85, "why": "requeue", "ended": 100}')
+    (tmp_path / "stopped.json").write_text(json.dumps({"why": "no progress", "time": time}))
+    assert read_run_dir(tmp_path).ended is ended
+
+
 def test_attempts_are_in_order_of_number(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"run_id": "r"}')
     for number in (10, 9, 2):

@@ -74,10 +74,10 @@ class Run:
         }
         (self.dir / "run.json").write_text(json.dumps(document, ensure_ascii=False))
 
-    def start(self, **env: str) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
         """Start job.sh as a scheduler would, in a session of its own."""
         return subprocess.Popen(
-            ["bash", str(self.path)],
+            ["bash", str(self.path), *arguments],
             env={**os.environ, **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -22,7 +22,15 @@ def test_success(tmp_path: Path) -> None:
     start = run.record.attempts[0].start
     assert start is not None
     assert abs(start.pop("started") - time.time()) < 60  # type: ignore[attr-defined]
-    assert start == {"attempt": 0, "job_id": "42", "node": HOSTILE_NODE.replace("\t", ""), "restart_count": 1}
+    assert start == {
+        "attempt": 0,
+        "job_id": "42",
+        "node": HOSTILE_NODE.replace("\t", ""),
+        "restart_count": 1,
+        "submission": 0,
+        "checkpoint": None,
+        "step": None,
+    }
     assert "hello\ntrouble\n" in run.log()
     assert run.output == ""
 

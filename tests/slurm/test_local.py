@@ -137,6 +137,45 @@ def test_the_notice_before_the_limit(tmp_path: Path) -> None:
     assert run.exit == {"code": 85, "signal": "USR1", "why": "requeue"}
 
 
+GROWS = "os.makedirs(run_dir + '/checkpoints/step-' + os.environ['CLUSTERKIT_ATTEMPT'])"
+
+
+def test_a_job_that_may_be_requeued_is_started_again_with_a_new_limit(tmp_path: Path) -> None:
+    last = "os.environ['CLUSTERKIT_ATTEMPT'] == '2' and sys.exit(0)"
+    run = Run(tmp_path, python(GROWS, last, *FOREVER), job={"until_done": "requeue"})
+    identifier = submit(run, "--time=0:01", "--requeue")
+    wait(run, identifier)
+    starts = [attempt.start or {} for attempt in run.record.attempts]
+    assert [start["restart_count"] for start in starts] == [0, 1, 2]
+    assert {start["job_id"] for start in starts} == {identifier}
+    assert [(attempt.exit or {})["why"] for attempt in run.record.attempts] == ["timeout"] * 2 + ["completed"]
+
+
+def test_without_progress_it_is_not_started_for_ever(tmp_path: Path) -> None:
+    run = Run(
+        tmp_path,
+        python("os.makedirs(f'{run_dir}/checkpoints/step-1', exist_ok=True)", "sys.exit(85)"),
+        job={"until_done": "requeue"},
+    )
+    wait(run, submit(run, "--requeue"))
+    assert len(run.record.attempts) == 3
+    assert run.record.stopped is not None
+    assert "no progress in two attempts" in str(run.record.stopped["why"])
+
+
+def test_a_cancelled_job_is_not_started_again(tmp_path: Path) -> None:
+    run = Run(
+        tmp_path,
+        python(GROWS, "signal.signal(signal.SIGTERM, lambda *_: sys.exit(85))", *FOREVER),
+        job={"until_done": "requeue"},
+    )
+    identifier = submit(run, "--requeue")
+    until((run.dir / "ready").exists)
+    cancel(identifier)
+    assert not running(identifier)
+    assert len(run.record.attempts) == 1
+
+
 def test_a_supervisor_killed_with_its_job_leaves_a_failed_run(tmp_path: Path) -> None:
     run = Run(tmp_path, python(*FOREVER))
     identifier = submit(run)

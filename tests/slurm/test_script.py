@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterkit.errors import ConfigError
@@ -105,6 +105,7 @@ def test_directive_refuses_what_sbatch_cannot_read(option: str) -> None:
         directive(option)
 
 
+@settings(deadline=None)  # each is a shell and its start
 @given(values=st.tuples(*[st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)] * 3))
 def test_values_reach_the_shell_unchanged(values: tuple[str, str, str]) -> None:
     names = ("workdir", "scratch_root", "cache_root")

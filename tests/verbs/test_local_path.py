@@ -104,3 +104,14 @@ def test_a_log_before_there_is_one(project: Project) -> None:
     missing = project.run("logs", run_id, "--attempt", "5", code=8)
     assert "there is no attempt 5" in missing.stderr
     project.run("cancel", run_id)
+
+
+def test_past_the_time_limit(project: Project) -> None:
+    shown = project.run("submit", "--until-done", "--dry-run")
+    assert "#SBATCH --requeue" in shown.stdout
+    settings = project.folder / "clusterkit.toml"
+    settings.write_text(settings.read_text() + "until_done = true\n")  # of the profile
+    assert "#SBATCH --requeue" in project.run("submit", "--dry-run").stdout
+    assert "--requeue" not in project.run("submit", "--dry-run", "--not-until-done").stdout
+    done = project.run("submit")
+    assert "goes on past its time limit by requeue: this machine starts it again" in done.stderr

@@ -1,0 +1,46 @@
+"""`clusterkit drill`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the command."""
+    app.command()(drill)
+
+
+def drill(
+    profile: Annotated[
+        str | None, typer.Option("--profile", "-p", help="Whose resources and signal to rehearse.")
+    ] = None,
+    cluster: ClusterOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Rehearse the way past a time limit.
+
+    A real job of two minutes is signalled, checkpoints, goes on and is checked. Ends with 1 if a step failed.
+    """
+    from clusterkit.ui.drill import Told, show_drilled
+    from clusterkit.ui.progress import transfer_bar
+    from clusterkit.ui.submit import show_submitted
+    from clusterkit.verbs.drill import drill as verb
+
+    settings = load(config)
+    with open_ledger(settings) as ledger:
+        done = verb(
+            settings,
+            ledger,
+            settings.cluster(cluster),
+            settings.profile(profile),
+            bar=transfer_bar,
+            on_submit=show_submitted,
+            on_row=Told(),
+        )
+    show_drilled(done)
+    if not done.passed:
+        raise typer.Exit(1)

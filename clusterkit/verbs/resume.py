@@ -1,0 +1,120 @@
+"""resume: go on with a run that ended before it was done, as a new submission in the same run directory."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from clusterkit.errors import ConfigError, RunError
+from clusterkit.ledger import Ledger, LedgerRun
+from clusterkit.plan import option_of, trains
+from clusterkit.record import collect_script, parse_collect
+from clusterkit.scheduler import JobState
+from clusterkit.site import Site, open_site
+from clusterkit.slurm.abilities import Choice
+from clusterkit.state import RunState
+from clusterkit.verbs.deploy import Bar
+from clusterkit.verbs.handover import hand_over, settle
+from clusterkit.verbs.moving import NOTES, check_target, leave_note, move
+from clusterkit.verbs.resubmission import Ended, ResumeRequest, plan
+from clusterkit.verbs.status import query
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A run the scheduler has accepted again."""
+
+    run: LedgerRun
+    job_id: str
+    was: RunState
+    checkpoint: str | None
+    """Name of the newest checkpoint the last attempt has told of; None when it has to begin at the start."""
+    choice: Choice | None
+
+
+def resume(settings: Settings, request: ResumeRequest, ledger: Ledger, name: str, *, bar: Bar) -> Resumed:
+    """Submit a run again, over one login; it goes on from its newest good checkpoint.
+
+    On another cluster than its own it goes on when all that it needs has been moved there.
+
+    Raises:
+        RunError: the run is unknown, may still run, is complete, or is not there any more.
+        ConfigError: the request is wrong.
+        ImageError: the cluster does not have its image any more.
+        SchedulerError: the scheduler refused; the run is as it was.
+        TransportError: the cluster cannot be reached.
+    """
+    (run,) = ledger.find([name])
+    target = settings.cluster(request.cluster or run.cluster)
+    with ExitStack() as stack:
+        site = there = stack.enter_context(open_site(settings.cluster(run.cluster)))
+        ended = _look(site, ledger, run)
+        _check(ended, request)
+        if target.name != run.cluster:
+            there = stack.enter_context(open_site(target))
+            check_target(there, ended.run, ended.document)
+            plan(there, ended, request, check=False)  # what is wrong with the request shows before the move
+            move(site, there, ended.run, ended.document, settings.project.results, bar=bar)
+        again, parcel, choice = plan(there, ended, request)
+        there.transport.run(["rm", "-f", *(f"{again.run_dir}/{name}" for name in NOTES)])
+        job_id = hand_over(there, ledger, parcel)
+        if target.name != run.cluster:
+            leave_note(site, ended.run, again)
+    checkpoint = (ended.record.heartbeat or {}).get("checkpoint")
+    name_of = str(checkpoint).rpartition("/")[2] if checkpoint else None
+    return Resumed(replace(again, job_id=job_id), job_id, ended.state, name_of, choice)
+
+
+def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
+    """The run with its newest job, its state and its records.
+
+    Raises:
+        RunError: its run directory is gone.
+    """
+    if run.state == JobState.SUBMITTING:
+        settle(site.cluster, site.transport, ledger, [run])
+        run = ledger.get(run.run_id) or run
+    answer = site.transport.run(["sh"], stdin=collect_script([run.run_dir]).encode()).text
+    record = parse_collect(answer)[run.run_dir]
+    done = site.transport.run(["cat", f"{run.run_dir}/run.json"], check=False)
+    if not record.exists or done.returncode != 0:
+        raise RunError(
+            f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}",
+            hint="`clusterkit submit` starts a new run",
+        )
+    document: dict[str, Any] = json.loads(done.text)
+    newest = record.submission
+    if newest is not None and newest.number > run.submission and newest.job_id:
+        run = replace(run, job_id=newest.job_id, submission=newest.number)  # of a chain
+    (state,) = query(site.cluster, site.transport, [run])
+    return Ended(run, state, record, document)
+
+
+def _check(ended: Ended, request: ResumeRequest) -> None:
+    run, state, argv = ended.run, ended.state, ended.argv
+    if state.state.active:
+        raise RunError(
+            f"{run.run_id} is {state.state}: it cannot be resumed while it may run",
+            hint=f"`clusterkit cancel {run.run_id}` ends it first",
+        )
+    if state.state is JobState.UNKNOWN:
+        raise RunError(
+            f"{run.run_id}: it is not known whether it still runs ({state.why or 'no answer'})",
+            hint="try again when `clusterkit status` knows",
+        )
+    if request.total_steps is not None and not trains(argv):
+        raise ConfigError("--total-steps is for training, and this run has a program of its own")
+    if state.state is JobState.COMPLETED:
+        steps = int(option_of(argv, "--total-steps") or 0) if trains(argv) else 0
+        if request.total_steps is None or request.total_steps <= steps:
+            raise RunError(
+                f"{run.run_id} is COMPLETED" + (f" with {steps:,} steps" if steps else ""),
+                hint=f"`clusterkit resume {run.run_id} --total-steps N` trains on, to more steps"
+                if steps
+                else "`clusterkit submit` starts a new run",
+            )

@@ -1,0 +1,248 @@
+"""Past the time limit on a real cluster: interrupted in every way, a training ends with the same numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.cluster.laptop import User
+from tests.doubles.wandb_server import WandbServer
+
+pytestmark = pytest.mark.timeout(900)
+
+SETTINGS = """
+[profiles.minute]
+extends = "tiny"
+time = "1m"
+total_steps = 36_000
+eval_every = 18_000
+checkpoint_every = 4000
+
+[profiles.growing]
+extends = "tiny"
+time = "5m"
+until_done = true
+program = ["python", "growing.py"]
+
+[profiles.whole]
+extends = "minute"
+gpu = "a100"
+time = "20m"
+"""
+
+GROWING = """
+import os, signal, sys, time
+attempt = int(os.environ["CLUSTERKIT_ATTEMPT"])
+os.makedirs(os.environ["CLUSTERKIT_RUN_DIR"] + f"/checkpoints/step-{attempt}")
+if "wait" in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(85))
+    open(os.environ["CLUSTERKIT_RUN_DIR"] + "/ready", "w").close()
+    time.sleep(600)
+if "doze" in sys.argv and attempt == 0:
+    time.sleep(600)
+sys.exit(0 if attempt == 2 else 85)
+"""
+
+
+def until(what: str, holds: Callable[[], object], seconds: float = 180.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.2)
+
+
+class Run:
+    """One run, watched from outside."""
+
+    def __init__(self, user: User, run_id: str) -> None:
+        self.user, self.id = user, run_id
+        self.dir = user.root / "runs" / run_id
+
+    def record(self, name: str) -> dict[str, Any]:
+        try:
+            return dict(json.loads((self.dir / name).read_text()))
+        except (FileNotFoundError, ValueError):
+            return {}
+
+    def trains_in(self, attempt: int) -> bool:
+        """Whether this attempt has got further than the one before."""
+        start, beat = self.record(f"attempts/{attempt}/start.json"), self.record("heartbeat.json")
+        return bool(start) and beat.get("attempt") == attempt and beat["step"] > (start["step"] or 0) + 500
+
+    def reaches(self, attempt: int) -> None:
+        until(f"training in attempt {attempt}", lambda: self.trains_in(attempt))
+
+    def job(self) -> str:
+        return str(self.user.status(self.id)[self.id]["job_id"])
+
+    def state(self) -> str:
+        return str(self.user.status(self.id)[self.id]["state"])
+
+    def in_queue(self) -> str:
+        names = ",".join([self.id, *(f"{self.id}.{number}" for number in range(1, 5))])
+        argv = ["squeue", "-h", "-t", "all", "-o", "%T", "--name", names]
+        return self.user.cluster.run("login", argv).stdout.strip()
+
+    def lines(self, kind: str) -> dict[int, dict[str, Any]]:
+        """The metrics of one kind by step, of the highest attempt as the documentation says."""
+        found: dict[int, dict[str, Any]] = {}
+        for text in (self.dir / "metrics.jsonl").read_text().splitlines():
+            line = json.loads(text)
+            if line["kind"] == kind and line["attempt"] >= found.get(line["step"], line)["attempt"]:
+                found[line["step"]] = line
+        return found
+
+    def digest(self) -> str:
+        """Of the parameters at the end, as the run itself says."""
+        text = (self.dir / "metrics.jsonl").read_text()
+        (found,) = set(re.findall(r"final model have the sha256 (\w{64})", text))
+        return str(found)
+
+
+@pytest.fixture(scope="module")
+def deployed(user: User) -> User:
+    """The person, with profiles of these tests and the image on the cluster."""
+    settings = user.folder / "clusterkit.toml"
+    settings.write_text(settings.read_text() + SETTINGS)
+    (user.folder / "growing.py").write_text(GROWING)
+    user.types("deploy")
+    return user
+
+
+@pytest.fixture(scope="module")
+def drill(deployed: User) -> subprocess.Popen[str]:
+    """A drill that goes on beside the others."""
+    return deployed.starts("drill", "--profile", "whole")
+
+
+@pytest.fixture(scope="module")
+def rude(deployed: User) -> Run:
+    """A program that knows no signal and dies at its time limit, beside the others."""
+    return Run(deployed, deployed.submits("--profile", "growing", "--time", "1m", "--", "doze"))
+
+
+@pytest.fixture(scope="module")
+def runs(deployed: User, drill: subprocess.Popen[str], rude: Run) -> tuple[Run, Run]:
+    """A run that nothing interrupts, and one with a time limit, a requeue, a node failure and a cancel."""
+    user = deployed
+    whole = Run(user, user.submits("--profile", "whole", "--name", "whole", "--", "--lockstep"))
+    broken = Run(
+        user, user.submits("--profile", "minute", "--name", "broken", "--until-done", "--", "--lockstep")
+    )
+    cluster = user.cluster
+    until("the end of attempt 0", (broken.dir / "attempts/0/exit.json").exists)  # its time limit
+    # The other interruptions shall not be overtaken by the next time limit.
+    cluster.run("ctl", ["scontrol", "update", f"JobId={broken.job()}", "TimeLimit=20"])
+    broken.reaches(1)
+    cluster.run("login", ["scontrol", "requeue", broken.job()], user="alice")
+    broken.reaches(2)
+    cluster.kill_node("a40n1")
+    until("Slurm's notice of it", lambda: broken.in_queue() != "RUNNING")
+    cluster.start_node("a40n1")
+    broken.reaches(3)
+    user.types("cancel", broken.id)
+    until("the end of its job", lambda: broken.state() == "CANCELLED")
+    user.types("resume", broken.id, "--time", "20m")
+    until("the end of the interrupted run", lambda: broken.state() == "COMPLETED", 300)
+    until("the end of the other one", lambda: whole.state() == "COMPLETED", 300)
+    return whole, broken
+
+
+def test_each_interruption_was_one(runs: tuple[Run, Run]) -> None:
+    _, broken = runs
+    ends = [broken.record(f"attempts/{number}/exit.json").get("why") for number in range(5)]
+    assert ends[0] in ("requeue", "timeout")
+    assert ends[2] is None  # nobody was left to write it
+    assert ends[4] == "completed"
+    assert not (broken.dir / "attempts/5").exists()
+    starts = [broken.record(f"attempts/{number}/start.json") for number in range(5)]
+    assert [start["submission"] for start in starts] == [0, 0, 0, 0, 1]
+    assert len({start["job_id"] for start in starts}) == 2
+    assert all(start["checkpoint"] for start in starts[1:])
+
+
+def test_it_ends_with_the_parameters_of_the_uninterrupted_run(runs: tuple[Run, Run]) -> None:
+    whole, broken = runs
+    assert whole.record("attempts/0/exit.json")["why"] == "completed"
+    assert broken.digest() == whole.digest()
+
+
+@pytest.mark.parametrize("kind", ["train", "eval"])
+def test_the_metrics_have_every_step_once(runs: tuple[Run, Run], kind: str) -> None:
+    whole, broken = (run.lines(kind) for run in runs)
+    assert sorted(whole) == sorted(broken)
+    numbers = [
+        name for name in next(iter(whole.values())) if name.startswith(("return/", "loss/", "success/"))
+    ]
+    for step, line in whole.items():
+        assert {name: broken[step].get(name) for name in numbers} == {
+            name: line.get(name) for name in numbers
+        }
+
+
+def test_it_is_one_run_in_wandb(user: User, runs: tuple[Run, Run]) -> None:
+    with WandbServer() as server:
+        user.types("sync-results", **server.client_env(user.folder.parent))
+        assert set(server.runs) == {run.id for run in runs}
+        assert server.runs[runs[1].id].state == "finished"
+        assert server.unknown == []
+
+
+def test_nothing_is_left_in_scratch(user: User, runs: tuple[Run, Run]) -> None:
+    assert list((user.root / "scratch").iterdir()) == []
+
+
+def growing(user: User, way: str, *words: str) -> Run:
+    """Submit the growing program with a way of going on."""
+    settings = user.folder / "clusterkit.toml"
+    text = settings.read_text()
+    settings.write_text(text.replace("[clusters.site]\n", f'[clusters.site]\ncontinue_by = "{way}"\n'))
+    run = Run(user, user.submits("--profile", "growing", *words))
+    settings.write_text(text)
+    return run
+
+
+@pytest.mark.parametrize("way", ["requeue", "array", "chain"])
+def test_a_job_cancelled_by_hand_does_not_come_back(deployed: User, way: str) -> None:
+    run = growing(deployed, way, "--", "wait")
+    until("its start", (run.dir / "ready").exists)
+    job = run.record("attempts/0/start.json")["job_id"]
+    deployed.cluster.run("login", ["scancel", job], user="alice")
+    over = {"COMPLETED", "FAILED", "CANCELLED"}
+    until("the end of its jobs", lambda: set(run.in_queue().split()) <= over)
+    time.sleep(10)  # a requeued job would be waiting again
+    assert set(run.in_queue().split()) <= over
+    assert not (run.dir / "attempts/1").exists()
+
+
+@pytest.mark.parametrize("way", ["requeue", "array", "chain"])
+def test_each_way_goes_on_until_the_program_is_done(deployed: User, way: str) -> None:
+    run = growing(deployed, way)
+    until("its third attempt", lambda: run.record("attempts/2/exit.json"))
+    assert run.record("attempts/2/exit.json")["why"] == "completed"
+    until("the end of its jobs", lambda: set(run.in_queue().split()) <= {"COMPLETED", "FAILED", "CANCELLED"})
+    assert not (run.dir / "attempts/3").exists()
+    assert not (run.dir / "stopped.json").exists()
+    jobs = [run.record(f"attempts/{number}/start.json")["job_id"] for number in range(3)]
+    assert len({job.partition("_")[0] for job in jobs}) == (3 if way == "chain" else 1)
+    assert len(set(jobs)) == (1 if way == "requeue" else 3)
+
+
+def test_a_program_that_dies_at_its_limit_goes_on_if_it_got_further(rude: Run) -> None:
+    until("its third attempt", lambda: rude.record("attempts/2/exit.json"))
+    assert rude.record("attempts/0/exit.json")["why"] == "timeout"
+    assert rude.record("attempts/2/exit.json")["why"] == "completed"
+
+
+def test_the_drill_says_that_it_works(drill: subprocess.Popen[str]) -> None:
+    said, noted = drill.communicate(timeout=300)
+    assert drill.returncode == 0, said + noted
+    assert "FAIL" not in said
+    assert said.count("ok  ") == 7, said
+    assert "gets past its time limit here" in said
