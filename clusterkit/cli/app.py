@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from clusterkit import __version__
-from clusterkit.cli import build, config, demo, deploy, images, login, results, runs, submit
+from clusterkit.cli import build, config, demo, deploy, images, login, results, runs, submit, why
 from clusterkit.errors import ClusterkitError
 
 app = typer.Typer(
@@ -39,7 +39,7 @@ def _main(
     pass
 
 
-for room in (deploy, submit, runs, results, images, login, build, config, demo):
+for room in (deploy, submit, runs, why, results, images, login, build, config, demo):
     room.register(app)
 
 
