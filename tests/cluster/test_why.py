@@ -32,7 +32,7 @@ AT_LEAST = 23
 BARE = ("--cluster", "bare", "--profile", "fault")
 IMAGED = ("--cluster", "site", "--profile", "imaged")
 LEARNS = ("--cluster", "site", "--profile", "learner")
-_WILD = {"warmup_steps": "160", "actor_learning_rate": "1e30", "critic_learning_rate": "1e30"}
+_WILD = {"reward_scale": "1e30", "warmup_steps": "80", "env_steps_per_update": "1", "batch_size": "16"}
 DIVERGES = [word for key, value in _WILD.items() for word in ("--set", f"{key}={value}", "--unlock", key)]
 
 
@@ -91,16 +91,20 @@ def scenes(failed: str) -> dict[str, Scene]:
         "node failure": Scene(
             "node-failed", (*BARE, *option("partition=gpu-a100", "no-requeue"), "--", "sleeps")
         ),
-        "training diverges": Scene("diverged", (*LEARNS, *DIVERGES, "--total-steps", "40000")),
+        "training diverges": Scene("diverged", (*LEARNS, *DIVERGES, "--total-steps", "4000", "--", "--log-every", "40")),
         "no GPU in the job": Scene("no-gpu", (*LEARNS, "--", "--device", "cuda")),
         "wrong argument": Scene("wrong-argument", (*LEARNS, "--", "--learning-rate", "3")),
         "CUDA out of memory": Scene("gpu-out-of-memory", (*IMAGED, "--", "small_gpu")),
         "W&B login": Scene("wandb-login", (*IMAGED, "--", "logs_in")),
         "driver too old": Scene("driver-too-old", (*BARE, "--", "old_driver")),
         "wall limit above the partition's": Scene(
-            "time-over-partition", (*BARE, *option("partition=short"), "--", "works"), waits("PartitionTimeLimit")
+            "time-over-partition",
+            (*BARE, *option("partition=short"), "--", "works"),
+            waits("PartitionTimeLimit"),
         ),
-        "QOS wall limit": Scene("qos-limit", (*BARE, *option("qos=small"), "--", "works"), waits("QOSMaxWall")),
+        "QOS wall limit": Scene(
+            "qos-limit", (*BARE, *option("qos=small"), "--", "works"), waits("QOSMaxWall")
+        ),
         "QOS processors": Scene(
             "qos-limit",
             (*BARE, *option("qos=small", "cpus-per-task=4"), "--time", "3m", "--", "works"),
@@ -122,7 +126,9 @@ def scenes(failed: str) -> dict[str, Scene]:
         "launch failed": Scene(
             "launch-failed", (*BARE, *option("partition=flaky"), "--", "works"), waits("launch_failed")
         ),
-        "held by the user": Scene("held-by-you", (*BARE, *option("hold"), "--", "works"), waits("JobHeldUser")),
+        "held by the user": Scene(
+            "held-by-you", (*BARE, *option("hold"), "--", "works"), waits("JobHeldUser")
+        ),
         "held by root": Scene(
             "held-by-admin",
             (*BARE, *option("begin=now+3hours"), "--", "works"),
@@ -223,7 +229,9 @@ def named(person: User) -> dict[str, dict[str, Any]]:
 def spoiled_images(person: User) -> dict[str, dict[str, Any]]:
     """Runs that were submitted with a good image, which was damaged before they started."""
     held = {
-        name: person.submits("--cluster", "tiny", "--profile", "fault", *option("hold"), *words, "--", "works")
+        name: person.submits(
+            "--cluster", "tiny", "--profile", "fault", *option("hold"), *words, "--", "works"
+        )
         for name, (_, _, words) in IMAGES.items()
     }
     (image,) = (person.cluster.share / "alice/tiny/images").glob("*.sif")

@@ -89,7 +89,9 @@ PROGRAM = Path(__file__).parent / "files" / "fault.py"
 def make_trouble(cluster: Cluster) -> None:
     """Set limits and accounts, a prolog that fails, and small file systems."""
     config = cluster.site.slurm / "slurm.conf"
-    text = config.read_text().replace("DefaultTime=00:10:00", "DefaultTime=00:10:00 PriorityTier=10 PreemptMode=OFF")
+    text = config.read_text().replace(
+        "DefaultTime=00:10:00", "DefaultTime=00:10:00 PriorityTier=10 PreemptMode=OFF"
+    )
     config.write_text(text + PARTITIONS)
     prolog = cluster.site.slurm / "prolog"
     prolog.write_text(FLAKY)

@@ -6,6 +6,7 @@ import re
 
 from clusterkit.diagnosis.evidence import Evidence, Line, Text
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.rules.commands import logs, submit
 from clusterkit.diagnosis.rules.said import exited, refused
 
 IMAGE_MISSING = Cause(
@@ -49,7 +50,9 @@ def image_missing(evidence: Evidence) -> Finding | None:
     """job.sh found no image."""
     words = r"the image .* does not exist|could not open image .*no such file"
     line = _line(evidence, words)
-    return line and IMAGE_MISSING.found(line, _image(evidence), command="clusterkit deploy")
+    if line is None:
+        return None
+    return IMAGE_MISSING.found(line, _image(evidence), command="clusterkit deploy")
 
 
 def image_damaged(evidence: Evidence) -> Finding | None:
@@ -62,13 +65,17 @@ def image_damaged(evidence: Evidence) -> Finding | None:
     if line is None and _unlaunched(evidence):
         # A program that starts may meet a disk that fails; here it is the image.
         line = evidence.line(r"(?i)input/output error", "log", "stderr")
-    return line and IMAGE_DAMAGED.found(line, _image(evidence), command="clusterkit deploy --verify-image")
+    if line is None:
+        return None
+    return IMAGE_DAMAGED.found(line, _image(evidence), command="clusterkit deploy --verify-image")
 
 
 def image_changed(evidence: Evidence) -> Finding | None:
     """run.json and the script do not agree."""
     line = _line(evidence, r"run.json records the image|is not the recorded one")
-    return line and IMAGE_CHANGED.found(line, command=_again(evidence))
+    if line is None:
+        return None
+    return IMAGE_CHANGED.found(line, command=submit(evidence))
 
 
 def bind_missing(evidence: Evidence) -> Finding | None:
@@ -90,9 +97,9 @@ def bind_missing(evidence: Evidence) -> Finding | None:
 def runtime_missing(evidence: Evidence) -> Finding | None:
     """No apptainer."""
     line = _line(evidence, r"is not on PATH on .*: add what provides it")
-    return line and RUNTIME_MISSING.found(
-        line, exited(evidence), command=evidence.here("module spider apptainer")
-    )
+    if line is None:
+        return None
+    return RUNTIME_MISSING.found(line, exited(evidence), command=evidence.here("module spider apptainer"))
 
 
 def image_without_python(evidence: Evidence) -> Finding | None:
@@ -101,9 +108,9 @@ def image_without_python(evidence: Evidence) -> Finding | None:
         return None
     words = r'"?[\w./-]*python[\w.]*"?: executable file not found|stat .*python[\w.]*: no such file'
     line = evidence.line(words, "log", "stderr")
-    return line and IMAGE_WITHOUT_PYTHON.found(
-        line, exited(evidence), command="clusterkit build", sure=Sure.LIKELY
-    )
+    if line is None:
+        return None
+    return IMAGE_WITHOUT_PYTHON.found(line, exited(evidence), command="clusterkit build", sure=Sure.LIKELY)
 
 
 def container_failed(evidence: Evidence) -> Finding | None:
@@ -115,7 +122,7 @@ def container_failed(evidence: Evidence) -> Finding | None:
         fatal or Line("exit.json", refused(evidence) or "the container did not start"),
         *(() if fatal else evidence.texts.get("log", Text("log")).tail(3)),
         detail=fatal.text.partition(":")[2].strip() if fatal else refused(evidence),
-        command=f"clusterkit logs {evidence.subject.run_id}",
+        command=logs(evidence),
         sure=Sure.GENERAL,
     )
 
@@ -148,7 +155,3 @@ def _unlaunched(evidence: Evidence) -> bool:
 def _image(evidence: Evidence) -> Line | None:
     tail = evidence.texts.get("image", Text("")).tail(1)
     return Line("ls, on the login node", tail[0].text) if tail else None
-
-
-def _again(evidence: Evidence) -> str:
-    return f"clusterkit submit --profile {evidence.subject.profile}".removesuffix(" --profile ")

@@ -6,6 +6,7 @@ import re
 
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding
+from clusterkit.diagnosis.rules.commands import logs, resume
 from clusterkit.diagnosis.rules.said import asked, booked, said
 
 GPU_OUT_OF_MEMORY = Cause(
@@ -56,7 +57,7 @@ def gpu_out_of_memory(evidence: Evidence) -> Finding | None:
         GPU_OUT_OF_MEMORY,
         pattern,
         detail=", ".join(part for part in parts if part),
-        command=f"clusterkit logs {evidence.subject.run_id} -n 200",
+        command=logs(evidence),
     )
 
 
@@ -90,7 +91,7 @@ def gpu_broken(evidence: Evidence) -> Finding | None:
         GPU_BROKEN,
         pattern,
         detail=evidence.state.node or "",
-        command=f"clusterkit resume {evidence.subject.run_id} --sbatch exclude={node}",
+        command=resume(evidence, f"exclude={node}"),
     )
 
 
@@ -128,7 +129,7 @@ def cuda_error(evidence: Evidence) -> Finding | None:
         CUDA_ERROR,
         pattern,
         also=booked(evidence, "State", "NodeList"),
-        command=f"clusterkit logs {evidence.subject.run_id} -n 200",
+        command=logs(evidence),
     )
 
 

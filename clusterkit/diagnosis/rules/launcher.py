@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.rules.commands import submit
 from clusterkit.diagnosis.rules.said import exited, said
 
 CODE_MISSING = Cause(
@@ -41,14 +42,16 @@ NEVER_STARTED = Cause(
 def code_missing(evidence: Evidence) -> Finding | None:
     """The snapshot has been removed."""
     pattern = r"the code folder .* does not exist|cannot enter the working directory"
-    return said(evidence, CODE_MISSING, pattern, command=_submit(evidence))
+    return said(evidence, CODE_MISSING, pattern, command=submit(evidence))
 
 
 def program_missing(evidence: Evidence) -> Finding | None:
     """launch.py could not exec."""
     pattern = r"\[clusterkit\] (the program .* does not exist here|cannot start )"
     pattern += r"|python[\w.]*: can't open file .*No such file"
-    return said(evidence, PROGRAM_MISSING, pattern, also=exited(evidence), command="clusterkit submit --dry-run")
+    return said(
+        evidence, PROGRAM_MISSING, pattern, also=exited(evidence), command="clusterkit submit --dry-run"
+    )
 
 
 def no_interpreter(evidence: Evidence) -> Finding | None:
@@ -61,7 +64,7 @@ def no_interpreter(evidence: Evidence) -> Finding | None:
 def launcher_failed(evidence: Evidence) -> Finding | None:
     """run.json cannot be read."""
     pattern = r"\[clusterkit\] (cannot read .*run\.json|usage: launch\.py)|launch\.py.*No such file"
-    return said(evidence, LAUNCHER_FAILED, pattern, command=_submit(evidence))
+    return said(evidence, LAUNCHER_FAILED, pattern, command=submit(evidence))
 
 
 def run_dir_gone(evidence: Evidence) -> Finding | None:
@@ -69,7 +72,7 @@ def run_dir_gone(evidence: Evidence) -> Finding | None:
     if evidence.record.exists or evidence.waiting:
         return None
     return RUN_DIR_GONE.found(
-        Line("ls", f"{evidence.subject.run_dir} does not exist"), command=_submit(evidence), sure=Sure.LIKELY
+        Line("ls", f"{evidence.subject.run_dir} does not exist"), command=submit(evidence), sure=Sure.LIKELY
     )
 
 
@@ -79,12 +82,8 @@ def never_started(evidence: Evidence) -> Finding | None:
         return None
     log = evidence.texts.get("slurm.log")
     return NEVER_STARTED.found(
-        *(log.tail(3) if log else ()), exited(evidence), command=_submit(evidence), sure=Sure.GENERAL
+        *(log.tail(3) if log else ()), exited(evidence), command=submit(evidence), sure=Sure.GENERAL
     )
 
 
 RULES = (code_missing, program_missing, no_interpreter, launcher_failed, run_dir_gone, never_started)
-
-
-def _submit(evidence: Evidence) -> str:
-    return f"clusterkit submit --profile {evidence.subject.profile}".removesuffix(" --profile ")

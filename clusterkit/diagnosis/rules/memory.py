@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.rules.commands import logs, resume
 from clusterkit.diagnosis.rules.said import booked, exited, said
 from clusterkit.scheduler import JobState
 
@@ -32,13 +35,13 @@ def out_of_memory(evidence: Evidence) -> Finding | None:
     killed = evidence.line(_KILLS, "slurm.log", "log") if named or evidence.ended_badly else None
     if not named and not killed:
         return None
-    asked_for = evidence.booked.get("ReqMem") or evidence.job.get("MinMemoryNode", "")
+    asked_for = _wanted(evidence)
     return OUT_OF_MEMORY.found(
         killed,
         booked(evidence, "State", "ReqMem", "MaxRSS"),
         exited(evidence),
         detail=f"{asked_for} was asked for" if asked_for else "",
-        command=f"clusterkit resume {evidence.subject.run_id} --sbatch mem={_twice(asked_for)}",
+        command=resume(evidence, _more(evidence)),
     )
 
 
@@ -49,7 +52,7 @@ def worker_killed(evidence: Evidence) -> Finding | None:
         OUT_OF_MEMORY,
         r"DataLoader worker \(pid.*killed by signal: Killed|(W|w)orker .*(signal 9|SIGKILL)",
         detail="one of its worker processes was killed",
-        command=f"clusterkit resume {evidence.subject.run_id} --sbatch mem={_twice(evidence.booked.get('ReqMem', ''))}",
+        command=resume(evidence, _more(evidence)),
         also=booked(evidence, "ReqMem", "MaxRSS"),
     )
 
@@ -57,7 +60,7 @@ def worker_killed(evidence: Evidence) -> Finding | None:
 def shared_memory(evidence: Evidence) -> Finding | None:
     """A full /dev/shm."""
     pattern = r"insufficient shared memory|No space left on device.*/dev/shm|/dev/shm.*No space left"
-    return said(evidence, SHARED_MEMORY, pattern, command=f"clusterkit logs {evidence.subject.run_id} -n 200")
+    return said(evidence, SHARED_MEMORY, pattern, command=logs(evidence))
 
 
 def memory_refused(evidence: Evidence) -> Finding | None:
@@ -71,7 +74,7 @@ def memory_refused(evidence: Evidence) -> Finding | None:
         MEMORY_REFUSED,
         pattern,
         also=booked(evidence, "ReqMem", "MaxRSS"),
-        command=f"clusterkit resume {evidence.subject.run_id} --sbatch mem={_twice(evidence.booked.get('ReqMem', ''))}",
+        command=resume(evidence, _more(evidence)),
     )
 
 
@@ -84,7 +87,7 @@ def killed(evidence: Evidence) -> Finding | None:
         exited(evidence),
         Line("log", "no line says who sent SIGKILL"),
         detail="SIGKILL ended it, which is how the kernel does it",
-        command=f"clusterkit logs {evidence.subject.run_id} -n 200",
+        command=logs(evidence),
         sure=Sure.GENERAL,
     )
 
@@ -92,16 +95,16 @@ def killed(evidence: Evidence) -> Finding | None:
 RULES = (out_of_memory, worker_killed, shared_memory, memory_refused, killed)
 
 
-def _twice(asked_for: str) -> str:
-    """Twice a request such as `60M` or `3.50Gn`."""
-    number = asked_for.rstrip("KMGTnc")
-    unit = asked_for[len(number) :].rstrip("nc")
-    try:
-        doubled = 2 * float(number)
-    except ValueError:
-        return "16G"
-    return (
-        f"{doubled:.0f}{unit}"
-        if doubled >= 10 or doubled.is_integer()
-        else f"{doubled * 1024:.0f}{'KMG'['MGT'.find(unit)]}"
-    )
+def _more(evidence: Evidence) -> str:
+    """Twice the memory of the request, which sacct shows as `60M` or, in older versions, as `3.50Gn`."""
+    match = re.fullmatch(r"([0-9.]+)([KMGT]?)[nc]?", _wanted(evidence))
+    if not match:
+        return "mem=16G"
+    number, unit = 2 * float(match[1]), match[2] or "M"
+    if not number.is_integer():
+        number, unit = number * 1024, "KMGT"["KMGT".index(unit) - 1]
+    return f"mem={number:.0f}{unit}"
+
+
+def _wanted(evidence: Evidence) -> str:
+    return evidence.booked.get("ReqMem") or evidence.job.get("MinMemoryNode", "")

@@ -6,6 +6,7 @@ import re
 
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.rules.commands import resume
 from clusterkit.diagnosis.rules.said import asked, booked, exited, queue
 from clusterkit.scheduler import JobState
 
@@ -50,7 +51,7 @@ def preempted(evidence: Evidence) -> Finding | None:
         asked(evidence, "PreemptTime", "Partition"),
         exited(evidence),
         detail="it checkpointed before" if checkpointed else "",
-        command=f"clusterkit resume {evidence.subject.run_id}",
+        command=resume(evidence),
     )
 
 
@@ -68,7 +69,7 @@ def node_failed(evidence: Evidence) -> Finding | None:
         *(node.line() for node in down),
         Line(f"attempts/{evidence.state.attempt}", "no exit record") if vanished else None,
         detail=evidence.state.node or "",
-        command=f"clusterkit resume {evidence.subject.run_id}",
+        command=resume(evidence),
         sure=Sure.CERTAIN if named else Sure.LIKELY,
     )
 
@@ -87,7 +88,7 @@ def vanished(evidence: Evidence) -> Finding | None:
         Line(f"attempts/{started.number}", "no exit record: job.sh itself was killed at once"),
         booked(evidence, "State", "NodeList", "ExitCode"),
         detail="or all of it was killed at once",
-        command=f"clusterkit resume {evidence.subject.run_id}",
+        command=resume(evidence),
         sure=Sure.GENERAL,
     )
 
@@ -104,7 +105,7 @@ def cancelled(evidence: Evidence) -> Finding | None:
         evidence.line(r"CANCELLED AT", "slurm.log"),
         Line("attempts/*/cancel.json", "`clusterkit cancel` asked for it") if asked_for else None,
     )
-    again = f"clusterkit resume {evidence.subject.run_id}"
+    again = resume(evidence)
     if asked_for or (match and match[1] == own):
         how = "with `clusterkit cancel`" if asked_for else "with scancel, or a program of yours did"
         return CANCELLED_BY_YOU.found(*lines, detail=how, command=again)

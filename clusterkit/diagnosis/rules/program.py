@@ -6,6 +6,7 @@ import re
 
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.rules.commands import logs, resume
 from clusterkit.diagnosis.rules.said import booked, exited, said
 
 IMPORT_ERROR = Cause(
@@ -74,7 +75,7 @@ def import_error(evidence: Evidence) -> Finding | None:
         IMPORT_ERROR,
         pattern,
         detail=name[1] if name else "",
-        command=f"clusterkit logs {evidence.subject.run_id} -n 200",
+        command=logs(evidence),
     )
 
 
@@ -83,7 +84,7 @@ def library_missing(evidence: Evidence) -> Finding | None:
     pattern = (
         r"cannot open shared object file|error while loading shared libraries|version `GLIBC\S* not found"
     )
-    return said(evidence, LIBRARY_MISSING, pattern, command=f"clusterkit logs {evidence.subject.run_id} -n 200")
+    return said(evidence, LIBRARY_MISSING, pattern, command=logs(evidence))
 
 
 def diverged(evidence: Evidence) -> Finding | None:
@@ -93,7 +94,11 @@ def diverged(evidence: Evidence) -> Finding | None:
         r"|Function '\w+' returned nan values|invalid values:|FloatingPointError"
     )
     return said(
-        evidence, DIVERGED, pattern, also=_step(evidence), command=f"clusterkit report {evidence.subject.run_id}"
+        evidence,
+        DIVERGED,
+        pattern,
+        also=_step(evidence),
+        command=f"clusterkit report {evidence.subject.run_id}",
     )
 
 
@@ -113,7 +118,9 @@ def wrong_argument(evidence: Evidence) -> Finding | None:
     if found or evidence.exit.get("code") != 2 or not evidence.ended_badly:
         return found
     last = evidence.line(r"^trainer: |[Ee]rror: |[Uu]sage: ", "log", "stderr")
-    return last and WRONG_ARGUMENT.found(
+    if last is None:
+        return None
+    return WRONG_ARGUMENT.found(
         last, exited(evidence), command="clusterkit submit --dry-run -- ARGUMENTS", sure=Sure.LIKELY
     )
 
@@ -142,7 +149,7 @@ def worker_died(evidence: Evidence) -> Finding | None:
         WORKER_DIED,
         pattern,
         also=booked(evidence, "ReqMem", "MaxRSS"),
-        command=f"clusterkit resume {evidence.subject.run_id}",
+        command=resume(evidence),
     )
 
 
@@ -152,7 +159,7 @@ def no_display(evidence: Evidence) -> Finding | None:
         r"gladLoadGL error|Cannot initialize a EGL|eglInitialize|an OpenGL platform library has not been loaded"
         r"|X11: The DISPLAY environment variable is missing|GLFWError|nothing can be rendered here"
     )
-    return said(evidence, NO_DISPLAY, pattern, command=f"clusterkit logs {evidence.subject.run_id} -n 200")
+    return said(evidence, NO_DISPLAY, pattern, command=logs(evidence))
 
 
 def hangs(evidence: Evidence) -> Finding | None:
@@ -178,7 +185,7 @@ def killed_by_signal(evidence: Evidence) -> Finding | None:
         evidence.line(r"Segmentation fault|core dumped|Fatal Python error|Bus error|Aborted"),
         booked(evidence, "State", "ExitCode"),
         detail=f"SIG{name}",
-        command=f"clusterkit logs {evidence.subject.run_id} -n 200",
+        command=logs(evidence),
         sure=Sure.SEEN,
     )
 
@@ -196,7 +203,7 @@ def program_failed(evidence: Evidence) -> Finding | None:
         *(() if error else evidence.program_log.tail(4)),
         exited(evidence),
         detail=error.text.strip() if error else f"exit code {code}",
-        command=f"clusterkit logs {evidence.subject.run_id} -n 200",
+        command=logs(evidence),
         sure=Sure.GENERAL,
     )
 

@@ -10,7 +10,13 @@ LAST_WORDS = 40
 
 
 def said(
-    evidence: Evidence, cause: Cause, pattern: str, *, command: str, detail: str = "", also: Line | None = None
+    evidence: Evidence,
+    cause: Cause,
+    pattern: str,
+    *,
+    command: str,
+    detail: str = "",
+    also: Line | None = None,
 ) -> Finding | None:
     """A cause whose words stand in the logs of a run that ended badly."""
     if not evidence.ended_badly or (found := evidence.search(pattern)) is None:

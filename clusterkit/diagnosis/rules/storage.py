@@ -6,6 +6,7 @@ import re
 
 from clusterkit.diagnosis.evidence import Evidence, Line, Space
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.rules.commands import logs
 from clusterkit.diagnosis.rules.said import LAST_WORDS, refused
 
 SCRATCH_FULL = Cause(
@@ -95,7 +96,7 @@ def not_writable(evidence: Evidence) -> Finding | None:
         return None
     return NOT_WRITABLE.found(
         found[1],
-        command=f"clusterkit logs {evidence.subject.run_id} -n 200",
+        command=logs(evidence),
         sure=Sure.LIKELY if found[0] < LAST_WORDS else Sure.SEEN,
     )
 

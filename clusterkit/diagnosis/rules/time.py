@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding
+from clusterkit.diagnosis.rules.commands import resume
 from clusterkit.diagnosis.rules.said import asked, booked, exited
 from clusterkit.scheduler import JobState
 
@@ -34,7 +35,7 @@ def time_limit(evidence: Evidence) -> Finding | None:
         exited(evidence),
         Line("heartbeat.json", f"newest checkpoint {newest}") if newest else None,
         detail=done,
-        command=f"clusterkit resume {evidence.subject.run_id}",
+        command=resume(evidence),
     )
 
 
@@ -45,7 +46,7 @@ def deadline(evidence: Evidence) -> Finding | None:
     return DEADLINE.found(
         booked(evidence, "State", "Elapsed"),
         asked(evidence, "Deadline"),
-        command=f"clusterkit resume {evidence.subject.run_id}",
+        command=resume(evidence),
     )
 
 

@@ -6,6 +6,7 @@ import re
 
 from clusterkit.diagnosis.evidence import Evidence, Line, Text
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.rules.commands import cancel
 from clusterkit.diagnosis.rules.said import asked, queue
 from clusterkit.scheduler import JobState
 from clusterkit.slurm.explain import explain
@@ -131,7 +132,7 @@ def dependency_failed(evidence: Evidence) -> Finding | None:
         queue(evidence),
         asked(evidence, "Dependency"),
         *evidence.texts.get("dependencies", Text("")).tail(3),
-        command=f"clusterkit cancel {evidence.subject.run_id}",
+        command=cancel(evidence),
     )
 
 
@@ -181,7 +182,7 @@ def never_fits(evidence: Evidence) -> Finding | None:
     return NEVER_FITS.found(
         queue(evidence),
         asked(evidence, "ReqTRES", "Features", "Partition"),
-        command=f"clusterkit cancel {evidence.subject.run_id}",
+        command=cancel(evidence),
     )
 
 
@@ -212,7 +213,9 @@ def held_by_admin(evidence: Evidence) -> Finding | None:
     """JobHeldAdmin."""
     if not evidence.waiting or not re.match(r"(Job)?HeldAdmin|Reservation ?Deleted", evidence.reason):
         return None
-    return HELD_BY_ADMIN.found(queue(evidence), command=evidence.here(f"scontrol show job {_number(evidence)}"))
+    return HELD_BY_ADMIN.found(
+        queue(evidence), command=evidence.here(f"scontrol show job {_number(evidence)}")
+    )
 
 
 def dependency(evidence: Evidence) -> Finding | None:
@@ -275,7 +278,7 @@ def _limit(evidence: Evidence, cause: Cause, begins: str, text: str, name: str) 
         detail = (
             f"it alone asks for more than {name} allows, {over}, so it will never start ({evidence.reason})"
         )
-        command = f"clusterkit cancel {evidence.subject.run_id}"
+        command = cancel(evidence)
     else:
         detail = f"{name} is used up for now ({evidence.reason}); it starts when another job ends"
         command = evidence.here("squeue --me")
@@ -298,13 +301,13 @@ def _above(wanted: str, limits: str) -> str:
 
 
 def _amount(number: str, unit: str) -> float:
-    return float(number) * 1024 ** " KMGT".index(unit or " ")
+    return float(number) * float(1024 ** " KMGT".index(unit or " "))
 
 
 def _shorten(evidence: Evidence, longest: str) -> str:
     """Users may lower the limit of a waiting job."""
     if not longest or not longest[0].isdigit():
-        return f"clusterkit cancel {evidence.subject.run_id}"
+        return cancel(evidence)
     return evidence.here(f"scontrol update JobId={_number(evidence)} TimeLimit={longest}")
 
 
