@@ -33,6 +33,20 @@ def load(run_dir: str) -> dict[str, Any]:
     return run
 
 
+def submitted(run: dict[str, Any], run_dir: str) -> dict[str, Any]:
+    """The run as it was submitted last: a resumption may bring other arguments."""
+    path = os.path.join(run_dir, "submissions", os.environ.get("CLUSTERKIT_SUBMISSION", "0"), "request.json")
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            request: dict[str, Any] = json.load(file)
+    except FileNotFoundError:
+        return run
+    except (OSError, ValueError) as error:
+        fail(f"cannot read {path}: {error!r}", 2)
+    changes = {name: request[name] for name in ("argv", "env") if request.get(name) is not None}
+    return {**run, **changes}
+
+
 def environment(run: dict[str, Any], run_dir: str) -> dict[str, str]:
     """The program's environment: the node's, the run's own, and where it runs."""
     env = dict(os.environ)
@@ -69,7 +83,7 @@ def main(arguments: list[str]) -> NoReturn:
     run_dir = os.path.abspath(arguments[0])
     if "CLUSTERKIT_SCRATCH" in os.environ:
         mark_launched(os.environ["CLUSTERKIT_SCRATCH"])
-    run = load(run_dir)
+    run = submitted(load(run_dir), run_dir)
     env = environment(run, run_dir)
     workdir = run.get("workdir") or run_dir
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from clusterkit.errors import ClusterkitError, RunError
 
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,24 @@ class LedgerRun:
     total_steps: int
     state: str
     """The last state seen (JobState)."""
+    group: str = ""
+    """The group it was submitted with, of a sweep or a pipeline."""
+    submission: int = 0
+    """Number of its newest submission."""
+    until_done: str = ""
+    """How it goes on past its time limit: `requeue`, `array`, `chain`; empty when it does not."""
+    last: str = ""
+    """The last RunState seen, as JSON: for ended runs and clusters that give no answer."""
 
 
-_COLUMNS = [field.name for field in fields(LedgerRun)]
+_COLUMNS = [f'"{field.name}"' for field in fields(LedgerRun)]
+_ADDED = {
+    "group": "TEXT NOT NULL DEFAULT ''",
+    "submission": "INTEGER NOT NULL DEFAULT 0",
+    "until_done": "TEXT NOT NULL DEFAULT ''",
+    "last": "TEXT NOT NULL DEFAULT ''",
+}
+"""Columns of format 2."""
 
 
 class Ledger:
@@ -65,7 +80,7 @@ class Ledger:
                 hint="upgrade clusterkit, or move the ledger away: it is only a cache",
             )
         self.connection.executescript(
-            f"""
+            """
             PRAGMA journal_mode = WAL;
             CREATE TABLE IF NOT EXISTS runs (
                 run_id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, profile TEXT NOT NULL,
@@ -82,9 +97,15 @@ class Ledger:
             CREATE TABLE IF NOT EXISTS rates (
                 cluster TEXT PRIMARY KEY, bytes_per_second REAL NOT NULL, measured TEXT NOT NULL
             );
-            PRAGMA user_version = {_VERSION};
             """
         )
+        self.connection.execute("BEGIN IMMEDIATE")
+        present = {row[1] for row in self.connection.execute("PRAGMA table_info(runs)")}
+        for name, kind in _ADDED.items():
+            if name not in present:
+                self.connection.execute(f'ALTER TABLE runs ADD COLUMN "{name}" {kind}')
+        self.connection.execute(f"PRAGMA user_version = {_VERSION}")
+        self.connection.execute("COMMIT")
 
     def __enter__(self) -> Ledger:
         return self
@@ -94,10 +115,39 @@ class Ledger:
 
     def add(self, run: LedgerRun) -> None:
         """Record a run, or replace what is recorded of it."""
+        self.add_all([run])
+
+    def add_all(self, runs: Iterable[LedgerRun]) -> None:
+        """Record several runs, or none of them."""
         marks = ", ".join("?" for _ in _COLUMNS)
-        self.connection.execute(
+        self.connection.execute("BEGIN IMMEDIATE")
+        self.connection.executemany(
             f"INSERT OR REPLACE INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})",  # noqa: S608 - constants
-            astuple(run),
+            [astuple(run) for run in runs],
+        )
+        self.connection.execute("COMMIT")
+
+    def get(self, run_id: str) -> LedgerRun | None:
+        """One run by its whole id; None when it is not known."""
+        row = self.connection.execute(
+            f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE run_id = ?",  # noqa: S608 - constants
+            (run_id,),
+        ).fetchone()
+        return LedgerRun(*row) if row else None
+
+    def restore(self, runs: Iterable[LedgerRun], before: Iterable[LedgerRun | None]) -> None:
+        """Put back what was recorded of runs; those of which nothing was are forgotten."""
+        pairs = list(zip(runs, before, strict=True))
+        self.connection.executemany(
+            "DELETE FROM runs WHERE run_id = ?", [(run.run_id,) for run, old in pairs if old is None]
+        )
+        self.add_all(old for _, old in pairs if old is not None)
+
+    def settle(self, run_id: str, job_id: str, state: str, last: str) -> None:
+        """Record what came of a submission, unless the submitting process has done so meanwhile."""
+        self.connection.execute(
+            "UPDATE runs SET job_id = ?, state = ?, last = ? WHERE run_id = ? AND state = 'SUBMITTING'",
+            (job_id, state, last, run_id),
         )
 
     def set_states(self, states: Iterable[tuple[str, str]]) -> None:

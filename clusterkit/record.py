@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clusterkit.errors import RunError
+from clusterkit.submission import Submission
 
 _MARK = "\x1eclusterkit-record"
 _FILE = re.compile(r"attempts/(\d+)/(start|exit|cancel)\.json")
+_SUBMISSION = re.compile(r"submissions/(\d+)/(request\.json|asked|status|answer|error)")
 
 # Builtins only: reading a thousand runs starts no process. A run directory that is gone is said so.
 _COLLECT = rf"""
@@ -25,8 +27,12 @@ ck_run() {{
   printf '%s\n' "{_MARK} run $1"
   cd "$1" 2>/dev/null || {{ echo "{_MARK} missing"; return 0; }}
   ck_show heartbeat.json
+  ck_show stopped.json
   for ck_attempt in attempts/*/; do
     for ck_name in start exit cancel; do ck_show "$ck_attempt$ck_name.json"; done
+  done
+  for ck_submission in submissions/*/; do
+    for ck_name in request.json asked status answer error; do ck_show "$ck_submission$ck_name"; done
   done
 }}
 """
@@ -51,6 +57,10 @@ class RunRecord:
     attempts: tuple[Attempt, ...] = ()
     """By number."""
     heartbeat: Mapping[str, Any] | None = None
+    submissions: tuple[Submission, ...] = ()
+    """By number; none for runs of clusterkit before 0.2."""
+    stopped: Mapping[str, Any] | None = None
+    """Why a run that was to go on past its time limit does not."""
     now: float | None = None
     """The cluster's clock when they were read, Unix seconds; the files' times are of the same clock."""
 
@@ -58,6 +68,11 @@ class RunRecord:
     def started(self) -> Attempt | None:
         """The newest attempt that was started."""
         return next((attempt for attempt in reversed(self.attempts) if attempt.start is not None), None)
+
+    @property
+    def submission(self) -> Submission | None:
+        """The newest one."""
+        return self.submissions[-1] if self.submissions else None
 
     @property
     def cancelled(self) -> bool:
@@ -113,7 +128,9 @@ class _Files:
 
     exists: bool = True
     heartbeat: Mapping[str, Any] | None = None
+    stopped: Mapping[str, Any] | None = None
     attempts: dict[int, dict[str, Mapping[str, Any] | None]] = field(default_factory=dict)
+    submissions: dict[int, dict[str, str]] = field(default_factory=dict)
 
     def add(self, chunk: str) -> None:
         head, _, content = chunk.partition("\n")
@@ -121,12 +138,32 @@ class _Files:
             self.exists = False
         elif head == "file heartbeat.json":
             self.heartbeat = _object(content)
+        elif head == "file stopped.json":
+            self.stopped = _object(content)
+        elif match := _SUBMISSION.fullmatch(head.removeprefix("file ")):
+            self.submissions.setdefault(int(match[1]), {})[match[2]] = content
         elif match := _FILE.fullmatch(head.removeprefix("file ")):
             self.attempts.setdefault(int(match[1]), {})[match[2]] = _object(content)
 
     def record(self, now: float | None) -> RunRecord:
         attempts = tuple(Attempt(number, **files) for number, files in sorted(self.attempts.items()))
-        return RunRecord(self.exists, attempts, self.heartbeat, now)
+        submissions = tuple(_submission(number, files) for number, files in sorted(self.submissions.items()))
+        return RunRecord(self.exists, attempts, self.heartbeat, submissions, self.stopped, now)
+
+
+def _submission(number: int, files: Mapping[str, str]) -> Submission:
+    return Submission(
+        number,
+        request=_object(files.get("request.json", "")),
+        asked=_number(files["asked"]) or 0.0 if "asked" in files else None,
+        status=_number(files.get("status", "")),
+        answer=files.get("answer", ""),
+        error=files.get("error", ""),
+    )
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.strip().isdigit() else None
 
 
 def _object(text: str) -> Mapping[str, Any] | None:

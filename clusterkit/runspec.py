@@ -36,6 +36,10 @@ class RunSpec:
     time_limit_seconds: int
     wandb: Mapping[str, Any]
     versions: Mapping[str, str]
+    project: str = ""
+    """Name of the project it belongs to."""
+    group: Mapping[str, Any] | None = None
+    """`id`, `index` and `size` of the group it was submitted with; None for a run of its own."""
 
     def to_json(self) -> bytes:
         """run.json: UTF-8, sorted nowhere, one key a line at the top level, ends in a newline."""

@@ -28,6 +28,10 @@ class JobState(StrEnum):
     NODE_FAIL = "NODE_FAIL"
     PREEMPTED = "PREEMPTED"
     REQUEUED = "REQUEUED"
+    SUBMITTING = "SUBMITTING"
+    """Ours: handed over, and it is not known yet whether there is a job."""
+    NOT_SUBMITTED = "NOT_SUBMITTED"
+    """Ours: handed over in vain; there is no job."""
     UNKNOWN = "UNKNOWN"
 
     @property
@@ -43,6 +47,7 @@ _ACTIVE = frozenset(
         JobState.SUSPENDED,
         JobState.COMPLETING,
         JobState.REQUEUED,
+        JobState.SUBMITTING,
     }
 )
 
@@ -88,6 +93,20 @@ class Scheduler(Protocol):
 
     def parse_submit(self, stdout: str) -> str:
         """The job id in the submit command's output. Raises SchedulerError when there is none."""
+        ...
+
+    def find_script(self, job_name: str, script: str, since: str) -> str:
+        """A POSIX sh fragment that looks for jobs by their name; it never fails.
+
+        Args:
+            job_name: as it was submitted.
+            script: absolute path of job.sh, by which `local` knows a job.
+            since: UTC day, `YYYY-MM-DD`; no such job is older.
+        """
+        ...
+
+    def parse_find(self, stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:
+        """Ids of the jobs of that name, and whether the scheduler could be asked."""
         ...
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -10,6 +11,7 @@ from clusterkit.errors import SchedulerError
 from clusterkit.local.processes import JOB_ID
 from clusterkit.scheduler import Job, JobState, parse_time
 
+_FIND, _FOUND = "\x1eclusterkit-local find ", "\x1eclusterkit-local found"
 _BEGIN, _END = "\x1eclusterkit-local begin", "\x1eclusterkit-local end"
 
 # $1 is the pid and $2 the token, so after `set` each $N is field N of /proc/<pid>/stat (man 5 proc).
@@ -50,6 +52,19 @@ class LocalScheduler:
         if not lines or not JOB_ID.fullmatch(lines[-1]):
             raise SchedulerError(f"this machine started no job: {stdout.strip()[:200]!r}")
         return lines[-1]
+
+    def find_script(self, job_name: str, script: str, since: str) -> str:
+        """Looks among the living; a job that has ended has made its attempt folder."""
+        del since
+        argv = shlex.join([sys.executable, "-P", "-m", "clusterkit.local.find", script])
+        return f"echo {shlex.quote(_FIND + job_name)}\n{argv}\necho {shlex.quote(_FOUND)} $?\n"
+
+    def parse_find(self, stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:
+        """Ids of the living jobs of that script, and whether `ps` could tell."""
+        _, begun, rest = stdout.partition(f"{_FIND}{job_name}\n")
+        body, ended, status = rest.partition(_FOUND)
+        certain = bool(begun and ended) and status.split()[0] == "0"
+        return tuple(line for line in body.split() if JOB_ID.fullmatch(line)), certain
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         """Argv that ends jobs with all their processes and returns when they are gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 from clusterkit.errors import SchedulerError
@@ -12,6 +13,7 @@ from clusterkit.slurm.parse import (
     MARK,
     SACCT_FIELDS,
     SQUEUE_FIELDS,
+    parse_find,
     parse_query,
     parse_submit,
 )
@@ -65,6 +67,23 @@ class SlurmScheduler:
     def parse_submit(self, stdout: str) -> str:
         """`123`, or `123;cluster` where sbatch names one. Raises SchedulerError when there is no id."""
         return parse_submit(stdout)
+
+    def find_script(self, job_name: str, script: str, since: str) -> str:
+        """Asks squeue, then sacct, which also knows those that ended long ago."""
+        del script
+        name = shlex.quote(job_name)
+        return "\n".join(
+            [
+                _RUN,
+                f'ck_run "queued "{name} squeue -h -r -t all -u "$(id -un)" -n {name} -o "%i"',
+                f'ck_run "booked "{name} sacct -n -P -X --name={name} -S {shlex.quote(since)} -o JobID',
+                "",
+            ]
+        )
+
+    def parse_find(self, stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:
+        """Ids of the jobs of that name; see `clusterkit.slurm.parse.parse_find`."""
+        return parse_find(stdout, job_name)
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         """Argv of scancel; unknown and finished ids are no error for it.

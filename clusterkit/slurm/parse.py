@@ -125,6 +125,25 @@ def parse_query(stdout: str) -> dict[str, Job]:
     return answers
 
 
+def parse_find(stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:
+    """Ids in the output of `find_script`, without array tasks, and whether squeue could be asked.
+
+    A job that squeue has forgotten, without accounting, has made its attempt folder: that tells then.
+    """
+    ids: dict[str, None] = {}
+    answers: dict[str, bool] = {}
+    for chunk in stdout.replace("\r\n", "\n").split(MARK + " ")[1:]:
+        head, _, body = chunk.partition("\n")
+        kind, _, rest = head.partition(" ")
+        if kind == "begin" and rest in (f"queued {job_name}", f"booked {job_name}"):
+            current = rest.partition(" ")[0]
+            matches = (_ROW_ID.fullmatch(line.strip()) for line in body.splitlines())
+            ids |= {match["base"]: None for match in matches if match}
+        elif kind == "status" and rest.isdigit():
+            answers[current] = int(rest) == 0
+    return tuple(ids), answers.get("queued", False)
+
+
 @dataclass
 class _Section:
     """What one command said."""

@@ -85,6 +85,8 @@ class JobScript:
     prelude: tuple[str, ...] = ()
     """Lines of the user's own shell code, run on the node before the container (`module load apptainer`)."""
     passthrough: tuple[str, ...] = PASSTHROUGH
+    submission: int = 0
+    """Number of the submission this script belongs to."""
 
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):

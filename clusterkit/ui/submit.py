@@ -24,6 +24,9 @@ def show_submitted(done: Submitted) -> None:
         if recipe["modified"]:
             changed = ", ".join(f"{name}: {old} -> {new}" for name, (old, new) in recipe["modified"].items())
             err.print(f"[yellow]modified recipe[/] ({changed}): the run is marked for ever", soft_wrap=True)
+    for run_id, came in done.settled.items():
+        what = f"is job {came.job_id}" if came.job_id else came.why
+        err.print(f"[yellow]{run_id}[/], whose submission was interrupted: {what}", soft_wrap=True)
     note(f"job {done.job_id} on {spec.cluster}; next: clusterkit status, clusterkit logs {spec.run_id} -f")
     out.print(spec.run_id, markup=False, soft_wrap=True)
 

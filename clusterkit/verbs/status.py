@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from clusterkit.scheduler import JobState
 from clusterkit.site import connected, scheduler_of
 from clusterkit.state import RunState, fold
 from clusterkit.transport.base import Transport
+from clusterkit.verbs.handover import settle
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -64,6 +66,10 @@ def status(
         try:
             cluster = settings.cluster(cluster_name)
             with connected(cluster) as transport:
+                unclear = [run for run in mine if run.state == JobState.SUBMITTING]
+                if unclear:
+                    settle(cluster, transport, ledger, unclear)
+                    mine = [ledger.get(run.run_id) or run for run in mine]
                 states = query(cluster, transport, mine)
         except (TransportError, ConfigError) as error:
             silent[cluster_name] = error.cause
@@ -78,13 +84,22 @@ def status(
 def query(cluster: Cluster, transport: Transport, runs: Sequence[LedgerRun]) -> list[RunState]:
     """States of runs of one cluster, in their order, in one round trip."""
     scheduler = scheduler_of(cluster)
-    script = scheduler.query_script([run.job_id for run in runs]) + collect_script(
+    script = scheduler.query_script([run.job_id for run in runs if run.job_id]) + collect_script(
         [run.run_dir for run in runs]
     )
     answer = transport.run(["sh"], stdin=script.encode("utf-8", "surrogateescape"), timeout=120.0).text
     jobs = scheduler.parse_query(answer)
     records = parse_collect(answer)
-    return [fold(records[run.run_dir], jobs.get(run.job_id)) for run in runs]
+    states = [fold(records[run.run_dir], jobs.get(run.job_id)) for run in runs]
+    return [_without_job(run) or state for run, state in zip(runs, states, strict=True)]
+
+
+def _without_job(run: LedgerRun) -> RunState | None:
+    """The state of a run the scheduler may not have, as it was settled."""
+    if run.job_id:
+        return None
+    why = json.loads(run.last).get("why") if run.last else "it is not known yet whether there is a job"
+    return RunState(JobState(run.state), why=why)
 
 
 def _recent(runs: Sequence[LedgerRun]) -> list[LedgerRun]:

@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterkit import __version__, images, snapshots
-from clusterkit.errors import ImageError, SchedulerError
+from clusterkit.errors import ImageError
 from clusterkit.images import Image
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.plan import program
 from clusterkit.runspec import RunSpec, run_id, timestamp
-from clusterkit.site import Layout, Site, open_site, scheduler_of
+from clusterkit.scheduler import JobState
+from clusterkit.site import Layout, open_site
 from clusterkit.slurm.script import JobScript, render
 from clusterkit.snapshots import Allow, Snapshot
+from clusterkit.submission import Outcome, request_json
 from clusterkit.verbs.deploy import Bar, hash_image, send_snapshot, take_snapshot
+from clusterkit.verbs.handover import Parcel, hand_over, settle
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -74,6 +77,8 @@ class Submitted:
     job_id: str
     run_dir: str
     snapshot_sent: bool
+    settled: Mapping[str, Outcome] = dataclasses.field(default_factory=dict)
+    """Earlier runs whose submission was interrupted, and what has come of it, by run id."""
 
 
 def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -> Submitted:
@@ -89,6 +94,10 @@ def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) ->
     image = _image(request.cluster, ledger, bar)
     snapshot = take_snapshot(settings, request.allow_large)
     with open_site(request.cluster) as site:
+        unclear = [
+            run for run in ledger.runs(cluster=request.cluster.name) if run.state == JobState.SUBMITTING
+        ]
+        settled = settle(request.cluster, site.transport, ledger, unclear) if unclear else {}
         prepared = _prepare(settings, request, site.layout, snapshot, image)
         if image and not images.present(site, image):
             raise ImageError(
@@ -96,24 +105,9 @@ def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) ->
                 hint=f"run `clusterkit deploy --cluster {request.cluster.name}` first",
             )
         sent = send_snapshot(site, snapshot, ledger, bar)
-        job_id = _hand_over(site, prepared)
+        job_id = hand_over(site, ledger, _parcel(prepared, request.profile))
     spec = prepared.spec
-    ledger.add(
-        LedgerRun(
-            run_id=spec.run_id,
-            cluster=spec.cluster,
-            name=spec.name,
-            profile=request.profile.name,
-            recipe=str((spec.recipe or {}).get("name", "")),
-            seed=spec.seed or 0,
-            job_id=job_id,
-            submitted=spec.created,
-            run_dir=prepared.run_dir,
-            total_steps=spec.total_steps or 0,
-            state="PENDING",
-        )
-    )
-    return Submitted(spec, job_id, prepared.run_dir, sent)
+    return Submitted(spec, job_id, prepared.run_dir, sent, settled)
 
 
 def dry_run(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -> Prepared:
@@ -209,6 +203,7 @@ def _prepare(
             "mode": settings.project.wandb.mode,
         },
         versions={"clusterkit": __version__, "python": platform.python_version()},
+        project=settings.project.name,
     )
     job = JobScript(
         run_id=identity,
@@ -242,33 +237,29 @@ def _snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _hand_over(site: Site, prepared: Prepared) -> str:
-    """Write the run directory and ask the scheduler. A refusal leaves no run directory behind."""
+def _parcel(prepared: Prepared, profile: Profile) -> Parcel:
     from clusterkit.resources import launcher
 
-    transport, run_dir = site.transport, prepared.run_dir
-    scheduler = scheduler_of(site.cluster)
-    transport.run(["sh", "-c", 'umask 077; mkdir -p "$1/attempts"', "sh", run_dir])
-    transport.write(f"{run_dir}/run.json", prepared.spec.to_json())
-    transport.write(f"{run_dir}/launch.py", launcher())
-    transport.write(f"{run_dir}/job.sh", prepared.script.encode(), mode=0o700)
-    result = transport.run(
-        scheduler.submit_argv(
-            f"{run_dir}/job.sh", run_dir=run_dir, job_name=prepared.job.job_name, options=prepared.job.options
-        ),
-        check=False,
-        timeout=120.0,
+    spec, folder = prepared.spec, f"runs/{prepared.spec.run_id}"
+    request = request_json(0, "first", spec.created, prepared.job.options)
+    run = LedgerRun(
+        run_id=spec.run_id,
+        cluster=spec.cluster,
+        name=spec.name,
+        profile=profile.name,
+        recipe=str((spec.recipe or {}).get("name", "")),
+        seed=spec.seed or 0,
+        job_id="",
+        submitted=spec.created,
+        run_dir=prepared.run_dir,
+        total_steps=spec.total_steps or 0,
+        state=JobState.PENDING,
     )
-    if result.returncode != 0:
-        transport.run(["rm", "-rf", run_dir], check=False)
-        raise _refused(site, result.error_text)
-    # An answer without an id may still mean a job: its run directory stays.
-    return scheduler.parse_submit(result.text)
-
-
-def _refused(site: Site, stderr: str) -> SchedulerError:
-    from clusterkit.slurm.parse import sbatch_error
-
-    words = " / ".join(line.strip() for line in stderr.splitlines() if line.strip()) or "no reason given"
-    cause = f"{site.transport.where}: the scheduler refused the job: {words}"
-    return SchedulerError(cause, hint=sbatch_error(stderr))
+    files: dict[str, bytes | str] = {
+        f"{folder}/run.json": spec.to_json(),
+        f"{folder}/launch.py": launcher(),
+        f"{folder}/job.sh": prepared.script.encode(),
+        f"{folder}/attempts/": "",
+        f"{folder}/submissions/0/request.json": request,
+    }
+    return Parcel((run,), folder, files, prepared.job.options)

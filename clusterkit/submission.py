@@ -1,0 +1,253 @@
+"""Hands runs to a scheduler exactly once, and tells what came of it. Pure: shell text and its reading.
+
+Each time a run is handed over, `submissions/<n>/` of its run directory keeps what was wanted and what was
+answered (docs/run-directory.md). The file `asked` is made, by whoever makes it first, just before the
+scheduler is asked, so no retry asks a second time; and the job carries the run id as its name, so a job whose
+answer was lost is found again. Nothing depends on the laptop once the fragment runs on the cluster.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clusterkit.local.processes import JOB_ID as LOCAL_JOB_ID
+from clusterkit.scheduler import JobState
+from clusterkit.slurm.parse import JOB_ID as SLURM_JOB_ID
+
+SCHEMA = 1
+MARK = "\x1eclusterkit-submission"
+PATIENCE_SECONDS = 150.0
+"""How long an sbatch that was asked may still be on its way to the controller."""
+_DOUBTFUL = re.compile(
+    r"time(d )?out|unable to contact|connection|communication|zero bytes|receive|write|no space",
+    re.IGNORECASE,
+)
+"""sbatch may say so of a job that the controller has all the same."""
+
+# $1 work root, $2 a name of our own for the staging folder, $3 `new` or `more`, $4 folder of the submission's
+# owner below the root, $5 number, then the submit command. Standard input is a tar of what to write, by paths
+# below the root. A new run appears whole, by rename, its submission already marked as asked.
+_HAND_OVER = rf"""
+umask 077
+trap '' HUP
+root=$1 stage=$1/.new-$2 mode=$3 owner=$4 number=$5
+shift 5
+fail() {{ rm -rf "$stage"; echo "${{1:-cannot write below $root}}" >&2; exit 1; }}
+rm -rf "$stage"
+mkdir -p "$stage" "$root/runs" && tar -xof - -C "$stage" || fail
+find "$stage" -type f -exec sync {{}} + 2>/dev/null
+if test "$mode" = new; then
+  date +%s >"$stage/$owner/submissions/$number/asked" || fail
+  for folder in "$stage"/runs/* "$stage"/groups/*; do
+    test -d "$folder" || continue
+    name=${{folder#"$stage/"}}
+    test ! -e "$root/$name" || fail "$root/$name is there already"
+    mkdir -p "$root/${{name%/*}}" && mv "$folder" "$root/$name" || fail
+  done
+  rm -rf "$stage"
+  cd "$root/$owner/submissions/$number" || exit 1
+else
+  cd "$root/$owner" || fail "the run directory $root/$owner is gone"
+  mkdir -p "submissions/$number" || fail
+  (set -C; date +%s >"submissions/$number/asked") 2>/dev/null || fail "this run is being submitted already"
+  mv -f "$stage/$owner/submissions/$number/request.json" "submissions/$number/" &&
+    mv -f "$stage/$owner/job.sh" job.sh || fail
+  rm -rf "$stage"
+  cd "submissions/$number" || exit 1
+fi
+"$@" >answer 2>error </dev/null
+status=$?
+echo "$status" >.status && mv -f .status status
+echo "{MARK} $status"
+cat answer
+cat error >&2
+"""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One time a run was handed to the scheduler, as its folder in the run directory tells."""
+
+    number: int
+    request: Mapping[str, Any] | None = None
+    asked: float | None = None
+    """When the scheduler was asked, Unix seconds of the cluster's clock; None when it was not, yet."""
+    status: int | None = None
+    """Exit status of the submit command; None while it runs, or when it was killed with all around it."""
+    answer: str = ""
+    error: str = ""
+
+    @property
+    def job_id(self) -> str | None:
+        """The job's id, of the array task for a member of an array; None when none was answered."""
+        number = accepted_id(self.answer) if self.status == 0 else None
+        task = (self.request or {}).get("task")
+        return number if number is None or task is None else task_id(number, int(task))
+
+    @property
+    def refusal(self) -> str | None:
+        """The scheduler's words when it said no, on one line."""
+        if self.status in (None, 0):
+            return None
+        return (
+            " / ".join(line.strip() for line in self.error.splitlines() if line.strip()) or "no reason given"
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the scheduler says of jobs with a run's name."""
+
+    ids: tuple[str, ...]
+    certain: bool
+    """Whether it could be asked: without an id, there is then no such job."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a submission: PENDING with a job id, still SUBMITTING, or NOT_SUBMITTED."""
+
+    state: JobState
+    job_id: str | None = None
+    why: str | None = None
+
+
+def request_json(
+    number: int,
+    kind: str,
+    created: str,
+    options: Sequence[str],
+    *,
+    argv: Sequence[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    task: int | None = None,
+) -> bytes:
+    """request.json of a submission.
+
+    Args:
+        number: of the submission, 0 for a run's first.
+        kind: `first`, `resume` or `chain`.
+        created: UTC, ISO 8601.
+        options: sbatch options, as they were given to the scheduler.
+        argv: replaces that of run.json for the attempts of this submission.
+        env: replaces that of run.json likewise.
+        task: index in the job array, for a member of one.
+    """
+    document = {
+        "schema": SCHEMA,
+        "number": number,
+        "kind": kind,
+        "created": created,
+        "options": list(options),
+        "argv": None if argv is None else list(argv),
+        "env": None if env is None else dict(env),
+        "task": task,
+    }
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
+
+
+def bundle(files: Mapping[str, bytes | str]) -> bytes:
+    """A tar of small files by path below the work root.
+
+    A text is the target of a symbolic link, and a path that ends with a slash a folder. All are private;
+    scripts (`*.sh`) become executable.
+    """
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path, content in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.mode = 0o700 if path.endswith(".sh") else 0o600
+            if path.endswith("/"):
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o700
+                archive.addfile(entry)
+            elif isinstance(content, str):
+                entry.type, entry.linkname = tarfile.SYMTYPE, content
+                archive.addfile(entry)
+            else:
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def hand_over_argv(
+    root: str, token: str, owner: str, number: int, submit: Sequence[str], *, new: bool
+) -> list[str]:
+    """Argv that writes a `bundle`, given as standard input, and asks the scheduler once.
+
+    Args:
+        root: the work root.
+        token: names the staging folder; unique.
+        owner: whose submission it is, below the root: `runs/<run id>` or `groups/<group>`.
+        number: of the submission.
+        submit: the scheduler's submit command.
+        new: the owner does not exist yet, and appears whole; else only request.json and job.sh are replaced.
+    """
+    mode = "new" if new else "more"
+    return ["sh", "-c", _HAND_OVER, "sh", root, token, mode, owner, str(number), *submit]
+
+
+def parse_hand_over(stdout: str, stderr: str) -> Submission | None:
+    """What the scheduler answered; None when it was not asked, and then nothing was changed."""
+    _, marked, rest = stdout.rpartition(f"{MARK} ")
+    status, _, answer = rest.partition("\n")
+    if not marked or not status.strip().isdigit():
+        return None
+    return Submission(0, asked=0.0, status=int(status), answer=answer, error=stderr)
+
+
+def accepted_id(answer: str) -> str | None:
+    """The job id in the output of a submit command, whatever stands around it."""
+    for line in reversed(answer.splitlines()):
+        if SLURM_JOB_ID.fullmatch(line.strip()) or LOCAL_JOB_ID.fullmatch(line.strip()):
+            return line.strip()
+    return None
+
+
+def task_id(job_id: str, task: int) -> str:
+    """The id of one task of a job array.
+
+    >>> task_id("123;cluster", 4)
+    '123_4;cluster'
+    """
+    number, semicolon, cluster = job_id.partition(";")
+    return f"{number}_{task}{semicolon}{cluster}"
+
+
+def outcome(
+    submission: Submission | None, started: str | None, found: Found, *, now: float | None
+) -> Outcome:
+    """What came of a run's newest submission, whose answer did not arrive.
+
+    Args:
+        submission: as the run directory tells; None when nothing of it is there.
+        started: job id of an attempt that this submission's job has made.
+        found: jobs of the run's name.
+        now: the cluster's clock, Unix seconds.
+    """
+    task = ((submission.request if submission else None) or {}).get("task")
+    job_id = (submission.job_id if submission else None) or started
+    if job_id is None and found.ids:
+        newest = max(found.ids, key=_ordinal)
+        job_id = newest if task is None else task_id(newest, int(task))
+    if job_id is not None:
+        return Outcome(JobState.PENDING, job_id)
+    if submission is None or submission.asked is None:
+        return Outcome(JobState.NOT_SUBMITTED, why="it was interrupted before the scheduler was asked")
+    if submission.refusal is not None and (found.certain or not _DOUBTFUL.search(submission.refusal)):
+        return Outcome(JobState.NOT_SUBMITTED, why=f"the scheduler refused it: {submission.refusal}")
+    if not found.certain:
+        return Outcome(JobState.SUBMITTING, why="the scheduler cannot be asked whether it has the job")
+    if now is not None and now - submission.asked < PATIENCE_SECONDS:
+        return Outcome(JobState.SUBMITTING, why="the scheduler was asked a moment ago")
+    return Outcome(JobState.NOT_SUBMITTED, why="the scheduler was asked, and has no job of this name")
+
+
+def _ordinal(job_id: str) -> tuple[int, str]:
+    number = re.match(r"\d+", job_id)
+    return (int(number[0]) if number else 0, job_id)

@@ -1,0 +1,188 @@
+"""Hands runs to a scheduler exactly once, whatever breaks on the way, and settles what stayed open."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from clusterkit.errors import SchedulerError, TransportError
+from clusterkit.ledger import Ledger, LedgerRun
+from clusterkit.record import RunRecord, collect_script, parse_collect
+from clusterkit.scheduler import JobState
+from clusterkit.site import Site, scheduler_of
+from clusterkit.submission import (
+    Found,
+    Outcome,
+    bundle,
+    hand_over_argv,
+    outcome,
+    parse_hand_over,
+    task_id,
+)
+from clusterkit.transport.base import Transport
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+
+_SECONDS = 180.0
+"""sbatch itself gives up after its MessageTimeout and some retries, well below this."""
+_OPEN_HINT = "`clusterkit status` tells whether the job was accepted; do not submit again before"
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """One submission: what is written, and what is asked. Paths of files are relative to the work root."""
+
+    runs: tuple[LedgerRun, ...]
+    """As the ledger shall know them; several share one job array."""
+    owner: str
+    """`runs/<run id>` or `groups/<group>`: it holds job.sh and `submissions/`."""
+    files: Mapping[str, bytes | str]
+    """Contents; a text is the target of a symbolic link, a path that ends with a slash a folder."""
+    options: tuple[str, ...]
+    number: int = 0
+    tasks: tuple[int | None, ...] = (None,)
+    """Of each run, its index in the job array."""
+
+    @property
+    def job_name(self) -> str:
+        """The token by which the job is found again."""
+        return job_name(posixpath.basename(self.owner), self.number)
+
+
+def job_name(owner: str, number: int) -> str:
+    """The name of the job of a submission: unique for ever.
+
+    >>> job_name("a40-2m-20260102-030405-k3f9", 2)
+    'a40-2m-20260102-030405-k3f9.2'
+    """
+    return owner if number == 0 else f"{owner}.{number}"
+
+
+def hand_over(site: Site, ledger: Ledger, parcel: Parcel) -> str:
+    """Write what a submission needs and ask the scheduler, in one remote command.
+
+    The ledger knows the runs before (SUBMITTING), so whatever is interrupted can be settled later.
+
+    Returns:
+        The job id; of the array for an array.
+
+    Raises:
+        SchedulerError: it refused, and nothing is left of new runs; or its answer is unclear.
+        TransportError: nothing could be written, or the connection failed and the submission stays open.
+    """
+    before = [ledger.get(run.run_id) for run in parcel.runs]
+    intent = [replace(run, state=JobState.SUBMITTING, job_id="") for run in parcel.runs]
+    ledger.add_all(intent)
+    transport, scheduler, root = site.transport, scheduler_of(site.cluster), site.layout.root
+    submit = scheduler.submit_argv(
+        f"{root}/{parcel.owner}/job.sh",
+        run_dir=f"{root}/{parcel.owner}",
+        job_name=parcel.job_name,
+        options=parcel.options,
+    )
+    argv = hand_over_argv(root, parcel.job_name, parcel.owner, parcel.number, submit, new=parcel.number == 0)
+    try:
+        done = transport.run(argv, stdin=bundle(parcel.files), timeout=_SECONDS, check=False)
+    except TransportError as error:
+        raise TransportError(error.cause, hint=_OPEN_HINT) from error
+    answer = parse_hand_over(done.text, done.error_text)
+    if answer is None:
+        ledger.restore(parcel.runs, before)
+        raise TransportError(f"{transport.where}: the run could not be written: {done.reason}")
+    job_id = answer.job_id
+    if job_id is None:
+        settled = settle(site.cluster, transport, ledger, intent)
+        first = settled[parcel.runs[0].run_id]
+        if first.state is JobState.NOT_SUBMITTED and answer.refusal is not None:
+            _clear(site, parcel)
+            ledger.restore(parcel.runs, before)
+            raise _refused(transport, answer.refusal)
+        if first.job_id is None:
+            said = (answer.answer or answer.error).strip()[-200:]
+            raise SchedulerError(
+                f"{transport.where}: the scheduler's answer names no job: {said!r}", hint=_OPEN_HINT
+            )
+        job_id = first.job_id.partition("_")[0]
+    tasks = parcel.tasks
+    ledger.add_all(
+        replace(run, state=JobState.PENDING, job_id=job_id if task is None else task_id(job_id, task))
+        for run, task in zip(parcel.runs, tasks, strict=True)
+    )
+    return job_id
+
+
+def settle(
+    cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun]
+) -> dict[str, Outcome]:
+    """Find out what came of submissions whose answer never arrived, in one round trip; the ledger remembers.
+
+    Args:
+        cluster: where.
+        transport: the connection to it.
+        ledger: of the project.
+        runs: SUBMITTING runs of this cluster, as the ledger knows them.
+
+    Returns:
+        By run id: PENDING with a job id, still SUBMITTING, or NOT_SUBMITTED; the last two with the reason.
+    """
+    scheduler = scheduler_of(cluster)
+    names = {run.run_id: job_name(run.group or run.run_id, run.submission) for run in runs}
+    scripts = {names[run.run_id]: f"{_owner_dir(run)}/job.sh" for run in runs}
+    since = {names[run.run_id]: _day_before(run.submitted) for run in runs}
+    searches = [scheduler.find_script(name, scripts[name], since[name]) for name in scripts]
+    script = "\n".join([*searches, collect_script([run.run_dir for run in runs])])
+    text = transport.run(["sh"], stdin=script.encode("utf-8", "surrogateescape"), timeout=120.0).text
+    records = parse_collect(text)
+    settled = {}
+    for run in runs:
+        record = records[run.run_dir]
+        found = Found(*scheduler.parse_find(text, names[run.run_id]))
+        submission = next((each for each in record.submissions if each.number == run.submission), None)
+        came = outcome(submission, _started(record, run.submission), found, now=record.now)
+        settled[run.run_id] = came
+        if came.state is not JobState.SUBMITTING:
+            last = json.dumps({"state": came.state, "why": came.why})
+            ledger.settle(run.run_id, came.job_id or "", came.state, last)
+    return settled
+
+
+def _owner_dir(run: LedgerRun) -> str:
+    if not run.group:
+        return run.run_dir
+    return f"{posixpath.dirname(posixpath.dirname(run.run_dir))}/groups/{run.group}"
+
+
+def _started(record: RunRecord, number: int) -> str | None:
+    """The job id of an attempt of this submission."""
+    starts = (attempt.start for attempt in reversed(record.attempts) if attempt.start is not None)
+    ids = (str(start.get("job_id") or "") for start in starts if start.get("submission", 0) == number)
+    return next(ids, None) or None
+
+
+def _day_before(submitted: str) -> str:
+    """The cluster's day may begin later than UTC's."""
+    try:
+        moment = datetime.fromisoformat(submitted)
+    except ValueError:
+        moment = datetime.now(UTC) - timedelta(days=30)
+    return f"{moment - timedelta(days=1):%Y-%m-%d}"
+
+
+def _clear(site: Site, parcel: Parcel) -> None:
+    """Remove what was written for new runs, after a refusal."""
+    if parcel.number == 0:
+        gone = [run.run_dir for run in parcel.runs] + [f"{site.layout.root}/{parcel.owner}"]
+        site.transport.run(["rm", "-rf", *gone], check=False)
+
+
+def _refused(transport: Transport, words: str) -> SchedulerError:
+    from clusterkit.slurm.parse import sbatch_error
+
+    return SchedulerError(
+        f"{transport.where}: the scheduler refused the job: {words}", hint=sbatch_error(words)
+    )
