@@ -30,5 +30,5 @@ def why(
 
     settings = load(config)
     with open_ledger(settings) as ledger:
-        (run,) = ledger.find([name])
-    (print_json if as_json else show_diagnosis)(verb(settings, run))
+        diagnosis = verb(settings, ledger, name)
+    (print_json if as_json else show_diagnosis)(diagnosis)

@@ -39,7 +39,7 @@ class Subject:
     profile: str = ""
 
 
-# ck_part NAME COMMAND...: the end of what a command says, after a line of our own; it fails and hangs on nothing.
+# ck_part NAME COMMAND...: the end of what a command says, after a line of our own; it fails on nothing.
 _BEGIN = rf"""
 LC_ALL=C SLURM_TIME_FORMAT=standard SLURM_BITSTR_LEN=0; export LC_ALL SLURM_TIME_FORMAT SLURM_BITSTR_LEN
 ck_mark='{MARK}'
@@ -72,13 +72,6 @@ if [ -n "$ck_newest" ]; then
   done
   ck_bytes=
 fi
-ck_sent=$(ls submissions 2>/dev/null | grep -x '[0-9]*' | sort -n | tail -n 1)
-if [ -n "$ck_sent" ]; then
-  for ck_name in answer error status; do
-    [ ! -f "submissions/$ck_sent/$ck_name" ] ||
-      ck_part "submissions/$ck_sent/$ck_name" tail -n 20 "submissions/$ck_sent/$ck_name"
-  done
-fi
 [ -z "${{ck_image:-}}" ] || ck_part image ls -lLn "$ck_image"
 [ -z "${{ck_work:-}}" ] || ck_part workdir ls -ldLn "$ck_work"
 for ck_root in run:"$ck_run" scratch:"${{ck_scratch:-}}" home:"$HOME"; do
@@ -90,34 +83,44 @@ command -v quota >/dev/null 2>&1 && ck_part quota quota -w
 command -v lfs >/dev/null 2>&1 && ck_part lfs lfs quota -q -u "$(id -un)" "$ck_run"
 """
 
-# $ck_job is the job's number, $ck_at chooses its cluster. Without accounting `sacct` and `sacctmgr` fail, which is
-# an answer too. The partition and the dependencies are read from what the controller has said of the job.
-_SLURM = r"""
-ck_part squeue squeue $ck_at -h -t all -j "$ck_job" -o "$ck_queue"
-ck_booked_text=$($ck_limit sacct $ck_at -n -P -D --delimiter="$ck_fs" -j "$ck_job" -o "$ck_booked" 2>&1 </dev/null)
+# $ck_job is the job's number, $ck_at chooses its cluster. Without accounting `sacct` and `sacctmgr` fail,
+# which is an answer too. A controller that does not answer is asked once. The partition and the dependencies
+# are read from what it says of the job.
+_SLURM = rf"""
+ck_said=$($ck_limit squeue $ck_at -h -t all -j "$ck_job" -o "$ck_queue" 2>&1 </dev/null)
+[ $? -ne 124 ] || ck_said='no answer within {_SECONDS} s'
+ck_part squeue printf '%s\n' "$ck_said"
+ck_booked_text=$($ck_limit sacct $ck_at -n -P -D --delimiter="$ck_fs" -j "$ck_job" -o "$ck_booked" 2>&1 \
+  </dev/null)
 ck_part sacct printf '%s\n' "$ck_booked_text"
-ck_job_text=$($ck_limit scontrol $ck_at show job "$ck_job" 2>&1 </dev/null)
-ck_part job printf '%s\n' "$ck_job_text"
-ck_word() { printf '%s\n' "$ck_job_text" | sed -n "s/.*[[:space:]]$1=\([^[:space:]]*\).*/\1/p" | head -n 1; }
-ck_partition=$(ck_word Partition)
-[ -n "$ck_partition" ] || ck_partition=$(sed -n 's/^#SBATCH --partition=//p' job.sh 2>/dev/null | head -n 1)
-if [ -n "$ck_partition" ]; then
-  ck_part partition scontrol $ck_at show partition "${ck_partition%%,*}"
-  ck_part nodes sinfo $ck_at -h -N -p "$ck_partition" -o "$ck_nodes"
-fi
-ck_before=$(ck_word Dependency | grep -o '[0-9][0-9_]*' | sort -u | head -n 8 | tr '\n' ',')
-[ -z "$ck_before" ] || ck_part dependencies sacct $ck_at -n -P -X -j "${ck_before%,}" -o JobID,State,JobName
-case $(ck_word Reason) in
-  QOS* | Assoc* | Max* | AccountingPolicy* | Invalid*)
-    ck_part qos sacctmgr -nP show qos where name="$(ck_word QOS)" \
-      format=Name,MaxWall,MaxTRES,MaxTRESPU,GrpTRES,MaxJobsPU,MaxSubmitPU
-    ck_part association sacctmgr -nP show assoc where user="$(id -un)" account="$(ck_word Account)" \
-      format=Account,MaxWall,MaxTRES,GrpTRES,MaxJobs,MaxSubmit
-    ;;
-esac
 for ck_uid in $(printf '%s\n' "$ck_booked_text" | sed -n 's/.*CANCELLED by \([0-9]*\).*/\1/p' | sort -u); do
   ck_part "person $ck_uid" id -un "$ck_uid"
 done
+ck_word() {{ printf '%s\n' "$ck_said" | sed -n "s/.*[[:space:]]$1=\([^[:space:]]*\).*/\1/p" | head -n 1; }}
+ck_ask_controller() {{
+  ck_said=$($ck_limit scontrol $ck_at show job "$ck_job" 2>&1 </dev/null)
+  ck_part job printf '%s\n' "$ck_said"
+  ck_partition=$(ck_word Partition)
+  [ -n "$ck_partition" ] || ck_partition=$(sed -n 's/^#SBATCH --partition=//p' job.sh 2>/dev/null | head -n 1)
+  if [ -n "$ck_partition" ]; then
+    ck_part partition scontrol $ck_at show partition "${{ck_partition%%,*}}"
+    ck_part nodes sinfo $ck_at -h -N -p "$ck_partition" -o "$ck_nodes"
+  fi
+  ck_before=$(ck_word Dependency | grep -o '[0-9][0-9_]*' | sort -u | head -n 8 | tr '\n' ',')
+  [ -z "$ck_before" ] || ck_part dependencies sacct $ck_at -n -P -X -j "${{ck_before%,}}" -o JobID,State,JobName
+  case $(ck_word Reason) in
+    QOS* | Assoc* | Max* | AccountingPolicy* | Invalid*)
+      ck_part qos sacctmgr -nP show qos where name="$(ck_word QOS)" \
+        format=Name,MaxWall,MaxTRES,MaxTRESPU,GrpTRES,MaxJobsPU,MaxSubmitPU
+      ck_part association sacctmgr -nP show assoc where user="$(id -un)" account="$(ck_word Account)" \
+        format=Account,MaxWall,MaxTRES,GrpTRES,MaxJobs,MaxSubmit
+      ;;
+  esac
+}}
+case $ck_said in
+  *'Unable to contact'* | *'no answer within'* | *'not found'* | *'No such file'*) ;;
+  *) ck_ask_controller ;;
+esac
 """
 
 

@@ -13,6 +13,7 @@ from clusterkit.record import RunRecord, parse_collect
 from clusterkit.scheduler import Job, JobState, parse_time
 from clusterkit.slurm.parse import job_state
 from clusterkit.state import RunState, fold
+from clusterkit.submission import Found, outcome
 
 _EMPTY = frozenset({"", "None", "N/A", "Unknown", "(null)", "None assigned", "n/a"})
 _WORD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=(\S*)")
@@ -195,11 +196,11 @@ def _evidence(subject: Subject, texts: dict[str, Text], record: RunRecord) -> Ev
     booked = _booked(_rows(texts, "sacct", SACCT_FIELDS))
     job = _words(texts.get("job"))
     known = _job(subject, texts, queued, booked, job)
-    state = fold(record, known)
+    state = fold(record, known) if subject.job_id or record.started else _unsubmitted(record)
     raw = known.raw_state if known else ""
     reason = queued.get("%r") or job.get("Reason") or ""
     for source in list(texts):
-        if match := re.fullmatch(r"(attempts|submissions)/(\d+)/(log|stderr|answer|error|status)", source):
+        if match := re.fullmatch(r"(attempts)/(\d+)/(log|stderr)", source):
             texts[match[3]] = texts[source]
     return Evidence(
         subject=subject,
@@ -232,7 +233,7 @@ def _job(
     booked: Mapping[str, str],
     job: Mapping[str, str],
 ) -> Job | None:
-    """What the scheduler knows, as `status` would see it: the queue first, then the books, then its memory."""
+    """What the scheduler knows, as `status` sees it: the queue, then the books, then its memory."""
     if subject.scheduler == "local":
         alive = any(line.strip() == subject.job_id for line in texts.get("local", Text("")).lines)
         return Job(subject.job_id, JobState.RUNNING, "RUNNING") if alive and subject.job_id else None
@@ -255,6 +256,12 @@ def _job(
     )
 
 
+def _unsubmitted(record: RunRecord) -> RunState:
+    """The state of a run without a job: the caller has looked whether the scheduler has one of its name."""
+    came = outcome(record.submission, None, Found((), certain=True), now=record.now)
+    return RunState(came.state, why=came.why)
+
+
 def _silent(texts: Mapping[str, Text]) -> str:
     """The controller's trouble when neither the queue nor the job could be had because it gave no answer."""
     trouble = r"(?i)unable to contact|timed? ?out|connection refused|not found|no answer within|No such file"
@@ -266,7 +273,7 @@ def _silent(texts: Mapping[str, Text]) -> str:
 
 
 def _booked(rows: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """The newest start: its own row, with the largest memory of its steps and a memory kill of one of them."""
+    """The newest start: its own row, with the largest memory of its steps, and a memory kill."""
     newest: dict[str, str] = {}
     for row in rows:
         if "." not in row["JobID"]:

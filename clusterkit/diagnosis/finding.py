@@ -35,7 +35,12 @@ class Cause:
     """False for a run with which nothing is wrong."""
 
     def found(
-        self, *evidence: Line | None, command: str, detail: str = "", sure: Sure = Sure.CERTAIN
+        self,
+        *evidence: Line | None,
+        command: str,
+        detail: str = "",
+        cure: str = "",
+        sure: Sure = Sure.CERTAIN,
     ) -> Finding:
         """This cause, found in these lines.
 
@@ -43,12 +48,14 @@ class Cause:
             evidence: the lines that show it; None is passed over.
             command: the one command to run next, or "" when there is nothing to do.
             detail: what is special about this run, added to the sentence.
+            cure: what to do in this case, where that is not the same for all.
             sure: how sure it is.
         """
         return Finding(
             self,
             f"{self.means}: {detail}" if detail else self.means,
             tuple(dict.fromkeys(line for line in evidence if line is not None)),
+            cure or self.cure,
             command,
             sure,
         )
@@ -61,5 +68,6 @@ class Finding:
     cause: Cause
     sentence: str
     evidence: tuple[Line, ...]
+    cure: str
     next: str
     sure: Sure

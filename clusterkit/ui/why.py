@@ -42,7 +42,7 @@ def show_diagnosis(diagnosis: Diagnosis) -> None:
             Text.assemble((f"{line.source}: ", "dim"), printable(line.text[:_LONGEST])),
         )
     if finding.cause.trouble:
-        table.add_row("cure", Text(finding.cause.cure))
+        table.add_row("cure", Text(finding.cure))
     for number, other in enumerate(diagnosis.also):
         table.add_row("also" if number == 0 else "", Text(f"{other.sentence}  ({other.cause.slug})", "dim"))
     out.print(table)
@@ -73,7 +73,7 @@ def _object(finding: Finding) -> dict[str, Any]:
         "trouble": finding.cause.trouble,
         "sentence": finding.sentence,
         "evidence": [{"source": line.source, "text": line.text[:_LONGEST]} for line in finding.evidence],
-        "cure": finding.cause.cure,
+        "cure": finding.cure,
         "next": finding.next,
         "sure": finding.sure.name.lower(),
     }

@@ -6,8 +6,10 @@ import shlex
 from typing import TYPE_CHECKING
 
 from clusterkit.diagnosis import Diagnosis, Subject, diagnose, parse_evidence, why_script
-from clusterkit.ledger import LedgerRun
+from clusterkit.ledger import Ledger
+from clusterkit.scheduler import JobState
 from clusterkit.site import connected
+from clusterkit.verbs.handover import settle
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -17,32 +19,39 @@ _SECONDS = 180.0
 """For all of it; each question has its own, shorter, limit on the cluster."""
 
 
-def why(settings: Settings, run: LedgerRun) -> Diagnosis:
-    """Why a run waits, failed or is silent; one login, one round trip, nothing is changed.
+def why(settings: Settings, ledger: Ledger, name: str) -> Diagnosis:
+    """Why a run waits, failed or is silent; one login, one round trip, nothing is changed on the cluster.
+
+    A run whose submission was interrupted is settled first, which takes another one.
 
     Raises:
-        RunError: the answer was cut short.
+        RunError: the name matches no run or several; or the answer was cut short.
         TransportError: the cluster cannot be reached.
     """
-    return diagnose(parse_evidence(ask(settings, run)))
+    return diagnose(parse_evidence(ask(settings, ledger, name)))
 
 
-def ask(settings: Settings, run: LedgerRun) -> str:
+def ask(settings: Settings, ledger: Ledger, name: str) -> str:
     """What the cluster says about a run, as `parse_evidence` reads it.
 
     Raises:
+        RunError: the name matches no run or several.
         TransportError: the cluster cannot be reached.
     """
+    (run,) = ledger.find([name])
     cluster = settings.cluster(run.cluster)
-    subject = Subject(
-        run.run_id,
-        run.job_id,
-        run.run_dir,
-        scheduler=cluster.kind,
-        shell=_shell(cluster),
-        profile=run.profile,
-    )
     with connected(cluster) as transport:
+        if run.state == JobState.SUBMITTING:
+            settle(cluster, transport, ledger, [run])
+            run = ledger.get(run.run_id) or run
+        subject = Subject(
+            run.run_id,
+            run.job_id,
+            run.run_dir,
+            scheduler=cluster.kind,
+            shell=_shell(cluster),
+            profile=run.profile,
+        )
         script = why_script(subject).encode("utf-8", "surrogateescape")
         return transport.run(["sh"], stdin=script, timeout=_SECONDS).text
 

@@ -1,13 +1,14 @@
 """`clusterkit why` on a real Slurm: everything that can go wrong is made to, and the cause must be named.
 
-All runs are submitted at the beginning and asked about as soon as each is where it should be. What cannot be had
-without a GPU, PyTorch's words about its memory and its driver, a program says in PyTorch's stead.
+All runs are submitted at the beginning and asked about as soon as each is where it should be. What cannot
+be had without a GPU, PyTorch's words about its memory and its driver, a program says in PyTorch's stead.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -91,7 +92,9 @@ def scenes(failed: str) -> dict[str, Scene]:
         "node failure": Scene(
             "node-failed", (*BARE, *option("partition=gpu-a100", "no-requeue"), "--", "sleeps")
         ),
-        "training diverges": Scene("diverged", (*LEARNS, *DIVERGES, "--total-steps", "4000", "--", "--log-every", "40")),
+        "training diverges": Scene(
+            "diverged", (*LEARNS, *DIVERGES, "--total-steps", "4000", "--", "--log-every", "40")
+        ),
         "no GPU in the job": Scene("no-gpu", (*LEARNS, "--", "--device", "cuda")),
         "wrong argument": Scene("wrong-argument", (*LEARNS, "--", "--learning-rate", "3")),
         "CUDA out of memory": Scene("gpu-out-of-memory", (*IMAGED, "--", "small_gpu")),
@@ -257,22 +260,22 @@ def wait_for(person: User, run_id: str, state: str) -> None:
 
 def ask(person: User, name: str, run_id: str, expected: str) -> dict[str, Any]:
     if RECORD:
-        record(person, name, run_id)
+        record(person, name, run_id, expected)
     answer: dict[str, Any] = json.loads(person.types("why", "--json", run_id))
     return {**answer, "expected": expected, "name": name}
 
 
-def record(person: User, name: str, run_id: str) -> None:
+def record(person: User, name: str, run_id: str, cause: str) -> None:
     from clusterkit.config.load import load_settings
     from clusterkit.ledger import Ledger
     from clusterkit.verbs.why import ask as asked
 
     settings = load_settings(config=person.folder / "clusterkit.toml")
     with Ledger(person.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
-        (run,) = ledger.find([run_id])
-    text = asked(settings, run)
+        text = asked(settings, ledger, run_id)
     assert RECORD
-    Path(RECORD, name.replace(" ", "-").replace("'", "") + ".txt").write_text(text)
+    slug = re.sub(r"\W+", "-", name.replace("'", "").lower())
+    Path(RECORD, f"{cause}--{slug}.txt").write_text(text)
 
 
 @pytest.mark.cluster

@@ -108,7 +108,7 @@ def make_trouble(cluster: Cluster) -> None:
 def tiny_image(cluster: Cluster, target: Path) -> None:
     """An image with nothing in it, not even Python: 40 kB."""
     folders = "bin etc proc sys dev tmp home usr var/tmp share"
-    build = f"cd $(mktemp -d) && mkdir root && cd root && mkdir -p {folders} && apptainer -q build /share/tiny.sif ."
+    build = f"cd $(mktemp -d) && mkdir -p {folders} && apptainer -q build /share/tiny.sif ."
     cluster.run("login", ["sh", "-ec", build], user="alice")
     target.write_bytes((cluster.share / "tiny.sif").read_bytes())
 

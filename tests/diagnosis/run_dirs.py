@@ -24,19 +24,25 @@ def make_run(
     folder: Path,
     log: str = "",
     *,
-    exit: dict[str, Any] | None = None,
+    ended: dict[str, Any] | None = None,
     heartbeat: dict[str, Any] | None = None,
     slurm_log: str = "",
     script: str = "",
 ) -> Path:
-    """A run directory after one start; `exit` left out is a program that ended with exit code 1."""
+    """A run directory after one start; `ended` left out is a program that ended with exit code 1."""
     run = folder / "runs" / "r-1"
     attempt = run / "attempts" / "0"
     attempt.mkdir(parents=True)
-    start = {"attempt": 0, "job_id": "", "node": "a40n1", "started": int(time.time()) - 600, "restart_count": 0}
+    start = {
+        "attempt": 0,
+        "job_id": "",
+        "node": "a40n1",
+        "started": int(time.time()) - 600,
+        "restart_count": 0,
+    }
     (attempt / "start.json").write_text(json.dumps(start))
     (attempt / "log").write_text(log)
-    record = {"code": 1, "signal": None, "why": "failed", "ended": int(time.time())} | (exit or {})
+    record = {"code": 1, "signal": None, "why": "failed", "ended": int(time.time())} | (ended or {})
     (attempt / "exit.json").write_text(json.dumps(record))
     if heartbeat is not None:
         (run / "heartbeat.json").write_text(json.dumps(heartbeat))
@@ -51,8 +57,8 @@ def ask(run: Path, job_id: str = "") -> str:
     """What the script prints about a run of this machine."""
     subject = Subject("r-1", job_id, str(run), scheduler="local", profile="tiny")
     return subprocess.run(
-        ["sh"], input=why_script(subject), capture_output=True, text=True, check=True, timeout=60
-    ).stdout
+        ["sh"], input=why_script(subject).encode(), capture_output=True, check=True, timeout=60
+    ).stdout.decode("utf-8", "surrogateescape")
 
 
 def evidence_of(run: Path) -> Evidence:

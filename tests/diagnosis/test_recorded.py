@@ -40,7 +40,12 @@ def test_banners_and_line_ends_change_nothing(path: Path) -> None:
 
 @pytest.mark.parametrize("path", ANSWERS, ids=lambda path: path.stem)
 def test_without_accounting_the_cause_is_the_same_or_less_sure(path: Path) -> None:
-    text = re.sub(r"(part sacct\n).*?(?=\n\x1e)", r"\1Slurm accounting storage is disabled\n", path.read_text(), flags=re.S)
+    text = re.sub(
+        r"(part sacct\n).*?(?=\n\x1e)",
+        r"\1Slurm accounting storage is disabled\n",
+        path.read_text(),
+        flags=re.S,
+    )
     found = cause(diagnose(parse_evidence(text)))
     # Who cancelled it, only the accounting knows.
     assert found == expected(path) or (found, expected(path)[:9]) == ("cancelled", "cancelled")

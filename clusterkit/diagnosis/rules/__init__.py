@@ -1,7 +1,8 @@
 """Rules by theme: each looks at the evidence and finds one cause, or nothing. Pure.
 
-A rule of a log looks only at runs that ended badly; how far from the end of the log its words stand decides how
-sure it is. Among rules that are equally sure the earlier one of `RULES` wins, so the special comes first.
+A rule of a log looks only at runs that ended badly; how far from the end of the log its words stand
+decides how sure it is. Among rules that are equally sure the earlier one of `RULES` wins: the special come
+first.
 """
 
 from __future__ import annotations

@@ -10,6 +10,11 @@ def logs(evidence: Evidence) -> str:
     return f"clusterkit logs {evidence.subject.run_id} -n 200"
 
 
+def status(evidence: Evidence) -> str:
+    """To see whether it has got further."""
+    return f"clusterkit status {evidence.subject.run_id}"
+
+
 def cancel(evidence: Evidence) -> str:
     """To end a run that will never start."""
     return f"clusterkit cancel {evidence.subject.run_id}"

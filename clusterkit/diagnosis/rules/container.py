@@ -59,7 +59,8 @@ def image_damaged(evidence: Evidence) -> Finding | None:
     """Another size or digest, or a file system that cannot be read."""
     words = (
         r"the image .* has \d+ bytes, not|the image .* has the SHA-256|image format not recognized"
-        r"|could not open image .*(EOF|descriptors|invalid)|[Ff]ailed to mount.*squashfs|[Ss]quashfs.*(error|corrupt)"
+        r"|could not open image .*(EOF|descriptors|invalid)"
+        r"|[Ff]ailed to mount.*squashfs|[Ss]quashfs.*(error|corrupt)"
     )
     line = _line(evidence, words)
     if line is None and _unlaunched(evidence):

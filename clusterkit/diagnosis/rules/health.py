@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.rules.commands import status
 from clusterkit.diagnosis.rules.said import booked, exited
 from clusterkit.scheduler import JobState
 
@@ -47,9 +48,7 @@ def suspended(evidence: Evidence) -> Finding | None:
     """SUSPENDED."""
     if evidence.state.state is not JobState.SUSPENDED:
         return None
-    return SUSPENDED.found(
-        Line("squeue", evidence.raw_state), command=f"clusterkit status {evidence.subject.run_id}"
-    )
+    return SUSPENDED.found(Line("squeue", evidence.raw_state), command=status(evidence))
 
 
 def ending(evidence: Evidence) -> Finding | None:

@@ -105,7 +105,8 @@ def diverged(evidence: Evidence) -> Finding | None:
 def wrong_argument(evidence: Evidence) -> Finding | None:
     """argparse, click, hydra, and our trainer: exit code 2 and words about arguments."""
     pattern = (
-        r"unrecognized arguments|the following arguments are required|invalid choice|expected (one|at least one) argument"
+        r"unrecognized arguments|the following arguments are required|invalid choice"
+        r"|expected (one|at least one) argument"
         r"|No such option|Missing option|Could not override|argument --?\S+:|batch_size must divide"
     )
     found = said(
@@ -128,7 +129,8 @@ def wrong_argument(evidence: Evidence) -> Finding | None:
 def checkpoint_unusable(evidence: Evidence) -> Finding | None:
     """Our trainer's words, and PyTorch's."""
     pattern = (
-        r"trainer: (none of the checkpoints|checkpoint .*(damaged|manifest|missing|bytes)|.* is no file of tensors"
+        r"trainer: (none of the checkpoints|checkpoint .*(damaged|manifest|missing|bytes)"
+        r"|.* is no file of tensors"
         r"|.* was made (by|with) )|PytorchStreamReader failed|Error\(s\) in loading state_dict"
     )
     return said(
@@ -156,7 +158,8 @@ def worker_died(evidence: Evidence) -> Finding | None:
 def no_display(evidence: Evidence) -> Finding | None:
     """MuJoCo and OpenGL without a screen."""
     pattern = (
-        r"gladLoadGL error|Cannot initialize a EGL|eglInitialize|an OpenGL platform library has not been loaded"
+        r"gladLoadGL error|Cannot initialize a EGL|eglInitialize"
+        r"|an OpenGL platform library has not been loaded"
         r"|X11: The DISPLAY environment variable is missing|GLFWError|nothing can be rendered here"
     )
     return said(evidence, NO_DISPLAY, pattern, command=logs(evidence))

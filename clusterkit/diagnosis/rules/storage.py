@@ -12,7 +12,7 @@ from clusterkit.diagnosis.rules.said import LAST_WORDS, refused
 SCRATCH_FULL = Cause(
     "scratch-full",
     "the scratch file system is full",
-    "free it, or set `scratch` of the cluster to a larger one; inside a container /tmp and $HOME are scratch too",
+    "free it, or set `scratch` of the cluster to a larger one; in a container /tmp and $HOME lie there too",
 )
 HOME_FULL = Cause(
     "home-full",

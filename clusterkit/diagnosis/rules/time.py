@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding
-from clusterkit.diagnosis.rules.commands import resume
+from clusterkit.diagnosis.rules.commands import logs, resume
 from clusterkit.diagnosis.rules.said import asked, booked, exited
 from clusterkit.scheduler import JobState
 
@@ -50,4 +50,13 @@ def deadline(evidence: Evidence) -> Finding | None:
     )
 
 
-RULES = (time_limit, deadline)
+def no_progress(evidence: Evidence) -> Finding | None:
+    """job.sh has stopped a run that would have gone on for ever."""
+    stopped = evidence.record.stopped
+    if stopped is None or evidence.state.state.active or evidence.state.state is JobState.COMPLETED:
+        return None
+    why = str(stopped.get("why") or "")
+    return NO_PROGRESS.found(Line("stopped.json", why), exited(evidence), detail=why, command=logs(evidence))
+
+
+RULES = (no_progress, time_limit, deadline)

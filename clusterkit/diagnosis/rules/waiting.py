@@ -6,7 +6,7 @@ import re
 
 from clusterkit.diagnosis.evidence import Evidence, Line, Text
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
-from clusterkit.diagnosis.rules.commands import cancel
+from clusterkit.diagnosis.rules.commands import cancel, status
 from clusterkit.diagnosis.rules.said import asked, queue
 from clusterkit.scheduler import JobState
 from clusterkit.slurm.explain import explain
@@ -226,7 +226,7 @@ def dependency(evidence: Evidence) -> Finding | None:
         queue(evidence),
         asked(evidence, "Dependency"),
         *evidence.texts.get("dependencies", Text("")).tail(3),
-        command=f"clusterkit status {evidence.subject.run_id}",
+        command=status(evidence),
         sure=Sure.LIKELY,
     )
 
@@ -242,7 +242,7 @@ def waiting(evidence: Evidence) -> Finding | None:
         queue(evidence),
         expected,
         detail=words,
-        command=f"clusterkit status {evidence.subject.run_id}",
+        command=status(evidence),
         sure=Sure.GENERAL,
     )
 

@@ -8,12 +8,12 @@ from clusterkit.diagnosis.finding import Cause, Finding, Sure
 WANDB_LOGIN = Cause(
     "wandb-login",
     "W&B wanted a login on the node",
-    'let it run offline (`mode = "offline"` of `[project.wandb]`): `clusterkit sync-results` uploads from here',
+    'let it run offline, `mode = "offline"` of `[project.wandb]`; `clusterkit sync-results` uploads',
 )
 WANDB_NETWORK = Cause(
     "wandb-network",
     "W&B could not reach its server from the node",
-    'let it run offline (`mode = "offline"` of `[project.wandb]`): `clusterkit sync-results` uploads from here',
+    'let it run offline, `mode = "offline"` of `[project.wandb]`; `clusterkit sync-results` uploads',
 )
 WANDB_LOST = Cause(
     "wandb-lost",
@@ -22,7 +22,7 @@ WANDB_LOST = Cause(
 )
 
 _LOGIN = (
-    r"api_key not configured|No API key configured|Unable to authenticate|wandb: ERROR.*(API key|login|authenticat)"
+    r"api_key not configured|No API key configured|Unable to authenticate|wandb: ERROR.*(API key|login)"
     r"|wandb.*\b(AuthenticationError|UsageError)\b.*(key|login)|wandb.*permission denied|wandb.*401"
 )
 _NETWORK = (

@@ -12,8 +12,17 @@ RUN = os.environ["CLUSTERKIT_RUN_DIR"]
 
 def beat(step):
     """One heartbeat, as a program writes it."""
-    text = json.dumps({"schema": 1, "time": time.time(), "attempt": 0, "step": step, "total_steps": 1000,
-                       "steps_per_second": 2.0, "phase": "train"})
+    text = json.dumps(
+        {
+            "schema": 1,
+            "time": time.time(),
+            "attempt": 0,
+            "step": step,
+            "total_steps": 1000,
+            "steps_per_second": 2.0,
+            "phase": "train",
+        }
+    )
     with open(RUN + "/.heartbeat.tmp", "w") as file:
         file.write(text)
     os.rename(RUN + "/.heartbeat.tmp", RUN + "/heartbeat.json")
@@ -24,7 +33,7 @@ def sleeps():
 
 
 def trains():
-    for step in range(0, 600):
+    for step in range(600):
         beat(step)
         time.sleep(0.5)
 
@@ -74,12 +83,12 @@ def old_driver():
 def small_gpu():
     import torch
 
-    # PyTorch's own class and words (c10/cuda/CUDACachingAllocator.cpp); there is no GPU here to make it say them.
+    # PyTorch's own class and words (c10/cuda/CUDACachingAllocator.cpp); no GPU is here to make it say them.
     raise torch.OutOfMemoryError(
-        "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 44.42 GiB of which 11.06"
-        " GiB is free. Including non-PyTorch memory, this process has 33.35 GiB memory in use. Of the allocated"
-        " memory 32.90 GiB is allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but unallocated. If"
-        " reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to"
+        "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 44.42 GiB of which"
+        " 11.06 GiB is free. Including non-PyTorch memory, this process has 33.35 GiB memory in use. Of the"
+        " allocated memory 32.90 GiB is allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but unallocated."
+        " If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to"
         " avoid fragmentation.  See documentation for Memory Management "
         " (https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
     )
