@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from clusterkit.diagnosis.collect import Subject, why_script
 from clusterkit.diagnosis.diagnose import UNKNOWN, Diagnosis, diagnose
-from clusterkit.diagnosis.evidence import Evidence, Line, parse_evidence
+from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.parse import parse_evidence
 from clusterkit.diagnosis.rules import CAUSES
 
 __all__ = [

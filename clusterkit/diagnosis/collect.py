@@ -37,6 +37,8 @@ class Subject:
     shell: str = ""
     """What a person types before a command that must run on the cluster, e.g. `ssh login`; empty is here."""
     profile: str = ""
+    cluster: str = ""
+    """Its name in the settings."""
 
 
 # ck_part NAME COMMAND...: the end of what a command says, after a line of our own; it fails on nothing.
@@ -107,7 +109,8 @@ ck_ask_controller() {{
     ck_part nodes sinfo $ck_at -h -N -p "$ck_partition" -o "$ck_nodes"
   fi
   ck_before=$(ck_word Dependency | grep -o '[0-9][0-9_]*' | sort -u | head -n 8 | tr '\n' ',')
-  [ -z "$ck_before" ] || ck_part dependencies sacct $ck_at -n -P -X -j "${{ck_before%,}}" -o JobID,State,JobName
+  [ -z "$ck_before" ] ||
+    ck_part dependencies sacct $ck_at -n -P -X -j "${{ck_before%,}}" -o JobID,State,JobName
   case $(ck_word Reason) in
     QOS* | Assoc* | Max* | AccountingPolicy* | Invalid*)
       ck_part qos sacctmgr -nP show qos where name="$(ck_word QOS)" \
@@ -136,6 +139,7 @@ def why_script(subject: Subject) -> str:
         "scheduler": subject.scheduler,
         "shell": subject.shell,
         "profile": subject.profile,
+        "cluster": subject.cluster,
     }
     head = "\n".join(f"{key} {value}" for key, value in facts.items())
     lines = [

@@ -39,7 +39,7 @@ def show_diagnosis(diagnosis: Diagnosis) -> None:
     for number, line in enumerate(finding.evidence):
         table.add_row(
             "seen" if number == 0 else "",
-            Text.assemble((f"{line.source}: ", "dim"), printable(line.text[:_LONGEST])),
+            Text.assemble((f"{line.source}: ", "dim"), printable(_short(line.text))),
         )
     if finding.cause.trouble:
         table.add_row("cure", Text(finding.cure))
@@ -72,8 +72,12 @@ def _object(finding: Finding) -> dict[str, Any]:
         "cause": finding.cause.slug,
         "trouble": finding.cause.trouble,
         "sentence": finding.sentence,
-        "evidence": [{"source": line.source, "text": line.text[:_LONGEST]} for line in finding.evidence],
+        "evidence": [{"source": line.source, "text": _short(line.text)} for line in finding.evidence],
         "cure": finding.cure,
         "next": finding.next,
         "sure": finding.sure.name.lower(),
     }
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

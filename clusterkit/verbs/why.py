@@ -51,6 +51,7 @@ def ask(settings: Settings, ledger: Ledger, name: str) -> str:
             scheduler=cluster.kind,
             shell=_shell(cluster),
             profile=run.profile,
+            cluster=run.cluster,
         )
         script = why_script(subject).encode("utf-8", "surrogateescape")
         return transport.run(["sh"], stdin=script, timeout=_SECONDS).text

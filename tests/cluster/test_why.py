@@ -22,13 +22,23 @@ from tests.cluster.fixtures import do_without
 from tests.cluster.host import UnavailableError
 from tests.cluster.image import trainer_image
 from tests.cluster.laptop import User
-from tests.cluster.trouble import make_trouble, queue, sbatch, spoil, troubled_user
+from tests.cluster.trouble import (
+    make_trouble,
+    queue,
+    quick_submission,
+    sbatch,
+    slow_submission,
+    spoil,
+    troubled_user,
+)
 
 RECORD = os.environ.get("CLUSTERKIT_RECORD_WHY")
 """A folder for the clusters' answers, from which the tests of the rules are made."""
 ACTIVE = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
 PATIENCE_SECONDS = 280
 AT_LEAST = 23
+SLOW = 3
+"""So many scenes take minutes and need no image: they begin before one is deployed."""
 
 BARE = ("--cluster", "bare", "--profile", "fault")
 IMAGED = ("--cluster", "site", "--profile", "imaged")
@@ -188,10 +198,7 @@ def site() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def person(site: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
-    user = troubled_user(tmp_path_factory.mktemp("laptop"), site, trainer_image(site))
-    for cluster in ("site", "tiny"):
-        user.types("deploy", "--cluster", cluster)
-    return user
+    return troubled_user(tmp_path_factory.mktemp("laptop"), site, trainer_image(site))
 
 
 @pytest.fixture(scope="module")
@@ -199,8 +206,14 @@ def named(person: User) -> dict[str, dict[str, Any]]:
     """Every scene played: its name -> what `why --json` said, with what was expected as `expected`."""
     failed = sbatch(person.cluster, "--mem=60", "--wrap", "exit 1")
     table = scenes(failed)
-    submitted = {name: (person.submits(*scene.words), time.monotonic()) for name, scene in table.items()}
+    submitted = {}
+    for number, (name, scene) in enumerate(table.items()):
+        if number == SLOW:
+            for cluster in ("site", "tiny"):
+                person.types("deploy", "--cluster", cluster)
+        submitted[name] = person.submits(*scene.words), time.monotonic()
     answers = spoiled_images(person)
+    answers["bad sbatch option"] = interrupted(person)
     acted: set[str] = set()
     killed = False
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -251,6 +264,29 @@ def spoiled_images(person: User) -> dict[str, dict[str, Any]]:
     return answers
 
 
+def interrupted(person: User) -> dict[str, Any]:
+    """A laptop that dies while the scheduler is asked, with an option that it then refuses.
+
+    Whoever is still there is told at once, and nothing of the run is left.
+    """
+    runs = person.cluster.share / "alice/bare/runs"
+    before = set(runs.iterdir())
+    slow_submission(person.cluster)
+    command = person.starts("submit", *BARE, *option("gres=gpu:h100:1"), "--", "works")
+    deadline = time.monotonic() + 60
+    while not (new := set(runs.iterdir()) - before):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    command.kill()
+    command.communicate()
+    (run,) = new
+    while not (run / "submissions/0/status").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    quick_submission(person.cluster)
+    return ask(person, "bad sbatch option", run.name, "submission-refused")
+
+
 def wait_for(person: User, run_id: str, state: str) -> None:
     deadline = time.monotonic() + 60
     while (job := queue(person.cluster).get(run_id, ("", "GONE", "")))[1] != state:
@@ -293,3 +329,33 @@ def test_the_right_cause_is_named(named: dict[str, dict[str, Any]], request: pyt
     assert len(causes) >= 25
     assert len(right) >= AT_LEAST
     assert right == list(named)
+
+
+@pytest.fixture(scope="module")
+def without_accounting(person: User, named: dict[str, dict[str, Any]]) -> None:
+    """From here on slurmdbd is dead."""
+    person.cluster.run("ctl", ["pkill", "-x", "slurmdbd"])
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["out of memory", "time limit", "preempted", "node failure", "import error"])
+def test_without_accounting_the_cause_is_still_named(
+    person: User, named: dict[str, dict[str, Any]], without_accounting: None, name: str
+) -> None:
+    answer = json.loads(person.types("why", "--json", named[name]["run_id"]))
+    assert answer["cause"] == named[name]["expected"], answer
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_without_a_controller_the_exit_record_tells(
+    person: User, named: dict[str, dict[str, Any]], without_accounting: None
+) -> None:
+    person.cluster.kill_node("ctl")
+    expected = {"import error": "import-error", "held by the user": "scheduler-silent"}
+    asking = [person.starts("why", "--json", named[name]["run_id"]) for name in expected]
+    answers = [json.loads(command.communicate(timeout=120)[0]) for command in asking]
+    assert [answer["cause"] for answer in answers] == list(expected.values())

@@ -124,6 +124,18 @@ def troubled_user(home: Path, cluster: Cluster, image: Path) -> User:
     return user
 
 
+def slow_submission(cluster: Cluster) -> None:
+    """Let sbatch on the login node take its time, long enough for a laptop to die meanwhile."""
+    script = '#!/bin/sh\nsleep 3\nexec /usr/bin/sbatch "$@"\n'
+    write = f"printf %s '{script}' >/usr/local/bin/sbatch; chmod 755 /usr/local/bin/sbatch"
+    cluster.run("login", ["sh", "-ec", write])
+
+
+def quick_submission(cluster: Cluster) -> None:
+    """As it was before."""
+    cluster.run("login", ["rm", "/usr/local/bin/sbatch"])
+
+
 def queue(cluster: Cluster) -> dict[str, tuple[str, str, str]]:
     """Job id, state and reason of all jobs by their names; asked beside sshd."""
     listed = cluster.run("ctl", ["squeue", "-h", "-t", "all", "-o", "%j|%i|%T|%r"], check=False)

@@ -93,6 +93,8 @@ WAITS = {
     "InvalidAccount": "bad-account",
     "InvalidQOS": "bad-account",
     "MaxJobsPerAccount": "association-limit",
+    "AssocGrpCPUMinutesLimit": "association-limit",
+    "QOSMaxJobsPerUserLimit": "qos-limit",
     "Dependency": "dependency",
     "ReqNodeNotAvail, Reserved for maintenance": "reserved",
     "Resources": "waiting",

@@ -16,6 +16,7 @@ from clusterkit.diagnosis.rules import (
     gpu,
     health,
     launcher,
+    limits,
     memory,
     node,
     program,
@@ -28,7 +29,21 @@ from clusterkit.diagnosis.rules import (
 
 Rule = Callable[[Evidence], Finding | None]
 
-_ROOMS = (submission, waiting, memory, time, node, container, storage, gpu, launcher, program, wandb, health)
+_ROOMS = (
+    submission,
+    limits,
+    waiting,
+    memory,
+    time,
+    node,
+    container,
+    storage,
+    gpu,
+    launcher,
+    program,
+    wandb,
+    health,
+)
 
 RULES: tuple[Rule, ...] = tuple(rule for room in _ROOMS for rule in room.RULES)
 CAUSES: tuple[Cause, ...] = tuple(

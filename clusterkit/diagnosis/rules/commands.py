@@ -29,6 +29,30 @@ def resume(evidence: Evidence, *options: str) -> str:
 
 def submit(evidence: Evidence) -> str:
     """To start a new run of the same profile."""
-    return " ".join(
-        ["clusterkit submit", *(["--profile", evidence.subject.profile] if evidence.subject.profile else [])]
-    )
+    profile = evidence.subject.profile
+    return _at("submit", evidence) + (f" --profile {profile}" if profile else "")
+
+
+def preview(evidence: Evidence) -> str:
+    """To see what such a submission would run."""
+    return f"{submit(evidence)} --dry-run"
+
+
+def deploy(evidence: Evidence, *options: str) -> str:
+    """To bring the image to the cluster."""
+    return " ".join([_at("deploy", evidence), *options])
+
+
+def settings(evidence: Evidence) -> str:
+    """To see how its cluster is configured, and where."""
+    return f"clusterkit config clusters.{evidence.subject.cluster} --show-origin"
+
+
+def job_number(evidence: Evidence) -> str:
+    """Its job id as commands on the cluster take it."""
+    return evidence.subject.job_id.partition(";")[0]
+
+
+def _at(command: str, evidence: Evidence) -> str:
+    cluster = evidence.subject.cluster
+    return f"clusterkit {command} --cluster {cluster}" if cluster else f"clusterkit {command}"

@@ -6,18 +6,18 @@ import re
 
 from clusterkit.diagnosis.evidence import Evidence, Line, Text
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
-from clusterkit.diagnosis.rules.commands import logs, submit
+from clusterkit.diagnosis.rules.commands import deploy, logs, settings, submit
 from clusterkit.diagnosis.rules.said import exited, refused
 
 IMAGE_MISSING = Cause(
     "image-missing",
     "the image is not where it should be",
-    "`clusterkit deploy` brings it back; then `clusterkit resume`",
+    "`clusterkit deploy` brings it back; then `resume`",
 )
 IMAGE_DAMAGED = Cause(
     "image-damaged",
     "the image on the cluster is damaged",
-    "`clusterkit deploy --verify-image` reads it there and mends it; then `clusterkit resume`",
+    "`clusterkit deploy --verify-image` reads it there and mends it; then `resume`",
 )
 IMAGE_CHANGED = Cause(
     "image-changed",
@@ -45,6 +45,9 @@ CONTAINER_FAILED = Cause(
     "the last line of the runtime says why; `clusterkit login` and the same command show it at once",
 )
 
+_UNREADABLE = r"(?i)input/output error"
+"""What the kernel says of a compressed file system with wrong bytes in it."""
+
 
 def image_missing(evidence: Evidence) -> Finding | None:
     """job.sh found no image."""
@@ -52,7 +55,7 @@ def image_missing(evidence: Evidence) -> Finding | None:
     line = _line(evidence, words)
     if line is None:
         return None
-    return IMAGE_MISSING.found(line, _image(evidence), command="clusterkit deploy")
+    return IMAGE_MISSING.found(line, _image(evidence), command=deploy(evidence))
 
 
 def image_damaged(evidence: Evidence) -> Finding | None:
@@ -65,10 +68,10 @@ def image_damaged(evidence: Evidence) -> Finding | None:
     line = _line(evidence, words)
     if line is None and _unlaunched(evidence):
         # A program that starts may meet a disk that fails; here it is the image.
-        line = evidence.line(r"(?i)input/output error", "log", "stderr")
+        line = evidence.line(_UNREADABLE, "log", "stderr")
     if line is None:
         return None
-    return IMAGE_DAMAGED.found(line, _image(evidence), command="clusterkit deploy --verify-image")
+    return IMAGE_DAMAGED.found(line, _image(evidence), command=deploy(evidence, "--verify-image"))
 
 
 def image_changed(evidence: Evidence) -> Finding | None:
@@ -91,7 +94,7 @@ def bind_missing(evidence: Evidence) -> Finding | None:
         line,
         Line("job.sh", bind.text) if bind else None,
         detail=f"{source} on {evidence.state.node}" if source else "",
-        command="clusterkit config clusters",
+        command=settings(evidence),
     )
 
 
@@ -105,7 +108,7 @@ def runtime_missing(evidence: Evidence) -> Finding | None:
 
 def image_without_python(evidence: Evidence) -> Finding | None:
     """The runtime found nothing to execute."""
-    if not _unlaunched(evidence):
+    if not _unlaunched(evidence) or evidence.line(_UNREADABLE, "log", "stderr"):
         return None
     words = r'"?[\w./-]*python[\w.]*"?: executable file not found|stat .*python[\w.]*: no such file'
     line = evidence.line(words, "log", "stderr")

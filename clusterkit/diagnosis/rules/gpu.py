@@ -22,7 +22,7 @@ DRIVER_TOO_OLD = Cause(
 GPU_BROKEN = Cause(
     "gpu-broken",
     "the node's GPU has failed",
-    "`clusterkit resume` on another node (`--sbatch exclude=NODE`), and tell the administrators",
+    "`resume` on another node (`--sbatch exclude=NODE`), and tell the administrators",
 )
 NO_GPU = Cause(
     "no-gpu",
@@ -57,7 +57,7 @@ def gpu_out_of_memory(evidence: Evidence) -> Finding | None:
         GPU_OUT_OF_MEMORY,
         pattern,
         detail=", ".join(part for part in parts if part),
-        command=logs(evidence),
+        command="clusterkit profiles",
     )
 
 

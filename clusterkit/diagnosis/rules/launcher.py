@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
-from clusterkit.diagnosis.rules.commands import submit
+from clusterkit.diagnosis.rules.commands import preview, settings, submit
 from clusterkit.diagnosis.rules.said import exited, said
 
 CODE_MISSING = Cause(
@@ -49,16 +49,14 @@ def program_missing(evidence: Evidence) -> Finding | None:
     """launch.py could not exec."""
     pattern = r"\[clusterkit\] (the program .* does not exist here|cannot start )"
     pattern += r"|python[\w.]*: can't open file .*No such file"
-    return said(
-        evidence, PROGRAM_MISSING, pattern, also=exited(evidence), command="clusterkit submit --dry-run"
-    )
+    return said(evidence, PROGRAM_MISSING, pattern, also=exited(evidence), command=preview(evidence))
 
 
 def no_interpreter(evidence: Evidence) -> Finding | None:
     """job.sh could not start launch.py without a container."""
     pattern = r"did not start the launcher: see the line above"
     cause = evidence.line(r"command not found|No such file or directory|Permission denied", "log", "stderr")
-    return said(evidence, NO_INTERPRETER, pattern, also=cause, command="clusterkit config clusters")
+    return said(evidence, NO_INTERPRETER, pattern, also=cause, command=settings(evidence))
 
 
 def launcher_failed(evidence: Evidence) -> Finding | None:

@@ -13,14 +13,14 @@ from clusterkit.scheduler import JobState
 PREEMPTED = Cause(
     "preempted",
     "it had to make room for a job of higher priority",
-    "`clusterkit resume` goes on from its checkpoint; `submit --until-done` does so by itself",
+    "`resume` goes on from its checkpoint; `submit --until-done` does so by itself",
 )
 NODE_FAILED = Cause(
     "node-failed",
     "its node failed",
-    "`clusterkit resume` goes on from its checkpoint, on another node",
+    "`resume` goes on from its checkpoint, on another node",
 )
-CANCELLED_BY_YOU = Cause("cancelled-by-you", "you cancelled it", "`clusterkit resume` goes on with it")
+CANCELLED_BY_YOU = Cause("cancelled-by-you", "you cancelled it", "`resume` goes on with it")
 CANCELLED_BY_OTHER = Cause(
     "cancelled-by-other",
     "somebody else cancelled it",
@@ -29,7 +29,7 @@ CANCELLED_BY_OTHER = Cause(
 CANCELLED = Cause(
     "cancelled",
     "it was cancelled, and nothing here says by whom",
-    "`clusterkit resume` goes on with it",
+    "`resume` goes on with it",
 )
 SCHEDULER_SILENT = Cause(
     "scheduler-silent",

@@ -6,8 +6,9 @@ import re
 
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
-from clusterkit.diagnosis.rules.commands import logs, resume
+from clusterkit.diagnosis.rules.commands import logs, preview, resume
 from clusterkit.diagnosis.rules.said import booked, exited, said
+from clusterkit.scheduler import JobState
 
 IMPORT_ERROR = Cause(
     "import-error",
@@ -42,7 +43,7 @@ CHECKPOINT_UNUSABLE = Cause(
 WORKER_DIED = Cause(
     "worker-died",
     "one of its environment processes died or hangs",
-    "`clusterkit resume` goes on from the checkpoint; SIGKILL means too little `memory`",
+    "`resume` goes on from the checkpoint; SIGKILL means too little `memory`",
 )
 NO_DISPLAY = Cause(
     "no-display",
@@ -114,16 +115,14 @@ def wrong_argument(evidence: Evidence) -> Finding | None:
         WRONG_ARGUMENT,
         pattern,
         also=exited(evidence),
-        command="clusterkit submit --dry-run -- ARGUMENTS",
+        command=preview(evidence),
     )
     if found or evidence.exit.get("code") != 2 or not evidence.ended_badly:
         return found
     last = evidence.line(r"^trainer: |[Ee]rror: |[Uu]sage: ", "log", "stderr")
     if last is None:
         return None
-    return WRONG_ARGUMENT.found(
-        last, exited(evidence), command="clusterkit submit --dry-run -- ARGUMENTS", sure=Sure.LIKELY
-    )
+    return WRONG_ARGUMENT.found(last, exited(evidence), command=preview(evidence), sure=Sure.LIKELY)
 
 
 def checkpoint_unusable(evidence: Evidence) -> Finding | None:
@@ -181,7 +180,8 @@ def hangs(evidence: Evidence) -> Finding | None:
 def killed_by_signal(evidence: Evidence) -> Finding | None:
     """A signal that was not Slurm's."""
     name = evidence.exit.get("signal")
-    if not evidence.ended_badly or evidence.exit.get("why") != "signalled" or name == "KILL":
+    failed = evidence.state.state is JobState.FAILED
+    if not failed or evidence.exit.get("why") != "signalled" or name == "KILL":
         return None
     return KILLED_BY_SIGNAL.found(
         exited(evidence),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from clusterkit.diagnosis.evidence import Evidence, Line, Space
+from clusterkit.diagnosis.evidence import Evidence, Line, Space, Text
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
 from clusterkit.diagnosis.rules.commands import logs
 from clusterkit.diagnosis.rules.said import LAST_WORDS, refused
@@ -47,7 +47,9 @@ def full(evidence: Evidence) -> Finding | None:
     root = roots.get(cause.slug) or evidence.subject.run_dir
     return cause.found(
         line,
-        space.line() if space else None,
+        # The node's own file system may be full while the login node's is not: then df shows nothing.
+        space.line() if space and space.full else None,
+        *evidence.texts.get("quota", Text("quota")).tail(1),
         detail=root,
         command=evidence.here(f"df -h {root}"),
         sure=Sure.LIKELY if behind < LAST_WORDS else Sure.SEEN,

@@ -16,7 +16,7 @@ REFUSED = Cause(
 NEVER_SUBMITTED = Cause(
     "never-submitted",
     "its submission was interrupted, and the scheduler has no job of it",
-    "`clusterkit resume` submits it; nothing of it has run",
+    "`resume` submits it; nothing of it has run",
 )
 SUBMITTING = Cause(
     "submitting",

@@ -11,7 +11,7 @@ from clusterkit.scheduler import JobState
 TIME_LIMIT = Cause(
     "time-limit",
     "it reached its time limit",
-    "`clusterkit resume` goes on from the newest checkpoint; `submit --until-done` does so by itself",
+    "`resume` goes on from the newest checkpoint; `submit --until-done` does so by itself",
 )
 DEADLINE = Cause("deadline", "it could not end before its deadline", "submit it earlier, or with a later one")
 NO_PROGRESS = Cause(
