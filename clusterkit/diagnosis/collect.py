@@ -54,13 +54,13 @@ ck_part() {{
   {{ $ck_limit "$@" 2>&1 </dev/null || [ $? -ne 124 ] || echo 'no answer within {_SECONDS} s'; }} |
     tr -d '\036' | tail -c "${{ck_bytes:-{_PART_BYTES}}}"
 }}
-ck_value() {{ sed -n "s/^$1=//p" job.sh 2>/dev/null | head -n 1; }}
+ck_value() {{ (eval "printf %s $(sed -n "s/^$1=//p" job.sh 2>/dev/null | head -n 1)") 2>/dev/null; }}
 """
 
-# job.sh is our own file and quotes its values for the shell, so they may be evaluated.
+# job.sh is our own file and quotes its values for the shell, so `ck_value` may evaluate them.
 _FILES = rf"""
 cd "$ck_run" 2>/dev/null || cd /
-eval "ck_scratch=$(ck_value scratch_root) ck_image=$(ck_value image) ck_work=$(ck_value workdir)"
+ck_scratch=$(ck_value scratch_root) ck_image=$(ck_value image) ck_work=$(ck_value workdir)
 ck_part about printf '%s\n' "user $(id -u) $(id -un)" "home $HOME" "host $(uname -n)" "now $(date +%s)" \
   "scratch ${{ck_scratch:-}}" "image ${{ck_image:-}}" "workdir ${{ck_work:-}}"
 ck_part files ls -lAn . attempts

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -168,6 +169,13 @@ def scenes(failed: str) -> dict[str, Scene]:
         "import error": Scene("import-error", (*BARE, "--", "imports")),
         "segmentation fault": Scene("killed-by-signal", (*BARE, "--", "crashes")),
         "missing bind": Scene("bind-missing", ("--cluster", "bound", "--profile", "fault", "--", "works")),
+        "partition down": Scene(
+            "partition-closed", (*BARE, *option("partition=resting"), "--", "works"), waits("PartitionDown")
+        ),
+        "no such program": Scene("program-missing", ("--cluster", "bare", "--profile", "misspelt")),
+        "no such runtime": Scene(
+            "runtime-missing", ("--cluster", "older", "--profile", "fault", "--", "works")
+        ),
         "no Python in the image": Scene(
             "image-without-python", ("--cluster", "tiny", "--profile", "fault", "--", "works")
         ),
@@ -214,6 +222,7 @@ def named(person: User) -> dict[str, dict[str, Any]]:
         submitted[name] = person.submits(*scene.words), time.monotonic()
     answers = spoiled_images(person)
     answers["bad sbatch option"] = interrupted(person)
+    answers["code removed"] = cleaned(person)
     acted: set[str] = set()
     killed = False
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -255,13 +264,26 @@ def spoiled_images(person: User) -> dict[str, dict[str, Any]]:
     answers = {}
     for name, (how, cause, _) in IMAGES.items():
         spoil(image, how)
-        job_id = queue(person.cluster)[held[name]][0]
-        person.cluster.run("login", ["scontrol", "release", job_id], user="alice")
-        wait_for(person, held[name], "FAILED")
+        release(person, held[name])
         answers[name] = ask(person, name, held[name], cause)
         image.write_bytes(good)
         os.chown(image, 2001, 2001)
     return answers
+
+
+def cleaned(person: User) -> dict[str, Any]:
+    """Somebody makes room on the cluster while the run waits."""
+    run_id = person.submits("--cluster", "cleaned", "--profile", "fault", *option("hold"), "--", "works")
+    shutil.rmtree(person.cluster.share / "alice/cleaned/snapshots")
+    release(person, run_id)
+    return ask(person, "code removed", run_id, "code-missing")
+
+
+def release(person: User, run_id: str) -> None:
+    """Let a held run go, and wait for its failure."""
+    job_id = queue(person.cluster)[run_id][0]
+    person.cluster.run("login", ["scontrol", "release", job_id], user="alice")
+    wait_for(person, run_id, "FAILED")
 
 
 def interrupted(person: User) -> dict[str, Any]:

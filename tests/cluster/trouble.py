@@ -16,6 +16,7 @@ Prolog=/etc/slurm/prolog
 PartitionName=short    Nodes=a40n1  MaxTime=00:05:00 PriorityTier=10 PreemptMode=OFF
 PartitionName=scavenge Nodes=a40n1  MaxTime=01:00:00 PriorityTier=1  PreemptMode=CANCEL
 PartitionName=members  Nodes=a40n1  MaxTime=01:00:00 PriorityTier=10 PreemptMode=OFF AllowAccounts=closed
+PartitionName=resting  Nodes=a40n1  MaxTime=01:00:00 State=DOWN
 PartitionName=flaky    Nodes=a100n1 MaxTime=01:00:00
 """
 FLAKY = """#!/bin/sh
@@ -67,11 +68,32 @@ account = "lab"
 partition = "gpu-a40"
 binds = ["/data/metaworld:/data"]
 
+[clusters.older]
+host = "login"
+ssh_config = "{ssh_config}"
+root = "/share/$USER/tiny"
+image = "{tiny}"
+container = "singularity"
+account = "lab"
+partition = "gpu-a40"
+
+[clusters.cleaned]
+host = "login"
+ssh_config = "{ssh_config}"
+root = "/share/$USER/cleaned"
+container = "none"
+account = "lab"
+partition = "gpu-a40"
+
 [profiles.fault]
 cpus = 1
 memory = "60M"
 time = "10m"
 program = ["python", "fault.py"]
+
+[profiles.misspelt]
+extends = "fault"
+program = ["./trian.sh"]
 
 [profiles.imaged]
 extends = "fault"

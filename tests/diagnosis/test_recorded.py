@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from random import Random
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from clusterkit.diagnosis import CAUSES, Diagnosis, diagnose, parse_evidence
 from tests.diagnosis.run_dirs import RECORDED
@@ -55,6 +58,19 @@ def test_at_least_25_causes_were_provoked_for_real() -> None:
     provoked = {expected(path) for path in ANSWERS}
     assert provoked <= {cause.slug for cause in CAUSES}
     assert len(provoked) >= 25
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(ANSWERS), st.randoms(use_true_random=False))
+def test_whatever_is_missing_there_is_an_answer(path: Path, random: Random) -> None:
+    """Parts go missing where a command is not there, lines where a disk is full."""
+    head, *parts = re.split(r"(?=\x1eclusterkit-why (?:part|end))", path.read_text())
+    kept = [part for part in parts[:-1] if random.random() < 0.7]
+    thinned = ["\n".join(line for line in part.split("\n") if random.random() < 0.95) for part in kept]
+    whole = [part for part in thinned if part.startswith("\x1e")]
+    finding = diagnose(parse_evidence("".join([head, *whole, parts[-1]]))).finding
+    assert finding.sentence
+    assert finding.next
 
 
 def cause(diagnosis: Diagnosis) -> str:

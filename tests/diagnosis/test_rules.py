@@ -206,6 +206,31 @@ def test_bytes_that_are_no_text_do_no_harm(tmp_path: Path) -> None:
     assert diagnosis_of(run).finding.cause.slug == "program-failed"
 
 
+def test_a_damaged_job_script_does_no_harm(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    (run / "job.sh").write_text("#!/bin/bash\nscratch_root='no end\nimage=$(exit 3)\nworkdir=(\n")
+    assert diagnosis_of(run).finding.cause.slug == "program-failed"
+
+
+def test_a_gpu_that_is_hardly_used_is_said(tmp_path: Path) -> None:
+    gpu = {"name": "NVIDIA A40", "utilization": 0.12}
+    beat = {
+        "time": time.time(),
+        "step": 5,
+        "total_steps": 10,
+        "phase": "train",
+        "gpu": gpu,
+        "cpu_share": 0.97,
+    }
+    run = make_run(tmp_path, heartbeat=beat)
+    (run / "attempts/0/exit.json").unlink()
+    text = ask(run, "12-34").replace("clusterkit-local begin\n", "clusterkit-local begin\n12-34\n")
+    diagnosis = diagnose(parse_evidence(text))
+    assert diagnosis.finding.cause.slug == "running"
+    assert [other.cause.slug for other in diagnosis.also] == ["gpu-idle"]
+    assert "12%" in diagnosis.also[0].sentence
+
+
 def test_an_answer_cut_short_is_said(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="gave no answer"):
         parse_evidence(ask(make_run(tmp_path))[:800])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from clusterkit.diagnosis.evidence import Evidence, Line
-from clusterkit.diagnosis.finding import Cause, Finding
+from clusterkit.diagnosis.finding import Cause, Finding, Sure
 from clusterkit.diagnosis.rules.commands import logs, resume
 from clusterkit.diagnosis.rules.said import asked, booked, said
+from clusterkit.scheduler import JobState
 
 GPU_OUT_OF_MEMORY = Cause(
     "gpu-out-of-memory",
@@ -34,6 +35,14 @@ CUDA_ERROR = Cause(
     "a kernel of the program failed on the GPU",
     "run it with `CUDA_LAUNCH_BLOCKING=1` in the profile's `env`, which names the line at fault",
 )
+
+GPU_IDLE = Cause(
+    "gpu-idle",
+    "it runs, and its GPU is hardly used",
+    "more `num_envs`, and `workers` with as many `cpus`; fewer jobs beside each other on one node",
+)
+
+_IDLE = 0.3
 
 
 def gpu_out_of_memory(evidence: Evidence) -> Finding | None:
@@ -133,7 +142,25 @@ def cuda_error(evidence: Evidence) -> Finding | None:
     )
 
 
-RULES = (gpu_out_of_memory, driver_too_old, gpu_broken, no_gpu, cuda_error)
+def gpu_idle(evidence: Evidence) -> Finding | None:
+    """The heartbeat's samples while it trains: environments that are too slow, seldom too small a network."""
+    beat = evidence.record.heartbeat or {}
+    gpu = beat.get("gpu")
+    used = gpu.get("utilization") if isinstance(gpu, dict) else None
+    training = evidence.state.state is JobState.RUNNING and beat.get("phase") == "train"
+    if not training or not isinstance(used, int | float) or used >= _IDLE:
+        return None
+    cpus = beat.get("cpu_share")
+    share = f", processors {cpus:.0%}" if isinstance(cpus, int | float) else ""
+    return GPU_IDLE.found(
+        Line("heartbeat.json", f"GPU {used:.0%}{share}"),
+        detail=f"{used:.0%}{share}",
+        command=f"clusterkit top {evidence.subject.run_id}",
+        sure=Sure.SEEN,
+    )
+
+
+RULES = (gpu_out_of_memory, driver_too_old, gpu_broken, no_gpu, cuda_error, gpu_idle)
 
 
 def _options(evidence: Evidence) -> Line | None:

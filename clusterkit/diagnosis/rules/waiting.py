@@ -7,7 +7,7 @@ import re
 from clusterkit.diagnosis.evidence import Evidence, Line, Text
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
 from clusterkit.diagnosis.rules.commands import cancel, job_number, status
-from clusterkit.diagnosis.rules.said import asked, queue
+from clusterkit.diagnosis.rules.said import asked, exited, queue
 from clusterkit.scheduler import JobState
 from clusterkit.slurm.explain import explain
 
@@ -170,6 +170,7 @@ def waiting(evidence: Evidence) -> Finding | None:
     return WAITING.found(
         queue(evidence),
         expected,
+        exited(evidence),
         detail=words,
         command=status(evidence),
         sure=Sure.GENERAL,
