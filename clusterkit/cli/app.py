@@ -27,6 +27,7 @@ from clusterkit.cli import (
     resume,
     status,
     submit,
+    why,
 )
 from clusterkit.errors import ClusterkitError
 
@@ -56,7 +57,7 @@ def _main(
 
 
 for room in (
-    deploy, submit, status, logs, inside, cancel, resume, results, images, login, build, config, drill, demo
+    deploy, submit, status, why, logs, inside, cancel, resume, results, images, login, build, config, drill, demo
 ):  # fmt: skip
     room.register(app)
 

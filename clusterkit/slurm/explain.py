@@ -21,6 +21,10 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     (r"ReqNodeNotAvail.*", "a node it needs is down, drained or reserved: wait, or choose another GPU type"),
     (r"NodeDown", "a node it needs is down"),
+    (
+        r"Nodes[_ ]required[_ ]for[_ ]job[_ ]are[_ ]DOWN.*",
+        "the nodes it needs are down, drained or taken by jobs of a higher priority",
+    ),
     (r"PartitionDown|PartitionInactive", "its partition is closed at the moment; see sinfo"),
     # Limits. The names are many (https://slurm.schedmd.com/job_reason_codes.html), their parts few.
     (
@@ -53,7 +57,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "held by you: `scontrol release JOBID` on the cluster lets it go",
     ),
     (
-        r"(Job)?HeldAdmin|JobHeldAdmin|launch_failed_requeued_held|JobHoldMaxRequeue",
+        r"(Job)?HeldAdmin|JobHeldAdmin|launch[_ ]failed[_ ]requeued[_ ]held|JobHoldMaxRequeue",
         "held by the system, often after failed starts: `scontrol release JOBID`, or ask the administrators",
     ),
     (

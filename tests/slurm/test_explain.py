@@ -32,6 +32,11 @@ FAILED = "sbatch: error: Batch job submission failed: "
         ("BeginTime", "requeue"),
         ("JobHeldUser", "scontrol release"),
         ("JobHeldAdmin", "administrators"),
+        ("launch failed requeued held", "failed starts"),
+        (
+            "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
+            "drained or taken",
+        ),
         ("InvalidQOS", "check the QOS"),
         ("InvalidAccount", "check the account"),
         ("BadConstraints", "no node"),

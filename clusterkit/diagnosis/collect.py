@@ -1,0 +1,173 @@
+"""The shell fragment that collects everything `why` needs to know about one run, in one round trip. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from clusterkit.record import collect_script
+
+MARK = "\x1eclusterkit-why"
+"""Begins our own lines. The byte is removed from everything that is shown, so no log can imitate them."""
+FIELD = "\x1f"
+SQUEUE_FIELDS = ("%i", "%T", "%r", "%P", "%N", "%S", "%M", "%l")
+"""Slurm 20.11 has them all."""
+SACCT_FIELDS = ("JobID", "State", "ExitCode", "NodeList", "Elapsed", "Timelimit", "ReqMem", "MaxRSS")
+SINFO_FIELDS = ("%N", "%T", "%u", "%E")
+
+_SECONDS = 10
+"""For each question to Slurm, a file system or a quota server."""
+_LOG_LINES, _LOG_BYTES = 200, 40_000
+_PART_BYTES = 8_000
+_JOB_ID = re.compile(r"(?P<number>[0-9]+(?:_[0-9]+)?)(?:;(?P<cluster>[A-Za-z0-9_.-]+))?")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The run in question, as the laptop knows it."""
+
+    run_id: str
+    job_id: str
+    """Empty when the scheduler never gave one."""
+    run_dir: str
+    """Absolute path on the cluster."""
+    scheduler: str = "slurm"
+    """`slurm` or `local`."""
+    shell: str = ""
+    """What a person types before a command that must run on the cluster, e.g. `ssh login`; empty is here."""
+    profile: str = ""
+    cluster: str = ""
+    """Its name in the settings."""
+
+
+# ck_part NAME COMMAND...: the end of what a command says, after a line of our own; it fails on nothing.
+_BEGIN = rf"""
+LC_ALL=C SLURM_TIME_FORMAT=standard SLURM_BITSTR_LEN=0; export LC_ALL SLURM_TIME_FORMAT SLURM_BITSTR_LEN
+ck_mark='{MARK}'
+ck_fs='{FIELD}'
+ck_limit=
+command -v timeout >/dev/null 2>&1 && ck_limit='timeout {_SECONDS}'
+ck_part() {{
+  printf '\n%s part %s\n' "$ck_mark" "$1"
+  shift
+  {{ $ck_limit "$@" 2>&1 </dev/null || [ $? -ne 124 ] || echo 'no answer within {_SECONDS} s'; }} |
+    tr -d '\036' | tail -c "${{ck_bytes:-{_PART_BYTES}}}"
+}}
+ck_value() {{ (eval "printf %s $(sed -n "s/^$1=//p" job.sh 2>/dev/null | head -n 1)") 2>/dev/null; }}
+"""
+
+# job.sh is our own file and quotes its values for the shell, so `ck_value` may evaluate them.
+_FILES = rf"""
+cd "$ck_run" 2>/dev/null || cd /
+ck_scratch=$(ck_value scratch_root) ck_image=$(ck_value image) ck_work=$(ck_value workdir)
+ck_part about printf '%s\n' "user $(id -u) $(id -un)" "home $HOME" "host $(uname -n)" "now $(date +%s)" \
+  "scratch ${{ck_scratch:-}}" "image ${{ck_image:-}}" "workdir ${{ck_work:-}}"
+ck_part files ls -lAn . attempts
+ck_part script grep -E '^#SBATCH |^  --bind |^verify|^(python|runtime|image)=' job.sh
+ck_part slurm.log tail -n 60 slurm.log
+ck_newest=$(ls attempts 2>/dev/null | grep -x '[0-9]*' | sort -n | tail -n 1)
+if [ -n "$ck_newest" ]; then
+  ck_bytes={_LOG_BYTES}
+  for ck_file in "attempts/$ck_newest/log" "attempts/$ck_newest/stderr"; do
+    [ ! -f "$ck_file" ] || ck_part "$ck_file" tail -n {_LOG_LINES} "$ck_file"
+  done
+  ck_bytes=
+fi
+[ -z "${{ck_image:-}}" ] || ck_part image ls -lLn "$ck_image"
+[ -z "${{ck_work:-}}" ] || ck_part workdir ls -ldLn "$ck_work"
+for ck_root in run:"$ck_run" scratch:"${{ck_scratch:-}}" home:"$HOME"; do
+  ck_place=${{ck_root#*:}}
+  while [ -n "$ck_place" ] && [ ! -e "$ck_place" ]; do ck_place=${{ck_place%/*}}; done
+  [ -z "$ck_place" ] || ck_part "df ${{ck_root%%:*}} $ck_place" df -Pk "$ck_place"
+done
+command -v quota >/dev/null 2>&1 && ck_part quota quota -w
+command -v lfs >/dev/null 2>&1 && ck_part lfs lfs quota -q -u "$(id -un)" "$ck_run"
+"""
+
+# $ck_job is the job's number, $ck_at chooses its cluster. Without accounting `sacct` and `sacctmgr` fail,
+# which is an answer too. A controller that does not answer is asked once. The partition and the dependencies
+# are read from what it says of the job.
+_SLURM = rf"""
+ck_said=$($ck_limit squeue $ck_at -h -t all -j "$ck_job" -o "$ck_queue" 2>&1 </dev/null)
+[ $? -ne 124 ] || ck_said='no answer within {_SECONDS} s'
+ck_part squeue printf '%s\n' "$ck_said"
+ck_booked_text=$($ck_limit sacct $ck_at -n -P -D --delimiter="$ck_fs" -j "$ck_job" -o "$ck_booked" 2>&1 \
+  </dev/null)
+ck_part sacct printf '%s\n' "$ck_booked_text"
+for ck_uid in $(printf '%s\n' "$ck_booked_text" | sed -n 's/.*CANCELLED by \([0-9]*\).*/\1/p' | sort -u); do
+  ck_part "person $ck_uid" id -un "$ck_uid"
+done
+ck_word() {{ printf '%s\n' "$ck_said" | sed -n "s/.*[[:space:]]$1=\([^[:space:]]*\).*/\1/p" | head -n 1; }}
+ck_ask_controller() {{
+  ck_said=$($ck_limit scontrol $ck_at show job "$ck_job" 2>&1 </dev/null)
+  ck_part job printf '%s\n' "$ck_said"
+  ck_partition=$(ck_word Partition)
+  [ -n "$ck_partition" ] || ck_partition=$(sed -n 's/^#SBATCH --partition=//p' job.sh 2>/dev/null | head -n 1)
+  if [ -n "$ck_partition" ]; then
+    ck_part partition scontrol $ck_at show partition "${{ck_partition%%,*}}"
+    ck_part nodes sinfo $ck_at -h -N -p "$ck_partition" -o "$ck_nodes"
+  fi
+  ck_before=$(ck_word Dependency | grep -o '[0-9][0-9_]*' | sort -u | head -n 8 | tr '\n' ',')
+  [ -z "$ck_before" ] ||
+    ck_part dependencies sacct $ck_at -n -P -X -j "${{ck_before%,}}" -o JobID,State,JobName
+  case $(ck_word Reason) in
+    QOS* | Assoc* | Max* | AccountingPolicy* | Invalid*)
+      ck_part qos sacctmgr -nP show qos where name="$(ck_word QOS)" \
+        format=Name,MaxWall,MaxTRES,MaxTRESPU,GrpTRES,MaxJobsPU,MaxSubmitPU
+      ck_part association sacctmgr -nP show assoc where user="$(id -un)" account="$(ck_word Account)" \
+        format=Account,MaxWall,MaxTRES,GrpTRES,MaxJobs,MaxSubmit
+      ;;
+  esac
+}}
+case $ck_said in
+  *'Unable to contact'* | *'no answer within'* | *'not found'* | *'No such file'*) ;;
+  *) ck_ask_controller ;;
+esac
+"""
+
+
+def why_script(subject: Subject) -> str:
+    """A POSIX sh fragment that prints what `parse_evidence` reads; give it to `sh` on standard input.
+
+    It changes nothing, never fails, and prints a few hundred kilobytes at most.
+    """
+    facts = {
+        "run": subject.run_id,
+        "job": subject.job_id,
+        "dir": subject.run_dir,
+        "scheduler": subject.scheduler,
+        "shell": subject.shell,
+        "profile": subject.profile,
+        "cluster": subject.cluster,
+    }
+    head = "\n".join(f"{key} {value}" for key, value in facts.items())
+    lines = [
+        _BEGIN,
+        f"ck_run={shlex.quote(subject.run_dir)}",
+        f'printf "%s subject\\n%s\\n" "$ck_mark" {shlex.quote(head)}',
+        _FILES,
+    ]
+    if subject.scheduler == "local":
+        lines.append(_alive(subject.job_id))
+    elif match := _JOB_ID.fullmatch(subject.job_id):
+        booked = ",".join(SACCT_FIELDS)
+        lines += [
+            f"ck_job={match['number']} ck_at={'-M ' + match['cluster'] if match['cluster'] else ''!r}",
+            f"ck_booked={booked}",
+            *(
+                f'{name}="' + "${ck_fs}".join(fields) + '"'
+                for name, fields in (("ck_queue", SQUEUE_FIELDS), ("ck_nodes", SINFO_FIELDS))
+            ),
+            _SLURM,
+        ]
+    lines += ['printf "\\n%s end\\n" "$ck_mark"', collect_script([subject.run_dir])]
+    return "\n".join(lines)
+
+
+def _alive(job_id: str) -> str:
+    """Prints the local job's id when it lives."""
+    from clusterkit.local.scheduler import LocalScheduler
+
+    query = LocalScheduler().query_script([job_id])
+    return f'printf "\\n%s part local\\n" "$ck_mark"\n{query}'

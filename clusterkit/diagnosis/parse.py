@@ -1,0 +1,191 @@
+"""Reads the answer to `why_script`. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from clusterkit.diagnosis.collect import FIELD, MARK, SACCT_FIELDS, SINFO_FIELDS, SQUEUE_FIELDS, Subject
+from clusterkit.diagnosis.evidence import Evidence, Node, Space, Text
+from clusterkit.errors import RunError
+from clusterkit.record import RunRecord, parse_collect
+from clusterkit.scheduler import Job, JobState, parse_time
+from clusterkit.slurm.parse import job_state
+from clusterkit.state import RunState, fold
+from clusterkit.submission import Found, outcome
+
+_EMPTY = frozenset({"", "None", "N/A", "Unknown", "(null)", "None assigned", "n/a"})
+_WORD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=(\S*)")
+
+
+def parse_evidence(stdout: str) -> Evidence:
+    """Evidence out of the answer, with anything before it.
+
+    Raises:
+        RunError: the answer is not there or was cut short.
+    """
+    _, begun, rest = stdout.replace("\r\n", "\n").partition(f"{MARK} subject\n")
+    body, ended, records = rest.partition(f"{MARK} end\n")
+    if not begun or not ended:
+        raise RunError(f"the cluster gave no answer: {stdout.strip()[-200:]!r}", hint="try again")
+    head, *chunks = body.split(f"{MARK} part ")
+    facts = dict(_pairs(head.splitlines()))
+    subject = Subject(
+        facts.get("run", ""),
+        facts.get("job", ""),
+        facts.get("dir", ""),
+        facts.get("scheduler", "slurm"),
+        facts.get("shell", ""),
+        facts.get("profile", ""),
+        facts.get("cluster", ""),
+    )
+    texts = {text.source: text for text in map(_text, chunks)}
+    (record,) = parse_collect(records).values()
+    return _evidence(subject, texts, record)
+
+
+def _evidence(subject: Subject, texts: dict[str, Text], record: RunRecord) -> Evidence:
+    queued = _first(_rows(texts, "squeue", SQUEUE_FIELDS))
+    booked = _booked(_rows(texts, "sacct", SACCT_FIELDS))
+    job = _words(texts.get("job"))
+    known = _job(subject, texts, queued, booked, job)
+    state = fold(record, known) if subject.job_id or record.started else _unsubmitted(record)
+    raw = known.raw_state if known else ""
+    reason = queued.get("%r") or job.get("Reason") or ""
+    for source in list(texts):
+        if match := re.fullmatch(r"(attempts)/(\d+)/(log|stderr)", source):
+            texts[match[3]] = texts[source]
+    return Evidence(
+        subject=subject,
+        state=state,
+        record=record,
+        about=dict(_pairs(texts["about"].lines)) if "about" in texts else {},
+        raw_state=raw,
+        reason="" if reason in _EMPTY else re.sub(r"[_\s]+", " ", reason),
+        job=job,
+        booked=booked,
+        partition=_words(texts.get("partition")),
+        nodes=tuple(
+            Node(row["%N"], row["%T"], row["%u"], row["%E"]) for row in _rows(texts, "nodes", SINFO_FIELDS)
+        ),
+        spaces=tuple(_spaces(texts)),
+        texts=texts,
+        people={
+            source.split()[1]: " ".join(text.lines).strip()
+            for source, text in texts.items()
+            if source.startswith("person ")
+        },
+        silent=_silent(texts),
+    )
+
+
+def _job(
+    subject: Subject,
+    texts: Mapping[str, Text],
+    queued: Mapping[str, str],
+    booked: Mapping[str, str],
+    job: Mapping[str, str],
+) -> Job | None:
+    """What the scheduler knows, as `status` sees it: the queue, then the books, then its memory."""
+    if subject.scheduler == "local":
+        alive = any(line.strip() == subject.job_id for line in texts.get("local", Text("")).lines)
+        return Job(subject.job_id, JobState.RUNNING, "RUNNING") if alive and subject.job_id else None
+    raw = queued.get("%T") or booked.get("State") or job.get("JobState") or ""
+    if not raw:
+        silent = _silent(texts)
+        return Job(subject.job_id, JobState.UNKNOWN, "", reason=silent) if silent else None
+    limit = queued.get("%l") or booked.get("Timelimit") or job.get("TimeLimit") or ""
+    return Job(
+        job_id=subject.job_id,
+        state=job_state(raw),
+        raw_state=raw,
+        reason=_said(queued.get("%r") or job.get("Reason")),
+        partition=_said(queued.get("%P") or job.get("Partition")),
+        node=_said(queued.get("%N") or booked.get("NodeList") or job.get("NodeList")),
+        start=_said(queued.get("%S") or job.get("StartTime")),
+        elapsed_seconds=parse_time(queued.get("%M") or booked.get("Elapsed") or job.get("RunTime") or ""),
+        limit_seconds=parse_time(limit),
+        exit_code=_said(booked.get("ExitCode") or job.get("ExitCode")),
+    )
+
+
+def _unsubmitted(record: RunRecord) -> RunState:
+    """The state of a run without a job: the caller has looked whether the scheduler has one of its name."""
+    came = outcome(record.submission, None, Found((), certain=True), now=record.now)
+    return RunState(came.state, why=came.why)
+
+
+def _silent(texts: Mapping[str, Text]) -> str:
+    """The controller's trouble when neither the queue nor the job could be had because it gave no answer."""
+    trouble = r"(?i)unable to contact|timed? ?out|connection refused|not found|no answer within|No such file"
+    for name in ("squeue", "job"):
+        text = texts.get(name)
+        if text is not None and (found := text.last(trouble)) is not None:
+            return found[1].text
+    return ""
+
+
+def _booked(rows: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """The newest start: its own row, with the largest memory of its steps, and a memory kill."""
+    newest: dict[str, str] = {}
+    for row in rows:
+        if "." not in row["JobID"]:
+            newest = dict(row)
+        elif newest:
+            if _bytes(row["MaxRSS"]) > _bytes(newest["MaxRSS"]):
+                newest["MaxRSS"] = row["MaxRSS"]
+            if row["State"].startswith("OUT_OF_ME") and newest["State"] == "FAILED":
+                newest["State"] = row["State"]
+    return newest
+
+
+def _bytes(text: str) -> float:
+    match = re.fullmatch(r"([0-9.]+)([KMGT]?)n?c?", text)
+    return float(match[1]) * 1024 ** " KMGT".index(match[2] or " ") if match else 0.0
+
+
+def _text(chunk: str) -> Text:
+    head, _, body = chunk.partition("\n")
+    return Text(head.strip(), tuple(body.rstrip("\n").split("\n")) if body.strip() else ())
+
+
+def _rows(texts: Mapping[str, Text], name: str, fields: Sequence[str]) -> list[dict[str, str]]:
+    lines = texts[name].lines if name in texts else ()
+    parts = (line.split(FIELD) for line in lines)
+    return [
+        dict(zip(fields, (each.strip() for each in row), strict=True))
+        for row in parts
+        if len(row) == len(fields)
+    ]
+
+
+def _first(rows: Sequence[dict[str, str]]) -> dict[str, str]:
+    return rows[0] if rows else {}
+
+
+def _words(text: Text | None) -> dict[str, str]:
+    """`Key=value` words as scontrol prints them; the first of a name counts."""
+    words: dict[str, str] = {}
+    for key, value in _WORD.findall("\n".join(text.lines) if text else ""):
+        words.setdefault(key, "" if value in _EMPTY else value)
+    return words
+
+
+def _pairs(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        key, _, value = line.partition(" ")
+        yield key, value
+
+
+def _said(value: str | None) -> str | None:
+    return None if value is None or value in _EMPTY else value
+
+
+def _spaces(texts: Mapping[str, Text]) -> Iterator[Space]:
+    for source, text in texts.items():
+        kind, _, rest = source.partition(" ")
+        role, _, path = rest.partition(" ")
+        numbers = re.findall(r"\s(\d+)\s+\d+\s+(-?\d+)\s+\d+%\s", "\n".join(text.lines[1:]) + " ")
+        if kind == "df" and numbers:
+            total, free = numbers[-1]
+            yield Space(role, path, int(total) * 1024, max(0, int(free)) * 1024)

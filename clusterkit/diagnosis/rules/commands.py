@@ -1,0 +1,58 @@
+"""The commands that rules name as the next step."""
+
+from __future__ import annotations
+
+from clusterkit.diagnosis.evidence import Evidence
+
+
+def logs(evidence: Evidence) -> str:
+    """To read the end of its log."""
+    return f"clusterkit logs {evidence.subject.run_id} -n 200"
+
+
+def status(evidence: Evidence) -> str:
+    """To see whether it has got further."""
+    return f"clusterkit status {evidence.subject.run_id}"
+
+
+def cancel(evidence: Evidence) -> str:
+    """To end a run that will never start."""
+    return f"clusterkit cancel {evidence.subject.run_id}"
+
+
+def resume(evidence: Evidence, *options: str) -> str:
+    """To go on from its newest checkpoint, with other sbatch options."""
+    return " ".join(
+        [f"clusterkit resume {evidence.subject.run_id}", *(f"--sbatch {each}" for each in options)]
+    )
+
+
+def submit(evidence: Evidence) -> str:
+    """To start a new run of the same profile."""
+    profile = evidence.subject.profile
+    return _at("submit", evidence) + (f" --profile {profile}" if profile else "")
+
+
+def preview(evidence: Evidence) -> str:
+    """To see what such a submission would run."""
+    return f"{submit(evidence)} --dry-run"
+
+
+def deploy(evidence: Evidence, *options: str) -> str:
+    """To bring the image to the cluster."""
+    return " ".join([_at("deploy", evidence), *options])
+
+
+def settings(evidence: Evidence) -> str:
+    """To see how its cluster is configured, and where."""
+    return f"clusterkit config clusters.{evidence.subject.cluster} --show-origin"
+
+
+def job_number(evidence: Evidence) -> str:
+    """Its job id as commands on the cluster take it."""
+    return evidence.subject.job_id.partition(";")[0]
+
+
+def _at(command: str, evidence: Evidence) -> str:
+    cluster = evidence.subject.cluster
+    return f"clusterkit {command} --cluster {cluster}" if cluster else f"clusterkit {command}"

@@ -1,0 +1,168 @@
+"""The GPU: absent, too old, too small, broken."""
+
+from __future__ import annotations
+
+import re
+
+from clusterkit.diagnosis.evidence import Evidence, Line
+from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.rules.commands import logs, resume
+from clusterkit.diagnosis.rules.said import asked, booked, said
+from clusterkit.scheduler import JobState
+
+GPU_OUT_OF_MEMORY = Cause(
+    "gpu-out-of-memory",
+    "the GPU's memory is too small for it",
+    "a smaller batch, fewer `num_envs`, a smaller replay buffer or network; or a GPU with more memory",
+)
+DRIVER_TOO_OLD = Cause(
+    "driver-too-old",
+    "the node's NVIDIA driver is too old for the image's PyTorch",
+    "build the image with a PyTorch for an older CUDA, or choose nodes with a newer driver",
+)
+GPU_BROKEN = Cause(
+    "gpu-broken",
+    "the node's GPU has failed",
+    "`resume` on another node (`--sbatch exclude=NODE`), and tell the administrators",
+)
+NO_GPU = Cause(
+    "no-gpu",
+    "the program sees no GPU",
+    "name a `gpu` in the profile; the image's PyTorch must be a CUDA build; `--nv` is given with a GPU",
+)
+CUDA_ERROR = Cause(
+    "cuda-error",
+    "a kernel of the program failed on the GPU",
+    "run it with `CUDA_LAUNCH_BLOCKING=1` in the profile's `env`, which names the line at fault",
+)
+
+GPU_IDLE = Cause(
+    "gpu-idle",
+    "it runs, and its GPU is hardly used",
+    "more `num_envs`, and `workers` with as many `cpus`; fewer jobs beside each other on one node",
+)
+
+_IDLE = 0.3
+
+
+def gpu_out_of_memory(evidence: Evidence) -> Finding | None:
+    """PyTorch's words, CUDA's own, and our trainer's."""
+    pattern = (
+        r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|CUDA error: out of memory"
+        r"|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|the device's memory is too small"
+    )
+    found = evidence.line(pattern)
+    text = found.text if found else ""
+    size = re.search(r"Tried to allocate ([\d.]+ \w+)", text)
+    total = re.search(r"total capac?i?ty of ([\d.]+ \w+)|([\d.]+ \w+) total capacity", text)
+    shared = re.search(r"Process \d+ has ([\d.]+ \w+) memory in use", text)
+    parts = [
+        f"{size[1]} more were wanted" if size else "",
+        f"of {total[1] or total[2]} in all" if total else "",
+        f"another process holds {shared[1]}" if shared else "",
+    ]
+    return said(
+        evidence,
+        GPU_OUT_OF_MEMORY,
+        pattern,
+        detail=", ".join(part for part in parts if part),
+        command="clusterkit profiles",
+    )
+
+
+def driver_too_old(evidence: Evidence) -> Finding | None:
+    """PyTorch's words, and those of the CUDA runtime."""
+    pattern = (
+        r"NVIDIA driver on your system is too old|CUDA driver version is insufficient"
+        r"|forward compatibility was attempted on non supported HW|unsupported toolchain"
+    )
+    found = evidence.line(pattern)
+    version = re.search(r"found version (\d+)", found.text if found else "")
+    number = int(version[1]) if version else 0
+    return said(
+        evidence,
+        DRIVER_TOO_OLD,
+        pattern,
+        detail=f"it goes up to CUDA {number // 1000}.{number % 1000 // 10}" if number else "",
+        command="clusterkit build --help",
+    )
+
+
+def gpu_broken(evidence: Evidence) -> Finding | None:
+    """What no program does to a GPU."""
+    pattern = (
+        r"uncorrectable ECC|fallen off the bus|NVRM: Xid|Unable to determine the device handle"
+        r"|CUDA error: (unspecified launch failure|hardware|device not ready|system not yet initialized)"
+    )
+    node = evidence.state.node or "NODE"
+    return said(
+        evidence,
+        GPU_BROKEN,
+        pattern,
+        detail=evidence.state.node or "",
+        command=resume(evidence, f"exclude={node}"),
+    )
+
+
+def no_gpu(evidence: Evidence) -> Finding | None:
+    """Nothing to compute on: not asked for, not shown to the container, or PyTorch without CUDA."""
+    pattern = (
+        r"sees no GPU|No CUDA GPUs are available|no CUDA-capable device|Found no NVIDIA driver"
+        r"|Torch not compiled with CUDA enabled|NVIDIA-SMI has failed|CUDA is not available"
+        r"|Attempting to deserialize object on a CUDA device but torch.cuda.is_available\(\) is False"
+    )
+    tres = evidence.job.get("ReqTRES", "")
+    without = evidence.line(r"this one has none|not compiled with CUDA|PyTorch \S+\+cpu", "log", "stderr")
+    if tres and "gres/gpu" not in tres:
+        detail = "the job asked for none"
+    elif without:
+        detail = "the PyTorch of the image is a build without CUDA"
+    else:
+        detail = ""
+    command = "clusterkit build --help" if without else "clusterkit profiles"
+    return said(
+        evidence,
+        NO_GPU,
+        pattern,
+        detail=detail,
+        also=without or asked(evidence, "ReqTRES", "AllocTRES") or _options(evidence),
+        command=command,
+    )
+
+
+def cuda_error(evidence: Evidence) -> Finding | None:
+    """An assertion or a wrong address in a kernel."""
+    pattern = r"CUDA error: (device-side assert|an illegal memory access|invalid)|CUBLAS_STATUS_(?!ALLOC)\w+"
+    return said(
+        evidence,
+        CUDA_ERROR,
+        pattern,
+        also=booked(evidence, "State", "NodeList"),
+        command=logs(evidence),
+    )
+
+
+def gpu_idle(evidence: Evidence) -> Finding | None:
+    """The heartbeat's samples while it trains: environments that are too slow, seldom too small a network."""
+    beat = evidence.record.heartbeat or {}
+    gpu = beat.get("gpu")
+    used = gpu.get("utilization") if isinstance(gpu, dict) else None
+    training = evidence.state.state is JobState.RUNNING and beat.get("phase") == "train"
+    if not training or not isinstance(used, int | float) or used >= _IDLE:
+        return None
+    cpus = beat.get("cpu_share")
+    share = f", processors {cpus:.0%}" if isinstance(cpus, int | float) else ""
+    return GPU_IDLE.found(
+        Line("heartbeat.json", f"GPU {used:.0%}{share}"),
+        detail=f"{used:.0%}{share}",
+        command=f"clusterkit top {evidence.subject.run_id}",
+        sure=Sure.SEEN,
+    )
+
+
+RULES = (gpu_out_of_memory, driver_too_old, gpu_broken, no_gpu, cuda_error, gpu_idle)
+
+
+def _options(evidence: Evidence) -> Line | None:
+    line = evidence.line(r"--(gres|gpus)", "script")
+    return Line("job.sh", line.text) if line else None

@@ -1,0 +1,66 @@
+"""Nothing is wrong, or nothing that these rules know."""
+
+from __future__ import annotations
+
+from clusterkit.diagnosis.evidence import Evidence, Line
+from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.rules.commands import status
+from clusterkit.diagnosis.rules.said import booked, exited
+from clusterkit.scheduler import JobState
+
+COMPLETED = Cause("completed", "it completed", "`clusterkit sync-results` brings it home", trouble=False)
+RUNNING = Cause("running", "it is running and nothing is wrong", "wait", trouble=False)
+ENDING = Cause("ending", "it is about to end", "ask again in a minute", trouble=False)
+SUSPENDED = Cause(
+    "suspended", "the scheduler has suspended it for another job", "wait: it goes on by itself", trouble=False
+)
+
+
+def completed(evidence: Evidence) -> Finding | None:
+    """COMPLETED."""
+    if evidence.state.state is not JobState.COMPLETED:
+        return None
+    return COMPLETED.found(
+        exited(evidence),
+        booked(evidence, "State", "Elapsed"),
+        command=f"clusterkit sync-results {evidence.subject.run_id}",
+    )
+
+
+def running(evidence: Evidence) -> Finding | None:
+    """RUNNING, with a heartbeat or without one."""
+    if evidence.state.state is not JobState.RUNNING or evidence.state.stale:
+        return None
+    state, beat = evidence.state, evidence.record.heartbeat or {}
+    done = f"{state.progress:.0%} of its steps are done" if state.progress is not None else ""
+    rate = f"{state.steps_per_second:,.0f} steps/s" if state.steps_per_second else ""
+    return RUNNING.found(
+        Line("heartbeat.json", f"step {beat['step']} of {beat.get('total_steps', '?')}")
+        if "step" in beat
+        else None,
+        *evidence.program_log.tail(1),
+        detail=", ".join(part for part in (done, rate) if part),
+        command=f"clusterkit logs {evidence.subject.run_id} --follow",
+    )
+
+
+def suspended(evidence: Evidence) -> Finding | None:
+    """SUSPENDED."""
+    if evidence.state.state is not JobState.SUSPENDED:
+        return None
+    return SUSPENDED.found(Line("squeue", evidence.raw_state), command=status(evidence))
+
+
+def ending(evidence: Evidence) -> Finding | None:
+    """COMPLETING."""
+    if evidence.state.state is not JobState.COMPLETING:
+        return None
+    return ENDING.found(
+        Line("squeue", evidence.raw_state),
+        exited(evidence),
+        command=f"clusterkit why {evidence.subject.run_id}",
+        sure=Sure.GENERAL,
+    )
+
+
+RULES = (completed, running, suspended, ending)

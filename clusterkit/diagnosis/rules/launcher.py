@@ -1,0 +1,87 @@
+"""What stands between the scheduler and the program: job.sh, launch.py, the code, the interpreter."""
+
+from __future__ import annotations
+
+from clusterkit.diagnosis.evidence import Evidence, Line
+from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.rules.commands import preview, settings, submit
+from clusterkit.diagnosis.rules.said import exited, said
+
+CODE_MISSING = Cause(
+    "code-missing",
+    "the code folder of the run is gone from the cluster",
+    "submit the run again: the working tree travels once more",
+)
+PROGRAM_MISSING = Cause(
+    "program-missing",
+    "the program does not exist where the run is",
+    "mend the first word of `program`; in a container only what the image and the project hold can be run",
+)
+NO_INTERPRETER = Cause(
+    "no-interpreter",
+    "the node has no Python that could start the program",
+    "set `python` of the cluster to an interpreter that every node has, or use a container",
+)
+RUN_DIR_GONE = Cause(
+    "run-directory-gone",
+    "the run directory is gone from the cluster",
+    "submit the run again; `results/` has what was pulled before",
+)
+LAUNCHER_FAILED = Cause(
+    "launcher-failed",
+    "the run directory is damaged, so the program could not be started",
+    "submit the run again",
+)
+NEVER_STARTED = Cause(
+    "never-started",
+    "it left the queue without having started",
+    "slurm.log, if there is one, says why; submit it again",
+)
+
+
+def code_missing(evidence: Evidence) -> Finding | None:
+    """The snapshot has been removed."""
+    pattern = r"the code folder .* does not exist|cannot enter the working directory"
+    return said(evidence, CODE_MISSING, pattern, command=submit(evidence))
+
+
+def program_missing(evidence: Evidence) -> Finding | None:
+    """launch.py could not exec."""
+    pattern = r"\[clusterkit\] (the program .* does not exist here|cannot start )"
+    pattern += r"|python[\w.]*: can't open file .*No such file"
+    return said(evidence, PROGRAM_MISSING, pattern, also=exited(evidence), command=preview(evidence))
+
+
+def no_interpreter(evidence: Evidence) -> Finding | None:
+    """job.sh could not start launch.py without a container."""
+    pattern = r"did not start the launcher: see the line above"
+    cause = evidence.line(r"command not found|No such file or directory|Permission denied", "log", "stderr")
+    return said(evidence, NO_INTERPRETER, pattern, also=cause, command=settings(evidence))
+
+
+def launcher_failed(evidence: Evidence) -> Finding | None:
+    """run.json cannot be read."""
+    pattern = r"\[clusterkit\] (cannot read .*run\.json|usage: launch\.py)|launch\.py.*No such file"
+    return said(evidence, LAUNCHER_FAILED, pattern, command=submit(evidence))
+
+
+def run_dir_gone(evidence: Evidence) -> Finding | None:
+    """There is nothing to look at."""
+    if evidence.record.exists or evidence.waiting:
+        return None
+    return RUN_DIR_GONE.found(
+        Line("ls", f"{evidence.subject.run_dir} does not exist"), command=submit(evidence), sure=Sure.LIKELY
+    )
+
+
+def never_started(evidence: Evidence) -> Finding | None:
+    """No attempt, and the scheduler does not know it or calls it failed."""
+    if not evidence.ended_badly or evidence.record.started is not None or not evidence.record.exists:
+        return None
+    log = evidence.texts.get("slurm.log")
+    return NEVER_STARTED.found(
+        *(log.tail(3) if log else ()), exited(evidence), command=submit(evidence), sure=Sure.GENERAL
+    )
+
+
+RULES = (code_missing, program_missing, no_interpreter, launcher_failed, run_dir_gone, never_started)

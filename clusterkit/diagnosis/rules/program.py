@@ -1,0 +1,230 @@
+"""What the program itself did wrong."""
+
+from __future__ import annotations
+
+import re
+
+from clusterkit.diagnosis.evidence import Evidence, Line
+from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.rules.commands import logs, preview, resume
+from clusterkit.diagnosis.rules.said import booked, exited, said
+from clusterkit.scheduler import JobState
+
+IMPORT_ERROR = Cause(
+    "import-error",
+    "a Python module is missing where the program runs",
+    "add it to the image (`clusterkit build`), or to the project if it is your own",
+)
+LIBRARY_MISSING = Cause(
+    "library-missing",
+    "a shared library is missing where the program runs",
+    "add the package that holds it to the image, or run what is in the image only",
+)
+WRONG_ARGUMENT = Cause(
+    "wrong-argument",
+    "the program refused its arguments",
+    "mend what stands after `--`, or the profile; `submit --dry-run` shows the exact argv",
+)
+DIVERGED = Cause(
+    "diverged",
+    "training diverged: the numbers were no longer finite",
+    "a lower learning rate, `max_grad_norm`, another seed; the checkpoints before it are good",
+)
+HANGS = Cause(
+    "hangs",
+    "it runs but shows no sign of life: it may hang",
+    "look inside; a deadlock of workers often goes with a smaller buffer or fewer workers",
+)
+CHECKPOINT_UNUSABLE = Cause(
+    "checkpoint-unusable",
+    "its checkpoint cannot be used",
+    "resume with the values it was made with, or start anew",
+)
+WORKER_DIED = Cause(
+    "worker-died",
+    "one of its environment processes died or hangs",
+    "`resume` goes on from the checkpoint; SIGKILL means too little `memory`",
+)
+NO_DISPLAY = Cause(
+    "no-display",
+    "nothing can be rendered on the node",
+    'set `mujoco_gl` of the profile: "egl" needs a GPU, "osmesa" needs its library in the image',
+)
+KILLED_BY_SIGNAL = Cause(
+    "killed-by-signal",
+    "a signal ended the program",
+    "SEGV, BUS, ILL, ABRT come from native code: run it in a short job with `PYTHONFAULTHANDLER=1` in `env`",
+)
+PROGRAM_FAILED = Cause(
+    "program-failed",
+    "the program ended with an error",
+    "read its last lines; the same program can be run here with `--cluster local`",
+)
+
+_ERROR = re.compile(
+    r"^(?:[\w.]+(?:Error|Exception|Warning|Interrupt|Exit|Fault)\b.*|trainer: .*|error: .*|\S+: error: .*)"
+)
+
+
+def import_error(evidence: Evidence) -> Finding | None:
+    """ModuleNotFoundError, or a name that a module lacks."""
+    pattern = r"ModuleNotFoundError: |ImportError: (?!.*\.so)|No module named "
+    found = evidence.line(pattern)
+    name = re.search(r"No module named '?([\w.]+)", found.text if found else "")
+    return said(
+        evidence,
+        IMPORT_ERROR,
+        pattern,
+        detail=name[1] if name else "",
+        command=logs(evidence),
+    )
+
+
+def library_missing(evidence: Evidence) -> Finding | None:
+    """The dynamic linker found nothing."""
+    pattern = (
+        r"cannot open shared object file|error while loading shared libraries|version `GLIBC\S* not found"
+    )
+    return said(evidence, LIBRARY_MISSING, pattern, command=logs(evidence))
+
+
+def diverged(evidence: Evidence) -> Finding | None:
+    """Our trainer's words, and what others say."""
+    pattern = (
+        r"had a loss or gradient that is not finite|(?i:loss is nan|nan loss|found nan|contains nan)"
+        r"|Function '\w+' returned nan values|invalid values:|FloatingPointError"
+    )
+    return said(
+        evidence,
+        DIVERGED,
+        pattern,
+        also=_step(evidence),
+        command=f"clusterkit report {evidence.subject.run_id}",
+    )
+
+
+def wrong_argument(evidence: Evidence) -> Finding | None:
+    """argparse, click, hydra, and our trainer: exit code 2 and words about arguments."""
+    pattern = (
+        r"unrecognized arguments|the following arguments are required|invalid choice"
+        r"|expected (one|at least one) argument"
+        r"|No such option|Missing option|Could not override|argument --?\S+:|batch_size must divide"
+    )
+    found = said(
+        evidence,
+        WRONG_ARGUMENT,
+        pattern,
+        also=exited(evidence),
+        command=preview(evidence),
+    )
+    if found or evidence.exit.get("code") != 2 or not evidence.ended_badly:
+        return found
+    last = evidence.line(r"^trainer: |[Ee]rror: |[Uu]sage: ", "log", "stderr")
+    if last is None:
+        return None
+    return WRONG_ARGUMENT.found(last, exited(evidence), command=preview(evidence), sure=Sure.LIKELY)
+
+
+def checkpoint_unusable(evidence: Evidence) -> Finding | None:
+    """Our trainer's words, and PyTorch's."""
+    pattern = (
+        r"trainer: (none of the checkpoints|checkpoint .*(damaged|manifest|missing|bytes)"
+        r"|.* is no file of tensors"
+        r"|.* was made (by|with) )|PytorchStreamReader failed|Error\(s\) in loading state_dict"
+    )
+    return said(
+        evidence,
+        CHECKPOINT_UNUSABLE,
+        pattern,
+        command=evidence.here(f"ls -l {evidence.subject.run_dir}/checkpoints"),
+    )
+
+
+def worker_died(evidence: Evidence) -> Finding | None:
+    """Our trainer's words, and multiprocessing's."""
+    pattern = (
+        r"the environment worker of .*(died|not answered|failed)|the evaluator \(pid|BrokenPipeError.*worker"
+    )
+    return said(
+        evidence,
+        WORKER_DIED,
+        pattern,
+        also=booked(evidence, "ReqMem", "MaxRSS"),
+        command=resume(evidence),
+    )
+
+
+def no_display(evidence: Evidence) -> Finding | None:
+    """MuJoCo and OpenGL without a screen."""
+    pattern = (
+        r"gladLoadGL error|Cannot initialize a EGL|eglInitialize"
+        r"|an OpenGL platform library has not been loaded"
+        r"|X11: The DISPLAY environment variable is missing|GLFWError|nothing can be rendered here"
+    )
+    return said(evidence, NO_DISPLAY, pattern, command=logs(evidence))
+
+
+def hangs(evidence: Evidence) -> Finding | None:
+    """The heartbeat has stopped."""
+    if not evidence.state.stale:
+        return None
+    beat = evidence.record.heartbeat or {}
+    return HANGS.found(
+        Line("heartbeat.json", f"step {beat.get('step', '?')}, phase {beat.get('phase', '?')}"),
+        *evidence.program_log.tail(2),
+        detail=(evidence.state.why or "").partition(":")[0],
+        command=f"clusterkit top {evidence.subject.run_id}",
+    )
+
+
+def killed_by_signal(evidence: Evidence) -> Finding | None:
+    """A signal that was not Slurm's."""
+    name = evidence.exit.get("signal")
+    failed = evidence.state.state is JobState.FAILED
+    if not failed or evidence.exit.get("why") != "signalled" or name == "KILL":
+        return None
+    return KILLED_BY_SIGNAL.found(
+        exited(evidence),
+        evidence.line(r"Segmentation fault|core dumped|Fatal Python error|Bus error|Aborted"),
+        booked(evidence, "State", "ExitCode"),
+        detail=f"SIG{name}",
+        command=logs(evidence),
+        sure=Sure.SEEN,
+    )
+
+
+def program_failed(evidence: Evidence) -> Finding | None:
+    """An exit code that no other rule explains, with the last line that looks like an error."""
+    code = evidence.exit.get("code")
+    if not evidence.ended_badly or evidence.exit.get("why") != "failed":
+        return None
+    error = next(
+        (line for line in reversed(evidence.program_log.tail(80)) if _ERROR.match(line.text.strip())), None
+    )
+    return PROGRAM_FAILED.found(
+        error,
+        *(() if error else evidence.program_log.tail(4)),
+        exited(evidence),
+        detail=error.text.strip() if error else f"exit code {code}",
+        command=logs(evidence),
+        sure=Sure.GENERAL,
+    )
+
+
+RULES = (
+    import_error,
+    library_missing,
+    diverged,
+    checkpoint_unusable,
+    worker_died,
+    no_display,
+    wrong_argument,
+    hangs,
+    killed_by_signal,
+    program_failed,
+)
+
+
+def _step(evidence: Evidence) -> Line | None:
+    step = (evidence.record.heartbeat or {}).get("step")
+    return Line("heartbeat.json", f"step {step}") if step is not None else None

@@ -1,0 +1,59 @@
+"""How rules read logs."""
+
+from __future__ import annotations
+
+from clusterkit.diagnosis.evidence import Evidence, Line
+from clusterkit.diagnosis.finding import Cause, Finding, Sure
+
+LAST_WORDS = 40
+"""Lines from the end of a log within which an error is what ended the program: a long traceback."""
+
+
+def said(
+    evidence: Evidence,
+    cause: Cause,
+    pattern: str,
+    *,
+    command: str,
+    detail: str = "",
+    also: Line | None = None,
+) -> Finding | None:
+    """A cause whose words stand in the logs of a run that ended badly."""
+    if not evidence.ended_badly or (found := evidence.search(pattern)) is None:
+        return None
+    behind, line = found
+    sure = Sure.LIKELY if behind < LAST_WORDS else Sure.SEEN
+    return cause.found(line, also, command=command, detail=detail, sure=sure)
+
+
+def exited(evidence: Evidence) -> Line | None:
+    """The exit record, as evidence."""
+    record = evidence.exit
+    started = evidence.record.started
+    if not record or started is None:
+        return None
+    signal = f", signal {record['signal']}" if record.get("signal") else ""
+    text = f"{record.get('why')}, exit code {record.get('code')}{signal}"
+    return Line(f"attempts/{started.number}/exit.json", text)
+
+
+def refused(evidence: Evidence) -> str:
+    """What job.sh says about a container it did not start, or a step before the program that failed."""
+    return str(evidence.exit.get("detail") or "")
+
+
+def booked(evidence: Evidence, *names: str) -> Line | None:
+    """Some columns of sacct, as evidence."""
+    known = [f"{name}={evidence.booked[name]}" for name in names if evidence.booked.get(name)]
+    return Line("sacct", " ".join(known)) if known else None
+
+
+def asked(evidence: Evidence, *names: str) -> Line | None:
+    """Some words of `scontrol show job`, as evidence."""
+    known = [f"{name}={evidence.job[name]}" for name in names if evidence.job.get(name)]
+    return Line("scontrol show job", " ".join(known)) if known else None
+
+
+def queue(evidence: Evidence) -> Line | None:
+    """The scheduler's reason, as evidence."""
+    return Line("squeue", f"{evidence.raw_state}, reason {evidence.reason}") if evidence.reason else None

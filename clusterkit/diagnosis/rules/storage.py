@@ -1,0 +1,136 @@
+"""A file system or a quota is full."""
+
+from __future__ import annotations
+
+import re
+
+from clusterkit.diagnosis.evidence import Evidence, Line, Space, Text
+from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.rules.commands import logs
+from clusterkit.diagnosis.rules.said import LAST_WORDS, refused
+
+SCRATCH_FULL = Cause(
+    "scratch-full",
+    "the scratch file system is full",
+    "free it, or set `scratch` of the cluster to a larger one; in a container /tmp and $HOME lie there too",
+)
+HOME_FULL = Cause(
+    "home-full",
+    "the home file system or its quota is full",
+    "free some of it: caches of pip, conda and Apptainer are the usual guests; keep `root` out of the home",
+)
+ROOT_FULL = Cause(
+    "root-full",
+    "the file system of the run directory, or the quota there, is full",
+    "free it: `clusterkit gc` removes old images; or set `root` of the cluster to a larger one",
+)
+NOT_WRITABLE = Cause(
+    "not-writable",
+    "a folder cannot be written to",
+    "mend its permissions, or set `root` or `scratch` of the cluster to a folder of your own",
+)
+
+_FULL = r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]|EDQUOT|ENOSPC|disk full\?"
+_SCRATCH = r"cannot create the scratch folder|cannot write to the scratch folder"
+_PATH = re.compile(r"/[^\s'\":,]+")
+
+
+def full(evidence: Evidence) -> Finding | None:
+    """ENOSPC or EDQUOT: which root it was, the path in the message or df tells."""
+    found = evidence.search(_FULL) if evidence.ended_badly else None
+    if found is None:
+        return None
+    behind, line = found
+    cause = _cause(evidence, line)
+    space = next((each for each in evidence.spaces if each.role == _ROLES[cause.slug]), None)
+    roots = {SCRATCH_FULL.slug: evidence.about.get("scratch"), HOME_FULL.slug: evidence.about.get("home")}
+    root = roots.get(cause.slug) or evidence.subject.run_dir
+    return cause.found(
+        line,
+        # The node's own file system may be full while the login node's is not: then df shows nothing.
+        space.line() if space and space.full else None,
+        *evidence.texts.get("quota", Text("quota")).tail(1),
+        detail=root,
+        command=evidence.here(f"df -h {root}"),
+        sure=Sure.LIKELY if behind < LAST_WORDS else Sure.SEEN,
+    )
+
+
+def scratch_refused(evidence: Evidence) -> Finding | None:
+    """job.sh could not make the scratch folder."""
+    line = evidence.line(_SCRATCH) if evidence.ended_badly else None
+    if line is None:
+        return None
+    root = evidence.about.get("scratch", "")
+    space = next((each for each in evidence.spaces if each.role == "scratch"), None)
+    denied = evidence.line(r"Permission denied|Read-only file system|Not a directory", "log", "slurm.log")
+    cause = NOT_WRITABLE if denied else SCRATCH_FULL
+    return cause.found(
+        denied,
+        line,
+        space.line() if space else None,
+        detail=root,
+        command=evidence.here(f"ls -ld {root}" if denied else f"df -h {root}"),
+        sure=Sure.LIKELY,
+    )
+
+
+def attempt_refused(evidence: Evidence) -> Finding | None:
+    """job.sh could not make the attempt's folder."""
+    line = evidence.line(r"cannot create .*/attempts/", "slurm.log") if evidence.ended_badly else None
+    if line is None:
+        return None
+    cause = NOT_WRITABLE if evidence.line(r"Permission denied|Read-only", "slurm.log") else ROOT_FULL
+    space = next((each for each in evidence.spaces if each.role == "run"), None)
+    return cause.found(
+        line,
+        space.line() if space else None,
+        detail=evidence.subject.run_dir,
+        command=evidence.here(f"df -h {evidence.subject.run_dir}"),
+        sure=Sure.LIKELY,
+    )
+
+
+def not_writable(evidence: Evidence) -> Finding | None:
+    """EACCES or EROFS on a path of the run."""
+    found = evidence.search(r"(Permission denied|Read-only file system).*/") if evidence.ended_badly else None
+    if found is None or refused(evidence):
+        return None
+    return NOT_WRITABLE.found(
+        found[1],
+        command=logs(evidence),
+        sure=Sure.LIKELY if found[0] < LAST_WORDS else Sure.SEEN,
+    )
+
+
+RULES = (full, scratch_refused, attempt_refused, not_writable)
+
+_ROLES = {SCRATCH_FULL.slug: "scratch", HOME_FULL.slug: "home", ROOT_FULL.slug: "run"}
+
+
+def _cause(evidence: Evidence, line: Line) -> Cause:
+    for path in _PATH.findall(line.text):
+        if cause := _owner(evidence, path):
+            return cause
+    crowded = [space for space in evidence.spaces if space.full]
+    if len(crowded) == 1:
+        return _of(crowded[0])
+    if re.search(r"[Qq]uota|EDQUOT|122", line.text):
+        return HOME_FULL
+    return ROOT_FULL if any(space.role == "run" for space in crowded) else SCRATCH_FULL
+
+
+def _owner(evidence: Evidence, path: str) -> Cause | None:
+    """Whose a path is; inside a container /tmp, /var/tmp and the home lie in scratch."""
+    scratch, home = evidence.about.get("scratch", ""), evidence.about.get("home", "")
+    if scratch and path.startswith(scratch.rstrip("/") + "/"):
+        return SCRATCH_FULL
+    if path.startswith(evidence.subject.run_dir + "/"):
+        return ROOT_FULL
+    if home and path.startswith(home.rstrip("/") + "/"):
+        return HOME_FULL
+    return SCRATCH_FULL if path.startswith(("/tmp/", "/var/tmp/")) else None  # noqa: S108 - names, not files
+
+
+def _of(space: Space) -> Cause:
+    return {"scratch": SCRATCH_FULL, "home": HOME_FULL}.get(space.role, ROOT_FULL)

@@ -1,0 +1,67 @@
+"""A run that the scheduler never took."""
+
+from __future__ import annotations
+
+from clusterkit.diagnosis.evidence import Evidence, Line
+from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.rules.commands import resume, status
+from clusterkit.scheduler import JobState
+from clusterkit.slurm.explain import sbatch_error
+
+REFUSED = Cause(
+    "submission-refused",
+    "the scheduler refused it",
+    "mend the option that it names, in clusterkit.toml or behind `--sbatch`, and submit again",
+)
+NEVER_SUBMITTED = Cause(
+    "never-submitted",
+    "its submission was interrupted, and the scheduler has no job of it",
+    "`resume` submits it; nothing of it has run",
+)
+SUBMITTING = Cause(
+    "submitting",
+    "it was handed over, and the scheduler has not said yet whether it takes it",
+    "ask again in two minutes; do not submit it a second time before",
+    trouble=False,
+)
+
+
+def refused(evidence: Evidence) -> Finding | None:
+    """The newest submission was refused: of a new run, or of one that was to go on."""
+    newest = evidence.record.submission
+    if newest is None or newest.refusal is None or evidence.state.state.active:
+        return None
+    source = f"submissions/{newest.number}/error"
+    options = " ".join((newest.request or {}).get("options") or ())
+    words = [line.strip() for line in newest.error.splitlines() if line.strip()]
+    return REFUSED.found(
+        *(Line(source, line) for line in words[:4]),
+        Line(source, f"exit code {newest.status}") if not words else None,
+        Line(f"submissions/{newest.number}/request.json", options) if options else None,
+        detail=words[0].removeprefix("sbatch: ").removeprefix("error: ") if words else newest.refusal,
+        command=resume(evidence, "OPTION=VALUE"),
+        cure=sbatch_error(newest.error) or "",
+    )
+
+
+def never_submitted(evidence: Evidence) -> Finding | None:
+    """Nobody asked the scheduler, or it has no such job."""
+    if evidence.state.state is not JobState.NOT_SUBMITTED:
+        return None
+    return NEVER_SUBMITTED.found(
+        Line("submissions", evidence.state.why or "no submission is recorded"),
+        command=resume(evidence),
+        sure=Sure.LIKELY,
+    )
+
+
+def submitting(evidence: Evidence) -> Finding | None:
+    """The answer is still open."""
+    if evidence.state.state is not JobState.SUBMITTING:
+        return None
+    return SUBMITTING.found(
+        Line("submissions", evidence.state.why or "no answer yet"), command=status(evidence), sure=Sure.LIKELY
+    )
+
+
+RULES = (refused, never_submitted, submitting)

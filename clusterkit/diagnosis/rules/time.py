@@ -1,0 +1,62 @@
+"""The clock ended it."""
+
+from __future__ import annotations
+
+from clusterkit.diagnosis.evidence import Evidence, Line
+from clusterkit.diagnosis.finding import Cause, Finding
+from clusterkit.diagnosis.rules.commands import logs, resume
+from clusterkit.diagnosis.rules.said import asked, booked, exited
+from clusterkit.scheduler import JobState
+
+TIME_LIMIT = Cause(
+    "time-limit",
+    "it reached its time limit",
+    "`resume` goes on from the newest checkpoint; `submit --until-done` does so by itself",
+)
+DEADLINE = Cause("deadline", "it could not end before its deadline", "submit it earlier, or with a later one")
+NO_PROGRESS = Cause(
+    "no-progress",
+    "it was started again and again without getting further, and was stopped",
+    "see what its last start did; a checkpoint must fit between two ends: `checkpoint_every`",
+)
+
+
+def time_limit(evidence: Evidence) -> Finding | None:
+    """TIMEOUT, by the scheduler, slurmstepd or job.sh."""
+    words = r"DUE TO TIME LIMIT"
+    if evidence.state.state is not JobState.TIMEOUT or evidence.raw_state.startswith("DEADLINE"):
+        return None
+    heartbeat = evidence.record.heartbeat or {}
+    newest = heartbeat.get("checkpoint")
+    done = f"{evidence.state.progress:.0%} done" if evidence.state.progress is not None else ""
+    return TIME_LIMIT.found(
+        evidence.line(words, "slurm.log"),
+        booked(evidence, "State", "Elapsed", "Timelimit") or asked(evidence, "RunTime", "TimeLimit"),
+        exited(evidence),
+        Line("heartbeat.json", f"newest checkpoint {newest}") if newest else None,
+        detail=done,
+        command=resume(evidence),
+    )
+
+
+def deadline(evidence: Evidence) -> Finding | None:
+    """DEADLINE."""
+    if not evidence.raw_state.startswith("DEADLINE"):
+        return None
+    return DEADLINE.found(
+        booked(evidence, "State", "Elapsed"),
+        asked(evidence, "Deadline"),
+        command=resume(evidence),
+    )
+
+
+def no_progress(evidence: Evidence) -> Finding | None:
+    """job.sh has stopped a run that would have gone on for ever."""
+    stopped = evidence.record.stopped
+    if stopped is None or evidence.state.state.active or evidence.state.state is JobState.COMPLETED:
+        return None
+    why = str(stopped.get("why") or "")
+    return NO_PROGRESS.found(Line("stopped.json", why), exited(evidence), detail=why, command=logs(evidence))
+
+
+RULES = (no_progress, time_limit, deadline)

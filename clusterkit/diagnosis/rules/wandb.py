@@ -1,0 +1,62 @@
+"""Weights & Biases on the cluster."""
+
+from __future__ import annotations
+
+from clusterkit.diagnosis.evidence import Evidence
+from clusterkit.diagnosis.finding import Cause, Finding, Sure
+
+WANDB_LOGIN = Cause(
+    "wandb-login",
+    "W&B wanted a login on the node",
+    'let it run offline, `mode = "offline"` of `[project.wandb]`; `clusterkit sync-results` uploads',
+)
+WANDB_NETWORK = Cause(
+    "wandb-network",
+    "W&B could not reach its server from the node",
+    'let it run offline, `mode = "offline"` of `[project.wandb]`; `clusterkit sync-results` uploads',
+)
+WANDB_LOST = Cause(
+    "wandb-lost",
+    "W&B stopped while the program ran",
+    "metrics.jsonl has every row; W&B's debug logs in the run directory say more",
+)
+
+_LOGIN = (
+    r"api_key not configured|No API key configured|Unable to authenticate|wandb: ERROR.*(API key|login)"
+    r"|wandb.*\b(AuthenticationError|UsageError)\b.*(key|login)|wandb.*permission denied|wandb.*401"
+)
+_NETWORK = (
+    r"wandb.*(Network error|[Cc]onnection (refused|error|timed out)|timed out|resolve|unreachable|CommError)"
+    r"|CommError: .*|api\.wandb\.ai.*(refused|timed out|resolve)"
+)
+_LOST = r"W&B takes no more|W&B could not close its run|W&B is off: |W&B cannot be opened"
+
+
+def wandb_login(evidence: Evidence) -> Finding | None:
+    """No key on the node, and none is needed there."""
+    return _said(evidence, WANDB_LOGIN, _LOGIN)
+
+
+def wandb_network(evidence: Evidence) -> Finding | None:
+    """Nodes seldom reach the internet."""
+    return _said(evidence, WANDB_NETWORK, _NETWORK)
+
+
+def wandb_lost(evidence: Evidence) -> Finding | None:
+    """Our trainer goes on without it."""
+    return _said(evidence, WANDB_LOST, _LOST)
+
+
+RULES = (wandb_login, wandb_network, wandb_lost)
+
+
+def _said(evidence: Evidence, cause: Cause, pattern: str) -> Finding | None:
+    """Also of runs that are well: the curves are missing then, and nothing else says so."""
+    if evidence.waiting or (found := evidence.search(pattern)) is None:
+        return None
+    likely = evidence.ended_badly and found[0] < 12
+    return cause.found(
+        found[1],
+        command="clusterkit config project.wandb",
+        sure=Sure.LIKELY if likely else Sure.SEEN,
+    )

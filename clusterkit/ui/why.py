@@ -1,0 +1,83 @@
+"""A diagnosis on the screen, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from clusterkit.ui.console import out
+from clusterkit.ui.text import printable
+
+if TYPE_CHECKING:
+    from clusterkit.diagnosis import Diagnosis, Finding
+
+_LONGEST = 400
+"""Characters of a line that are shown; one line of a log may hold a megabyte."""
+
+
+def show_diagnosis(diagnosis: Diagnosis) -> None:
+    """What it is, the lines that show it, what to do, and the command."""
+    evidence, finding = diagnosis.evidence, diagnosis.finding
+    state = evidence.state
+    where = [f"job {state.job_id}" if state.job_id else "", f"on {state.node}" if state.node else ""]
+    if state.attempt:
+        where.append(f"attempt {state.attempt}")
+    out.print(
+        Text.assemble(
+            (evidence.subject.run_id, "bold"), f"  {state.state}  ", (", ".join(filter(None, where)), "dim")
+        ),
+        soft_wrap=True,
+    )
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    colour = "red" if finding.cause.trouble else "green"
+    table.add_row("why", Text.assemble((finding.sentence, colour), (f"  ({finding.cause.slug})", "dim")))
+    for number, line in enumerate(finding.evidence):
+        table.add_row(
+            "seen" if number == 0 else "",
+            Text.assemble((f"{line.source}: ", "dim"), printable(_short(line.text))),
+        )
+    if finding.cause.trouble:
+        table.add_row("cure", Text(finding.cure))
+    for number, other in enumerate(diagnosis.also):
+        table.add_row("also" if number == 0 else "", Text(f"{other.sentence}  ({other.cause.slug})", "dim"))
+    out.print(table)
+    if finding.next:
+        # On a line of its own and never folded, so that it can be copied.
+        out.print(Text.assemble(("next  ", "bold"), (finding.next, "cyan")), soft_wrap=True)
+
+
+def print_json(diagnosis: Diagnosis) -> None:
+    """One object on standard output; see docs/why.md."""
+    evidence = diagnosis.evidence
+    document = {
+        "schema": 1,
+        "run_id": evidence.subject.run_id,
+        "job_id": evidence.subject.job_id,
+        "state": evidence.state.state.value,
+        "node": evidence.state.node,
+        "attempt": evidence.state.attempt,
+        **_object(diagnosis.finding),
+        "also": [_object(other) for other in diagnosis.also],
+    }
+    out.file.write(json.dumps(document, indent=2) + "\n")
+
+
+def _object(finding: Finding) -> dict[str, Any]:
+    return {
+        "cause": finding.cause.slug,
+        "trouble": finding.cause.trouble,
+        "sentence": finding.sentence,
+        "evidence": [{"source": line.source, "text": _short(line.text)} for line in finding.evidence],
+        "cure": finding.cure,
+        "next": finding.next,
+        "sure": finding.sure.name.lower(),
+    }
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -1,0 +1,107 @@
+"""A program that fails in the way its first argument names; runs on the nodes' own Python."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+RUN = os.environ["CLUSTERKIT_RUN_DIR"]
+
+
+def beat(step):
+    """One heartbeat, as a program writes it."""
+    text = json.dumps(
+        {
+            "schema": 1,
+            "time": time.time(),
+            "attempt": 0,
+            "step": step,
+            "total_steps": 1000,
+            "steps_per_second": 2.0,
+            "phase": "train",
+        }
+    )
+    with open(RUN + "/.heartbeat.tmp", "w") as file:
+        file.write(text)
+    os.rename(RUN + "/.heartbeat.tmp", RUN + "/heartbeat.json")
+
+
+def sleeps():
+    time.sleep(600)
+
+
+def trains():
+    for step in range(600):
+        beat(step)
+        time.sleep(0.5)
+
+
+def hangs():
+    print("step 40, sampling a batch", flush=True)
+    beat(40)
+    time.sleep(600)
+
+
+def eats():
+    held = bytearray()
+    while True:
+        held += bytes(1 << 24)
+
+
+def crashes():
+    os.kill(os.getpid(), signal.SIGSEGV)
+    time.sleep(60)
+
+
+def imports():
+    import metaworld  # noqa: F401
+
+
+def fills_scratch():
+    with open(os.environ["TMPDIR"] + "/replay.bin", "wb") as file:
+        for _ in range(64):
+            file.write(bytes(1 << 16))
+
+
+def fills_home():
+    target = os.path.expanduser("~") + "/cache/weights.bin"
+    subprocess.run(["dd", "if=/dev/zero", "of=" + target, "bs=1M", "count=4"], check=True)
+
+
+def old_driver():
+    # PyTorch's own words (c10/cuda/CUDAFunctions.cpp); there is no old driver here to make it say them.
+    raise RuntimeError(
+        "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by"
+        " downloading and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx"
+        " Alternatively, go to: https://pytorch.org to install a PyTorch version that has been compiled with"
+        " your version of the CUDA driver."
+    )
+
+
+def small_gpu():
+    import torch
+
+    # PyTorch's own class and words (c10/cuda/CUDACachingAllocator.cpp); no GPU is here to make it say them.
+    raise torch.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 44.42 GiB of which"
+        " 11.06 GiB is free. Including non-PyTorch memory, this process has 33.35 GiB memory in use. Of the"
+        " allocated memory 32.90 GiB is allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but"
+        " unallocated. If reserved but unallocated memory is large try setting"
+        " PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory"
+        " Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
+    )
+
+
+def logs_in():
+    import wandb
+
+    wandb.init(project="journey", mode="online")
+
+
+def works():
+    beat(1000)
+
+
+globals()[sys.argv[1]]()

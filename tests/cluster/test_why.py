@@ -1,0 +1,383 @@
+"""`clusterkit why` on a real Slurm: everything that can go wrong is made to, and the cause must be named.
+
+All runs are submitted at the beginning and asked about as soon as each is where it should be. What cannot
+be had without a GPU, PyTorch's words about its memory and its driver, a program says in PyTorch's stead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.fixtures import do_without
+from tests.cluster.host import UnavailableError
+from tests.cluster.image import trainer_image
+from tests.cluster.laptop import User
+from tests.cluster.trouble import (
+    make_trouble,
+    queue,
+    quick_submission,
+    sbatch,
+    slow_submission,
+    spoil,
+    troubled_user,
+)
+
+RECORD = os.environ.get("CLUSTERKIT_RECORD_WHY")
+"""A folder for the clusters' answers, from which the tests of the rules are made."""
+ACTIVE = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
+PATIENCE_SECONDS = 280
+AT_LEAST = 23
+SLOW = 3
+"""So many scenes take minutes and need no image: they begin before one is deployed."""
+
+BARE = ("--cluster", "bare", "--profile", "fault")
+IMAGED = ("--cluster", "site", "--profile", "imaged")
+LEARNS = ("--cluster", "site", "--profile", "learner")
+_WILD = {"reward_scale": "1e30", "warmup_steps": "80", "env_steps_per_update": "1", "batch_size": "16"}
+DIVERGES = [word for key, value in _WILD.items() for word in ("--set", f"{key}={value}", "--unlock", key)]
+
+
+def option(*texts: str) -> list[str]:
+    return [word for text in texts for word in ("--sbatch", text)]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One thing that goes wrong."""
+
+    cause: str
+    words: tuple[str, ...]
+    """What is typed after `submit`."""
+    when: Callable[[str, str, float], bool] = lambda state, reason, age: state not in ACTIVE
+    """Whether it is time to ask: of the job's state and reason, and the seconds since its submission."""
+    act: Callable[[User, str, str], None] | None = None
+    """What is done to it once it runs or waits: of the user, the run id and the job id."""
+    when_act: str = "RUNNING"
+    run: str = field(default="", compare=False)
+
+
+def waits(reason: str) -> Callable[[str, str, float], bool]:
+    return lambda state, said, age: state == "PENDING" and said.replace(" ", "_").startswith(reason)
+
+
+def runs(seconds: float) -> Callable[[str, str, float], bool]:
+    return lambda state, said, age: state == "RUNNING" and age > seconds
+
+
+def preempt(user: User, run_id: str, job_id: str) -> None:
+    sbatch(user.cluster, "-p", "gpu-a40", "--gres=gpu:a40:1", "--mem=60", "--wrap", "sleep 1", user="bob")
+
+
+def as_root(*command: str) -> Callable[[User, str, str], None]:
+    return lambda user, run_id, job_id: void(user.cluster.run("ctl", [*command, job_id]))
+
+
+def void(value: object) -> None:
+    del value
+
+
+def cancel(user: User, run_id: str, job_id: str) -> None:
+    user.types("cancel", run_id)
+
+
+def scancel(user: User, run_id: str, job_id: str) -> None:
+    user.cluster.run("login", ["scancel", job_id], user="alice")
+
+
+def scenes(failed: str) -> dict[str, Scene]:
+    """By name; those that take longest come first. `failed` is the id of a job that fails."""
+    return {
+        "hang": Scene("hangs", (*BARE, "--", "hangs"), runs(190)),
+        "time limit": Scene("time-limit", (*BARE, "--time", "1m", "--", "sleeps")),
+        "node failure": Scene(
+            "node-failed", (*BARE, *option("partition=gpu-a100", "no-requeue"), "--", "sleeps")
+        ),
+        "training diverges": Scene(
+            "diverged", (*LEARNS, *DIVERGES, "--total-steps", "4000", "--", "--log-every", "40")
+        ),
+        "no GPU in the job": Scene("no-gpu", (*LEARNS, "--", "--device", "cuda")),
+        "wrong argument": Scene("wrong-argument", (*LEARNS, "--", "--learning-rate", "3")),
+        "CUDA out of memory": Scene("gpu-out-of-memory", (*IMAGED, "--", "small_gpu")),
+        "W&B login": Scene("wandb-login", (*IMAGED, "--", "logs_in")),
+        "driver too old": Scene("driver-too-old", (*BARE, "--", "old_driver")),
+        "wall limit above the partition's": Scene(
+            "time-over-partition",
+            (*BARE, *option("partition=short"), "--", "works"),
+            waits("PartitionTimeLimit"),
+        ),
+        "QOS wall limit": Scene(
+            "qos-limit", (*BARE, *option("qos=small"), "--", "works"), waits("QOSMaxWall")
+        ),
+        "QOS processors": Scene(
+            "qos-limit",
+            (*BARE, *option("qos=small", "cpus-per-task=4"), "--time", "3m", "--", "works"),
+            waits("QOSMaxCpu"),
+        ),
+        "association limit": Scene(
+            "association-limit",
+            (*BARE, *option("account=narrow", "cpus-per-task=2"), "--", "works"),
+            waits("AssocGrpCpu"),
+        ),
+        "account not allowed": Scene(
+            "bad-account", (*BARE, *option("partition=members"), "--", "works"), waits("PartitionConfig")
+        ),
+        "dependency never satisfied": Scene(
+            "dependency-failed",
+            (*BARE, *option(f"dependency=afterok:{failed}"), "--", "works"),
+            waits("DependencyNever"),
+        ),
+        "launch failed": Scene(
+            "launch-failed", (*BARE, *option("partition=flaky"), "--", "works"), waits("launch_failed")
+        ),
+        "held by the user": Scene(
+            "held-by-you", (*BARE, *option("hold"), "--", "works"), waits("JobHeldUser")
+        ),
+        "held by root": Scene(
+            "held-by-admin",
+            (*BARE, *option("begin=now+3hours"), "--", "works"),
+            waits("JobHeldAdmin"),
+            as_root("scontrol", "hold"),
+            "PENDING",
+        ),
+        "waits for its time": Scene(
+            "waiting", (*BARE, *option("begin=now+4hours"), "--", "works"), waits("BeginTime")
+        ),
+        "preempted": Scene(
+            "preempted",
+            (*BARE, *option("partition=scavenge", "gres=gpu:a40:4"), "--", "sleeps"),
+            act=preempt,
+        ),
+        "cancelled with clusterkit": Scene("cancelled-by-you", (*BARE, "--", "sleeps"), act=cancel),
+        "cancelled with scancel": Scene("cancelled-by-you", (*BARE, "--", "sleeps"), act=scancel),
+        "cancelled by root": Scene("cancelled-by-other", (*BARE, "--", "sleeps"), act=as_root("scancel")),
+        "out of memory": Scene("out-of-memory", (*BARE, "--", "eats")),
+        "scratch full": Scene(
+            "scratch-full", ("--cluster", "narrow-scratch", "--profile", "fault", "--", "fills_scratch")
+        ),
+        "home full": Scene("home-full", (*BARE, "--", "fills_home")),
+        "import error": Scene("import-error", (*BARE, "--", "imports")),
+        "segmentation fault": Scene("killed-by-signal", (*BARE, "--", "crashes")),
+        "missing bind": Scene("bind-missing", ("--cluster", "bound", "--profile", "fault", "--", "works")),
+        "partition down": Scene(
+            "partition-closed", (*BARE, *option("partition=resting"), "--", "works"), waits("PartitionDown")
+        ),
+        "no such program": Scene("program-missing", ("--cluster", "bare", "--profile", "misspelt")),
+        "no such runtime": Scene(
+            "runtime-missing", ("--cluster", "older", "--profile", "fault", "--", "works")
+        ),
+        "no Python in the image": Scene(
+            "image-without-python", ("--cluster", "tiny", "--profile", "fault", "--", "works")
+        ),
+        "running well": Scene("running", (*BARE, "--", "trains"), runs(5)),
+        "completed": Scene("completed", (*BARE, "--", "works")),
+    }
+
+
+IMAGES = {
+    "missing image": ("missing", "image-missing", ()),
+    "truncated image": ("torn", "image-damaged", ()),
+    "flipped bytes, verified": ("flipped", "image-damaged", ("--verify-image",)),
+    "flipped bytes": ("flipped", "image-damaged", ()),
+}
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Cluster]:
+    """A cluster of its own: limits and a failing prolog are no company for other tests."""
+    try:
+        running = Cluster()
+    except UnavailableError as reason:
+        do_without(str(reason))
+    with running:
+        make_trouble(running)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def person(site: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
+    return troubled_user(tmp_path_factory.mktemp("laptop"), site, trainer_image(site))
+
+
+@pytest.fixture(scope="module")
+def named(person: User) -> dict[str, dict[str, Any]]:
+    """Every scene played: its name -> what `why --json` said, with what was expected as `expected`."""
+    failed = sbatch(person.cluster, "--mem=60", "--wrap", "exit 1")
+    table = scenes(failed)
+    submitted = {}
+    for number, (name, scene) in enumerate(table.items()):
+        if number == SLOW:
+            for cluster in ("site", "tiny"):
+                person.types("deploy", "--cluster", cluster)
+        submitted[name] = person.submits(*scene.words), time.monotonic()
+    answers = spoiled_images(person)
+    answers["bad sbatch option"] = interrupted(person)
+    answers["code removed"] = cleaned(person)
+    acted: set[str] = set()
+    killed = False
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while missing := [name for name in table if name not in answers]:
+        jobs = queue(person.cluster)
+        for name in missing:
+            run_id, since = submitted[name]
+            job_id, state, reason = jobs.get(run_id, ("", "GONE", ""))
+            scene = table[name]
+            if scene.act and name not in acted and state == scene.when_act:
+                acted.add(name)
+                scene.act(person, run_id, job_id)
+            elif scene.when(state, reason, time.monotonic() - since):
+                answers[name] = ask(person, name, run_id, scene.cause)
+        if not killed and "launch failed" in answers:
+            killed = True
+            # The prolog that failed has drained the node: new jobs wait for it.
+            late = person.submits(*BARE, *option("partition=gpu-a100"), "--", "works")
+            wait_for(person, late, "PENDING")
+            answers["drained nodes"] = ask(person, "drained nodes", late, "nodes-drained")
+            person.cluster.kill_node("a100n1")
+        if time.monotonic() > deadline:
+            print("still waiting for", {name: jobs.get(submitted[name][0]) for name in missing})
+            break
+        time.sleep(1)
+    return answers
+
+
+def spoiled_images(person: User) -> dict[str, dict[str, Any]]:
+    """Runs that were submitted with a good image, which was damaged before they started."""
+    held = {
+        name: person.submits(
+            "--cluster", "tiny", "--profile", "fault", *option("hold"), *words, "--", "works"
+        )
+        for name, (_, _, words) in IMAGES.items()
+    }
+    (image,) = (person.cluster.share / "alice/tiny/images").glob("*.sif")
+    good = image.read_bytes()
+    answers = {}
+    for name, (how, cause, _) in IMAGES.items():
+        spoil(image, how)
+        release(person, held[name])
+        answers[name] = ask(person, name, held[name], cause)
+        image.write_bytes(good)
+        os.chown(image, 2001, 2001)
+    return answers
+
+
+def cleaned(person: User) -> dict[str, Any]:
+    """Somebody makes room on the cluster while the run waits."""
+    run_id = person.submits("--cluster", "cleaned", "--profile", "fault", *option("hold"), "--", "works")
+    shutil.rmtree(person.cluster.share / "alice/cleaned/snapshots")
+    release(person, run_id)
+    return ask(person, "code removed", run_id, "code-missing")
+
+
+def release(person: User, run_id: str) -> None:
+    """Let a held run go, and wait for its failure."""
+    job_id = queue(person.cluster)[run_id][0]
+    person.cluster.run("login", ["scontrol", "release", job_id], user="alice")
+    wait_for(person, run_id, "FAILED")
+
+
+def interrupted(person: User) -> dict[str, Any]:
+    """A laptop that dies while the scheduler is asked, with an option that it then refuses.
+
+    Whoever is still there is told at once, and nothing of the run is left.
+    """
+    runs = person.cluster.share / "alice/bare/runs"
+    before = set(runs.iterdir())
+    slow_submission(person.cluster)
+    command = person.starts("submit", *BARE, *option("gres=gpu:h100:1"), "--", "works")
+    deadline = time.monotonic() + 60
+    while not (new := set(runs.iterdir()) - before):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    command.kill()
+    command.communicate()
+    (run,) = new
+    while not (run / "submissions/0/status").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    quick_submission(person.cluster)
+    return ask(person, "bad sbatch option", run.name, "submission-refused")
+
+
+def wait_for(person: User, run_id: str, state: str) -> None:
+    deadline = time.monotonic() + 60
+    while (job := queue(person.cluster).get(run_id, ("", "GONE", "")))[1] != state:
+        assert time.monotonic() < deadline, job
+        time.sleep(0.5)
+
+
+def ask(person: User, name: str, run_id: str, expected: str) -> dict[str, Any]:
+    if RECORD:
+        record(person, name, run_id, expected)
+    answer: dict[str, Any] = json.loads(person.types("why", "--json", run_id))
+    return {**answer, "expected": expected, "name": name}
+
+
+def record(person: User, name: str, run_id: str, cause: str) -> None:
+    from clusterkit.config.load import load_settings
+    from clusterkit.ledger import Ledger
+    from clusterkit.verbs.why import ask as asked
+
+    settings = load_settings(config=person.folder / "clusterkit.toml")
+    with Ledger(person.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
+        text = asked(settings, ledger, run_id)
+    assert RECORD
+    slug = re.sub(r"\W+", "-", name.replace("'", "").lower())
+    Path(RECORD, f"{cause}--{slug}.txt").write_text(text)
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_right_cause_is_named(named: dict[str, dict[str, Any]], request: pytest.FixtureRequest) -> None:
+    right = [name for name, answer in named.items() if answer["cause"] == answer["expected"]]
+    line = request.config.get_terminal_writer().line
+    line()
+    for name, answer in sorted(named.items()):
+        mark = "   " if name in right else "NOT"
+        line(f"{mark} {name:<34} {answer['cause']:<22} {answer['sentence'][:110]}")
+    causes = {answer["expected"] for answer in named.values()}
+    line(f"why: {len(right)} of {len(named)} provoked failures named, {len(causes)} causes")
+    assert len(causes) >= 25
+    assert len(right) >= AT_LEAST
+    assert right == list(named)
+
+
+@pytest.fixture(scope="module")
+def without_accounting(person: User, named: dict[str, dict[str, Any]]) -> None:
+    """From here on slurmdbd is dead."""
+    person.cluster.run("ctl", ["pkill", "-x", "slurmdbd"])
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["out of memory", "time limit", "preempted", "node failure", "import error"])
+def test_without_accounting_the_cause_is_still_named(
+    person: User, named: dict[str, dict[str, Any]], without_accounting: None, name: str
+) -> None:
+    answer = json.loads(person.types("why", "--json", named[name]["run_id"]))
+    assert answer["cause"] == named[name]["expected"], answer
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_without_a_controller_the_exit_record_tells(
+    person: User, named: dict[str, dict[str, Any]], without_accounting: None
+) -> None:
+    person.cluster.kill_node("ctl")
+    expected = {"import error": "import-error", "held by the user": "scheduler-silent"}
+    asking = [person.starts("why", "--json", named[name]["run_id"]) for name in expected]
+    answers = [json.loads(command.communicate(timeout=120)[0]) for command in asking]
+    assert [answer["cause"] for answer in answers] == list(expected.values())

@@ -1,0 +1,329 @@
+"""What the rules make of logs: one line a cause, in a real run directory, through the real script."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from clusterkit.diagnosis import CAUSES, Sure, diagnose, parse_evidence
+from clusterkit.errors import RunError
+from tests.diagnosis.run_dirs import RECORDED, ask, diagnosis_of, evidence_of, make_run, recorded
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    main()\n'
+
+SAID = {
+    "gpu-out-of-memory": (
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "RuntimeError: CUDA out of memory",
+        "trainer: the device's memory is too small for this recipe: CUDA out of memory.",
+    ),
+    "driver-too-old": (
+        "RuntimeError: The NVIDIA driver on your system is too old (found version 11040).",
+        "RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version",
+    ),
+    "no-gpu": (
+        "RuntimeError: No CUDA GPUs are available",
+        "AssertionError: Torch not compiled with CUDA enabled",
+    ),
+    "gpu-broken": ("RuntimeError: CUDA error: uncorrectable ECC error encountered",),
+    "cuda-error": ("RuntimeError: CUDA error: device-side assert triggered",),
+    "import-error": (
+        "ModuleNotFoundError: No module named 'metaworld'",
+        "ImportError: cannot import name 'make' from 'gym'",
+    ),
+    "library-missing": (
+        "ImportError: libOSMesa.so.8: cannot open shared object file: No such file or directory",
+    ),
+    "memory-refused": (
+        "MemoryError",
+        "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 37.3 GiB for an array",
+    ),
+    "out-of-memory": ("RuntimeError: DataLoader worker (pid 4242) is killed by signal: Killed.",),
+    "shared-memory": (
+        "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that"
+        " dataloader's workers are out of shared memory. Please try to raise your shared memory limit."
+        " insufficient shared memory (shm)",
+    ),
+    "diverged": (
+        "trainer: 100 updates in a row had a loss or gradient that is not finite",
+        "ValueError: Expected parameter loc to satisfy the constraint Real(), but found invalid values:",
+    ),
+    "worker-died": ("trainer: the environment worker of reach-v3 (pid 77) died by SIGSEGV",),
+    "checkpoint-unusable": ("trainer: none of the checkpoints in /r/checkpoints can be used",),
+    "no-display": ("mujoco.FatalError: an OpenGL platform library has not been loaded into this process",),
+    "wandb-login": (
+        "wandb: ERROR Unable to authenticate",
+        "wandb.errors.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=...)",
+    ),
+    "wandb-network": ("wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",),
+    "wrong-argument": ("ValueError: batch_size must divide total_batch",),
+    "home-full": ("OSError: [Errno 122] Disk quota exceeded",),
+    "scratch-full": ("OSError: [Errno 28] No space left on device: '/tmp/replay.npy'",),
+    "not-writable": ("PermissionError: [Errno 13] Permission denied: '/share/other/x'",),
+    "program-missing": ("[clusterkit] the program 'trian.py' does not exist here (PATH=/usr/bin)",),
+    "code-missing": (
+        "[clusterkit] the code folder /share/s/x does not exist on a40n1: submit the run again",
+    ),
+    "launcher-failed": ("[clusterkit] cannot read /r/run.json: FileNotFoundError()",),
+    "no-interpreter": (
+        "bash: python3: command not found\n"
+        "[clusterkit] python3 did not start the launcher: see the line above",
+    ),
+    "program-failed": ("ZeroDivisionError: division by zero",),
+}
+
+REFUSED = {
+    "the image /share/images/x.sif does not exist on a40n1: run clusterkit deploy": "image-missing",
+    "the image /share/images/x.sif has 12 bytes, not 40960: run clusterkit deploy": "image-damaged",
+    "run.json records the image aa, and this script runs bb: submit the run again": "image-changed",
+    "apptainer is not on PATH on a40n1: add what provides it (module load ...) to the cluster's prelude": (
+        "runtime-missing"
+    ),
+    "something new": "container-failed",
+}
+
+WAITS = {
+    "BadConstraints": "never-fits",
+    "PartitionDown": "partition-closed",
+    "JobHoldMaxRequeue": "launch-failed",
+    "InvalidAccount": "bad-account",
+    "InvalidQOS": "bad-account",
+    "MaxJobsPerAccount": "association-limit",
+    "AssocGrpCPUMinutesLimit": "association-limit",
+    "QOSMaxJobsPerUserLimit": "qos-limit",
+    "Dependency": "dependency",
+    "ReqNodeNotAvail, Reserved for maintenance": "reserved",
+    "Resources": "waiting",
+    "Priority": "waiting",
+    "SomethingNew": "waiting",
+}
+
+
+@pytest.mark.parametrize(("slug", "text"), [(slug, text) for slug, texts in SAID.items() for text in texts])
+def test_a_log_names_the_cause(slug: str, text: str, tmp_path: Path) -> None:
+    diagnosis = diagnosis_of(make_run(tmp_path, f"starting\n{TRACEBACK}{text}\n"))
+    assert diagnosis.finding.cause.slug == slug, diagnosis.finding
+    assert any(line.source == "attempts/0/log" for line in diagnosis.finding.evidence)
+
+
+@pytest.mark.parametrize("detail", REFUSED)
+def test_the_exit_record_names_the_cause_of_a_container_that_did_not_start(
+    detail: str, tmp_path: Path
+) -> None:
+    ended = {"code": 125, "why": "container", "detail": detail}
+    assert diagnosis_of(make_run(tmp_path, ended=ended)).finding.cause.slug == REFUSED[detail]
+
+
+@pytest.mark.parametrize("reason", WAITS)
+def test_the_schedulers_reason_names_the_cause(reason: str) -> None:
+    text = recorded("waiting--").replace("BeginTime", reason)
+    finding = diagnose(parse_evidence(text)).finding
+    assert finding.cause.slug == WAITS[reason]
+    assert finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("ended", "slug"),
+    [
+        ({"code": 139, "why": "signalled", "signal": "SEGV"}, "killed-by-signal"),
+        ({"code": 137, "why": "signalled", "signal": "KILL"}, "out-of-memory"),
+        ({"code": 124, "why": "timeout", "signal": "TERM"}, "time-limit"),
+        ({"code": 0, "why": "completed"}, "completed"),
+        ({"code": 2}, "program-failed"),
+    ],
+)
+def test_the_exit_record_alone(ended: dict[str, object], slug: str, tmp_path: Path) -> None:
+    assert diagnosis_of(make_run(tmp_path, "hello\n", ended=ended)).finding.cause.slug == slug
+
+
+def test_the_scheduler_is_surer_than_a_log() -> None:
+    text = recorded("time-limit--").replace(
+        "attempts/0/log\n", "attempts/0/log\nRuntimeError: CUDA out of memory\n", 1
+    )
+    diagnosis = diagnose(parse_evidence(text))
+    assert diagnosis.finding.cause.slug == "time-limit"
+    assert [other.cause.slug for other in diagnosis.also] == ["gpu-out-of-memory"]
+
+
+def test_what_a_program_has_coped_with_is_not_the_cause(tmp_path: Path) -> None:
+    went_on = "".join(f"step {number}\n" for number in range(100))
+    log = (
+        f"RuntimeError: CUDA out of memory\n{went_on}{TRACEBACK}ModuleNotFoundError: No module named 'cv2'\n"
+    )
+    diagnosis = diagnosis_of(make_run(tmp_path, log))
+    assert diagnosis.finding.cause.slug == "import-error"
+    assert [other.sure for other in diagnosis.also] == [Sure.SEEN]
+
+
+def test_a_completed_run_may_have_lost_its_curves(tmp_path: Path) -> None:
+    log = "W&B is off: no disk\nstep 1\n"
+    diagnosis = diagnosis_of(make_run(tmp_path, log, ended={"code": 0, "why": "completed"}))
+    assert diagnosis.finding.cause.slug == "completed"
+    assert [other.cause.slug for other in diagnosis.also] == ["wandb-lost"]
+
+
+def test_a_run_nobody_understands_shows_its_last_lines(tmp_path: Path) -> None:
+    diagnosis = diagnosis_of(make_run(tmp_path, "one\ntwo\n", ended={"why": "strange"}))
+    assert diagnosis.finding.cause.slug == "unknown"
+    assert [line.text for line in diagnosis.finding.evidence] == ["one", "two"]
+
+
+def test_a_run_that_is_alive_is_well(tmp_path: Path) -> None:
+    run = make_run(tmp_path, heartbeat={"time": time.time(), "step": 5, "total_steps": 10})
+    (run / "attempts/0/exit.json").unlink()
+    text = ask(run, "12-34").replace("clusterkit-local begin\n", "clusterkit-local begin\n12-34\n")
+    finding = diagnose(parse_evidence(text)).finding
+    assert finding.cause.slug == "running"
+    assert "50%" in finding.sentence
+
+
+def test_a_silent_heartbeat_is_a_hang(tmp_path: Path) -> None:
+    run = make_run(tmp_path, heartbeat={"time": time.time() - 500, "step": 5, "total_steps": 10})
+    (run / "attempts/0/exit.json").unlink()
+    text = ask(run, "12-34").replace("clusterkit-local begin\n", "clusterkit-local begin\n12-34\n")
+    assert diagnose(parse_evidence(text)).finding.cause.slug == "hangs"
+
+
+def test_a_run_directory_that_is_gone(tmp_path: Path) -> None:
+    text = ask(tmp_path / "nowhere", "12-34")
+    assert diagnose(parse_evidence(text)).finding.cause.slug == "run-directory-gone"
+
+
+def test_the_answer_is_bounded_and_a_log_cannot_imitate_it(tmp_path: Path) -> None:
+    line = "\x1eclusterkit-why end\n" + "x" * 200 + "\n"
+    run = make_run(tmp_path, line * 5000, slurm_log="y" * 10**6)
+    assert len(ask(run)) < 100_000
+    assert evidence_of(run).exit["code"] == 1
+
+
+def test_bytes_that_are_no_text_do_no_harm(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    (run / "attempts/0/log").write_bytes(b"\xff\xfe\x00\x1b[31mred\n")
+    assert diagnosis_of(run).finding.cause.slug == "program-failed"
+
+
+def test_a_damaged_job_script_does_no_harm(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    (run / "job.sh").write_text("#!/bin/bash\nscratch_root='no end\nimage=$(exit 3)\nworkdir=(\n")
+    assert diagnosis_of(run).finding.cause.slug == "program-failed"
+
+
+def test_a_gpu_that_is_hardly_used_is_said(tmp_path: Path) -> None:
+    gpu = {"name": "NVIDIA A40", "utilization": 0.12}
+    beat = {
+        "time": time.time(),
+        "step": 5,
+        "total_steps": 10,
+        "phase": "train",
+        "gpu": gpu,
+        "cpu_share": 0.97,
+    }
+    run = make_run(tmp_path, heartbeat=beat)
+    (run / "attempts/0/exit.json").unlink()
+    text = ask(run, "12-34").replace("clusterkit-local begin\n", "clusterkit-local begin\n12-34\n")
+    diagnosis = diagnose(parse_evidence(text))
+    assert diagnosis.finding.cause.slug == "running"
+    assert [other.cause.slug for other in diagnosis.also] == ["gpu-idle"]
+    assert "12%" in diagnosis.also[0].sentence
+
+
+def test_an_answer_cut_short_is_said(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="gave no answer"):
+        parse_evidence(ask(make_run(tmp_path))[:800])
+
+
+def submitted(run: Path, **files: str) -> Path:
+    """The same run before its first start, with one submission."""
+    shutil.rmtree(run / "attempts")
+    (run / "submissions/0").mkdir(parents=True)
+    for name, text in {"request.json": '{"options": ["--nosuch=3"]}', **files}.items():
+        (run / "submissions/0" / name).write_text(text)
+    return run
+
+
+def test_a_refused_submission_shows_the_words_and_the_cure(tmp_path: Path) -> None:
+    error = "sbatch: unrecognized option '--nosuch=3'\nTry \"sbatch --help\" for more information\n"
+    run = submitted(make_run(tmp_path), asked="5", status="1", answer="", error=error)
+    finding = diagnosis_of(run).finding
+    assert finding.cause.slug == "submission-refused"
+    assert "unrecognized option" in finding.sentence
+    assert "sbatch" in finding.cure
+    assert "--nosuch=3" in str(finding.evidence[-1])
+
+
+def test_a_submission_that_was_interrupted(tmp_path: Path) -> None:
+    assert diagnosis_of(submitted(make_run(tmp_path))).finding.cause.slug == "never-submitted"
+
+
+def test_a_submission_that_is_still_open(tmp_path: Path) -> None:
+    run = submitted(make_run(tmp_path), asked=str(int(time.time())))
+    assert diagnosis_of(run).finding.cause.slug == "submitting"
+
+
+def test_a_run_that_was_stopped_for_making_no_progress(tmp_path: Path) -> None:
+    run = make_run(tmp_path, ended={"code": 85, "why": "requeue"})
+    (run / "stopped.json").write_text('{"why": "no progress in two attempts at step 5", "time": 1}')
+    finding = diagnosis_of(run).finding
+    assert finding.cause.slug == "no-progress"
+    assert "two attempts at step 5" in finding.sentence
+
+
+def test_a_run_that_left_the_queue_without_a_start(tmp_path: Path) -> None:
+    run = make_run(tmp_path, slurm_log="slurmstepd: error: execve(): bash: Permission denied\n")
+    shutil.rmtree(run / "attempts")
+    finding = diagnose(parse_evidence(ask(run, "12-34"))).finding
+    assert finding.cause.slug == "never-started"
+    assert "execve" in finding.evidence[0].text
+
+
+def test_a_run_directory_on_a_full_disk(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    (run / "attempts/0/log").write_text(f"cp: error writing '{run}/checkpoints/x': No space left on device\n")
+    assert diagnosis_of(run).finding.cause.slug == "root-full"
+
+
+@pytest.mark.parametrize(
+    ("state", "slug"), [("SUSPENDED", "suspended"), ("COMPLETING", "ending"), ("RUNNING", "running")]
+)
+def test_states_of_running_jobs(state: str, slug: str) -> None:
+    text = recorded("running--").replace("\x1fRUNNING\x1f", f"\x1f{state}\x1f", 1)
+    assert diagnose(parse_evidence(text)).finding.cause.slug == slug
+
+
+def test_a_deadline_is_no_time_limit() -> None:
+    text = recorded("time-limit--").replace("TIMEOUT", "DEADLINE")
+    assert diagnose(parse_evidence(text)).finding.cause.slug == "deadline"
+
+
+def test_without_accounting_nobody_knows_who_cancelled_it() -> None:
+    text = recorded("cancelled-by-other--").replace("CANCELLED by 0", "CANCELLED")
+    assert diagnose(parse_evidence(text)).finding.cause.slug == "cancelled"
+
+
+def test_a_scheduler_that_gives_no_answer_is_said(tmp_path: Path) -> None:
+    text = recorded("waiting--")
+    silent = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+    for part in ("squeue", "sacct", "job"):
+        text = re.sub(rf"(part {part}\n).*?(?=\n\x1e)", rf"\1{silent}\n", text, flags=re.S)
+    finding = diagnose(parse_evidence(text)).finding
+    assert finding.cause.slug == "scheduler-silent"
+    assert finding.next.endswith("scontrol ping")
+
+
+def test_a_silent_scheduler_does_not_matter_when_the_exit_record_tells(tmp_path: Path) -> None:
+    text = recorded("import-error--")
+    for part in ("squeue", "sacct", "job"):
+        text = re.sub(rf"(part {part}\n).*?(?=\n\x1e)", r"\1no answer within 10 s\n", text, flags=re.S)
+    assert diagnose(parse_evidence(text)).finding.cause.slug == "import-error"
+
+
+def test_every_cause_has_a_test() -> None:
+    slugs = [cause.slug for cause in CAUSES]
+    assert len(slugs) == len(set(slugs))
+    real = {path.stem.partition("--")[0] for path in RECORDED.glob("*.txt")}
+    text = Path(__file__).read_text()
+    assert [slug for slug in slugs if slug not in real and f'"{slug}"' not in text] == []

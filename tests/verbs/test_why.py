@@ -1,0 +1,59 @@
+"""`clusterkit why` of runs on this machine, through the real command line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.verbs.conftest import Project
+
+FAULT = """
+import sys
+print("loading")
+import nothing_like_it
+"""
+
+
+def why(project: Project, run_id: str) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(project.run("why", "--json", run_id).stdout)
+    return answer
+
+
+def test_a_run_that_failed(project: Project) -> None:
+    (project.folder / "train.py").write_text(FAULT)
+    run_id = project.submit()
+    project.ended(run_id)
+    answer = why(project, run_id)
+    assert answer["schema"] == 1
+    assert answer["state"] == "FAILED"
+    assert answer["cause"] == "import-error"
+    assert answer["trouble"] is True
+    assert answer["evidence"][0]["source"] == "attempts/0/log"
+    assert answer["next"] == f"clusterkit logs {run_id} -n 200"
+    shown = project.run("why", "last").stdout
+    assert "nothing_like_it" in shown
+    assert shown.splitlines()[-1] == f"next  clusterkit logs {run_id} -n 200"
+
+
+def test_a_run_that_is_well_and_one_that_was_cancelled(project: Project) -> None:
+    run_id = project.submit("--", "sleep")
+    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+    answer = why(project, run_id)
+    assert (answer["cause"], answer["trouble"]) == ("running", False)
+    assert "40%" in answer["sentence"]
+    project.run("cancel", run_id)
+    project.ended(run_id)
+    assert why(project, run_id)["cause"] == "cancelled-by-you"
+
+
+def test_a_run_that_completed(project: Project) -> None:
+    run_id = project.submit()
+    project.ended(run_id)
+    answer = why(project, run_id)
+    assert (answer["cause"], answer["next"]) == ("completed", f"clusterkit sync-results {run_id}")
+
+
+def test_a_run_that_does_not_exist(project: Project) -> None:
+    refused = project.run("why", "nosuch", code=8)
+    assert refused.stdout == ""
+    assert "none was submitted" in refused.stderr
