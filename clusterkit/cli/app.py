@@ -56,9 +56,24 @@ def _main(
     pass
 
 
-for room in (
-    deploy, submit, status, why, logs, inside, cancel, resume, results, images, login, build, config, drill, demo
-):  # fmt: skip
+_COMMANDS = (
+    deploy,
+    submit,
+    status,
+    why,
+    logs,
+    inside,
+    cancel,
+    resume,
+    results,
+    images,
+    login,
+    build,
+    config,
+    drill,
+    demo,
+)
+for room in _COMMANDS:
     room.register(app)
 
 
