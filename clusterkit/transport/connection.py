@@ -21,6 +21,8 @@ _BUSY_SECONDS = 10.0
 _BUSY_PAUSE = 0.05
 _NO_STATUS = -1
 """What paramiko gives for a command whose exit status never came."""
+_BROKEN = (EOFError, paramiko.SSHException)
+"""What paramiko raises where a message can no longer be sent."""
 
 
 class Connection:
@@ -91,7 +93,10 @@ class ParamikoChannel:
         """See `Channel.send`."""
         start = 0
         while start < len(data):
-            sent = self._channel.send(data[start : start + _PACKET])
+            try:
+                sent = self._channel.send(data[start : start + _PACKET])
+            except _BROKEN as error:
+                raise ConnectionAbortedError("the connection died") from error
             if sent == 0:
                 raise BrokenPipeError("the remote command has closed its input")
             self._liveness.heard()
@@ -105,7 +110,10 @@ class ParamikoChannel:
     def receive(self, timeout: float | None) -> bytes:
         """See `Channel.receive`."""
         self._channel.settimeout(timeout)
-        data = self._channel.recv(CHUNK)
+        try:
+            data = self._channel.recv(CHUNK)
+        except _BROKEN:  # reading makes room, which the other side is told
+            return b""
         if data:
             self._liveness.heard()
         return data
@@ -117,6 +125,8 @@ class ParamikoChannel:
                 return self._channel.recv_stderr(CHUNK)
             except TimeoutError:
                 continue  # `receive` sets its limit for the whole channel
+            except _BROKEN:
+                break
         return b""
 
     def wait(self, timeout: float | None) -> int | None:
@@ -128,7 +138,8 @@ class ParamikoChannel:
 
     def close(self) -> None:
         """See `Channel.close`."""
-        self._channel.close()
+        with contextlib.suppress(OSError, *_BROKEN):
+            self._channel.close()
 
 
 def _open_channel(wire: Wire) -> paramiko.Channel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 
 from clusterkit.errors import TransportError
 from clusterkit.transport.base import SyncOptions, Transport
+from clusterkit.transport.connection import Connection
 from clusterkit.transport.factory import connect
 from clusterkit.transport.rsync import PARTIAL_DIR
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
@@ -180,6 +182,19 @@ def test_a_dead_connection_is_told_to_whoever_waits(serve: Callable[..., Loopbac
         with pytest.raises(TransportError, match="the connection to node died") as caught:
             next(lines)
         assert caught.value.hint
+
+
+def test_sending_on_a_broken_connection_is_an_os_error(serve: Callable[..., LoopbackSshd]) -> None:
+    server = serve()
+    with closing(
+        Connection.open_to(server.alias, ask=lambda question: (), ssh_config=server.ssh_config)
+    ) as link:
+        channel = link.open(b"cat > /dev/null")
+        channel.send(b"well")
+        link._road.wire.sock.shutdown(socket.SHUT_WR)  # paramiko raises EOFError
+        with pytest.raises(OSError, match="connection died"):
+            channel.send(bytes(100))
+        channel.close()
 
 
 @pytest.mark.parametrize("pulling", [False, True], ids=["push", "pull"])
