@@ -91,8 +91,9 @@ def plan(site: Site, path: Path, image: Image, *, cache: Path, verify: bool = Fa
         pack = survey.most(pack_name(digest))
         left = delta.pack_bytes - min(pack.bytes, delta.pack_bytes)
         if left < min(chosen.bytes_to_send, _WORTH_IT * image.bytes) and delta.steps <= MAX_STEPS:
-            room = left + image.bytes
-            chosen = Plan(Way.DELTA, left, room, pack.folder or arrived.folder, digest, delta)
+            folder = pack.folder or arrived.folder
+            half_made = min(arrived.bytes, image.bytes) if arrived.folder == folder else 0
+            chosen = Plan(Way.DELTA, left, left + image.bytes - half_made, folder, digest, delta)
         if delta.pack_bytes < _GOOD_ENOUGH * image.bytes:
             break
     return chosen

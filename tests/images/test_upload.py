@@ -207,14 +207,14 @@ def test_a_pack_that_had_arrived_in_part_is_continued(store: Store, sif: Sif) ->
     whole = store.plan(new)
     folder = store.folder / f".upload-{sha256(new)}.0badcafe"
     folder.mkdir()
-    assert whole.delta is not None
-    (offset, _), *_ = whole.delta.stretches
-    (folder / f"pack-{sha256(old)[:16]}").write_bytes(new.read_bytes()[offset : offset + 2 * MB])
+    start = whole.delta.stretches[0][0] if whole.delta else -1
+    (folder / f"pack-{sha256(old)[:16]}").write_bytes(new.read_bytes()[start : start + 2 * MB])
+    (folder / "image").write_bytes(content[: 6 * MB])  # the disk filled up while it was put together
     age(folder, 120)
-    assert store.plan(new).bytes_to_send == whole.bytes_to_send - 2 * MB
-    sent = store.send(new)
-    if store.site.transport.where == "node":
-        assert sent.bytes < 1.3 * MB
+    rest = store.plan(new)
+    assert whole.bytes_to_send - rest.bytes_to_send == 2 * MB
+    assert whole.disk_bytes - rest.disk_bytes == 8 * MB
+    assert store.send(new).bytes < 1.3 * MB or store.site.transport.where != "node"
 
 
 def test_what_somebody_is_writing_is_left_alone(store: Store, sif: Sif) -> None:
