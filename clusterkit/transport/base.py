@@ -76,10 +76,11 @@ class SyncOptions:
     """Relative paths to move, instead of everything below the source."""
     delete: bool = False
     """Remove what the source does not have."""
-    link_dest: str | None = None
-    """Hard-link unchanged files against this folder of the receiving side."""
+    link_dest: tuple[str, ...] = ()
+    """Hard-link unchanged files against these folders of the receiving side, the first that has them."""
     inplace: bool = False
-    """Update files in place, so that a reader keeps its handle and an interrupted file is resumed."""
+    """Update files in place, so that a reader keeps its handle and an interrupted file is resumed. Together
+    with `link_dest` a lost connection is an error: a second try could write to files that are shared."""
     append: bool = False
     """Send only the tails of files that have grown; implies in-place."""
     checksum: bool = False

@@ -83,6 +83,7 @@ class _Copy:
         self._root = ""
         self._alias: dict[str, str] = {}
         self._partial_folders: dict[str, dict[str, Entry]] = {}
+        self._shared: dict[str, str] = {}
 
     def file(self, origin: str, entry: Entry, goal: str) -> Transferred:
         """A single file; a link means what it points to."""
@@ -104,13 +105,22 @@ class _Copy:
         self._make(goal)
         among = None if options.delete or only is None else with_parents(only)
         old = self._target.listing(goal, follow=False, only=among)
-        basis = self._target.listing(options.link_dest, follow=False, only=only) if options.link_dest else {}
-        done = self._take(chosen, found, old, goal, basis)
+        done = self._take(chosen, found, old, goal, self._basis(chosen, only))
         top = self._source.entry(self._root) if only is None else None
         if top is not None:
             mode = changed(top.mode, options.mode, folder=True) if options.mode else top.mode
             self._settle(goal, mode, top.mtime_ns)
         return done
+
+    def _basis(self, chosen: dict[str, Entry], only: list[str] | None) -> dict[str, Entry]:
+        """What the `link_dest` folders have: of each name the first of the right size, or the first."""
+        found: dict[str, Entry] = {}
+        for folder in self._options.link_dest:
+            for name, entry in self._target.listing(folder, follow=False, only=only).items():
+                wanted = chosen[name].size if name in chosen else None
+                if name not in found or found[name].size != wanted == entry.size:
+                    found[name], self._shared[name] = entry, folder
+        return found
 
     def _origin(self, name: str) -> str:
         return f"{self._root}/{self._alias.get(name, name)}"
@@ -154,7 +164,10 @@ class _Copy:
             zip(both, self._source.digests(self._root, [self._alias.get(n, n) for n in both]), strict=True)
         )
         theirs = dict(zip(there, self._target.digests(goal, there), strict=True))
-        shares = dict(zip(beside, self._target.digests(self._options.link_dest or "", beside), strict=True))
+        shares: dict[str, str] = {}
+        for folder in self._options.link_dest:
+            names = [name for name in beside if self._shared[name] == folder]
+            shares |= zip(names, self._target.digests(folder, names), strict=True)
         return steps(
             chosen,
             found,
@@ -173,7 +186,7 @@ class _Copy:
         for name in todo.links:
             self._target.make_link(f"{goal}/{name}", chosen[name].target)
         for name in todo.hard_links:
-            self._target.hard_link(f"{goal}/{name}", f"{self._options.link_dest}/{name}")
+            self._target.hard_link(f"{goal}/{name}", f"{self._shared[name]}/{name}")
 
     def _send(self, origin: str, entry: Entry, goal: str, old: Entry | None, mode: int) -> None:
         """One file; in place, or through a partial file that is kept when this breaks off."""

@@ -94,8 +94,7 @@ def _behaviour(options: SyncOptions, *, folder: bool, pulling: bool) -> list[str
         argv += ["--from0", "--files-from=-"]
     if options.delete:
         argv.append("--delete")
-    if options.link_dest is not None:
-        argv.append(f"--link-dest={options.link_dest}")
+    argv += [f"--link-dest={folder}" for folder in options.link_dest]
     if options.checksum:
         argv.append("--checksum")
     if options.compress:

@@ -169,7 +169,7 @@ class SshTransport:
             tunnel.judge(way, ended, target, where=self._where, pulling=False)
             return ended.transferred
 
-        return self._resuming(move)
+        return self._moving(move, options)
 
     def pull(
         self,
@@ -209,7 +209,7 @@ class SshTransport:
             tunnel.judge(way, ended, source, where=self._where, pulling=True)
             return ended.transferred
 
-        return self._resuming(move)
+        return self._moving(move, options)
 
     def _need_rsync(self) -> None:
         """Raise what was found missing before; the far side is not asked again."""
@@ -241,7 +241,7 @@ class SshTransport:
                 except sftp.NoToolsError as error:
                     raise missing from error
 
-        return self._resuming(move)
+        return self._moving(move, options)
 
     def close(self) -> None:
         """See `Transport.close`."""
@@ -256,6 +256,10 @@ class SshTransport:
                 self._link.close()
                 self._link = self._again(self._link.why)
             return self._link
+
+    def _moving(self, move: Callable[[], Transferred], options: SyncOptions) -> Transferred:
+        """Transfer; go on over a new connection unless that could reach files that are shared."""
+        return move() if options.inplace and options.link_dest else self._resuming(move)
 
     def _resuming(self, work: Callable[[], T]) -> T:
         """Do what may be done twice; do it again whenever the connection dies under it."""

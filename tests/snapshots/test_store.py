@@ -1,6 +1,7 @@
 """Snapshots on a cluster: sent once, shared, never changed, and only whole ones have a name."""
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from clusterkit.errors import ClusterkitError
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Snapshot, look
 from clusterkit.snapshots import publish as publish_standing
+from tests.images.uploads import age
 from tests.snapshots.conftest import taken
 
 
@@ -118,9 +120,9 @@ def test_another_projects_snapshot_in_between_costs_nothing(
 
 def test_stale_partial_folders_are_removed_fresh_ones_are_not(project: Path, site: Site) -> None:
     snapshots = Path(site.layout.snapshots)
-    for name, age in ((".a.1.part", 2 * 86400), (".b.2.part", 60)):
+    for name, seconds in ((".a.1.part", 2 * 86400), (".b.2.part", 60)):
         (snapshots / name / "project").mkdir(parents=True)
-        then = (snapshots / name).stat().st_mtime - age
+        then = (snapshots / name).stat().st_mtime - seconds
         os.utime(snapshots / name, (then, then))
     look(site, taken(project))
     assert len(list(snapshots.iterdir())) == 2
@@ -153,3 +155,31 @@ def test_a_group_may_read_when_the_cluster_says_so(project: Path, tmp_path: Path
         assert all(mode & 0o057 == 0o050 for path, mode in found.items() if path.is_dir())
         assert stat.S_IMODE(folder.stat().st_mode) == 0o2750
         assert stat.S_IMODE(Path(site.layout.runs).stat().st_mode) == 0o700
+
+
+def test_what_has_arrived_is_not_sent_again(project: Path, site: Site) -> None:
+    (project / "done").write_bytes(os.urandom(1_000))
+    (project / "half").write_bytes(os.urandom(5_000))
+    snapshot = taken(project)
+    snapshots = Path(site.layout.snapshots)
+    begun = snapshots / f".{snapshot.id}.0123abcd.part/project"
+    begun.mkdir(parents=True)
+    shutil.copy2(project / "done", begun)
+    (begun / "done").chmod(0o400)
+    (begun / "half").write_bytes((project / "half").read_bytes()[:3_000])
+    (begun / ".half.XyZ123").write_bytes(b"what a killed program leaves")
+    publish(site, taken(project, "*"))  # the bundle
+    standing = look(site, snapshot)
+    assert standing.begun == (begun.parent.name,)
+    small = sum((project / name).lstat().st_size for name in ("pkg/a.py", "train me.sh", "link"))
+    assert standing.bytes_to_send == small + 2_000 - len("what a killed program leaves")
+    assert publish_standing(site, standing).bytes <= small + 5_000
+    folder = Path(snapshot.path(site.layout.snapshots))
+    assert (folder / "project/done").samefile(begun / "done")
+    assert (folder / "project/half").read_bytes() == (project / "half").read_bytes()
+    assert not (folder / "project/.half.XyZ123").exists()
+    look(site, snapshot, use=True)
+    assert begun.exists(), "somebody may still be writing there"
+    age(begun.parent, 120)
+    look(site, snapshot, use=True)
+    assert not begun.parent.exists()

@@ -182,10 +182,29 @@ def test_link_dest_shares_unchanged_files(transport: Transport, here: Path, ther
     (here / "other").write_bytes(b"old")
     transport.push(here, str(there / "one"))
     (here / "other").write_bytes(b"newer")
-    transport.push(here, str(there / "two"), options=SyncOptions(link_dest=str(there / "one")))
+    transport.push(here, str(there / "two"), options=SyncOptions(link_dest=(str(there / "one"),)))
     assert (there / "one" / "same").samefile(there / "two" / "same")
     assert (there / "one" / "other").read_bytes() == b"old"
     assert (there / "two" / "other").read_bytes() == b"newer"
+
+
+@pytest.mark.parametrize("checksum", [False, True])
+def test_link_dest_takes_each_file_from_the_first_folder_that_has_it(
+    transport: Transport, here: Path, there: Path, checksum: bool
+) -> None:
+    for name in ("both", "begun", "first", "second"):
+        (here / name).write_bytes(b"as it is")
+    transport.push(here, str(there / "one"), options=SyncOptions(files_from=("both", "begun", "first")))
+    transport.push(here, str(there / "two"), options=SyncOptions(files_from=("both", "begun", "second")))
+    (there / "one" / "begun").write_bytes(b"as")
+    (here / "new").write_bytes(b"only here")
+    folders = (str(there / "one"), str(there / "two"))
+    options = SyncOptions(link_dest=folders, inplace=True, checksum=checksum)
+    assert transport.push(here, str(there / "three"), options=options) == Transferred(1, 9, 41)
+    assert contents(there / "three") == contents(here)
+    shared = {"both": "one", "begun": "two", "first": "one", "second": "two"}
+    for name, folder in shared.items():
+        assert (there / folder / name).samefile(there / "three" / name)
 
 
 def test_append_sends_only_the_tail(transport: Transport, here: Path, there: Path) -> None:

@@ -19,7 +19,7 @@ OPTIONS = st.builds(
     include=st.tuples(TEXT),
     exclude=st.tuples(TEXT),
     delete=st.booleans(),
-    link_dest=st.none() | TEXT,
+    link_dest=st.lists(TEXT, max_size=2).map(tuple),
     inplace=st.booleans(),
     append=st.booleans(),
     checksum=st.booleans(),
