@@ -19,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -156,6 +157,27 @@ class Cluster:
         """Start a node and wait for its services; Slurm may need some seconds more to take it back."""
         self._start(node)
         self._wait(f"node {node}", lambda: self._nodes[node].ready)
+
+    @contextmanager
+    def disk(self, node: str, name: str, size: str) -> Iterator[Path]:
+        """A small disk, /share/NAME on one node, that outlives the node as a file server does.
+
+        The node is restarted, here and at the end. Yields this machine's view of it.
+        """
+        folder = self.share / name
+        folder.mkdir()
+        self._leave("mount", str(folder))
+        options = f"size={size},mode=1777"
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, name, str(folder)], check=True)
+        try:
+            self.kill_node(node)
+            self.start_node(node)
+            yield folder
+        finally:
+            self.kill_node(node)
+            subprocess.run(["umount", str(folder)], check=True)
+            folder.rmdir()
+            self.start_node(node)
 
     def down(self) -> None:
         """Remove everything; safe to call twice. Raises TestbedError when something stays."""

@@ -7,6 +7,7 @@ pipe of a process that was killed, so SIGKILL is no different from an orderly en
     ["process", pid, start time]    kill it and its children, if it still is that process
     ["cgroup", path]                remove the group and all below it
     ["link", name]                  delete the network link
+    ["mount", path]                 unmount it, if it is mounted
     ["tree", path]                  delete the folder
 
 Only the standard library, so that it can be run by path with `python -I`.
@@ -25,6 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 PATIENCE_SECONDS = 30.0
+ORDER = ("process", "cgroup", "link", "mount", "tree")
+"""Processes hold everything else, and a folder what is mounted in it."""
 
 
 def start_time(pid: int) -> str | None:
@@ -76,14 +79,16 @@ def remove_link(name: str) -> None:
 
 
 def clean(duties: list[list[object]]) -> None:
-    """Do what was asked for: processes first, for they hold everything else."""
-    for kind, what, *more in sorted(duties, key=lambda duty: duty[0] != "process"):
+    """Do what was asked for, in `ORDER`."""
+    for kind, what, *more in sorted(duties, key=lambda duty: ORDER.index(str(duty[0]))):
         if kind == "process":
             kill(int(str(what)), str(more[0]))
         elif kind == "cgroup":
             remove_cgroup(Path(str(what)))
         elif kind == "link":
             remove_link(str(what))
+        elif kind == "mount":
+            subprocess.run(["umount", "-l", str(what)], stderr=subprocess.DEVNULL)
         else:
             shutil.rmtree(str(what), ignore_errors=True)
 

@@ -102,6 +102,20 @@ def test_a_cut_cable_is_a_silent_host_until_it_heals(cluster: Cluster) -> None:
     until(lambda: ssh(cluster, "true").returncode == 0, 20)
 
 
+def test_a_small_disk_outlives_its_node(cluster: Cluster) -> None:
+    with cluster.disk("login", "small", "10m") as disk:
+        cluster.run("login", ["cp", "/etc/hostname", "/share/small"], user="alice")
+        cluster.kill_node("login")
+        cluster.start_node("login")
+        assert cluster.run("login", ["ls", "/share/small"]).stdout == "hostname\n"
+        (disk / "ballast").write_bytes(bytes(9_000_000))
+        fill = ["sh", "-c", "head -c 3000000 /dev/zero >/share/small/more"]
+        full = cluster.run("login", fill, check=False)
+        assert "No space left" in full.stderr
+    assert not disk.exists()
+    assert cluster.run("login", ["ls", "/share"]).returncode == 0
+
+
 def test_a_limited_cable_is_slow(cluster: Cluster) -> None:
     send = ["head", "-c", "1000000", "/dev/zero"]
     cluster.rate("login", "4mbit")

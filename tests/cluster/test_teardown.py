@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 CHILD = """
 import signal, sys
 from tests.cluster.cluster import Cluster
-with Cluster() as cluster:
+with Cluster() as cluster, cluster.disk("login", "small", "10m"):
     cluster.run("login", ["sbatch", "-o", "/dev/null", "--wrap", "sleep 300"], user="alice")
     print(cluster.name, cluster.site.state, flush=True)
     sys.stdin.read()

@@ -49,7 +49,7 @@ mount -t tmpfs -o mode=755 tmpfs "$root/run"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 mkdir -p "$root/share" "$root/testbed"
 mount --bind "$state/home" "$root/home"
-mount --bind "$state/share" "$root/share"
+mount --rbind "$state/share" "$root/share" # and the disks in it
 mount --bind "$state/slurm" "$root/etc/slurm"
 mount --bind "$own/testbed" "$root/testbed"
 
