@@ -136,8 +136,10 @@ def _bring(
 # used. Prints yes or no for both and the basis, then its packed manifest. A bundle is no basis.
 _LOOK = r"""
 test -z "$5" || find "$1" -maxdepth 1 -name '.*.part' -mmin +1440 -exec rm -rf {} + 2>/dev/null
-there() { if test -d "$1"; then test -z "$2" || touch -c "$1" 2>/dev/null; echo yes; else echo no; fi; }
-project=$(there "$1/$2" "$5") bundle=$(there "$1/$3" "$5") basis=
+test -z "$5" || touch -c "$1/$2" "$1/$3" 2>/dev/null
+project=no bundle=no basis=
+test ! -d "$1/$2" || project=yes
+test ! -d "$1/$3" || bundle=yes
 if test "$project" = no; then
     basis=$4
     test -n "$basis" && test -d "$1/$basis" || basis=$(
