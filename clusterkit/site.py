@@ -227,7 +227,10 @@ def scheduler_of(cluster: Cluster) -> Scheduler:
 
 # $1 is the group that may read images and snapshots, or nothing; $2 the mode of their folders then.
 _CREATE = """
-umask 077; mkdir -p "$store" "$root/snapshots" "$root/runs" "$root/cache" "$scratch" || exit 1
+umask 077
+for folder in "$store" "$root/snapshots" "$root/runs" "$root/cache" "$scratch"; do
+    test -d "$folder" || mkdir -p "$folder" || exit 1
+done
 for folder in "$root" "$store" "$root/snapshots"; do
     test -z "$1" || test ! -O "$folder" || { chgrp "$1" "$folder" && chmod "$2" "$folder"; } || exit 1
 done

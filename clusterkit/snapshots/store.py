@@ -220,9 +220,11 @@ if test -n "$5"; then
             rm -rf "$part" 2>/dev/null
         fi
     done
+    touch -c "$1/$2" "$1/$3" 2>/dev/null
 fi
-there() { if test -d "$1"; then test -z "$2" || touch -c "$1" 2>/dev/null; echo yes; else echo no; fi; }
-project=$(there "$1/$2" "$5") bundle=$(there "$1/$3" "$5") basis=
+project=no bundle=no basis=
+test ! -d "$1/$2" || project=yes
+test ! -d "$1/$3" || bundle=yes
 if test "$project" = no; then
     basis=$4
     test -n "$basis" && test -d "$1/$basis" || basis=$(

@@ -17,7 +17,7 @@ from clusterkit.transport.questions import Ask, Question
 _PATIENCE_SECONDS = 15.0
 """How long a question waits for the command. A server waits longer, and is bound to count those who never
 answer (LoginGraceTime, PerSourcePenalties)."""
-_LEAVE_SECONDS = 2.0
+_LEAVE_SECONDS = 1.0
 """How long a command that fails waits for its login's end."""
 
 
