@@ -136,24 +136,20 @@ class Usage:
     heartbeat: Mapping[str, Any] | None
 
 
-def usage_script() -> str:
-    """A POSIX sh script; see `usage_arguments` for what it takes."""
-    return _SCRIPT
-
-
-def usage_arguments(
+def usage_argv(
     run_dir: str, attempt: int, *, seconds: float, count: int | None, group: int | None = None
 ) -> list[str]:
-    """What the script takes.
+    """What to run on the node of a run.
 
     Args:
         run_dir: of the run.
-        attempt: the one that runs; the script ends with it.
+        attempt: the one that runs; it ends with that.
         seconds: between two samples.
         count: of samples; None for as many as there are.
         group: process group of a local job.
     """
-    return [run_dir, str(attempt), f"{seconds:g}", str(count or ""), str(group or "")]
+    arguments = [run_dir, str(attempt), f"{seconds:g}", str(count or ""), str(group or "")]
+    return ["sh", "-c", _SCRIPT, "sh", *arguments]
 
 
 @dataclass

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.usage import Usage, UsageReader, usage_arguments, usage_script
+from clusterkit.usage import Usage, UsageReader, usage_argv
 
 MARK = "\x1eclusterkit-usage"
 
@@ -110,10 +110,8 @@ def test_the_script_finds_the_run_and_its_children_only(tmp_path: Path) -> None:
     ]
     try:
         time.sleep(0.5)
-        arguments = usage_arguments(str(run_dir), 0, seconds=1, count=2)
-        done = subprocess.run(
-            ["sh", "-c", usage_script(), "sh", *arguments], capture_output=True, text=True, timeout=60
-        )
+        argv = usage_argv(str(run_dir), 0, seconds=1, count=2)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
         _, second = read(done.stdout)
         assert len(second.processes) == 2
         assert {str(one.pid) for one in second.processes} > {str(programs[0].pid)}
@@ -121,10 +119,8 @@ def test_the_script_finds_the_run_and_its_children_only(tmp_path: Path) -> None:
         assert second.cpu > 0.05
         assert second.memory_bytes
         (run_dir / "attempts/0/exit.json").touch()
-        arguments = usage_arguments(str(run_dir), 0, seconds=1, count=None)
-        ended = subprocess.run(
-            ["sh", "-c", usage_script(), "sh", *arguments], capture_output=True, text=True, timeout=60
-        )
+        argv = usage_argv(str(run_dir), 0, seconds=1, count=None)
+        ended = subprocess.run(argv, capture_output=True, text=True, timeout=60)
         assert len(read(ended.stdout)) == 1
     finally:
         os.killpg(programs[0].pid, 9)

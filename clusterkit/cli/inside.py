@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 def shell(
     name: Annotated[str, typer.Argument(metavar="RUN", help="A run id, its beginning, a job id, or `last`.")],
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="Run this instead of a shell.")
+        list[str] | None, typer.Argument(metavar="COMMAND", help="After `--`: run this instead of a shell.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:

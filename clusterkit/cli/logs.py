@@ -23,10 +23,12 @@ def logs(
     ] = False,
     tail: Annotated[
         int | None,
-        typer.Option("--tail", "--lines", "-n", min=0, help="How many of the last lines; 50 if left out."),
+        typer.Option(
+            "--tail", "--lines", "-n", metavar="N", min=0, help="How many of the last lines; 50 if left out."
+        ),
     ] = None,
     attempt: Annotated[
-        int | None, typer.Option(min=0, help="Which start of the run; the newest if left out.")
+        int | None, typer.Option(metavar="N", min=0, help="Which start of the run; the newest if left out.")
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="All starts of the run, whole, one after the other.")

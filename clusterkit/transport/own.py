@@ -84,6 +84,27 @@ def serve(session: Session) -> int:
         os.close(wake)
 
 
+def listen(session: Session, *, leash: bool) -> int:
+    """Pass a command's output and errors on until it has ended; returns its exit status.
+
+    Args:
+        session: the command; its standard error goes to `say`.
+        leash: keep its standard input open meanwhile.
+
+    Raises:
+        TransportError: as `Session.wait`.
+    """
+    try:
+        if not leash:
+            session.end_input()
+        for data in session.output():
+            _write(_OUT, data)
+        return session.wait()
+    except BaseException:
+        session.end()
+        raise
+
+
 @contextlib.contextmanager
 def deaf() -> Iterator[None]:
     """Leave Ctrl-C and its like to the command that shares our terminal.
@@ -97,11 +118,6 @@ def deaf() -> Iterator[None]:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
-
-
-def show(data: bytes) -> None:
-    """Write to standard output."""
-    _write(_OUT, data)
 
 
 def say(data: bytes) -> None:
@@ -129,7 +145,7 @@ def _pass_keys(session: Session, news: int) -> None:
 def _show_all(session: Session, wake: int) -> None:
     try:
         for data in session.output():
-            show(data)
+            _write(_OUT, data)
     finally:
         _write(wake, _ENDED)
 

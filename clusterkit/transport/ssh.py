@@ -13,12 +13,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults, own, rsync, tunnel
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
-from clusterkit.transport.link import Link, Screen
+from clusterkit.transport.link import Link
 from clusterkit.transport.session import Session, TimeUp
 from clusterkit.transport.start_up import without_invoke
 from clusterkit.transport.transfer import find_rsync, make_folders
@@ -117,15 +117,7 @@ class SshTransport:
             with own.lent() as screen, self._session(argv, screen=screen) as session:
                 return own.serve(session)
         with self._session(argv, on_error=own.say) as session:
-            try:
-                if not leash:
-                    session.end_input()
-                for data in session.output():
-                    own.show(data)
-                return session.wait()
-            except BaseException:
-                session.end()
-                raise
+            return own.listen(session, leash=leash)
 
     def read(self, path: str) -> bytes:
         """See `Transport.read`."""
@@ -291,26 +283,13 @@ class SshTransport:
         return work()
 
     @contextlib.contextmanager
-    def _session(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float | None = None,
-        prepare: str = "",
-        screen: Screen | None = None,
-        on_error: Callable[[bytes], None] | None = None,
-    ) -> Iterator[Session]:
+    def _session(self, argv: Sequence[str], **how: Any) -> Iterator[Session]:
+        """Run argv on a channel; `how` is what else `Session` takes."""
         with self._slots:
-            start = partial(
-                Session,
-                argv=argv,
-                where=self._where,
-                login_shell=self._login_shell,
-                timeout=timeout,
-                prepare=prepare,
-                screen=screen,
-                on_error=on_error,
-            )
+
+            def start(link: Link) -> Session:
+                return Session(link, argv, where=self._where, login_shell=self._login_shell, **how)
+
             try:
                 session = start(self._living())
             except faults.NotStartedError:

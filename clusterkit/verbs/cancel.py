@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
 from clusterkit.ledger import Ledger, LedgerRun
+from clusterkit.record import collect_script, parse_collect
 from clusterkit.scheduler import JobState
 from clusterkit.site import connected, scheduler_of
 from clusterkit.transport.base import Transport
@@ -29,9 +30,13 @@ _CANCEL_SECONDS = 120.0
 _RECORD = r"""
 umask 077
 ck_record() {
-  ck_attempt=$(ls "$1/attempts" 2>/dev/null | sort -n | tail -n 1)
-  ck_folder=$1/attempts/${ck_attempt:-0}
-  mkdir -p "$ck_folder" && printf '%s\n' "$2" >"$ck_folder/.cancel.tmp" &&
+  ck_newest=0
+  for ck_folder in "$1"/attempts/*/; do
+    ck_folder=${ck_folder%/} ck_folder=${ck_folder##*/}
+    if test "$ck_folder" -gt "$ck_newest" 2>/dev/null; then ck_newest=$ck_folder; fi
+  done
+  ck_folder=$1/attempts/$ck_newest
+  { test -d "$ck_folder" || mkdir -p "$ck_folder"; } && printf '%s\n' "$2" >"$ck_folder/.cancel.tmp" &&
     mv -f "$ck_folder/.cancel.tmp" "$ck_folder/cancel.json"
 }
 """
@@ -191,7 +196,8 @@ def _end(cluster: Cluster, transport: Transport, runs: Sequence[LedgerRun]) -> N
     for run in runs:
         record = json.dumps({"requested": now, "job_id": run.job_id})
         lines.append(shlex.join(["ck_record", run.run_dir, record]))
-    argv = scheduler_of(cluster).cancel_argv([run.job_id for run in runs])
+    jobs = [run.job_id for run in runs if run.job_id] + _links(transport, runs)
+    argv = scheduler_of(cluster).cancel_argv(list(dict.fromkeys(jobs)))
     lines.append(f"{shlex.join(argv)} </dev/null\n")
     script = "\n".join(lines).encode("utf-8", "surrogateescape")
     result = transport.run(["sh"], stdin=script, check=False, timeout=_CANCEL_SECONDS)
@@ -201,6 +207,16 @@ def _end(cluster: Cluster, transport: Transport, runs: Sequence[LedgerRun]) -> N
             f"{transport.where}: the scheduler did not cancel: {words}",
             hint="`clusterkit status` shows what still runs; run the same command again",
         )
+
+
+def _links(transport: Transport, runs: Sequence[LedgerRun]) -> list[str]:
+    """Job ids of runs that go on as a chain of jobs: the next link may wait already."""
+    chains = [run.run_dir for run in runs if run.until_done == "chain"]
+    if not chains:
+        return []
+    script = collect_script(chains).encode("utf-8", "surrogateescape")
+    records = parse_collect(transport.run(["sh"], stdin=script).text)
+    return [one.job_id for record in records.values() for one in record.submissions if one.job_id]
 
 
 def _may_run(state: JobState) -> bool:

@@ -10,7 +10,7 @@ from clusterkit.errors import RunError, TransportError
 from clusterkit.ledger import LedgerRun
 from clusterkit.local.processes import JOB_ID
 from clusterkit.transport.faults import LostError
-from clusterkit.usage import Usage, UsageReader, usage_arguments, usage_script
+from clusterkit.usage import Usage, UsageReader, usage_argv
 from clusterkit.verbs.inside import Inside, inside
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def top(settings: Settings, run: LedgerRun, *, once: bool) -> Generator[tuple[In
     """
     with inside(settings, run) as place:
         group = JOB_ID.fullmatch(place.job_id) if place.cluster.kind == "local" else None
-        arguments = usage_arguments(
+        sampler = usage_argv(
             run.run_dir,
             place.attempt,
             seconds=_ONCE_SECONDS if once else SECONDS,
@@ -45,7 +45,7 @@ def top(settings: Settings, run: LedgerRun, *, once: bool) -> Generator[tuple[In
             group=int(group["pid"]) if group else None,
         )
         reader, seen = UsageReader(), 0
-        argv = place.argv(["sh", "-c", usage_script(), "sh", *arguments])
+        argv = place.argv(sampler)
         with closing(
             cast("Generator[bytes, None, None]", place.transport.stream(argv, leash=place.leash))
         ) as output:
