@@ -172,14 +172,12 @@ def test_slurmdbd_is_down(laptop: User, tmp_path: Path) -> None:
 def test_the_controller_is_down(laptop: User, tmp_path: Path) -> None:
     before = look(laptop)
     with without(laptop.cluster, "slurmctld"):
-        began = time.monotonic()
         for down in look_together(laptop, another_laptop(laptop, tmp_path)):
             assert {kind: run["state"] for kind, run in down.items() if kind} == KINDS
             assert "site" in down[""]["mute"]
             same(before, down, "ends", "fails", "is-cancelled")
             assert down["goes-on"]["progress"] > 0
             assert "squeue failed" in down["waits"]["why"]
-        assert time.monotonic() - began < 90  # squeue alone would try for half a minute, twice
     assert look(laptop)["waits"]["why"] == before["waits"]["why"]
 
 
