@@ -99,7 +99,9 @@ class Ledger:
             CREATE TABLE IF NOT EXISTS rates (
                 cluster TEXT PRIMARY KEY, bytes_per_second REAL NOT NULL, measured TEXT NOT NULL
             );
-            CREATE TABLE IF NOT EXISTS strangers (run_id TEXT PRIMARY KEY);
+            CREATE TABLE IF NOT EXISTS strangers (
+                cluster TEXT NOT NULL, run_id TEXT NOT NULL, PRIMARY KEY (cluster, run_id)
+            );
             """
         )
         self.connection.execute("BEGIN IMMEDIATE")
@@ -167,14 +169,17 @@ class Ledger:
         """The run ids of all runs."""
         return {row[0] for row in self.connection.execute("SELECT run_id FROM runs")}
 
-    def strangers(self) -> set[str]:
-        """Run directories that belong to other projects, by name."""
-        return {row[0] for row in self.connection.execute("SELECT run_id FROM strangers")}
+    def strangers(self, cluster: str) -> set[str]:
+        """Run directories of a cluster that are none of this project's, by name."""
+        rows = self.connection.execute("SELECT run_id FROM strangers WHERE cluster = ?", (cluster,))
+        return {row[0] for row in rows}
 
-    def add_strangers(self, names: Iterable[str]) -> None:
-        """Remember run directories of other projects."""
+    def add_strangers(self, cluster: str, names: Iterable[str]) -> None:
+        """Remember run directories that are none of this project's."""
         self.connection.execute("BEGIN")
-        self.connection.executemany("INSERT OR IGNORE INTO strangers VALUES (?)", [(name,) for name in names])
+        self.connection.executemany(
+            "INSERT OR IGNORE INTO strangers VALUES (?, ?)", [(cluster, name) for name in names]
+        )
         self.connection.execute("COMMIT")
 
     def set_states(self, states: Iterable[tuple[str, str]]) -> None:

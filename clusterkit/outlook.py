@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-SMOOTHING_SECONDS = 300.0
+SMOOTHING_SECONDS = 60.0
 """After so long an earlier rate counts for a third."""
 _ENDINGS = {
     "": "will not finish: stops at {share}%, at its time limit",

@@ -27,9 +27,11 @@ for ck_dir in "$ck_runs"/*/; do
 done
 """
 
-# The working tree's difference may be a megabyte, and stands on a line of its own.
+# The working tree's difference may be a megabyte, and stands on a line of its own. A run that has moved to
+# another cluster has left a note here.
 _DETAIL = rf"""
 ck_detail() {{
+  [ ! -e "$1/moved.json" ] || return 0
   printf '%s\n' "{_MARK} detail $1"
   sed '/^    "diff": "/s/: ".*"/: null/' "$1/run.json" 2>/dev/null
 }}
@@ -75,7 +77,7 @@ def detail_script(run_dirs: Sequence[str]) -> str:
 
 
 def parse_details(stdout: str) -> dict[str, Mapping[str, Any]]:
-    """What is in run.json, by run directory; a run without a readable one is left out."""
+    """What is in run.json, by run directory; without a readable one a run is left out."""
     details: dict[str, Mapping[str, Any]] = {}
     for chunk in stdout.split(f"{_MARK} detail ")[1:]:
         path, _, rest = chunk.partition("\n")

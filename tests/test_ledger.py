@@ -95,7 +95,8 @@ def test_what_is_learned_does_not_undo_a_later_submission(tmp_path: Path) -> Non
 
 def test_strangers_are_remembered(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l") as ledger:
-        ledger.add_strangers(["x", "y"])
-        ledger.add_strangers(["y"])
+        ledger.add_strangers("uni", ["x", "y"])
+        ledger.add_strangers("uni", ["y"])
     with Ledger(tmp_path / "l") as ledger:
-        assert ledger.strangers() == {"x", "y"}
+        assert ledger.strangers("uni") == {"x", "y"}
+        assert ledger.strangers("other") == set()

@@ -44,10 +44,12 @@ def test_details_without_what_is_large(tmp_path: Path) -> None:
         "run-2": '{\n  "snapshot": {\n    "diff": "x",\n    "dirty": true\n  }\n}',
         "damaged": '{"run_id": ',
         "other": "[]",
+        "moved": '{"run_id": "moved"}',
     }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.json").write_text(text)
-    names = ["run-1", "run-2", "damaged", "other", "gone"]
+    (tmp_path / "moved" / "moved.json").touch()
+    names = ["run-1", "run-2", "damaged", "other", "moved", "gone"]
     text = sh(detail_script([str(tmp_path / name) for name in names]))
     assert len(text) < 1000
     assert parse_details(text) == {

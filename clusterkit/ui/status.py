@@ -212,7 +212,7 @@ def _progress(progress: float | None, total: int, *, bar: bool) -> Text:
     if progress is None:
         return Text(format_count(total) if total else "", style="dim")
     share = progress if progress == 1 else min(progress, 0.99)
-    text = Text(f"{int(share * 100):>3}% of {format_count(total)}")
+    text = Text(f"{int(share * 100):>3}%" + (f" of {format_count(total)}" if total else ""))
     if not bar:
         return text
     filled = round(progress * _BAR)

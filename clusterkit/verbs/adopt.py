@@ -20,7 +20,8 @@ def adopt(
 ) -> list[LedgerRun]:
     """Record the runs of this project that the ledger does not know, in one round trip if there are any.
 
-    Runs of other projects below the same work root are remembered as such, and not looked at again.
+    Runs of other projects below the same work root, and those that went on on another cluster, are remembered
+    as such, and not looked at again.
 
     Args:
         settings: of the project.
@@ -35,7 +36,7 @@ def adopt(
     Raises:
         TransportError, RunError: there was no answer, or half of one.
     """
-    known = ledger.ids() | ledger.strangers()
+    known = ledger.ids() | ledger.strangers(cluster)
     unknown = [f"{roster.runs}/{name}" for name in roster.names if name not in known]
     if not unknown:
         return []
@@ -52,7 +53,7 @@ def adopt(
             found.append(run)
     found.sort(key=lambda run: (run.submitted, run.run_id))
     ledger.add_all(found)
-    ledger.add_strangers(strangers)
+    ledger.add_strangers(cluster, strangers)
     return found
 
 

@@ -107,16 +107,14 @@ def test_it_backs_off_while_the_controller_is_down(site: SlurmSite, looks: Itera
     while not (watched := next(looks)).report.mute:
         pass
     assert states(watched) == ["RUNNING", "PENDING"]
-    assert watched.next_question["far"] == pytest.approx(2.0, abs=0.3)
-    calls = site.calls()["squeue"]
-    began = time.monotonic()
-    while time.monotonic() - began < 1.2:
+    began, calls = time.monotonic(), site.calls()["squeue"]
+    while site.calls()["squeue"] == calls:
         next(looks)
-    assert site.calls()["squeue"] == calls
+    assert time.monotonic() - began > 1.9  # and 1 second when all is well
     site.answers([RUNNING, WAITING])
     while (watched := next(looks)).report.mute:
         pass
-    assert watched.next_question["far"] == pytest.approx(1.0, abs=0.3)
+    assert watched.next_question["far"] <= 1.0
 
 
 def test_a_connection_that_broke_is_made_anew(
