@@ -174,7 +174,7 @@ def scenes(failed: str) -> dict[str, Scene]:
         ),
         "no such program": Scene("program-missing", ("--cluster", "bare", "--profile", "misspelt")),
         "no such runtime": Scene(
-            "runtime-missing", ("--cluster", "older", "--profile", "fault", "--", "works")
+            "runtime-missing", ("--cluster", "modular", "--profile", "fault", "--", "works")
         ),
         "no Python in the image": Scene(
             "image-without-python", ("--cluster", "tiny", "--profile", "fault", "--", "works")

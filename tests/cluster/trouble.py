@@ -68,14 +68,17 @@ account = "lab"
 partition = "gpu-a40"
 binds = ["/data/metaworld:/data"]
 
-[clusters.older]
+[clusters.modular]
 host = "login"
 ssh_config = "{ssh_config}"
 root = "/share/$USER/tiny"
 image = "{tiny}"
-container = "singularity"
 account = "lab"
 partition = "gpu-a40"
+prelude = [
+    'mkdir "$TMPDIR/bin" && ln -s /usr/bin/* "$TMPDIR/bin"',
+    'rm "$TMPDIR/bin/apptainer" && PATH=$TMPDIR/bin  # as where nobody has loaded its module',
+]
 
 [clusters.cleaned]
 host = "login"

@@ -188,6 +188,16 @@ def test_a_silent_heartbeat_is_a_hang(tmp_path: Path) -> None:
     assert diagnose(parse_evidence(text)).finding.cause.slug == "hangs"
 
 
+def test_a_hang_shows_what_it_met_before(tmp_path: Path) -> None:
+    log = "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Killed.\n"
+    run = make_run(tmp_path, log, heartbeat={"time": time.time() - 500, "step": 5, "total_steps": 10})
+    (run / "attempts/0/exit.json").unlink()
+    text = ask(run, "12-34").replace("clusterkit-local begin\n", "clusterkit-local begin\n12-34\n")
+    diagnosis = diagnose(parse_evidence(text))
+    assert diagnosis.finding.cause.slug == "hangs"
+    assert [other.cause.slug for other in diagnosis.also] == ["out-of-memory"]
+
+
 def test_a_run_directory_that_is_gone(tmp_path: Path) -> None:
     text = ask(tmp_path / "nowhere", "12-34")
     assert diagnose(parse_evidence(text)).finding.cause.slug == "run-directory-gone"
@@ -312,6 +322,15 @@ def test_a_scheduler_that_gives_no_answer_is_said(tmp_path: Path) -> None:
     finding = diagnose(parse_evidence(text)).finding
     assert finding.cause.slug == "scheduler-silent"
     assert finding.next.endswith("scontrol ping")
+
+
+def test_a_log_does_not_tell_whether_a_run_of_a_silent_scheduler_has_ended() -> None:
+    text = recorded("hangs--").replace("step 40, sampling a batch", "RuntimeError: CUDA out of memory")
+    for part in ("squeue", "sacct", "job"):
+        text = re.sub(rf"(part {part}\n).*?(?=\n\x1e)", r"\1no answer within 10 s\n", text, flags=re.S)
+    diagnosis = diagnose(parse_evidence(text))
+    assert diagnosis.finding.cause.slug == "scheduler-silent"
+    assert [other.cause.slug for other in diagnosis.also] == ["gpu-out-of-memory"]
 
 
 def test_a_silent_scheduler_does_not_matter_when_the_exit_record_tells(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.scheduler import JobState
 
 LAST_WORDS = 40
 """Lines from the end of a log within which an error is what ended the program: a long traceback."""
@@ -18,12 +19,22 @@ def said(
     detail: str = "",
     also: Line | None = None,
 ) -> Finding | None:
-    """A cause whose words stand in the logs of a run that ended badly."""
-    if not evidence.ended_badly or (found := evidence.search(pattern)) is None:
+    """A cause whose words stand in the logs of a run that ended badly, or that hangs."""
+    found = last_words(evidence, pattern)
+    if found is None:
+        return None
+    line, sure = found
+    return cause.found(line, also, command=command, detail=detail, sure=sure)
+
+
+def last_words(evidence: Evidence, pattern: str) -> tuple[Line, Sure] | None:
+    """The last line of the logs that says so, and how sure it is that this ended the run."""
+    if not (evidence.ended_badly or evidence.state.stale) or (found := evidence.search(pattern)) is None:
         return None
     behind, line = found
-    sure = Sure.LIKELY if behind < LAST_WORDS else Sure.SEEN
-    return cause.found(line, also, command=command, detail=detail, sure=sure)
+    # Of a run that may still be running a log says what it has met, not what it died of.
+    ended = evidence.ended_badly and (evidence.exit or evidence.state.state is not JobState.UNKNOWN)
+    return line, Sure.LIKELY if ended and behind < LAST_WORDS else Sure.SEEN
 
 
 def exited(evidence: Evidence) -> Line | None:

@@ -7,7 +7,7 @@ import re
 from clusterkit.diagnosis.evidence import Evidence, Line, Space, Text
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
 from clusterkit.diagnosis.rules.commands import logs
-from clusterkit.diagnosis.rules.said import LAST_WORDS, refused
+from clusterkit.diagnosis.rules.said import last_words, refused
 
 SCRATCH_FULL = Cause(
     "scratch-full",
@@ -37,10 +37,10 @@ _PATH = re.compile(r"/[^\s'\":,]+")
 
 def full(evidence: Evidence) -> Finding | None:
     """ENOSPC or EDQUOT: which root it was, the path in the message or df tells."""
-    found = evidence.search(_FULL) if evidence.ended_badly else None
+    found = last_words(evidence, _FULL)
     if found is None:
         return None
-    behind, line = found
+    line, sure = found
     cause = _cause(evidence, line)
     space = next((each for each in evidence.spaces if each.role == _ROLES[cause.slug]), None)
     roots = {SCRATCH_FULL.slug: evidence.about.get("scratch"), HOME_FULL.slug: evidence.about.get("home")}
@@ -52,7 +52,7 @@ def full(evidence: Evidence) -> Finding | None:
         *evidence.texts.get("quota", Text("quota")).tail(1),
         detail=root,
         command=evidence.here(f"df -h {root}"),
-        sure=Sure.LIKELY if behind < LAST_WORDS else Sure.SEEN,
+        sure=sure,
     )
 
 
@@ -93,14 +93,10 @@ def attempt_refused(evidence: Evidence) -> Finding | None:
 
 def not_writable(evidence: Evidence) -> Finding | None:
     """EACCES or EROFS on a path of the run."""
-    found = evidence.search(r"(Permission denied|Read-only file system).*/") if evidence.ended_badly else None
+    found = last_words(evidence, r"(Permission denied|Read-only file system).*/")
     if found is None or refused(evidence):
         return None
-    return NOT_WRITABLE.found(
-        found[1],
-        command=logs(evidence),
-        sure=Sure.LIKELY if found[0] < LAST_WORDS else Sure.SEEN,
-    )
+    return NOT_WRITABLE.found(found[0], command=logs(evidence), sure=found[1])
 
 
 RULES = (full, scratch_refused, attempt_refused, not_writable)
