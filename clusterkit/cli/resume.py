@@ -39,9 +39,10 @@ def resume(
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Go on with a run that failed, was cancelled or ran out of time.
+    """Go on with a run that ended too early.
 
-    It goes on from its newest checkpoint, with the code and the image it began with.
+    One that failed, was cancelled or ran out of time goes on from its newest checkpoint, with the code and
+    the image it began with.
     """
     from clusterkit.errors import ConfigError
     from clusterkit.ui.progress import transfer_bar

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clusterkit.errors import ConfigError
+from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.scheduler import parse_time
 from clusterkit.site import Site
 from clusterkit.slurm.abilities import LOCAL, Choice, choose, parse, question
@@ -23,7 +23,7 @@ def choose_way(site: Site, options: Sequence[str]) -> Choice:
     Raises:
         ConfigError: the way that the settings want is not to be had, or the job asks for more time than its
             partition gives.
-        SchedulerError: Slurm does not say what it allows.
+        SchedulerError: Slurm does not say what it allows, and the settings leave the choice to it.
         TransportError: the connection failed.
     """
     cluster = site.cluster
@@ -31,7 +31,13 @@ def choose_way(site: Site, options: Sequence[str]) -> Choice:
         return LOCAL
     given = dict(option.partition("=")[::2] for option in options)
     asked = question(given.get("--partition")).encode()
-    abilities = parse(site.transport.run(["sh"], stdin=asked, check=False, timeout=_SECONDS).text)
+    answer = site.transport.run(["sh"], stdin=asked, check=False, timeout=_SECONDS).text
+    try:
+        abilities = parse(answer)
+    except SchedulerError:
+        if cluster.continue_by == "auto":
+            raise
+        return choose(None, cluster.continue_by, options)
     wanted = parse_time(given.get("--time", ""))
     if abilities.max_time is not None and wanted is not None and wanted > abilities.max_time:
         longest = format_duration(abilities.max_time)

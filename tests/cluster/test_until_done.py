@@ -188,9 +188,13 @@ def test_the_metrics_have_every_step_once(runs: tuple[Run, Run], kind: str) -> N
 
 def test_it_is_one_run_in_wandb(user: User, runs: tuple[Run, Run]) -> None:
     with WandbServer() as server:
-        user.types("sync-results", **server.client_env(user.folder.parent))
-        assert set(server.runs) == {run.id for run in runs}
-        assert server.runs[runs[1].id].state == "finished"
+        ids = [run.id for run in runs]
+        user.types("sync-results", *ids, **server.client_env(user.folder.parent))
+        assert set(server.runs) == set(ids)
+        arrived = server.runs[runs[1].id]
+        assert arrived.state == "finished"
+        steps = {row["env_steps"] for row in arrived.history if any(key.startswith("train/") for key in row)}
+        assert steps >= set(runs[1].lines("train"))
         assert server.unknown == []
 
 

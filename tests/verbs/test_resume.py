@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +177,14 @@ def test_what_cannot_move_stays(steps: Project, elsewhere: Path) -> None:
     assert list((elsewhere / "runs").iterdir()) == []
     assert state(steps, run_id)["state"] == "CANCELLED"
     assert "there is no cluster" in steps.run("resume", run_id, "--cluster", "nowhere", code=3).stderr
+
+
+def test_a_run_that_never_reached_the_scheduler_starts(steps: Project) -> None:
+    run_id = cancelled(steps)
+    shutil.rmtree(steps.run_dir(run_id) / "attempts/0")
+    with sqlite3.connect(steps.folder / ".clusterkit/ledger.sqlite3") as ledger:
+        ledger.execute("UPDATE runs SET job_id = '', state = 'NOT_SUBMITTED'")
+    again = steps.run("resume", run_id)
+    assert "from the beginning" in again.stderr
+    steps.until((steps.run_dir(run_id) / "ready-0").exists)
+    steps.run("cancel", run_id)
