@@ -84,6 +84,9 @@ def test_it_may_be_resumed_again_and_keeps_what_was_changed(steps: Project) -> N
     record = steps.run_dir(run_id) / "attempts/1/exit.json"
     record.write_text('{"code": 1, "signal": null, "why": "failed", "ended": 1}')
     (steps.run_dir(run_id) / "stopped.json").write_text('{"why": "no progress", "time": 1}')
+    # What had ended is not asked about again, but by a laptop that knows nothing.
+    (steps.folder / ".clusterkit" / "ledger.sqlite3").unlink()
+    steps.run("status")
     assert state(steps, run_id)["state"] == "FAILED"
     steps.run("resume", run_id)
     completed(steps, run_id)
