@@ -172,7 +172,7 @@ class LogSource:
         Raises:
             TransportError: the network did not come back, or the login was refused.
         """
-        began = time.monotonic()
+        began, told = time.monotonic(), False
         while True:
             try:
                 return work()
@@ -182,7 +182,9 @@ class LogSource:
                 waited = time.monotonic() - began
                 if not isinstance(error.__cause__, UnreachableError) or waited > self._patience:
                     raise
-                self._say(f"{error.__cause__.cause}; still trying")
+                if not told:
+                    self._say(f"{error.__cause__.cause}; still trying")
+                told = True
 
     def _count_loss(self) -> None:
         """Call while the exception is handled: it goes on when there were too many."""
