@@ -55,7 +55,7 @@ def logs(
 
     settings = load(config)
     with open_ledger(settings) as ledger:
-        (run,) = ledger.find([name])
+        run = ledger.find_one(name)
     for chunk in verb(settings, run, lines=lines, attempt=attempt, follow=follow):
         sys.stdout.buffer.write(chunk)
         sys.stdout.flush()
