@@ -220,3 +220,12 @@ def test_runs_are_found_by_name_beginning_or_path(tmp_path: Path, find: Callable
         find("gone")
     with pytest.raises(RunError):
         find("")
+
+
+def test_a_group_is_found_by_its_id(tmp_path: Path, find: Callable[..., list[str]]) -> None:
+    for run_id in ("demo-0-0", "demo-0-1"):
+        make_run_dir(tmp_path / "results", run_id, group="demo-0")
+    assert find("demo-0") == find("demo") == ["demo-0-0", "demo-0-1"]
+    make_run_dir(tmp_path / "results", "demo-1")
+    with pytest.raises(RunError, match="matches 3 runs"):
+        find("demo")
