@@ -58,14 +58,23 @@ def cancel(settings: Settings, ledger: Ledger, names: Sequence[str]) -> list[Can
                 for run in ending:
                     record = json.dumps({"requested": int(time.time()), "job_id": run.job_id})
                     transport.run(["sh", "-c", _RECORD, "sh", record, run.run_dir])
-                argv = scheduler_of(cluster).cancel_argv([run.job_id for run in ending])
-                result = transport.run(argv, check=False, timeout=120.0)
-                if result.returncode != 0:
+                ids = [run.job_id for run in ending if not _shared(run, ending, ledger)]
+                argv = scheduler_of(cluster).cancel_argv(ids)
+                result = transport.run(argv, check=False, timeout=120.0) if ids else None
+                if result is not None and result.returncode != 0:
                     words = " / ".join(result.error_text.strip().splitlines()) or "no reason given"
                     raise SchedulerError(f"{transport.where}: the scheduler did not cancel: {words}")
                 ledger.set_states((run.run_id, JobState.CANCELLED) for run in ending)
         done += [Cancelled(run, state.state) for run, state in zip(mine, states, strict=True)]
     return done
+
+
+def _shared(run: LedgerRun, ending: Sequence[LedgerRun], ledger: Ledger) -> bool:
+    """Whether other runs go on in the same job: it then ends this one alone, by the record."""
+    return any(
+        other.job_id == run.job_id and other not in ending and JobState(other.state).active
+        for other in ledger.runs(cluster=run.cluster)
+    )
 
 
 def _may_run(state: JobState) -> bool:
