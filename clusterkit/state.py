@@ -41,6 +41,7 @@ _WAITING = frozenset({JobState.PENDING, JobState.REQUEUED})
 _SCHEDULER_KNOWS_BEST = frozenset(
     {JobState.TIMEOUT, JobState.CANCELLED, JobState.NODE_FAIL, JobState.PREEMPTED}
 )
+_IN_VAIN = "a run that it was to start after has not completed, so it never started"
 _CHECKPOINTED = "it checkpointed and can be resumed"
 
 
@@ -118,11 +119,13 @@ def _state(record: RunRecord, job: Job | None) -> tuple[JobState, str | None]:
         return job.state, "it is being cancelled" if record.cancelled else _words(job)
     if job is not None and job.state in _SCHEDULER_KNOWS_BEST:
         checkpointed = ended is not None and ended.get("why") == "requeue"
-        return job.state, _joined(explain(job.state.value), _CHECKPOINTED if checkpointed else None)
+        in_vain = job.state is JobState.CANCELLED and job.reason == "DependencyNeverSatisfied"
+        words = _IN_VAIN if in_vain else explain(job.state.value)
+        return job.state, _joined(words, _CHECKPOINTED if checkpointed else None)
     if ended is not None:
         return _by_exit(ended, cancelled=record.cancelled)
     if record.cancelled:
-        return JobState.CANCELLED, explain("CANCELLED")
+        return JobState.CANCELLED, record.cancel_detail or explain("CANCELLED")
     if job is not None:
         if job.state is JobState.COMPLETED:
             return job.state, "the scheduler says so; it left no exit record"
