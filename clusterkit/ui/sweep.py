@@ -42,6 +42,14 @@ def show_plan(plan: GroupPlan, *, to: Console = err) -> None:
         table.add_row(*(_cell(one, heading) for heading in headings))
     to.print(table)
     to.print(_summary(plan), soft_wrap=True)
+    modified = list(dict.fromkeys(name for one in members for name in one.modified))
+    if modified:
+        count = sum(bool(one.modified) for one in members)
+        to.print(
+            f"[yellow]modified recipe[/] ({', '.join(modified)}): {count} of {len(members)} runs, "
+            "marked for ever",
+            soft_wrap=True,
+        )
     unused = list(dict.fromkeys(name for one in members for name in one.unused))
     if unused:
         places = ", ".join(f"{{{name}}} or $CLUSTERKIT_SWEEP_{name.upper()}" for name in unused)

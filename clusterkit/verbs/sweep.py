@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from clusterkit.errors import ClusterkitError, ConfigError
+from clusterkit.errors import ClusterkitError, ConfigError, RecipeLockedError
 from clusterkit.group import Batch, batches, member_id
 from clusterkit.ledger import Ledger
 from clusterkit.runspec import run_id
-from clusterkit.sweep import Axis, grid, meaning
+from clusterkit.sweep import OF_THE_RUN, Axis, grid, meaning
 from clusterkit.units import parse_size, slurm_memory
 from clusterkit.verbs.after import check_after
 from clusterkit.verbs.submit import Member, Request, check
@@ -59,6 +59,8 @@ class Planned:
     request: Request
     member: Member
     recipe: str
+    modified: tuple[str, ...]
+    """Recipe values that are not the recipe's own."""
     options: tuple[str, ...]
     """What its task asks the scheduler for."""
     unused: tuple[str, ...]
@@ -109,6 +111,11 @@ def plan(settings: Settings, request: SweepRequest, ledger: Ledger) -> GroupPlan
     points = grid(request.axes)
     profiles = [base.profile.name, *request.then]
     size = len(points) * len(profiles)
+    if request.pack > 1 and len(points) == 1:
+        raise ConfigError(
+            "--pack lets several runs share a GPU, and this is one", hint="Add --seeds or --sweep."
+        )
+    request = dataclasses.replace(request, pack=min(request.pack, len(points)))
     members = []
     for index in range(size):
         stage, place = divmod(index, len(points))
@@ -176,6 +183,12 @@ def _planned(
         )
         member = dataclasses.replace(member, env=meant.env)
         prepared = check(settings, mine, member)
+    except RecipeLockedError as error:
+        swept = [key for key in values if key not in OF_THE_RUN]
+        if not swept:
+            raise
+        words = f"{' '.join(f'--unlock {key}' for key in swept)} allows it; the runs are then marked for ever"
+        raise RecipeLockedError(error.cause.partition(";")[0], hint=words) from error
     except ClusterkitError as error:
         if not values:
             raise
@@ -184,9 +197,18 @@ def _planned(
     options = _shared(prepared.job.options, request.pack, base.sbatch)
     if any(option.startswith("--array") for option in options):
         raise ConfigError("a group is a job array itself: sbatch's array option cannot be used with it")
-    recipe = str((prepared.spec.recipe or {}).get("name", ""))
-    facts = member.group
-    return Planned(facts["index"], stage, values, mine, member, recipe, options, meant.unused)
+    trained = prepared.spec.recipe or {}
+    return Planned(
+        index=member.group["index"],
+        stage=stage,
+        values=values,
+        request=mine,
+        member=member,
+        recipe=str(trained.get("name", "")),
+        modified=tuple(trained.get("modified", ())),
+        options=options,
+        unused=meant.unused,
+    )
 
 
 def _shared(options: Sequence[str], pack: int, given: Sequence[str]) -> tuple[str, ...]:

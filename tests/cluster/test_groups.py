@@ -191,6 +191,7 @@ def test_after_a_failure_nothing_starts_and_nothing_waits_for_ever(user: User) -
     anyhow = user.submits("--after", f"{parent}:any", "--name", "anyhow")
     states = until_over(user, parent, child, anyhow)
     assert (states[f"{parent}-0"], states[child], states[anyhow]) == ("FAILED", "CANCELLED", "COMPLETED")
+    assert "never started" in user.status(child)[child]["why"]
     refused = user.tries("submit", "--after", parent)
     assert refused.returncode == 8
     assert "would never start" in refused.stderr

@@ -98,6 +98,7 @@ def test_after_and_then_follow_success_and_failure(project: Project, gated: Path
     assert over(project, first, pipeline) == ["COMPLETED", "COMPLETED", "FAILED", "COMPLETED", "CANCELLED"]
     before = (project.run_dir(f"{pipeline}-2") / "before").read_text()
     assert before == str(project.run_dir(f"{pipeline}-0"))
+    assert f"after {pipeline}-1 had completed" in project.run("status", pipeline).stdout
     refused = project.run("submit", "--after", pipeline, code=8)
     assert "would never start" in refused.stderr
     assert over(project, project.submit("--after", f"{pipeline}:any")) == ["COMPLETED"]
