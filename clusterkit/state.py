@@ -4,6 +4,8 @@ The first rule that fits decides:
 
 | scheduler | run directory | state |
 |---|---|---|
+| anything | of a pack, exit record of this job: completed, failed, container | by the exit record |
+| still active, OUT_OF_MEMORY | of a pack, exit record of this job: signalled | by the exit record |
 | OUT_OF_MEMORY | anything | OUT_OF_MEMORY, whatever the exit code |
 | anything | exit record of this job: completed | COMPLETED, even while the scheduler lags |
 | PENDING, REQUEUED | | the scheduler's |
@@ -106,6 +108,8 @@ def _state(record: RunRecord, job: Job | None) -> tuple[JobState, str | None]:
     """State and why, by the table above."""
     newest = record.started
     ended = newest.exit if newest is not None and _same_job(newest, job) else None
+    if ended is not None and record.packed and _ended_alone(ended, job):
+        return _by_exit(ended, cancelled=record.cancelled)
     if job is not None and job.state is JobState.OUT_OF_MEMORY:
         return job.state, explain("OUT_OF_MEMORY")
     if ended is not None and ended.get("why") == "completed":
@@ -140,8 +144,17 @@ def _state(record: RunRecord, job: Job | None) -> tuple[JobState, str | None]:
     return JobState.FAILED, "it left the queue without having started; slurm.log may say why"
 
 
+def _ended_alone(ended: Mapping[str, Any], job: Job | None) -> bool:
+    """Whether a run of a pack has come to its own end, whatever becomes of the job it shared."""
+    why = ended.get("why")
+    shared = job is not None and (job.state.active or job.state is JobState.OUT_OF_MEMORY)
+    return why in ("completed", "failed", "container") or (shared and why == "signalled")
+
+
 def _by_exit(record: Mapping[str, Any], *, cancelled: bool) -> tuple[JobState, str | None]:
     why, code, signal = record.get("why"), record.get("code"), record.get("signal")
+    if why == "completed":
+        return JobState.COMPLETED, None
     if cancelled:
         return JobState.CANCELLED, _joined("it was cancelled", _CHECKPOINTED if why == "requeue" else None)
     if why == "requeue":

@@ -129,6 +129,7 @@ def request_json(
     env: Mapping[str, str] | None = None,
     task: int | None = None,
     part: int = 0,
+    pack: int = 1,
 ) -> bytes:
     """request.json of a submission.
 
@@ -141,6 +142,7 @@ def request_json(
         env: replaces that of run.json likewise.
         task: index in the job array, for a member of one.
         part: of a group's submissions, the one that the run was handed over with.
+        pack: how many runs share the job.
     """
     document = {
         "schema": SCHEMA,
@@ -152,6 +154,7 @@ def request_json(
         "env": None if env is None else dict(env),
         "task": task,
         "part": part,
+        "pack": pack,
     }
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
 

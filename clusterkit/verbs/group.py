@@ -203,7 +203,13 @@ class _Hands:
                 folder = f"runs/{one.spec.run_id}"
                 files |= run_files(one)
                 files[f"{folder}/submissions/0/request.json"] = request_json(
-                    0, "first", created, options, task=task, part=part.number
+                    0,
+                    "first",
+                    created,
+                    options,
+                    task=task,
+                    part=part.number,
+                    pack=planned.request.pack,
                 )
                 for name in ("asked", "answer", "error", "status"):
                     files[f"{folder}/submissions/0/{name}"] = (

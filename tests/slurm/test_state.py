@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from clusterkit.record import Attempt, RunRecord
 from clusterkit.scheduler import Job, JobState
 from clusterkit.state import RunState, fold
+from clusterkit.submission import Submission
 
 NOW = 10_000.0
 START = {"attempt": 0, "job_id": "7", "node": "n1", "started": NOW - 600}
@@ -32,6 +33,14 @@ def record(
     **fields: Any,
 ) -> RunRecord:
     return RunRecord(attempts=(Attempt(0, start, exit, cancel),), now=NOW, **fields)
+
+
+def packed(
+    exit: dict[str, Any] | None = None,  # noqa: A002
+    *,
+    cancel: dict[str, Any] | None = None,
+) -> RunRecord:
+    return record(exit, cancel=cancel, submissions=(Submission(0, {"pack": 4}),))
 
 
 def job(state: str, reason: str | None = None, job_id: str = "7") -> Job:
@@ -61,6 +70,17 @@ def job(state: str, reason: str | None = None, job_id: str = "7") -> Job:
         (record(COMPLETED), job("RUNNING", job_id="8"), "RUNNING", None),
         (record(COMPLETED, start=START | {"job_id": "7_3"}), job("RUNNING"), "COMPLETED", None),
         (record(COMPLETED), job("RUNNING", job_id="7;north"), "COMPLETED", None),
+        # A run of a pack ends alone.
+        (packed(COMPLETED), job("OUT_OF_MEMORY"), "COMPLETED", None),
+        (packed(ending("failed", 3)), job("TIMEOUT"), "FAILED", "exit code 3"),
+        (packed(ending("signalled", 137, "KILL")), job("RUNNING"), "FAILED", "too little memory"),
+        (packed(ending("signalled", 143, "TERM"), cancel={}), job("RUNNING"), "CANCELLED", "was cancelled"),
+        (packed(ending("signalled", 143, "TERM")), job("CANCELLED"), "CANCELLED", "was cancelled"),
+        (packed(REQUEUE), job("RUNNING"), "RUNNING", None),
+        (packed(), job("OUT_OF_MEMORY"), "OUT_OF_MEMORY", "memory"),
+        # It was to start after another one.
+        (RunRecord(now=NOW), job("CANCELLED", "DependencyNeverSatisfied"), "CANCELLED", "never started"),
+        (record(start=None, cancel={"detail": "x has failed"}), None, "CANCELLED", "x has failed"),
         # What only the scheduler can know.
         (record(COMPLETED), job("OUT_OF_MEMORY"), "OUT_OF_MEMORY", "raise the profile's memory"),
         (record(ending("signalled", 137, "KILL")), job("OUT_OF_MEMORY"), "OUT_OF_MEMORY", "memory"),
