@@ -81,6 +81,7 @@ def show_group(done: SubmittedGroup) -> None:
     if done.missing:
         first, last = done.missing[0], done.missing[-1]
         err.print(f"[yellow]{len(done.missing)} runs were not taken[/]: {first} to {last}", soft_wrap=True)
+        note("later: clusterkit resume RUN submits one of them again")
     out.print(group, markup=False, soft_wrap=True)
 
 
