@@ -32,6 +32,10 @@ _SECONDS = 180.0
 _OPEN_HINT = "`clusterkit status` tells whether the job was accepted; do not submit again before"
 
 
+class RefusedError(SchedulerError):
+    """The scheduler said no: there is no job."""
+
+
 @dataclass(frozen=True)
 class Parcel:
     """One submission: what is written, and what is asked. Paths of files are relative to the work root."""
@@ -73,7 +77,8 @@ def hand_over(site: Site, ledger: Ledger, parcel: Parcel) -> str:
         The job id; of the first run's task for an array.
 
     Raises:
-        SchedulerError: it refused, and nothing is left of new runs; or its answer is unclear.
+        RefusedError: it refused, and nothing is left of new runs.
+        SchedulerError: its answer is unclear, and the submission stays open.
         TransportError: nothing could be written, or the connection failed and the submission stays open.
     """
     concerned = (*parcel.runs, *parcel.later)
@@ -183,9 +188,9 @@ def _clear(site: Site, parcel: Parcel) -> None:
         site.transport.run(["rm", "-rf", *gone], check=False)
 
 
-def _refused(transport: Transport, words: str) -> SchedulerError:
+def _refused(transport: Transport, words: str) -> RefusedError:
     from clusterkit.slurm.parse import sbatch_error
 
-    return SchedulerError(
+    return RefusedError(
         f"{transport.where}: the scheduler refused the job: {words}", hint=sbatch_error(words)
     )
