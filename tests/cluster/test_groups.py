@@ -41,6 +41,16 @@ time = "5m"
 extends = "tiny"
 time = "6m"
 """
+CONTAINED = """
+[clusters.contained]
+host = "login"
+ssh_config = "{ssh_config}"
+root = "/share/$USER/groups"
+image = "{image}"
+
+[clusters.contained.gpus]
+a40 = {{ partition = "gpu-a40", request = "--gpus={{type}}:{{count}}" }}
+"""
 PROGRAM = """
 echo "hello from $CLUSTERKIT_RUN_ID with $*"
 echo "$CUDA_VISIBLE_DEVICES" >"$CLUSTERKIT_RUN_DIR/gpu"
@@ -206,6 +216,19 @@ def test_the_stages_of_a_pipeline_follow_each_other(user: User) -> None:
     assert (run_dir(user, f"{group}-2") / "before").read_text() == (
         run_dir(user, f"{group}-0") / "gpu"
     ).read_text()
+
+
+def test_a_stage_in_a_container_may_read_the_one_before(user: User, trainer_sif: Path) -> None:
+    toml = user.folder / "clusterkit.toml"
+    toml.write_text(
+        toml.read_text() + CONTAINED.format(ssh_config=user.cluster.ssh_config, image=trainer_sif)
+    )
+    user.types("deploy", "-c", "contained")
+    group = user.submits("-c", "contained", "--seeds", "1,2", "--then", "second")
+    assert list(until_over(user, group).values()) == ["COMPLETED"] * 4
+    folder = run_dir(user, f"{group}-3")
+    assert (folder / "before").read_text() == (run_dir(user, f"{group}-1") / "gpu").read_text() != ""
+    assert not list((run_dir(user, "x").parent.parent / "scratch").iterdir())
 
 
 def test_a_group_is_cancelled_as_a_whole(user: User) -> None:

@@ -126,6 +126,23 @@ def test_a_pack_starts_its_own_runs_with_a_share_of_the_processors(tmp_path: Pat
     assert group.ends()[4] == ["completed"]
 
 
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="two processors needed"
+)
+def test_a_pack_that_is_bound_to_its_processors_binds_each_run_to_its_share(tmp_path: Path) -> None:
+    allowed = "grep Cpus_allowed_list /proc/self/status >cpus"
+    group = Group(tmp_path, allowed, allowed, pack=2)
+    mine = sorted(os.sched_getaffinity(0))
+    assert group.run(SLURM_CPUS_PER_TASK=str(len(mine))) == 0
+    shares = [(folder / "cpus").read_text().split()[1] for folder in group.members]
+    assert len(set(shares)) == 2
+    assert shares[0].startswith(str(mine[0]))
+    # More processors than the job has asked for: the site binds nobody, and others may use these.
+    unbound = Group(tmp_path / "unbound", allowed, allowed, pack=2)
+    assert unbound.run(SLURM_CPUS_PER_TASK=str(len(mine) - 1)) == 0
+    assert len({(folder / "cpus").read_text() for folder in unbound.members}) == 1
+
+
 def test_signals_reach_every_run_and_the_pack_goes_on_with_those_that_want_to(tmp_path: Path) -> None:
     group = Group(tmp_path, "", "code=1", WAIT, WAIT, pack=4, options=("--requeue",))
     process = group.start(SLURM_JOB_ID="42")
