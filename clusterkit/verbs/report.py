@@ -70,6 +70,15 @@ def find_pulled(results: Path, names: Sequence[str], ledger: Ledger) -> list[Pat
     return list(dict.fromkeys(folder for name in names for folder in _find(results, name, ledger)))
 
 
+def report_folder(results: Path, folders: Sequence[Path]) -> Path:
+    """Where a report goes when nobody says: beside its one run, or among those of several, by their group."""
+    if len(folders) == 1:
+        return folders[0] / "report"
+    groups = {_group_of(folder) for folder in folders}
+    name = groups.pop() if len(groups) == 1 else ""
+    return results / "reports" / (name or f"{folders[0].resolve().name}-and-{len(folders) - 1}-more")
+
+
 def _find(results: Path, name: str, ledger: Ledger) -> list[Path]:
     for folder in (results / name, Path(name)):
         if name and (folder / "run.json").is_file():
@@ -94,8 +103,13 @@ def _find(results: Path, name: str, ledger: Ledger) -> list[Path]:
 
 def _is_group(folders: Sequence[Path], name: str) -> bool:
     """Whether all are of one group, which the name means."""
-    groups = {str((read_run_dir(folder).document.get("group") or {}).get("id", "")) for folder in folders}
+    groups = {_group_of(folder) for folder in folders}
     return len(groups) == 1 and groups.pop().startswith(name)
+
+
+def _group_of(folder: Path) -> str:
+    """The id of a pulled run's group; empty for a run of its own."""
+    return str((read_run_dir(folder).document.get("group") or {}).get("id", ""))
 
 
 def _row(group: Group) -> ReportRow:
