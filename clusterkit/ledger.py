@@ -12,7 +12,7 @@ from pathlib import Path
 
 from clusterkit.errors import ClusterkitError, RunError
 
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class LedgerRun:
     """How it goes on past its time limit: `requeue`, `array`, `chain`; empty when it does not."""
     last: str = ""
     """The last RunState seen, as JSON: for ended runs and clusters that give no answer."""
+    part: int = 0
+    """Of its group's submissions, the one it was handed over with."""
 
 
 _COLUMNS = [f'"{field.name}"' for field in fields(LedgerRun)]
@@ -49,8 +51,9 @@ _ADDED = {
     "submission": "INTEGER NOT NULL DEFAULT 0",
     "until_done": "TEXT NOT NULL DEFAULT ''",
     "last": "TEXT NOT NULL DEFAULT ''",
+    "part": "INTEGER NOT NULL DEFAULT 0",
 }
-"""Columns of format 2."""
+"""Columns that earlier formats did not have."""
 
 
 class Ledger:
@@ -198,7 +201,10 @@ class Ledger:
         return [LedgerRun(*row) for row in rows]
 
     def find(self, names: Iterable[str]) -> list[LedgerRun]:
-        """Runs by run id, unique beginning of a run id, job id, or `last`.
+        """Runs by run id, unique beginning of a run id, job id, or `last`; all members of a group by its id.
+
+        A group's id, the beginning of one, the id of its job array, and `last` after it was submitted, mean
+        all of its runs.
 
         Raises:
             RunError: a name matches no run, or several.
@@ -206,10 +212,7 @@ class Ledger:
         known = self.runs()
         found = []
         for name in names:
-            exact = [run for run in known if name in (run.run_id, run.job_id)]
-            matches = exact or [run for run in known if run.run_id.startswith(name)]
-            if name == "last":
-                matches = known[-1:]
+            matches = _matching(name, known)
             if not matches:
                 if known:
                     cause, hint = (
@@ -222,11 +225,25 @@ class Ledger:
                         "`clusterkit submit` starts one; `clusterkit status` finds those of another laptop",
                     )
                 raise RunError(cause, hint=hint)
-            if len(matches) > 1:
+            if len(matches) > 1 and not _is_group(name, matches):
                 ids = ", ".join(run.run_id for run in matches[:4])
                 raise RunError(f"{name!r} matches {len(matches)} runs: {ids}", hint="give more of the run id")
-            found.append(matches[0])
+            found += matches
         return found
+
+    def find_one(self, name: str) -> LedgerRun:
+        """The one run of a name.
+
+        Raises:
+            RunError: as `find`; or it is the name of a group.
+        """
+        runs = self.find([name])
+        if len(runs) > 1:
+            raise RunError(
+                f"{name!r} is {len(runs)} runs of the group {runs[0].group}",
+                hint=f"name one of them: {runs[0].run_id} to {runs[-1].run_id}",
+            )
+        return runs[0]
 
     def digest(self, path: Path) -> str | None:
         """The recorded sha256 of a local file, if its size and time have not changed since."""
@@ -279,3 +296,24 @@ class Ledger:
         self.connection.execute(
             "INSERT OR REPLACE INTO rates VALUES (?, ?, ?)", (cluster, bytes_per_second, day)
         )
+
+
+def _matching(name: str, known: list[LedgerRun]) -> list[LedgerRun]:
+    """The runs a name may mean: the first kind of name that fits decides."""
+    if name == "last":
+        newest = known[-1:]
+        return (
+            [run for run in known if run.group == newest[0].group] if newest and newest[0].group else newest
+        )
+    return (
+        [run for run in known if name == run.run_id]
+        or [run for run in known if name == run.group]
+        or [run for run in known if name in (run.job_id, run.job_id.partition("_")[0])]
+        or [run for run in known if run.run_id.startswith(name)]
+    )
+
+
+def _is_group(name: str, runs: list[LedgerRun]) -> bool:
+    """Whether runs are meant as a group: not by a text longer than its id, the beginning of some members'."""
+    groups = {run.group for run in runs}
+    return len(groups) == 1 and "" not in groups and (name == "last" or len(name) <= len(runs[0].group))

@@ -89,6 +89,18 @@ class RunRecord:
             for attempt in self.attempts
         )
 
+    @property
+    def packed(self) -> bool:
+        """Whether its job is also that of other runs."""
+        newest = self.submission
+        return newest is not None and int((newest.request or {}).get("pack") or 1) > 1
+
+    @property
+    def cancel_detail(self) -> str | None:
+        """Why it was cancelled, where it was not a person who asked."""
+        details = (str((attempt.cancel or {}).get("detail") or "") for attempt in reversed(self.attempts))
+        return next(filter(None, details), None)
+
 
 def collect_script(run_dirs: Sequence[str]) -> str:
     """A POSIX sh fragment that prints the small files of runs; it never fails.

@@ -40,6 +40,8 @@ class RunSpec:
     """Name of the project it belongs to."""
     group: Mapping[str, Any] | None = None
     """`id`, `index` and `size` of the group it was submitted with; None for a run of its own."""
+    sweep: Mapping[str, str] | None = None
+    """The values of this point of a sweep, by name."""
 
     def to_json(self) -> bytes:
         """run.json: UTF-8, sorted nowhere, one key a line at the top level, ends in a newline."""

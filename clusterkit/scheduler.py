@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 REQUEUE_CODE = 85
 """A program exits with this when it has checkpointed after a signal and wants to be started again."""
@@ -82,6 +82,22 @@ class Job:
     """As it was submitted; ids come back when a cluster is set up anew, names do not."""
 
 
+Kind = Literal["ok", "any", "corr"]
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A job that must end before another one starts."""
+
+    job_id: str
+    run_dir: str
+    kind: Kind = "ok"
+    """`ok`: it must have completed, else the other one never starts; `any`: however it ends; `corr`: of two
+    job arrays, each task after the task of the same number has completed."""
+    task: int | None = None
+    """Of the array that waits, the only task that does; for schedulers that start each task by itself."""
+
+
 class Scheduler(Protocol):
     """Pure builders and parsers of one scheduler."""
 
@@ -119,6 +135,10 @@ class Scheduler(Protocol):
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         """Argv that cancels jobs; unknown or finished ids are not an error."""
+        ...
+
+    def dependency(self, parents: Sequence[Parent]) -> tuple[str, ...]:
+        """Options that let a job start only after others. A job that never can is cancelled."""
         ...
 
     def query_script(self, job_ids: Sequence[str]) -> str:

@@ -87,9 +87,10 @@ class Submission:
     @property
     def job_id(self) -> str | None:
         """The job's id, of the array task for a member of an array; None when none was answered."""
-        number = accepted_id(self.answer) if self.status == 0 else None
+        if self.status != 0:
+            return None
         task = (self.request or {}).get("task")
-        return number if number is None or task is None else task_id(number, int(task))
+        return accepted_id(self.answer) if task is None else accepted_task(self.answer, int(task))
 
     @property
     def refusal(self) -> str | None:
@@ -131,6 +132,8 @@ def request_json(
     until_done: str | None = None,
     workdir: str | None = None,
     python_path: Sequence[str] | None = None,
+    part: int = 0,
+    pack: int = 1,
 ) -> bytes:
     """request.json of a submission.
 
@@ -145,6 +148,8 @@ def request_json(
         until_done: how the run goes on past its time limit; None when it does not.
         workdir: replaces that of run.json, for a run that has moved to another cluster.
         python_path: likewise.
+        part: of a group's submissions, the one that the run was handed over with.
+        pack: how many runs share the job.
     """
     document = {
         "schema": SCHEMA,
@@ -158,6 +163,8 @@ def request_json(
         "until_done": until_done,
         "workdir": workdir,
         "python_path": None if python_path is None else list(python_path),
+        "part": part,
+        "pack": pack,
     }
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
 
@@ -219,18 +226,34 @@ def parse_hand_over(stdout: str, stderr: str) -> Submission | None:
 
 def accepted_id(answer: str) -> str | None:
     """The job id in the output of a submit command, whatever stands around it."""
-    for line in reversed(answer.splitlines()):
-        if SLURM_JOB_ID.fullmatch(line.strip()) or LOCAL_JOB_ID.fullmatch(line.strip()):
-            return line.strip()
-    return None
+    return next(iter(reversed(_ids(answer))), None)
+
+
+def accepted_task(answer: str, task: int) -> str | None:
+    """The id of one task of the job array in the output of a submit command.
+
+    This machine starts a job for each task, and prints their numbers and ids: `4 4711-138212`.
+    """
+    begun = re.search(rf"^{task} ({LOCAL_JOB_ID.pattern})$", answer, re.MULTILINE)
+    if begun:
+        return begun[1]
+    number = accepted_id(answer)
+    return None if number is None else task_id(number, task)
+
+
+def _ids(answer: str) -> list[str]:
+    lines = (line.strip() for line in answer.splitlines())
+    return [line for line in lines if SLURM_JOB_ID.fullmatch(line) or LOCAL_JOB_ID.fullmatch(line)]
 
 
 def task_id(job_id: str, task: int) -> str:
-    """The id of one task of a job array.
+    """The id of one task of a job array; a job of this machine is a task of its own.
 
     >>> task_id("123;cluster", 4)
     '123_4;cluster'
     """
+    if LOCAL_JOB_ID.fullmatch(job_id):
+        return job_id
     number, semicolon, cluster = job_id.partition(";")
     return f"{number}_{task}{semicolon}{cluster}"
 

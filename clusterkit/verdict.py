@@ -4,6 +4,8 @@ The first rule that fits decides:
 
 | scheduler | run directory | state |
 |---|---|---|
+| anything | of a pack, exit record of this job: completed, failed, container | by the exit record |
+| still active, OUT_OF_MEMORY | of a pack, exit record of this job: signalled | by the exit record |
 | OUT_OF_MEMORY | anything | OUT_OF_MEMORY, whatever the exit code |
 | anything | exit record of this job: completed | COMPLETED, even while the scheduler lags |
 | PENDING, REQUEUED | | the scheduler's |
@@ -45,6 +47,7 @@ _WAITING = frozenset({JobState.PENDING, JobState.REQUEUED})
 _SCHEDULER_KNOWS_BEST = frozenset(
     {JobState.TIMEOUT, JobState.CANCELLED, JobState.NODE_FAIL, JobState.PREEMPTED}
 )
+_IN_VAIN = "a run that it was to start after has not completed, so it never started"
 _CHECKPOINTED = "it checkpointed and can be resumed"
 
 
@@ -102,6 +105,8 @@ def number(record: Mapping[str, Any], key: str) -> float | None:
 def _state(
     record: RunRecord, job: Job | None, newest: Attempt | None, ended: Mapping[str, Any] | None
 ) -> tuple[JobState, str | None]:
+    if ended is not None and record.packed and _ended_alone(ended, job):
+        return _by_exit(ended, cancelled=record.cancelled)
     if job is not None and job.state is JobState.OUT_OF_MEMORY:
         return job.state, explain("OUT_OF_MEMORY")
     if ended is not None and ended.get("why") == "completed":
@@ -116,11 +121,13 @@ def _state(
         return JobState.FAILED, str((record.stopped or {}).get("why") or "it made no progress")
     if job is not None and job.state in _SCHEDULER_KNOWS_BEST:
         checkpointed = ended is not None and ended.get("why") == "requeue"
-        return job.state, _joined(explain(job.state.value), _CHECKPOINTED if checkpointed else None)
+        in_vain = job.state is JobState.CANCELLED and job.reason == "DependencyNeverSatisfied"
+        words = _IN_VAIN if in_vain else explain(job.state.value)
+        return job.state, _joined(words, _CHECKPOINTED if checkpointed else None)
     if ended is not None:
         return _by_exit(ended, cancelled=record.cancelled)
     if record.cancelled:
-        return JobState.CANCELLED, explain("CANCELLED")
+        return JobState.CANCELLED, record.cancel_detail or explain("CANCELLED")
     if job is not None:
         return _without_exit(record, job, newest)
     if not record.exists:
@@ -131,6 +138,13 @@ def _state(
             "it ended without an exit record: its node failed, or all of it was killed at once",
         )
     return JobState.FAILED, "it left the queue without having started; slurm.log may say why"
+
+
+def _ended_alone(ended: Mapping[str, Any], job: Job | None) -> bool:
+    """Whether a run of a pack has come to its own end, whatever becomes of the job it shared."""
+    why = ended.get("why")
+    shared = job is not None and (job.state.active or job.state is JobState.OUT_OF_MEMORY)
+    return why in ("completed", "failed", "container") or (shared and why == "signalled")
 
 
 def _stopped(record: RunRecord, newest: Attempt | None) -> bool:
@@ -179,6 +193,8 @@ def _final(state: JobState, record: RunRecord, job: Job | None, ended: Mapping[s
 
 def _by_exit(record: Mapping[str, Any], *, cancelled: bool) -> tuple[JobState, str | None]:
     why, code, signal = record.get("why"), record.get("code"), record.get("signal")
+    if why == "completed":
+        return JobState.COMPLETED, None
     if cancelled:
         return JobState.CANCELLED, _joined("it was cancelled", _CHECKPOINTED if why == "requeue" else None)
     if why == "requeue":

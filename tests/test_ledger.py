@@ -100,3 +100,29 @@ def test_strangers_are_remembered(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l") as ledger:
         assert ledger.strangers("uni") == {"x", "y"}
         assert ledger.strangers("other") == set()
+
+
+def test_find_takes_a_group_for_all_of_its_runs(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        for group in ("g-1", "g-2"):
+            ledger.add_all(
+                replace(run(f"{group}-{index:02}", f"{group[2]}7_{index}"), group=group)
+                for index in range(12)
+            )
+        ledger.add(run("single", "99"))
+        both = [f"g-1-{index:02}" for index in range(12)]
+        assert [found.run_id for found in ledger.find(["g-1"])] == both
+        assert [found.run_id for found in ledger.find(["17"])] == both
+        assert [found.run_id for found in ledger.find(["17_3", "g-2-11"])] == ["g-1-03", "g-2-11"]
+        with pytest.raises(RunError, match="matches 24 runs"):
+            ledger.find(["g"])
+        with pytest.raises(RunError, match="matches 2 runs"):
+            ledger.find(["g-1-1"])
+        with pytest.raises(RunError, match="12 runs of the group g-2") as error:
+            ledger.find_one("g-2")
+        assert "g-2-00 to g-2-11" in (error.value.hint or "")
+        assert ledger.find_one("last").run_id == "single"
+        ledger.add(replace(run("g-3-0", "5", submitted="2026-02-01T00:00:00Z"), group="g-3"))
+        ledger.add(replace(run("g-3-1", "5", submitted="2026-02-01T00:00:00Z"), group="g-3"))
+        assert [found.run_id for found in ledger.find(["last"])] == ["g-3-0", "g-3-1"]
+        assert [found.run_id for found in ledger.find(["5"])] == ["g-3-0", "g-3-1"]

@@ -31,7 +31,7 @@ def shell(
 
     settings = load(config)
     with open_ledger(settings) as ledger:
-        (run,) = ledger.find([name])
+        run = ledger.find_one(name)
     terminal = own_terminal(needed=not command)
     status = verb(settings, run, command or (), terminal=terminal, on_entry=show_entry(quiet=bool(command)))
     raise typer.Exit(status if status >= 0 else 128 - status)
@@ -56,7 +56,7 @@ def top(
 
     settings = load(config)
     with open_ledger(settings) as ledger:
-        (run,) = ledger.find([name])
+        run = ledger.find_one(name)
     once = once or not (as_json or is_live())
     show = print_json if as_json else show_once if once else show_live
     show(verb(settings, run, once=once))

@@ -48,7 +48,7 @@ def logs(
 
     settings = load(config)
     with open_ledger(settings) as ledger:
-        (run,) = ledger.find([name])
+        run = ledger.find_one(name)
     lines = 50 if tail is None and not everything else tail
     wanted = Wanted(lines=lines, attempt=attempt, everything=everything, stderr=stderr, follow=follow)
     for chunk in verb(settings, run, wanted, say=note):

@@ -93,15 +93,11 @@ def report(
     from datetime import UTC, datetime
 
     from clusterkit.ui.results import show_reported
-    from clusterkit.verbs.report import find_pulled
+    from clusterkit.verbs.report import find_pulled, report_folder
     from clusterkit.verbs.report import report as verb
 
     settings = load(config)
     results = settings.project.results
     with open_ledger(settings) as ledger:
         folders = find_pulled(results, runs or ["last"], ledger)
-    if out is None and len(folders) == 1:
-        out = folders[0] / "report"
-    elif out is None:
-        out = results / "reports" / f"{folders[0].resolve().name}-and-{len(folders) - 1}-more"
-    show_reported(verb(folders, out, now=datetime.now(UTC)))
+    show_reported(verb(folders, out or report_folder(results, folders), now=datetime.now(UTC)))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clusterkit.cli.common import ClusterOption, ConfigOption, SendLargeOption, large_files, load, open_ledger
+from clusterkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+    from clusterkit.ledger import Ledger
+    from clusterkit.verbs.sweep import SweepRequest
 
 
 def register(app: typer.Typer) -> None:
@@ -34,6 +40,36 @@ def submit(
             help="Go on past the time limit, in as many attempts as it takes.",
         ),
     ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="SEEDS", help="A run for each seed: 42..51 or 1,2,5.")
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE,VALUE",
+            help="A run for each value; given again, for each combination. NAME is a recipe value, seed, "
+            "profile, recipe, task, lr, total_steps, or stands as {NAME} in the arguments.",
+        ),
+    ] = None,
+    max_parallel: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Jobs of the group that run at a time.")
+    ] = None,
+    pack: Annotated[
+        int, typer.Option(min=1, max=64, metavar="N", help="So many runs share one job and its GPU.")
+    ] = 1,
+    after: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RUN", help="Start when this run or group has completed; RUN:any, when it has ended."
+        ),
+    ] = None,
+    then: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PROFILE", help="Then a run with this profile, after the one before."),
+    ] = None,
+    then_always: Annotated[
+        bool, typer.Option("--then-always", help="Go on with --then also when a run has failed.")
+    ] = False,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a recipe value.")
     ] = None,
@@ -51,23 +87,40 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print script, argv and what would be sent; change nothing.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, however many runs.")] = False,
     send_large: SendLargeOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Submit a run; print its run id.
+    """Submit a run, or a group of runs; print its id.
 
-    The run is rendered from a profile and checked before anything is sent.
+    Every run is rendered from a profile and checked before anything is sent.
     """
     from clusterkit.config.lines import join_key
     from clusterkit.plan import assignments
+    from clusterkit.sweep import axes
     from clusterkit.ui.progress import transfer_bar
     from clusterkit.ui.submit import show_dry_run, show_submitted
     from clusterkit.verbs import submit as verb
+    from clusterkit.verbs.after import parse_after
+    from clusterkit.verbs.sweep import SweepRequest
 
     settings = load(config)
     chosen = settings.profile(profile).name
-    given = {("profiles", chosen, "time"): time, ("profiles", chosen, "total_steps"): total_steps}
-    settings = settings.with_values({join_key(key): value for key, value in given.items() if value})
+    over = axes(seeds, sweep or ())
+    stages = {
+        chosen,
+        *(then or ()),
+        *(value for axis in over if axis.name == "profile" for value in axis.values),
+    }
+    given = {"time": time, "total_steps": total_steps}
+    settings = settings.with_values(
+        {
+            join_key(("profiles", settings.profile(stage).name, key)): value
+            for stage in stages
+            for key, value in given.items()
+            if value
+        }
+    )
     request = verb.Request(
         cluster=settings.cluster(cluster),
         profile=settings.profile(chosen),
@@ -80,9 +133,42 @@ def submit(
         verify_image=verify_image,
         allow_large=large_files(send_large),
         until_done=until_done,
+        after=parse_after(after or ()),
     )
+    group = SweepRequest(request, over, max_parallel, pack, tuple(then or ()), then_always)
     with open_ledger(settings) as ledger:
-        if dry_run:
+        if group.several:
+            _submit_group(settings, group, ledger, dry_run=dry_run, yes=yes)
+        elif dry_run:
             show_dry_run(verb.dry_run(settings, request, ledger, bar=transfer_bar))
         else:
             show_submitted(verb.submit(settings, request, ledger, bar=transfer_bar))
+
+
+def _submit_group(
+    settings: Settings, request: SweepRequest, ledger: Ledger, *, dry_run: bool, yes: bool
+) -> None:
+    import sys
+
+    from clusterkit.ui.progress import transfer_bar
+    from clusterkit.ui.sweep import ASK_ABOVE, confirmed, show_group, show_group_dry_run, show_plan
+    from clusterkit.verbs import group
+    from clusterkit.verbs.sweep import plan
+
+    planned = plan(settings, request, ledger)
+    if dry_run:
+        show_group_dry_run(planned, *group.dry_run(settings, planned, ledger, bar=transfer_bar))
+        return
+    show_plan(planned)
+    if len(planned.members) > ASK_ABOVE and not yes:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise ConfigError(
+                f"{len(planned.members)} runs: so many are asked about on a terminal, and there is none",
+                hint="--yes says that they are meant.",
+            )
+        if not confirmed(planned):
+            raise typer.Exit(1)
+    done = group.submit(settings, planned, ledger, bar=transfer_bar)
+    show_group(done)
+    if done.trouble:
+        raise done.trouble

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from clusterkit.errors import SchedulerError
 from clusterkit.local.processes import JOB_ID
-from clusterkit.scheduler import Job, JobState, parse_time
+from clusterkit.scheduler import Job, JobState, Parent, parse_time
 
 _FIND, _FOUND = "\x1eclusterkit-local find ", "\x1eclusterkit-local found"
 _BEGIN, _END = "\x1eclusterkit-local begin", "\x1eclusterkit-local end"
@@ -27,16 +27,34 @@ ck_alive() {
     [ "$(LC_ALL=C ps -o lstart= -p "$1" 2>/dev/null | tr -d ' :\n')" = "$2" ]
   fi
 }
+ck_job() {
+  ck_alive "$1" "$2" || return 0
+  ck_args=
+  if [ -e /proc/self/stat ]; then
+    { read -r ck_args <"/proc/$1/cmdline"; } 2>/dev/null
+  else
+    ck_args=$(ps -ww -o args= -p "$1" 2>/dev/null)
+  fi
+  case $ck_args in
+    *clusterkit.local.wait*--after=*) echo "$1-$2 Dependency" ;;
+    *clusterkit.local.wait*) echo "$1-$2 JobArrayTaskLimit" ;;
+    *) echo "$1-$2" ;;
+  esac
+}
 """
 
 
 class LocalScheduler:
-    """Runs jobs on this machine, all at once; there is no queue."""
+    """Runs jobs on this machine, at once; there is no queue but the one within a group."""
 
     name = "local"
 
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
-        """Argv that starts the job; here the options `--time`, `--signal` and `--requeue` mean something."""
+        """Argv that starts the job, or each task of an array as a job.
+
+        Of the options only `--time`, `--signal`, `--requeue` and `--array` mean something here, and `--after`
+        and `--after-task`, which are this scheduler's own (`dependency`).
+        """
         del job_name
         argv = [sys.executable, "-P", "-m", "clusterkit.local.start"]
         given = dict(option.partition("=")[::2] for option in options)
@@ -46,10 +64,11 @@ class LocalScheduler:
                 argv += ["--notice", notice]
         if "--requeue" in options:
             argv.append("--requeue")
+        argv += [option for option in options if option.startswith(("--array=", "--after=", "--after-task="))]
         return [*argv, script, run_dir]
 
     def parse_submit(self, stdout: str) -> str:
-        """The job id, the last line of the output. Raises SchedulerError when there is none."""
+        """The job id, the last word of the output. Raises SchedulerError when there is none."""
         lines = stdout.split()
         if not lines or not JOB_ID.fullmatch(lines[-1]):
             raise SchedulerError(f"this machine started no job: {stdout.strip()[:200]!r}")
@@ -75,21 +94,35 @@ class LocalScheduler:
     def query_script(self, job_ids: Sequence[str]) -> str:
         """A POSIX sh fragment that prints the ids of the jobs that live; no process per job on Linux."""
         known = [match for match in map(JOB_ID.fullmatch, job_ids) if match]
-        checks = [f"ck_alive {m['pid']} {m['token']} && echo {m['pid']}-{m['token']}" for m in known]
+        checks = [f"ck_job {match['pid']} {match['token']}" for match in known]
         return "\n".join([f"echo '{_BEGIN}'", _QUERY, *checks, f"echo '{_END}'", ""])
 
     def parse_query(self, stdout: str) -> Mapping[str, Job]:
-        """The living jobs, all RUNNING; for the others the exit record decides."""
+        """The living jobs, RUNNING or waiting for others; for the others the exit record decides."""
         _, begun, rest = stdout.partition(_BEGIN + "\n")
         body, ended, _ = rest.partition(_END + "\n")
         if not begun or not ended:
             raise SchedulerError(f"this machine gave no list of its jobs: {stdout.strip()[-200:]!r}")
-        return {job_id: Job(job_id, JobState.RUNNING, "RUNNING") for job_id in body.split()}
+        jobs = (line.split() for line in body.splitlines() if line.strip())
+        return {words[0]: _job(*words[:2]) for words in jobs}
 
     def parse_trouble(self, stdout: str) -> str | None:
         """Never any: the answer comes from the kernel."""
         del stdout
         return None
+
+    def dependency(self, parents: Sequence[Parent]) -> tuple[str, ...]:
+        """Options that only this scheduler knows."""
+        return tuple(
+            (f"--after={one.kind}" if one.task is None else f"--after-task={one.task}:{one.kind}")
+            + f":{one.job_id}:{one.run_dir}"
+            for one in parents
+        )
+
+
+def _job(identifier: str, reason: str | None = None) -> Job:
+    state = JobState.PENDING if reason else JobState.RUNNING
+    return Job(identifier, state, state.value, reason=reason)
 
 
 def _notice(text: str) -> str | None:

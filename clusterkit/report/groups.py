@@ -168,12 +168,18 @@ def load_runs(folders: Iterable[Path]) -> list[Run]:
 
 
 def group_runs(runs: Iterable[Run]) -> list[Group]:
-    """Put runs of one name and recipe (with the same modified values) together, in order of first sight."""
+    """Put runs together that differ in their seed only, in order of first sight.
+
+    They have one name, one recipe with the same modified values, and the same values of a sweep.
+    """
     groups: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
         name = str(run.document.get("name") or run.directory.run_id)
+        point = run.document.get("sweep") or {}
+        swept = ", ".join(f"{key}={text}" for key, text in point.items() if key != "seed")
         modified = json.dumps(run.recipe.get("modified") or {}, sort_keys=True)
-        groups.setdefault((name, str(run.recipe.get("name") or ""), modified), []).append(run)
+        label = f"{name} {swept}" if swept else name
+        groups.setdefault((label, str(run.recipe.get("name") or ""), modified), []).append(run)
     labels = _labels(list(groups))
     return [Group(label, tuple(members)) for label, members in zip(labels, groups.values(), strict=True)]
 

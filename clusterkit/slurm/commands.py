@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from clusterkit.errors import SchedulerError
-from clusterkit.scheduler import Job
+from clusterkit.scheduler import Job, Parent
 from clusterkit.slurm.parse import JOB_ID, MARK, parse_find, parse_query, parse_submit, parse_trouble
 from clusterkit.slurm.rows import FIELD_SEPARATOR, SACCT_FIELDS, SQUEUE_FIELDS
 
@@ -89,6 +89,14 @@ class SlurmScheduler:
             for cluster, ids in _grouped(job_ids)
         ]
         return ["sh", "-c", "\n".join(["status=0", *calls, "exit $status"])]
+
+    def dependency(self, parents: Sequence[Parent]) -> tuple[str, ...]:
+        """`--dependency`; a job for which it cannot be satisfied any more is cancelled, not left waiting."""
+        kinds: dict[str, list[str]] = {}
+        for parent in parents:
+            kinds.setdefault(parent.kind, []).append(parent.job_id.partition(";")[0])
+        texts = [f"after{kind}:{':'.join(dict.fromkeys(ids))}" for kind, ids in kinds.items()]
+        return (f"--dependency={','.join(texts)}", "--kill-on-invalid-dep=yes") if texts else ()
 
     def query_script(self, job_ids: Sequence[str]) -> str:
         """A POSIX sh fragment that asks squeue and sacct about jobs; it fails and hangs on nothing.

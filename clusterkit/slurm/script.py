@@ -10,12 +10,16 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from typing import TYPE_CHECKING, Literal
 
 from clusterkit.errors import ConfigError
 from clusterkit.resources import resource
 from clusterkit.scheduler import REQUEUE_CODE
 from clusterkit.slurm.abilities import Way
+
+if TYPE_CHECKING:
+    import jinja2
 
 PASSTHROUGH = (
     "CUDA_VISIBLE_DEVICES",
@@ -109,6 +113,23 @@ def render(job: JobScript) -> str:
     Raises:
         ConfigError: an option cannot be written as an #SBATCH line.
     """
+    return (
+        templates()
+        .get_template("job.sh.j2")
+        .render(
+            job=job,
+            directives=[directive(option) for option in _options(job)],
+            contained=job.container != "none",
+            prefix=job.container.upper(),
+            digest=(job.image_digest or "").removeprefix("sha256:"),
+            requeue_code=REQUEUE_CODE,
+        )
+    )
+
+
+@cache
+def templates() -> jinja2.Environment:
+    """The templates of job scripts, compiled once."""
     import jinja2
 
     environment = jinja2.Environment(  # noqa: S701 - shell text, not HTML; values pass the sh filter
@@ -121,14 +142,7 @@ def render(job: JobScript) -> str:
         comment_end_string="##}",
     )
     environment.filters["sh"] = shlex.quote
-    return environment.get_template("job.sh.j2").render(
-        job=job,
-        directives=[directive(option) for option in _options(job)],
-        contained=job.container != "none",
-        prefix=job.container.upper(),
-        digest=(job.image_digest or "").removeprefix("sha256:"),
-        requeue_code=REQUEUE_CODE,
-    )
+    return environment
 
 
 def directive(option: str) -> str:

@@ -101,7 +101,7 @@ def cancel(settings: Settings, ledger: Ledger, chosen: Chosen, *, agrees: Agree)
 
     Raises:
         ConfigError: nothing was named, or in two ways at once.
-        RunError: a name or group matches nothing, or a run shares its job with others.
+        RunError: a name or group matches nothing.
         SchedulerError: the scheduler refused.
     """
     runs = _choose(settings, ledger, chosen)
@@ -124,14 +124,13 @@ def cancel(settings: Settings, ledger: Ledger, chosen: Chosen, *, agrees: Agree)
         result.unclear = [row.run for row in rows if row.state.state is JobState.SUBMITTING]
         rows = [row for row in rows if row.run not in result.unclear]
         ending = [row for row in rows if _may_run(row.state.state)]
-        _refuse_shared(ledger, [row.run for row in ending])
         result.refused = bool(ending) and not agrees(ending)
         if result.refused:
             return result
         for name, (cluster, transport) in open_to.items():
             mine = [row.run for row in ending if row.run.cluster == name]
             if mine:
-                _end(cluster, transport, mine)
+                _end(cluster, transport, ledger, mine)
                 ledger.set_states((run.run_id, JobState.CANCELLED) for run in mine)
     shown = ending if chosen.many else rows
     result.done = [Cancelled(row.run, row.state.state) for row in shown]
@@ -176,29 +175,19 @@ def _settled(
     return [ledger.get(run.run_id) or run for run in runs]
 
 
-def _refuse_shared(ledger: Ledger, ending: Sequence[LedgerRun]) -> None:
-    """A job ends as a whole: whoever shares it must be meant too."""
-    jobs = {(run.cluster, run.job_id): run for run in ending if run.job_id}
-    chosen = {run.run_id for run in ending}
-    for other in ledger.runs():
-        one = jobs.get((other.cluster, other.job_id))
-        if one is not None and other.run_id not in chosen and _may_run(JobState(other.state)):
-            raise RunError(
-                f"{one.run_id} shares its job {one.job_id} with {other.run_id}, which would end too",
-                hint="name all runs of the job, or their group",
-            )
-
-
-def _end(cluster: Cluster, transport: Transport, runs: Sequence[LedgerRun]) -> None:
+def _end(cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun]) -> None:
     """Leave the records and tell the scheduler, in one round trip."""
     now = int(time.time())
     lines = [_RECORD]
     for run in runs:
         record = json.dumps({"requested": now, "job_id": run.job_id})
         lines.append(shlex.join(["ck_record", run.run_dir, record]))
-    jobs = [run.job_id for run in runs if run.job_id] + _links(transport, runs)
-    argv = scheduler_of(cluster).cancel_argv(list(dict.fromkeys(jobs)))
-    lines.append(f"{shlex.join(argv)} </dev/null\n")
+    jobs = [run.job_id for run in runs if run.job_id and not _shared(run, runs, ledger)]
+    jobs += _links(transport, runs)
+    if jobs:
+        argv = scheduler_of(cluster).cancel_argv(list(dict.fromkeys(jobs)))
+        lines.append(f"{shlex.join(argv)} </dev/null")
+    lines.append("")
     script = "\n".join(lines).encode("utf-8", "surrogateescape")
     result = transport.run(["sh"], stdin=script, check=False, timeout=_CANCEL_SECONDS)
     if result.returncode != 0:
@@ -217,6 +206,14 @@ def _links(transport: Transport, runs: Sequence[LedgerRun]) -> list[str]:
     script = collect_script(chains).encode("utf-8", "surrogateescape")
     records = parse_collect(transport.run(["sh"], stdin=script).text)
     return [one.job_id for record in records.values() for one in record.submissions if one.job_id]
+
+
+def _shared(run: LedgerRun, ending: Sequence[LedgerRun], ledger: Ledger) -> bool:
+    """Whether other runs go on in the same job: it then ends this one alone, by the record."""
+    return any(
+        other.job_id == run.job_id and other not in ending and JobState(other.state).active
+        for other in ledger.runs(cluster=run.cluster)
+    )
 
 
 def _may_run(state: JobState) -> bool:

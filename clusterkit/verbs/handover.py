@@ -22,7 +22,6 @@ from clusterkit.submission import (
     hand_over_argv,
     outcome,
     parse_hand_over,
-    task_id,
 )
 from clusterkit.transport.base import Transport
 
@@ -32,6 +31,10 @@ if TYPE_CHECKING:
 _SECONDS = 180.0
 """sbatch itself gives up after its MessageTimeout and some retries, well below this."""
 _OPEN_HINT = "`clusterkit status` tells whether the job was accepted; do not submit again before"
+
+
+class RefusedError(SchedulerError):
+    """The scheduler said no: there is no job."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Parcel:
     number: int = 0
     tasks: tuple[int | None, ...] = (None,)
     """Of each run, its index in the job array."""
+    later: tuple[LedgerRun, ...] = ()
+    """More runs whose directories are among the files; they are handed over with parcels to come."""
 
     @property
     def job_name(self) -> str:
@@ -70,14 +75,16 @@ def hand_over(site: Site, ledger: Ledger, parcel: Parcel) -> str:
     The ledger knows the runs before (SUBMITTING), so whatever is interrupted can be settled later.
 
     Returns:
-        The job id; of the array for an array.
+        The job id; of the first run's task for an array.
 
     Raises:
-        SchedulerError: it refused, and nothing is left of new runs; or its answer is unclear.
+        RefusedError: it refused, and nothing is left of new runs.
+        SchedulerError: its answer is unclear, and the submission stays open.
         TransportError: nothing could be written, or the connection failed and the submission stays open.
     """
-    before = [ledger.get(run.run_id) for run in parcel.runs]
-    intent = [replace(run, state=JobState.SUBMITTING, job_id="") for run in parcel.runs]
+    concerned = (*parcel.runs, *parcel.later)
+    before = [ledger.get(run.run_id) for run in concerned]
+    intent = [replace(run, state=JobState.SUBMITTING, job_id="") for run in concerned]
     ledger.add_all(intent)
     transport, scheduler, root = site.transport, scheduler_of(site.cluster), site.layout.root
     submit = scheduler.submit_argv(
@@ -93,29 +100,28 @@ def hand_over(site: Site, ledger: Ledger, parcel: Parcel) -> str:
         raise TransportError(error.cause, hint=_OPEN_HINT) from error
     answer = parse_hand_over(done.text, done.error_text)
     if answer is not None and answer.asked is None:
-        ledger.restore(parcel.runs, before)
+        ledger.restore(concerned, before)
         raise TransportError(f"{transport.where}: the run could not be written: {done.reason}")
-    job_id = answer.job_id if answer is not None else None
-    if job_id is None:
-        settled = settle(site.cluster, transport, ledger, intent)
-        first = settled[parcel.runs[0].run_id]
-        refusal = answer.refusal if answer is not None else None
-        if first.state is JobState.NOT_SUBMITTED and refusal is not None:
-            _clear(site, parcel)
-            ledger.restore(parcel.runs, before)
-            raise _refused(transport, refusal)
-        if first.job_id is None:
-            said = done.text.rpartition(MARK)[2].strip()[-200:] or done.reason
-            raise SchedulerError(
-                f"{transport.where}: the scheduler's answer names no job: {said!r}", hint=_OPEN_HINT
-            )
-        job_id = first.job_id.partition("_")[0]
-    tasks = parcel.tasks
-    ledger.add_all(
-        replace(run, state=JobState.PENDING, job_id=job_id if task is None else task_id(job_id, task))
-        for run, task in zip(parcel.runs, tasks, strict=True)
-    )
-    return job_id
+    job_ids = [replace(answer, request={"task": task}).job_id if answer else None for task in parcel.tasks]
+    if None not in job_ids:
+        ledger.add_all(
+            replace(run, state=JobState.PENDING, job_id=job_id or "")
+            for run, job_id in zip(parcel.runs, job_ids, strict=True)
+        )
+        return job_ids[0] or ""
+    settled = settle(site.cluster, transport, ledger, intent[: len(parcel.runs)])
+    refusal = answer.refusal if answer is not None else None
+    if refusal is not None and {came.state for came in settled.values()} == {JobState.NOT_SUBMITTED}:
+        _clear(site, parcel)
+        ledger.restore(concerned, before)
+        raise _refused(transport, refusal)
+    found = settled[parcel.runs[0].run_id].job_id
+    if found is None:
+        said = done.text.rpartition(MARK)[2].strip()[-200:] or done.reason
+        raise SchedulerError(
+            f"{transport.where}: the scheduler's answer names no job: {said!r}", hint=_OPEN_HINT
+        )
+    return found
 
 
 def settle(
@@ -133,8 +139,8 @@ def settle(
         By run id: PENDING with a job id, still SUBMITTING, or NOT_SUBMITTED; the last two with the reason.
     """
     scheduler = scheduler_of(cluster)
-    names = {run.run_id: job_name(run.group or run.run_id, run.submission) for run in runs}
-    scripts = {names[run.run_id]: f"{_owner_dir(run)}/job.sh" for run in runs}
+    names = {run.run_id: _token(cluster, run) for run in runs}
+    scripts = {names[run.run_id]: f"{run.run_dir}/job.sh" for run in runs}
     since = {names[run.run_id]: _day_before(run.submitted) for run in runs}
     searches = [scheduler.find_script(name, scripts[name], since[name]) for name in scripts]
     script = "\n".join([*searches, collect_script([run.run_dir for run in runs])])
@@ -152,10 +158,11 @@ def settle(
     return settled
 
 
-def _owner_dir(run: LedgerRun) -> str:
-    if not run.group:
-        return run.run_dir
-    return f"{posixpath.dirname(posixpath.dirname(run.run_dir))}/groups/{run.group}"
+def _token(cluster: Cluster, run: LedgerRun) -> str:
+    """The name by which the run's newest job is found; this machine starts a job for each run of a group."""
+    if run.group and run.submission == 0 and cluster.kind != "local":
+        return job_name(run.group, run.part)
+    return job_name(run.run_id, run.submission)
 
 
 def _started(record: RunRecord, number: int) -> str | None:
@@ -177,13 +184,14 @@ def _day_before(submitted: str) -> str:
 def _clear(site: Site, parcel: Parcel) -> None:
     """Remove what was written for new runs, after a refusal."""
     if parcel.number == 0:
-        gone = [run.run_dir for run in parcel.runs] + [f"{site.layout.root}/{parcel.owner}"]
+        gone = [run.run_dir for run in (*parcel.runs, *parcel.later)]
+        gone.append(f"{site.layout.root}/{parcel.owner}")
         site.transport.run(["rm", "-rf", *gone], check=False)
 
 
-def _refused(transport: Transport, words: str) -> SchedulerError:
+def _refused(transport: Transport, words: str) -> RefusedError:
     from clusterkit.slurm.parse import sbatch_error
 
-    return SchedulerError(
+    return RefusedError(
         f"{transport.where}: the scheduler refused the job: {words}", hint=sbatch_error(words)
     )

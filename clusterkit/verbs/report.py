@@ -12,6 +12,7 @@ from clusterkit.ledger import Ledger
 from clusterkit.report.figures import write_figures
 from clusterkit.report.groups import Group, group_runs, load_runs
 from clusterkit.report.page import render
+from clusterkit.run_dir import read_run_dir
 
 
 @dataclass(frozen=True)
@@ -59,34 +60,56 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime) -> Reported:
 
 
 def find_pulled(results: Path, names: Sequence[str], ledger: Ledger) -> list[Path]:
-    """Local run directories by path, run id, unique beginning of one, or what `Ledger.find` takes.
+    """Local run directories by path, run id, unique beginning of one, group, or what `Ledger.find` takes.
+
+    Of a group, those that are here.
 
     Raises:
-        RunError: a name matches no pulled run, or several.
+        RunError: a name matches no pulled run, or several that are no group.
     """
-    return list(dict.fromkeys(_find(results, name, ledger) for name in names))
+    return list(dict.fromkeys(folder for name in names for folder in _find(results, name, ledger)))
 
 
-def _find(results: Path, name: str, ledger: Ledger) -> Path:
+def report_folder(results: Path, folders: Sequence[Path]) -> Path:
+    """Where a report goes when nobody says: beside its one run, or among those of several, by their group."""
+    if len(folders) == 1:
+        return folders[0] / "report"
+    groups = {_group_of(folder) for folder in folders}
+    name = groups.pop() if len(groups) == 1 else ""
+    return results / "reports" / (name or f"{folders[0].resolve().name}-and-{len(folders) - 1}-more")
+
+
+def _find(results: Path, name: str, ledger: Ledger) -> list[Path]:
     for folder in (results / name, Path(name)):
         if name and (folder / "run.json").is_file():
-            return folder
+            return [folder]
     matches = [
         path.parent for path in sorted(results.glob("*/run.json")) if path.parent.name.startswith(name)
     ]
-    if name and len(matches) == 1:
-        return matches[0]
+    if name and (len(matches) == 1 or (matches and _is_group(matches, name))):
+        return matches
     if name and matches:
         shown = ", ".join(path.name for path in matches[:4])
         raise RunError(f"{name!r} matches {len(matches)} runs: {shown}", hint="give more of the run id")
-    (known,) = ledger.find([name])
-    folder = results / known.run_id
-    if not (folder / "run.json").is_file():
+    known = ledger.find([name])
+    folders = [results / run.run_id for run in known if (results / run.run_id / "run.json").is_file()]
+    if not folders:
+        wanted = known[0].run_id if len(known) == 1 else known[0].group
         raise RunError(
-            f"{known.run_id} is not in {results}",
-            hint=f"`clusterkit sync-results {known.run_id}` brings it home",
+            f"{wanted} is not in {results}", hint=f"`clusterkit sync-results {wanted}` brings it home"
         )
-    return folder
+    return folders
+
+
+def _is_group(folders: Sequence[Path], name: str) -> bool:
+    """Whether all are of one group, which the name means."""
+    groups = {_group_of(folder) for folder in folders}
+    return len(groups) == 1 and groups.pop().startswith(name)
+
+
+def _group_of(folder: Path) -> str:
+    """The id of a pulled run's group; empty for a run of its own."""
+    return str((read_run_dir(folder).document.get("group") or {}).get("id", ""))
 
 
 def _row(group: Group) -> ReportRow:

@@ -49,7 +49,7 @@ def resume(settings: Settings, request: ResumeRequest, ledger: Ledger, name: str
         SchedulerError: the scheduler refused; the run is as it was.
         TransportError: the cluster cannot be reached.
     """
-    (run,) = ledger.find([name])
+    run = ledger.find_one(name)
     target = settings.cluster(request.cluster or run.cluster)
     with ExitStack() as stack:
         site = there = stack.enter_context(open_site(settings.cluster(run.cluster)))

@@ -38,7 +38,7 @@ def ask(settings: Settings, ledger: Ledger, name: str) -> str:
         RunError: the name matches no run or several.
         TransportError: the cluster cannot be reached.
     """
-    (run,) = ledger.find([name])
+    run = ledger.find_one(name)
     cluster = settings.cluster(run.cluster)
     with connected(cluster) as transport:
         if run.state == JobState.SUBMITTING:

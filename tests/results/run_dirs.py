@@ -26,6 +26,8 @@ def make_run_dir(
     episodes: int = 10,
     speed: float = 4000.0,
     restarted_at: int | None = None,
+    sweep: dict[str, str] | None = None,
+    group: str | None = None,
 ) -> Path:
     """A run that learns: each task's success rises at its own pace. Deterministic."""
     folder = results / run_id
@@ -45,6 +47,8 @@ def make_run_dir(
         "image": {"digest": "sha256:0123456789abcdef", "path": "/x.sif", "bytes": 1},
         "wandb": {"run_id": run_id, "project": "demo", "entity": None, "mode": "offline"},
         "versions": {"clusterkit": "0.1.0"},
+        "group": {"id": group, "index": 0, "size": 1} if group else None,
+        "sweep": sweep,
     }
     (folder / "run.json").write_text(json.dumps(document))
     starts = [0] if restarted_at is None else [0, restarted_at]

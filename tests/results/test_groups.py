@@ -38,6 +38,18 @@ def test_runs_of_one_name_and_recipe_are_seeds_of_one_group(tmp_path: Path) -> N
     }
 
 
+def test_the_points_of_a_sweep_are_groups_and_their_seeds_are_not(tmp_path: Path) -> None:
+    folders = [
+        make_run_dir(tmp_path, f"s-{index}", recipe=None, sweep={"lr": rate, "seed": seed})
+        for index, (rate, seed) in enumerate([("1e-4", "1"), ("1e-4", "2"), ("3e-4", "1")])
+    ]
+    groups = group_runs(load_runs(folders))
+    assert {group.label: len(group.runs) for group in groups} == {
+        "local-demo lr=1e-4": 2,
+        "local-demo lr=3e-4": 1,
+    }
+
+
 def test_one_run_has_binomial_intervals(tmp_path: Path) -> None:
     folder = run_with(tmp_path, "a", {100: {"x": 0.2, "y": 0.6}})
     (group,) = group_runs(load_runs([folder]))

@@ -17,7 +17,7 @@ import pytest
 
 from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.ledger import Ledger
-from clusterkit.verbs.report import Reported, find_pulled, report
+from clusterkit.verbs.report import Reported, find_pulled, report, report_folder
 from tests.results.run_dirs import TASKS, evaluation, make_run_dir, write_metrics
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra `train`)")
@@ -222,3 +222,15 @@ def test_runs_are_found_by_name_beginning_or_path(tmp_path: Path, find: Callable
         find("gone")
     with pytest.raises(RunError):
         find("")
+
+
+def test_a_group_is_found_by_its_id(tmp_path: Path, find: Callable[..., list[str]]) -> None:
+    for run_id in ("demo-0-0", "demo-0-1"):
+        make_run_dir(tmp_path / "results", run_id, group="demo-0")
+    assert find("demo-0") == find("demo") == ["demo-0-0", "demo-0-1"]
+    folders = [tmp_path / "results" / name for name in find("demo-0")]
+    assert report_folder(tmp_path, folders) == tmp_path / "reports" / "demo-0"
+    assert report_folder(tmp_path, folders[:1]) == folders[0] / "report"
+    make_run_dir(tmp_path / "results", "demo-1")
+    with pytest.raises(RunError, match="matches 3 runs"):
+        find("demo")

@@ -35,6 +35,14 @@ def record(
     return RunRecord(attempts=(Attempt(0, start, exit, cancel),), now=NOW, **fields)
 
 
+def packed(
+    exit: dict[str, Any] | None = None,  # noqa: A002
+    *,
+    cancel: dict[str, Any] | None = None,
+) -> RunRecord:
+    return record(exit, cancel=cancel, submissions=(Submission(0, {"pack": 4}),))
+
+
 def job(state: str, reason: str | None = None, job_id: str = "7") -> Job:
     return Job(job_id, JobState(state), state, reason=reason)
 
@@ -62,6 +70,17 @@ def job(state: str, reason: str | None = None, job_id: str = "7") -> Job:
         (record(COMPLETED), job("RUNNING", job_id="8"), "RUNNING", None),
         (record(COMPLETED, start=START | {"job_id": "7_3"}), job("RUNNING"), "COMPLETED", None),
         (record(COMPLETED), job("RUNNING", job_id="7;north"), "COMPLETED", None),
+        # A run of a pack ends alone.
+        (packed(COMPLETED), job("OUT_OF_MEMORY"), "COMPLETED", None),
+        (packed(ending("failed", 3)), job("TIMEOUT"), "FAILED", "exit code 3"),
+        (packed(ending("signalled", 137, "KILL")), job("RUNNING"), "FAILED", "too little memory"),
+        (packed(ending("signalled", 143, "TERM"), cancel={}), job("RUNNING"), "CANCELLED", "was cancelled"),
+        (packed(ending("signalled", 143, "TERM")), job("CANCELLED"), "CANCELLED", "was cancelled"),
+        (packed(REQUEUE), job("RUNNING"), "RUNNING", None),
+        (packed(), job("OUT_OF_MEMORY"), "OUT_OF_MEMORY", "memory"),
+        # It was to start after another one.
+        (RunRecord(now=NOW), job("CANCELLED", "DependencyNeverSatisfied"), "CANCELLED", "never started"),
+        (record(start=None, cancel={"detail": "x has failed"}), None, "CANCELLED", "x has failed"),
         # What only the scheduler can know.
         (record(COMPLETED), job("OUT_OF_MEMORY"), "OUT_OF_MEMORY", "raise the profile's memory"),
         (record(ending("signalled", 137, "KILL")), job("OUT_OF_MEMORY"), "OUT_OF_MEMORY", "memory"),

@@ -1,0 +1,179 @@
+"""Runs that are submitted together: their order, the job arrays they make, and their files. Pure: no I/O.
+
+A group's runs are dealt to tasks (one run each, or several that share a GPU), and its tasks to parts: a part
+is one job array, or one job, and one submission. A task's runs are lines of the file `members`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive tasks that ask the scheduler for the same."""
+
+    first: int
+    """Number of its first task in the group."""
+    tasks: tuple[tuple[int, ...], ...]
+    """Of each task, the indices of its runs."""
+    options: tuple[str, ...]
+    stage: int = 0
+    """Of a pipeline, the stage."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One submission: some tasks of a batch."""
+
+    number: int
+    first: int
+    """Number of its first task in the group."""
+    origin: int
+    """Number of the task that is task 0 of the job array."""
+    tasks: tuple[tuple[int, ...], ...]
+    options: tuple[str, ...]
+    stage: int = 0
+    at_once: int | None = None
+    """How many tasks may run at a time; None for no limit."""
+    turn: int | None = None
+    """The part whose end it awaits, so that not too many tasks run at a time."""
+    before: int | None = None
+    """The part of the pipeline's stage before, with the same tasks."""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Indices of its runs."""
+        return tuple(index for task in self.tasks for index in task)
+
+    def array(self, *, always: bool) -> str | None:
+        """The option for the job array; None for a part that is a single job.
+
+        Args:
+            always: also where there is one task.
+        """
+        if len(self.tasks) == 1 and not always:
+            return None
+        begin = self.first - self.origin
+        limit = f"%{self.at_once}" if self.at_once is not None and self.at_once < len(self.tasks) else ""
+        return f"--array={begin}-{begin + len(self.tasks) - 1}{limit}"
+
+    def task_of(self, index: int, *, always: bool) -> int | None:
+        """The number of a run's task in the job array; None for a single job."""
+        if self.array(always=always) is None:
+            return None
+        place = next(number for number, task in enumerate(self.tasks) if index in task)
+        return self.first - self.origin + place
+
+
+def batches(options: Sequence[tuple[str, ...]], stages: Sequence[int], pack: int) -> list[Batch]:
+    """Deal runs to tasks; only neighbours that ask for the same share a task or an array.
+
+    Args:
+        options: of each run, what it asks the scheduler for.
+        stages: of each run, its stage.
+        pack: runs a task.
+    """
+    found: list[Batch] = []
+    index = first = 0
+    while index < len(options):
+        end = index
+        while end < len(options) and (options[end], stages[end]) == (options[index], stages[index]):
+            end += 1
+        tasks = tuple(tuple(range(at, min(at + pack, end))) for at in range(index, end, pack))
+        found.append(Batch(first, tasks, options[index], stages[index]))
+        index, first = end, first + len(tasks)
+    return found
+
+
+def parts(dealt: Iterable[Batch], *, array_size: int | None, at_once: int | None) -> list[Part]:
+    """Split batches at what the site allows of an array.
+
+    Args:
+        dealt: the batches.
+        array_size: tasks of an array, and one more than the highest task number; None without a limit,
+            below 2 where there are no arrays.
+        at_once: how many tasks of a batch may run at a time; None for no limit.
+    """
+    size = None if array_size is None else max(1, array_size)
+    found: list[Part] = []
+    stages: dict[int, list[Part]] = {}
+    for batch in dealt:
+        mine = stages.setdefault(batch.stage, [])
+        begin = mine[0].first if mine else batch.first
+        step = len(batch.tasks) if size is None else size
+        for offset in range(0, len(batch.tasks), step):
+            tasks = batch.tasks[offset : offset + step]
+            first = batch.first + offset
+            fits = size is None or first - begin + len(tasks) <= size
+            part = Part(len(found), first, begin if fits else first, tasks, batch.options, batch.stage)
+            if at_once is not None:
+                lanes = max(1, at_once // step)
+                part = replace(
+                    part,
+                    at_once=min(at_once, step),
+                    turn=mine[-lanes].number if len(mine) >= lanes else None,
+                )
+            found.append(part)
+            mine.append(part)
+    for stage, now in stages.items():
+        for part, before in zip(now, stages.get(stage - 1, []), strict=False):
+            found[part.number] = replace(part, before=before.number)
+    return found
+
+
+def member_id(group: str, index: int, size: int) -> str:
+    """A run id of a group: it begins with the group's, and sorts by index.
+
+    >>> member_id("a40-2m-20260102-030405-k3f9", 7, 12)
+    'a40-2m-20260102-030405-k3f9-07'
+    """
+    return f"{group}-{index:0{len(str(size - 1))}}"
+
+
+def members_file(run_dirs: Sequence[str], dealt: Iterable[Batch], pack: int) -> bytes:
+    """The file `members`: run directories, `pack` lines a task; a task that is not full has empty lines."""
+    lines: list[str] = []
+    for batch in dealt:
+        for task in batch.tasks:
+            lines += [run_dirs[index] for index in task] + [""] * (pack - len(task))
+    return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
+
+
+def group_json(
+    identity: str,
+    name: str,
+    created: str,
+    *,
+    pack: int,
+    members: Sequence[str],
+    values: Sequence[Mapping[str, str]],
+    split: Iterable[Part],
+) -> bytes:
+    """group.json: what the group is, for people and for other laptops."""
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "id": identity,
+        "name": name,
+        "created": created,
+        "size": len(members),
+        "pack": pack,
+        "members": [
+            {"run_id": run_id, "sweep": dict(point)} for run_id, point in zip(members, values, strict=True)
+        ],
+        "parts": [
+            {
+                "number": part.number,
+                "stage": part.stage,
+                "members": list(part.members),
+                "options": list(part.options),
+            }
+            for part in split
+        ],
+    }
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")

@@ -1,0 +1,124 @@
+"""What submit says of a group: the grid before, and what was accepted after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from clusterkit.ui.console import err, note, out
+from clusterkit.ui.submit import show_dry_run
+from clusterkit.units import format_duration
+
+if TYPE_CHECKING:
+    from clusterkit.group import Part
+    from clusterkit.verbs.group import SubmittedGroup
+    from clusterkit.verbs.submit import Prepared
+    from clusterkit.verbs.sweep import GroupPlan, Planned
+
+_ROWS = 24
+"""A longer grid shows its first and last runs."""
+ASK_ABOVE = 50
+"""Runs; more are asked about."""
+
+
+def show_plan(plan: GroupPlan, *, to: Console = err) -> None:
+    """Every run of the group with what is its own, and what all of them ask for."""
+    members = plan.members
+    names = list(dict.fromkeys(name for one in members for name in one.values))
+    staged = len({one.stage for one in members}) > 1
+    recipes = {one.recipe for one in members if one.recipe}
+    headings = ["run", *(["stage"] if staged else []), *names]
+    headings += ["seed"] if "seed" not in names and _seeded(plan) else []
+    headings += ["recipe"] if len(recipes) > 1 and "recipe" not in names else []
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for heading in headings:
+        table.add_column(heading, no_wrap=heading in ("run", "seed"), overflow="fold")
+    shown = members if len(members) <= _ROWS else (*members[: _ROWS - 4], *members[-3:])
+    for one in shown:
+        if len(shown) < len(members) and one is members[-3]:
+            table.add_row("...")
+        table.add_row(*(_cell(one, heading) for heading in headings))
+    to.print(table)
+    to.print(_summary(plan), soft_wrap=True)
+    modified = list(dict.fromkeys(name for one in members for name in one.modified))
+    if modified:
+        count = sum(bool(one.modified) for one in members)
+        to.print(
+            f"[yellow]modified recipe[/] ({', '.join(modified)}): {count} of {len(members)} runs, "
+            "marked for ever",
+            soft_wrap=True,
+        )
+    unused = list(dict.fromkeys(name for one in members for name in one.unused))
+    if unused:
+        places = ", ".join(f"{{{name}}} or $CLUSTERKIT_SWEEP_{name.upper()}" for name in unused)
+        to.print(
+            f"[yellow]no argument holds a place for {', '.join(unused)}[/]: the program must read the "
+            "environment",
+            soft_wrap=True,
+        )
+        to.print(f"  [dim]{places}[/]", soft_wrap=True)
+
+
+def confirmed(plan: GroupPlan) -> bool:
+    """Ask a person whether so many runs are meant."""
+    import typer
+
+    return typer.confirm(f"Submit {len(plan.members)} runs?", err=True)
+
+
+def show_group(done: SubmittedGroup) -> None:
+    """The group's id on standard output, alone; the rest on standard error."""
+    for run_id, came in done.settled.items():
+        what = f"is job {came.job_id}" if came.job_id else came.why
+        err.print(f"[yellow]{run_id}[/], whose submission was interrupted: {what}", soft_wrap=True)
+    group, cluster = done.plan.group, done.plan.request.base.cluster.name
+    jobs = list(dict.fromkeys(each.job_id.partition("_")[0] for each in done.handed))
+    shown = ", ".join(jobs[:4]) + (f" and {len(jobs) - 4} more" if len(jobs) > 4 else "")
+    note(f"{len(done.runs)} runs: job{'s' if len(jobs) > 1 else ''} {shown} on {cluster}")
+    note(f"next: clusterkit status {group}, clusterkit logs {done.runs[0].run_id} -f")
+    if done.missing:
+        first, last = done.missing[0], done.missing[-1]
+        err.print(f"[yellow]{len(done.missing)} runs were not taken[/]: {first} to {last}", soft_wrap=True)
+        note("later: clusterkit resume RUN submits one of them again")
+    out.print(group, markup=False, soft_wrap=True)
+
+
+def show_group_dry_run(plan: GroupPlan, split: list[Part], scripts: list[str], first: Prepared) -> None:
+    """The grid, the job scripts of the group, and the first run."""
+    show_plan(plan, to=out)
+    for part, script in zip(split, scripts, strict=True):
+        many = f"part {part.number}: {len(part.tasks)} jobs, {len(part.members)} runs"
+        out.print(f"[bold]group script[/]  [dim]{many}[/]", soft_wrap=True)
+        out.file.write(script)
+    out.print(f"[bold]the first of {len(plan.members)} runs[/]")
+    show_dry_run(first)
+
+
+def _seeded(plan: GroupPlan) -> bool:
+    return any(one.recipe for one in plan.members)
+
+
+def _cell(one: Planned, heading: str) -> str:
+    if heading == "run":
+        return one.member.run_id
+    if heading == "stage":
+        return f"{one.stage} {one.request.profile.name}"
+    if heading == "recipe" and heading not in one.values:
+        return one.recipe
+    if heading == "seed" and heading not in one.values:
+        return str(one.request.profile.seed if one.request.seed is None else one.request.seed)
+    return one.values.get(heading, "")
+
+
+def _summary(plan: GroupPlan) -> str:
+    """How much is asked for, on one line."""
+    gpu, cpu = plan.hours
+    asked = f"up to {gpu:,.0f} GPU hours" if gpu >= 10 else f"up to {gpu:.1f} GPU hours" if gpu else ""
+    asked = asked or f"up to {cpu:,.1f} CPU hours"
+    limits = {one.request.profile.time for one in plan.members}
+    each = f", {format_duration(limits.pop())} each" if len(limits) == 1 else ""
+    packed = f" in {plan.jobs} jobs, {plan.request.pack} on a GPU" if plan.request.pack > 1 else ""
+    at_once = f", {plan.at_once} at a time" if plan.at_once and plan.at_once < plan.jobs else ""
+    return f"[bold]{len(plan.members)} runs[/]{packed}{each}{at_once}: {asked}"

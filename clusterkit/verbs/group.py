@@ -1,0 +1,143 @@
+"""Submits a group of runs over one login, or says what that would do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from clusterkit.errors import ClusterkitError, ConfigError
+from clusterkit.group import Part, parts
+from clusterkit.ledger import Ledger, LedgerRun
+from clusterkit.site import Site, open_site
+from clusterkit.slurm.abilities import Choice
+from clusterkit.slurm.arrays import QUESTION, array_size
+from clusterkit.submission import Outcome
+from clusterkit.verbs.after import parents
+from clusterkit.verbs.deploy import Bar, take_snapshot
+from clusterkit.verbs.parts import Handed, Handover, part_options, part_script
+from clusterkit.verbs.submit import Prepared, bring, goes_on, image_of, layout_of, prepare, settle_unclear
+from clusterkit.verbs.sweep import GroupPlan
+from clusterkit.verbs.until_done import choose_way
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+_DIFFS = 16 << 20
+"""Characters of the working tree's changes in all run.json of a group; beyond, only the first has them."""
+
+
+@dataclass(frozen=True)
+class SubmittedGroup:
+    """What has become of a group."""
+
+    plan: GroupPlan
+    handed: tuple[Handed, ...]
+    runs: tuple[LedgerRun, ...]
+    """Those that the scheduler has accepted."""
+    missing: tuple[str, ...]
+    """Run ids of the others."""
+    trouble: ClusterkitError | None
+    """Why some are missing."""
+    snapshot_sent: bool
+    settled: Mapping[str, Outcome]
+
+
+def submit(settings: Settings, planned: GroupPlan, ledger: Ledger, *, bar: Bar) -> SubmittedGroup:
+    """Submit a group over one login; what is accepted stays, whatever becomes of the rest.
+
+    Raises:
+        ConfigError, RunError, ImageError, SchedulerError, TransportError: as for a single run, as long as no
+            part has been accepted.
+    """
+    base = planned.request.base
+    image = image_of(base.cluster, ledger, bar)
+    snapshot = take_snapshot(settings, base.allow_large, ledger)
+    with open_site(base.cluster) as site:
+        settled = settle_unclear(site, ledger)
+        first = parents(site, ledger, base.after)
+        size = None if site.cluster.kind == "local" or planned.jobs == 1 else _array_size(site)
+        way = _way(settings, site, planned)
+        prepared = _slimmed(
+            prepare(settings, one.request, site.layout, snapshot, image, one.member, way=way)
+            for one in planned.members
+        )
+        split = [_going_on(part, prepared) for part in _split(planned, size)]
+        sent = bring(site, snapshot, image, ledger, bar)
+        handed, trouble = Handover(site, ledger, planned, split, prepared, first).over()
+    accepted = [index for each in handed for index in each.part.members]
+    runs = [ledger.get(planned.members[index].member.run_id) for index in accepted]
+    missing = [one.member.run_id for one in planned.members if one.index not in accepted]
+    known = tuple(run for run in runs if run is not None)
+    return SubmittedGroup(planned, tuple(handed), known, tuple(missing), trouble, sent, settled)
+
+
+def dry_run(
+    settings: Settings, planned: GroupPlan, ledger: Ledger, *, bar: Bar
+) -> tuple[list[Part], list[str], Prepared]:
+    """What `submit` would do; nothing is changed on the cluster, and its array limits are not asked for.
+
+    Returns:
+        The parts, their job scripts, and the first run.
+
+    Raises:
+        ConfigError, RunError, ImageError, TransportError: as `submit`.
+    """
+    base = planned.request.base
+    image = image_of(base.cluster, ledger, bar)
+    snapshot = take_snapshot(settings, base.allow_large, ledger)
+    layout = layout_of(base.cluster)
+    split = _split(planned, None)
+    first = prepare(settings, planned.members[0].request, layout, snapshot, image, planned.members[0].member)
+    scripts = [
+        part_script(planned, part, f"{layout.root}/groups/{planned.group}", part_options(planned, part))
+        for part in split
+    ]
+    return split, scripts, first
+
+
+def _way(settings: Settings, site: Site, planned: GroupPlan) -> Callable[[Sequence[str]], Choice] | None:
+    """How its runs go on past their time limits, asked once for all of them; None when none is to.
+
+    Raises:
+        ConfigError: they cannot be requeued there: a group is a job array itself, and no chain.
+    """
+    if not any(goes_on(settings, one.request) for one in planned.members):
+        return None
+    choice = choose_way(site, planned.dealt[0].options)
+    if choice.way != "requeue":
+        raise ConfigError(
+            f"runs of a group go on past their time limit by a requeue, and {site.cluster.name} would do it "
+            f"by {choice.way}: {choice.why}",
+            hint="submit the runs one by one, or without --until-done and `resume` them",
+        )
+    return lambda _options: choice
+
+
+def _going_on(part: Part, prepared: Sequence[Prepared]) -> Part:
+    """The part with what its runs need to go on past their time limits."""
+    choices = [choice for index in part.members if (choice := prepared[index].choice)]
+    return replace(part, options=(*part.options, *choices[0].options)) if choices else part
+
+
+def _slimmed(prepared: Iterable[Prepared]) -> list[Prepared]:
+    """Runs whose uncommitted changes, all the same, do not travel a thousand times when they are large."""
+    runs = list(prepared)
+    diff = runs[0].spec.snapshot.get("diff") or ""
+    if len(diff) * len(runs) <= _DIFFS:
+        return runs
+    rest = (
+        replace(one, spec=replace(one.spec, snapshot={**one.spec.snapshot, "diff": None})) for one in runs[1:]
+    )
+    return [runs[0], *rest]
+
+
+def _split(planned: GroupPlan, size: int | None) -> list[Part]:
+    split = parts(planned.dealt, array_size=size, at_once=planned.at_once)
+    if planned.request.base.cluster.kind == "local":  # it reads the lines of `members` by their own numbers
+        return [replace(part, origin=0) for part in split]
+    return split
+
+
+def _array_size(site: Site) -> int:
+    return array_size(site.transport.run(["sh", "-c", QUESTION], check=False, timeout=60.0).text)

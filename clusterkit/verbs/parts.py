@@ -1,0 +1,204 @@
+"""Hands over a group of runs, part by part.
+
+The first part's remote command writes the whole group and all its run directories; those of the others only
+ask the scheduler. What is accepted stays, whatever becomes of the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clusterkit.errors import ClusterkitError
+from clusterkit.group import Part, group_json, members_file
+from clusterkit.ledger import Ledger
+from clusterkit.runspec import timestamp
+from clusterkit.scheduler import JobState, Kind, Parent
+from clusterkit.site import Site, scheduler_of
+from clusterkit.slurm.group_script import GroupScript, log_name, render_group
+from clusterkit.submission import request_json
+from clusterkit.verbs.handover import Parcel, RefusedError, hand_over, job_name
+from clusterkit.verbs.submit import Prepared, ledger_run, run_files
+from clusterkit.verbs.sweep import GroupPlan
+
+
+@dataclass(frozen=True)
+class Handed:
+    """One part the scheduler has accepted."""
+
+    part: Part
+    job_id: str
+    """Of its first task."""
+
+
+class Handover:
+    """Hands over one part after the other.
+
+    Args:
+        site: the open cluster.
+        ledger: of the project.
+        planned: the group.
+        split: its parts.
+        prepared: its runs.
+        first: what the parts of the first stage wait for.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        ledger: Ledger,
+        planned: GroupPlan,
+        split: Sequence[Part],
+        prepared: Sequence[Prepared],
+        first: Sequence[Parent],
+    ) -> None:
+        self._site, self._ledger, self._planned, self._split = site, ledger, planned, split
+        self._prepared, self._first = prepared, first
+        self._owner = f"groups/{planned.group}"
+        self._always = site.cluster.kind == "local"
+        part_of = {index: part.number for part in split for index in part.members}
+        self._runs = [
+            ledger_run(one, planned.members[index].request.profile, part_of[index])
+            for index, one in enumerate(prepared)
+        ]
+
+    def over(self) -> tuple[list[Handed], ClusterkitError | None]:
+        """The parts that were accepted, and why one was not.
+
+        Raises:
+            SchedulerError, TransportError: the first one was not; nothing is left then, or it stays open.
+        """
+        handed: list[Handed] = []
+        for part in self._split:
+            try:
+                job_id = hand_over(self._site, self._ledger, self._parcel(part, handed))
+            except ClusterkitError as error:
+                if not handed:
+                    raise
+                if isinstance(error, RefusedError):
+                    self._give_up(part, error)
+                return handed, error
+            handed.append(Handed(part, job_id))
+        return handed, None
+
+    def _parcel(self, part: Part, handed: Sequence[Handed]) -> Parcel:
+        options = (*part_options(self._planned, part), *self._waiting(part, handed))
+        group_dir = f"{self._site.layout.root}/{self._owner}"
+        created = timestamp(self._planned.created)
+        files: dict[str, bytes | str] = {}
+        if part.number == 0:
+            files |= self._all_files(created)
+        script = part_script(self._planned, part, group_dir, options)
+        files[f"{self._owner}/job.sh"] = script.encode("utf-8", "surrogateescape")
+        files[f"{self._owner}/submissions/{part.number}/request.json"] = request_json(
+            part.number, "first", created, options, part=part.number
+        )
+        return Parcel(
+            tuple(self._runs[index] for index in part.members),
+            self._owner,
+            files,
+            options,
+            number=part.number,
+            tasks=tuple(part.task_of(index, always=self._always) for index in part.members),
+            later=tuple(run for run in self._runs if run.part > 0) if part.number == 0 else (),
+        )
+
+    def _all_files(self, created: str) -> dict[str, bytes | str]:
+        """The group's folder and all run directories."""
+        planned = self._planned
+        run_dirs = [one.run_dir for one in self._prepared]
+        files: dict[str, bytes | str] = {
+            f"{self._owner}/members": members_file(run_dirs, planned.dealt, planned.request.pack),
+            f"{self._owner}/group.json": group_json(
+                planned.group,
+                planned.name,
+                created,
+                pack=planned.request.pack,
+                members=[one.spec.run_id for one in self._prepared],
+                values=[one.values for one in planned.members],
+                split=self._split,
+            ),
+        }
+        for part in self._split:
+            options = part_options(planned, part)
+            for index in part.members:
+                one, task = self._prepared[index], part.task_of(index, always=self._always)
+                folder = f"runs/{one.spec.run_id}"
+                files |= run_files(one)
+                files[f"{folder}/submissions/0/request.json"] = request_json(
+                    0,
+                    "first",
+                    created,
+                    options,
+                    task=task,
+                    part=part.number,
+                    pack=planned.request.pack,
+                    until_done=one.choice.way if one.choice else None,
+                )
+                for name in ("asked", "answer", "error", "status"):
+                    files[f"{folder}/submissions/0/{name}"] = (
+                        f"../../../../{self._owner}/submissions/{part.number}/{name}"
+                    )
+                if self._site.cluster.kind != "local":
+                    files[f"{folder}/slurm.log"] = f"../../{self._owner}/{log_name(part.number, task)}"
+        return files
+
+    def _waiting(self, part: Part, handed: Sequence[Handed]) -> tuple[str, ...]:
+        """What this part waits for: the user's `--after`, its turn, the stage before."""
+        local = self._site.cluster.kind == "local"
+        found = list(self._first) if part.stage == 0 else []
+        if part.turn is not None and not local:
+            found.append(Parent(_whole(handed[part.turn]), "", "any"))
+        if part.before is not None:
+            found += self._stage_before(part, handed[part.before], local=local)
+        return scheduler_of(self._site.cluster).dependency(found)
+
+    def _stage_before(self, part: Part, before: Handed, *, local: bool) -> list[Parent]:
+        """A run of a stage starts after the run of the same place in the stage before."""
+        always = self._planned.request.then_always
+        if not local:
+            kind: Kind = "any" if always else "corr" if part.array(always=False) else "ok"
+            return [Parent(_whole(before), "", kind)]
+        found = []
+        for index in part.members:
+            run = self._ledger.get(self._planned.members[index].member.previous or "")
+            if run is not None:
+                task = part.task_of(index, always=True)
+                found.append(Parent(run.job_id, run.run_dir, "any" if always else "ok", task))
+        return found
+
+    def _give_up(self, refused: Part, error: ClusterkitError) -> None:
+        """Note that there are no jobs for this part and those behind it."""
+        last = json.dumps({"state": JobState.NOT_SUBMITTED, "why": error.cause})
+        for run in self._runs:
+            if run.part >= refused.number:
+                self._ledger.settle(run.run_id, "", JobState.NOT_SUBMITTED, last)
+
+
+def part_options(planned: GroupPlan, part: Part) -> tuple[str, ...]:
+    """Without what it waits for."""
+    always = planned.request.base.cluster.kind == "local"
+    array = part.array(always=always)
+    return (*part.options, array) if array else part.options
+
+
+def part_script(planned: GroupPlan, part: Part, group_dir: str, options: tuple[str, ...]) -> str:
+    """The job script of a part, with all its options."""
+    return render_group(
+        GroupScript(
+            job_name=job_name(planned.group, part.number),
+            group_dir=group_dir,
+            part=part.number,
+            origin=part.origin,
+            first=part.first,
+            pack=planned.request.pack,
+            options=options,
+        )
+    )
+
+
+def _whole(handed: Handed) -> str:
+    """The id of all of a part's tasks."""
+    number, _, rest = handed.job_id.partition("_")
+    return number + (f";{rest.partition(';')[2]}" if ";" in rest else "")

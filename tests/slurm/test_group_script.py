@@ -1,0 +1,194 @@
+"""The job script of a group, run for real by bash: which runs a task starts, and how a pack ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from clusterkit.slurm.group_script import GroupScript, log_name, render_group
+from tests.slurm.runs import until
+
+# A stand-in for a run's own job.sh: claims an attempt, does as its file `do` says, leaves an exit record.
+JOB = """
+cd "$(dirname "$0")" || exit 9
+n=0; while ! mkdir attempts/$n 2>/dev/null; do n=$((n + 1)); done
+trap 'code=85; why=requeue' USR1
+trap 'code=143; why=signalled' TERM
+why=completed
+echo "$CLUSTERKIT_PACKED $SLURM_CPUS_PER_TASK" >attempts/$n/started
+. ./do
+case ${code:=0},$why in 0,*) ;; *,completed) why=failed ;; esac
+echo "{\\"code\\": $code, \\"why\\": \\"$why\\"}" >attempts/$n/exit.json
+exit $code
+"""
+WAIT = "while [ -z ${code:-} ] && [ ! -e ../../go ]; do sleep 0.05; done"
+
+
+class Group:
+    """A group's folder with its members, and a folder of fake commands on PATH."""
+
+    def __init__(self, root: Path, *members: str, pack: int = 1, **fields: object) -> None:
+        self.root = root / "with blanks"
+        self.dir = self.root / "groups" / "g"
+        self.dir.mkdir(parents=True)
+        self.members = []
+        for number, script in enumerate(members):
+            folder = self.root / "runs" / f"g-{number}"
+            (folder / "attempts").mkdir(parents=True)
+            (folder / "job.sh").write_text(JOB)
+            (folder / "do").write_text(script)
+            self.members.append(folder)
+        lines = [str(folder) for folder in self.members]
+        self.lines(*lines, *[""] * (-len(lines) % pack))
+        values = {"part": 0, "origin": 0, "first": 0} | fields
+        script = GroupScript(job_name="g", group_dir=str(self.dir), pack=pack, **values)  # type: ignore[arg-type]
+        (self.dir / "job.sh").write_text(render_group(script))
+        self.bin = root / "bin"
+        self.bin.mkdir()
+        (self.bin / "scontrol").write_text(f'#!/bin/sh\necho "$@" >>"{self.bin}/asked"\n')
+        (self.bin / "scontrol").chmod(0o755)
+
+    def lines(self, *lines: str) -> None:
+        (self.dir / "members").write_text("\n".join(lines) + "\n")
+
+    def start(self, **env: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["bash", str(self.dir / "job.sh")],
+            env={**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, **env: str) -> int:
+        process = self.start(**env)
+        self.said = process.communicate(timeout=60)[0]
+        return process.returncode
+
+    def ends(self) -> list[list[str]]:
+        """How each attempt of each member has ended."""
+        return [
+            [json.loads(path.read_text())["why"] for path in sorted(folder.glob("attempts/*/exit.json"))]
+            for folder in self.members
+        ]
+
+    @property
+    def asked(self) -> str:
+        path = self.bin / "asked"
+        return path.read_text() if path.exists() else ""
+
+
+def test_a_task_becomes_the_job_of_its_run(tmp_path: Path) -> None:
+    group = Group(tmp_path, "", "code=3", "")
+    assert group.run(SLURM_ARRAY_TASK_ID="1") == 3
+    assert group.ends() == [[], ["failed"], []]
+    assert group.run() == 0
+    assert group.ends() == [["completed"], ["failed"], []]
+
+
+def test_a_later_part_counts_from_its_origin(tmp_path: Path) -> None:
+    group = Group(tmp_path, "", "", "", origin=1, first=1, part=2)
+    assert group.run(SLURM_ARRAY_TASK_ID="1") == 0
+    assert group.ends() == [[], [], ["completed"]]
+    group = Group(tmp_path / "other", "", "", first=1, origin=1)
+    assert group.run() == 0
+    assert group.ends() == [[], ["completed"]]
+
+
+def test_a_task_without_a_run_says_so(tmp_path: Path) -> None:
+    group = Group(tmp_path, "")
+    assert group.run(SLURM_ARRAY_TASK_ID="5") == 1
+    assert "names no run for task 5" in group.said
+
+
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [(("", ""), 0), (("", "code=3"), 1), (("code=85; why=requeue", "code=3"), 85), (("code=85", ""), 85)],
+)
+def test_a_pack_ends_with_all_of_its_runs(tmp_path: Path, members: tuple[str, ...], code: int) -> None:
+    group = Group(tmp_path, *members, pack=2)
+    assert group.run() == code
+    assert all(len(ends) == 1 for ends in group.ends())
+    assert group.asked == ""
+
+
+def test_a_pack_starts_its_own_runs_with_a_share_of_the_processors(tmp_path: Path) -> None:
+    group = Group(tmp_path, "", "", "", "", "", pack=2)
+    assert group.run(SLURM_ARRAY_TASK_ID="1", SLURM_CPUS_PER_TASK="8") == 0
+    assert group.ends() == [[], [], ["completed"], ["completed"], []]
+    assert (group.members[3] / "attempts/0/started").read_text() == "2 4\n"
+    assert group.run(SLURM_ARRAY_TASK_ID="2") == 0
+    assert group.ends()[4] == ["completed"]
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="two processors needed"
+)
+def test_a_pack_that_is_bound_to_its_processors_binds_each_run_to_its_share(tmp_path: Path) -> None:
+    allowed = "grep Cpus_allowed_list /proc/self/status >cpus"
+    group = Group(tmp_path, allowed, allowed, pack=2)
+    mine = sorted(os.sched_getaffinity(0))
+    assert group.run(SLURM_CPUS_PER_TASK=str(len(mine))) == 0
+    shares = [(folder / "cpus").read_text().split()[1] for folder in group.members]
+    assert len(set(shares)) == 2
+    assert shares[0].startswith(str(mine[0]))
+    # More processors than the job has asked for: the site binds nobody, and others may use these.
+    unbound = Group(tmp_path / "unbound", allowed, allowed, pack=2)
+    assert unbound.run(SLURM_CPUS_PER_TASK=str(len(mine) - 1)) == 0
+    assert len({(folder / "cpus").read_text() for folder in unbound.members}) == 1
+
+
+def test_signals_reach_every_run_and_the_pack_goes_on_with_those_that_want_to(tmp_path: Path) -> None:
+    group = Group(tmp_path, "", "code=1", WAIT, WAIT, pack=4, options=("--requeue",))
+    process = group.start(SLURM_JOB_ID="42")
+    until(lambda: len(list(group.root.glob("runs/*/attempts/0/started"))) == 4)
+    until(lambda: [len(ends) for ends in group.ends()][:2] == [1, 1])
+    process.send_signal(signal.SIGUSR1)
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 85, said
+    assert group.ends() == [["completed"], ["failed"], ["requeue"], ["requeue"]]
+    assert group.asked == "requeue 42\n"
+    (group.root / "go").touch()
+    assert group.run(SLURM_ARRAY_JOB_ID="42", SLURM_JOB_ID="44") == 0
+    assert group.ends() == [["completed"], ["failed"], ["requeue", "completed"], ["requeue", "completed"]]
+    assert "g-0 has ended already" in group.said
+
+
+def test_a_task_of_an_array_is_requeued_alone(tmp_path: Path) -> None:
+    group = Group(tmp_path, "code=85; why=requeue", "", pack=2, options=("--requeue", "--array=0-3"))
+    assert group.run(SLURM_ARRAY_JOB_ID="42", SLURM_ARRAY_TASK_ID="0", SLURM_JOB_ID="44") == 85
+    assert group.asked == "requeue 42_0\n"
+
+
+def test_a_run_that_stopped_for_good_asks_for_no_requeue(tmp_path: Path) -> None:
+    group = Group(tmp_path, "code=85; why=requeue; touch stopped.json", "", pack=2, options=("--requeue",))
+    assert group.run(SLURM_JOB_ID="42") == 0
+    assert group.asked == ""
+
+
+def test_one_run_is_cancelled_alone_before_and_after_it_has_started(tmp_path: Path) -> None:
+    group = Group(tmp_path, WAIT, WAIT, WAIT, pack=3)
+    early = group.members[0] / "attempts/0"
+    early.mkdir()
+    (early / "cancel.json").write_text("{}")
+    process = group.start()
+    until(lambda: len(list(group.root.glob("runs/*/attempts/*/started"))) == 2)
+    (group.members[1] / "attempts/0/cancel.json").write_text("{}")
+    until(lambda: group.ends()[1])
+    (group.root / "go").touch()
+    assert process.wait(timeout=60) == 0
+    assert group.ends() == [[], ["signalled"], ["completed"]]
+
+
+def test_the_name_of_a_log_is_what_slurm_makes_of_its_pattern() -> None:
+    values = {"job_name": "g", "group_dir": "/a 100%/g", "part": 2, "origin": 0, "first": 0, "pack": 1}
+    single = render_group(GroupScript(**values))  # type: ignore[arg-type]
+    assert "#SBATCH --output=/a\\ 100%%/g/slurm-2.log" in single
+    array = render_group(GroupScript(**values, options=("--array=0-3",)))  # type: ignore[arg-type]
+    assert "#SBATCH --output=/a\\ 100%%/g/slurm-2-%a.log" in array
+    assert (log_name(2, None), log_name(2, 3)) == ("slurm-2.log", "slurm-2-3.log")
