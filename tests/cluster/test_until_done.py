@@ -36,6 +36,7 @@ gpu = "a100"
 time = "20m"
 """
 
+WAYS = ["requeue", "array", "chain"]
 GROWING = """
 import os, signal, sys, time
 attempt = int(os.environ["CLUSTERKIT_ATTEMPT"])
@@ -88,6 +89,9 @@ class Run:
         names = ",".join([self.id, *(f"{self.id}.{number}" for number in range(1, 5))])
         argv = ["squeue", "-h", "-t", "all", "-o", "%T", "--name", names]
         return self.user.cluster.run("login", argv).stdout.strip()
+
+    def out_of_the_queue(self) -> bool:
+        return set(self.in_queue().split()) <= {"COMPLETED", "FAILED", "CANCELLED"}
 
     def lines(self, kind: str) -> dict[int, dict[str, Any]]:
         """The metrics of one kind by step, of the highest attempt as the documentation says."""
@@ -212,30 +216,37 @@ def growing(user: User, way: str, *words: str) -> Run:
     return run
 
 
-@pytest.mark.parametrize("way", ["requeue", "array", "chain"])
-def test_a_job_cancelled_by_hand_does_not_come_back(deployed: User, way: str) -> None:
-    run = growing(deployed, way, "--", "wait")
-    until("its start", (run.dir / "ready").exists)
-    job = run.record("attempts/0/start.json")["job_id"]
-    deployed.cluster.run("login", ["scancel", job], user="alice")
-    over = {"COMPLETED", "FAILED", "CANCELLED"}
-    until("the end of its jobs", lambda: set(run.in_queue().split()) <= over)
-    time.sleep(10)  # a requeued job would be waiting again
-    assert set(run.in_queue().split()) <= over
-    assert not (run.dir / "attempts/1").exists()
+@pytest.fixture(scope="module")
+def ways(deployed: User) -> dict[str, Run]:
+    """The growing program in all ways, at the same time."""
+    return {way: growing(deployed, way) for way in WAYS}
 
 
-@pytest.mark.parametrize("way", ["requeue", "array", "chain"])
-def test_each_way_goes_on_until_the_program_is_done(deployed: User, way: str) -> None:
-    run = growing(deployed, way)
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_goes_on_until_the_program_is_done(ways: dict[str, Run], way: str) -> None:
+    run = ways[way]
     until("its third attempt", lambda: run.record("attempts/2/exit.json"))
     assert run.record("attempts/2/exit.json")["why"] == "completed"
-    until("the end of its jobs", lambda: set(run.in_queue().split()) <= {"COMPLETED", "FAILED", "CANCELLED"})
+    until("the end of its jobs", run.out_of_the_queue)
     assert not (run.dir / "attempts/3").exists()
     assert not (run.dir / "stopped.json").exists()
     jobs = [run.record(f"attempts/{number}/start.json")["job_id"] for number in range(3)]
     assert len({job.partition("_")[0] for job in jobs}) == (3 if way == "chain" else 1)
     assert len(set(jobs)) == (1 if way == "requeue" else 3)
+
+
+def test_a_job_cancelled_by_hand_does_not_come_back(deployed: User) -> None:
+    runs = [growing(deployed, way, "--", "wait") for way in WAYS]
+    for run in runs:
+        until("its start", (run.dir / "ready").exists)
+        job = run.record("attempts/0/start.json")["job_id"]
+        deployed.cluster.run("login", ["scancel", job], user="alice")
+    for run in runs:
+        until("the end of its jobs", run.out_of_the_queue)
+    time.sleep(10)  # a requeued job would be waiting again
+    for run in runs:
+        assert run.out_of_the_queue()
+        assert not (run.dir / "attempts/1").exists()
 
 
 def test_a_program_that_dies_at_its_limit_goes_on_if_it_got_further(rude: Run) -> None:
