@@ -6,11 +6,12 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.doubles.wandb_server import WandbServer
 
@@ -36,15 +37,15 @@ gpu = "a100"
 time = "20m"
 """
 
+WAYS = ["requeue", "array", "chain"]
 GROWING = """
 import os, signal, sys, time
 attempt = int(os.environ["CLUSTERKIT_ATTEMPT"])
 os.makedirs(os.environ["CLUSTERKIT_RUN_DIR"] + f"/checkpoints/step-{attempt}")
-if "wait" in sys.argv:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(85))
+if sys.argv[1:] and attempt == 0:
+    if sys.argv[1] == "checkpoint":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(85))
     open(os.environ["CLUSTERKIT_RUN_DIR"] + "/ready", "w").close()
-    time.sleep(600)
-if "doze" in sys.argv and attempt == 0:
     time.sleep(600)
 sys.exit(0 if attempt == 2 else 85)
 """
@@ -89,6 +90,9 @@ class Run:
         argv = ["squeue", "-h", "-t", "all", "-o", "%T", "--name", names]
         return self.user.cluster.run("login", argv).stdout.strip()
 
+    def out_of_the_queue(self) -> bool:
+        return set(self.in_queue().split()) <= {"COMPLETED", "FAILED", "CANCELLED"}
+
     def lines(self, kind: str) -> dict[int, dict[str, Any]]:
         """The metrics of one kind by step, of the highest attempt as the documentation says."""
         found: dict[int, dict[str, Any]] = {}
@@ -124,7 +128,7 @@ def drill(deployed: User) -> subprocess.Popen[str]:
 @pytest.fixture(scope="module")
 def rude(deployed: User) -> Run:
     """A program that knows no signal and dies at its time limit, beside the others."""
-    return Run(deployed, deployed.submits("--profile", "growing", "--time", "1m", "--", "doze"))
+    return Run(deployed, deployed.submits("--profile", "growing", "--time", "1m", "--", "die"))
 
 
 @pytest.fixture(scope="module")
@@ -212,30 +216,66 @@ def growing(user: User, way: str, *words: str) -> Run:
     return run
 
 
-@pytest.mark.parametrize("way", ["requeue", "array", "chain"])
-def test_a_job_cancelled_by_hand_does_not_come_back(deployed: User, way: str) -> None:
-    run = growing(deployed, way, "--", "wait")
-    until("its start", (run.dir / "ready").exists)
-    job = run.record("attempts/0/start.json")["job_id"]
-    deployed.cluster.run("login", ["scancel", job], user="alice")
-    over = {"COMPLETED", "FAILED", "CANCELLED"}
-    until("the end of its jobs", lambda: set(run.in_queue().split()) <= over)
-    time.sleep(10)  # a requeued job would be waiting again
-    assert set(run.in_queue().split()) <= over
-    assert not (run.dir / "attempts/1").exists()
+@pytest.fixture(scope="module")
+def ways(deployed: User) -> dict[str, Run]:
+    """The growing program in all ways, at the same time."""
+    return {way: growing(deployed, way) for way in WAYS}
 
 
-@pytest.mark.parametrize("way", ["requeue", "array", "chain"])
-def test_each_way_goes_on_until_the_program_is_done(deployed: User, way: str) -> None:
-    run = growing(deployed, way)
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_goes_on_until_the_program_is_done(ways: dict[str, Run], way: str) -> None:
+    run = ways[way]
     until("its third attempt", lambda: run.record("attempts/2/exit.json"))
     assert run.record("attempts/2/exit.json")["why"] == "completed"
-    until("the end of its jobs", lambda: set(run.in_queue().split()) <= {"COMPLETED", "FAILED", "CANCELLED"})
+    until("the end of its jobs", run.out_of_the_queue)
     assert not (run.dir / "attempts/3").exists()
     assert not (run.dir / "stopped.json").exists()
     jobs = [run.record(f"attempts/{number}/start.json")["job_id"] for number in range(3)]
     assert len({job.partition("_")[0] for job in jobs}) == (3 if way == "chain" else 1)
     assert len(set(jobs)) == (1 if way == "requeue" else 3)
+
+
+def test_a_job_cancelled_by_hand_does_not_come_back(deployed: User) -> None:
+    runs = [growing(deployed, way, "--", "checkpoint") for way in WAYS]
+    for run in runs:
+        until("its start", (run.dir / "ready").exists)
+        job = run.record("attempts/0/start.json")["job_id"]
+        deployed.cluster.run("login", ["scancel", job], user="alice")
+    for run in runs:
+        until("the end of its jobs", run.out_of_the_queue)
+    time.sleep(10)  # a requeued job would be waiting again
+    for run in runs:
+        assert run.out_of_the_queue()
+        assert not (run.dir / "attempts/1").exists()
+
+
+PREEMPTION = """
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=urgent Nodes=a40n1 PriorityTier=10
+"""
+
+
+@pytest.fixture
+def preemption(cluster: Cluster) -> Iterator[None]:
+    """A partition whose jobs push others aside."""
+    conf = cluster.site.slurm / "slurm.conf"
+    before = conf.read_text()
+    conf.write_text(before + PREEMPTION)
+    cluster.run("ctl", ["scontrol", "reconfigure"])
+    yield
+    conf.write_text(before)
+    cluster.run("ctl", ["scontrol", "reconfigure"])
+
+
+def test_a_preempted_run_goes_on(deployed: User, preemption: None) -> None:
+    run = Run(deployed, deployed.submits("--profile", "growing", "--", "checkpoint"))
+    until("its start", (run.dir / "ready").exists)
+    urgent = ["sbatch", "-p", "urgent", "--gres=gpu:a40:4", "-o", "/dev/null", "--wrap", "sleep 3"]
+    deployed.cluster.run("login", urgent, user="bob")
+    until("its third attempt", lambda: run.record("attempts/2/exit.json"))
+    assert run.record("attempts/2/exit.json")["why"] == "completed"
+    until("the end of its jobs", run.out_of_the_queue)
 
 
 def test_a_program_that_dies_at_its_limit_goes_on_if_it_got_further(rude: Run) -> None:

@@ -3,84 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import stat
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.slurm.runs import Run, python, until
-
-SETTING = (
-    "def save(step): os.makedirs(f'{run_dir}/checkpoints/step-{step:012d}')",
-    "attempt = int(os.environ['CLUSTERKIT_ATTEMPT'])",
-)
-FURTHER = "save((attempt + 1) * 100)"
-"""Each attempt of such a program gets a hundred steps further."""
-
-
-class Site:
-    """A run, and a Slurm around it that answers as told."""
-
-    def __init__(self, root: Path, argv: list[str], way: str, **job: Any) -> None:
-        self.run = Run(root, argv, job={"until_done": way, **job})
-        self.bin = root / "bin"
-        self.bin.mkdir()
-        self.calls_file = root / "calls"
-        self.calls_file.touch()
-        self.number = 7
-        for name in ("scontrol", "scancel"):
-            self.answers(name, "")
-        self.answers("squeue", "echo RUNNING")
-
-    def answers(self, name: str, script: str) -> None:
-        """Let a command do this after it has noted its arguments."""
-        path = self.bin / name
-        path.write_text(f'#!/bin/sh\necho {name} "$@" >>{self.calls_file}\n{script}\n')
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-
-    @property
-    def calls(self) -> list[str]:
-        """The commands that change something, in order."""
-        lines = self.calls_file.read_text().splitlines()
-        return [line for line in lines if not line.startswith("squeue")]
-
-    def env(self, **more: str) -> dict[str, str]:
-        return {"PATH": f"{self.bin}:{os.environ['PATH']}", "SLURM_JOB_ID": str(self.number), **more}
-
-    def attempt(self, **env: str) -> int:
-        """One attempt, to its end."""
-        return self.run.run(**self.env(**env))
-
-    def request(self) -> None:
-        """request.json as clusterkit leaves it."""
-        folder = self.run.dir / "submissions/0"
-        folder.mkdir(parents=True)
-        document = {
-            "schema": 1,
-            "number": 0,
-            "kind": "first",
-            "created": "x",
-            "options": ["--a=b"],
-            "argv": None,
-        }
-        (folder / "request.json").write_text(json.dumps(document, indent=2))
-
-
-def site(tmp_path: Path, *lines: str, way: str = "requeue", **job: Any) -> Site:
-    return Site(tmp_path, python(*SETTING, *lines), way, **job)
-
-
-def stopped(run: Run) -> str | None:
-    path = run.dir / "stopped.json"
-    if not path.exists():
-        return None
-    record = json.loads(path.read_text())
-    assert abs(record["time"] - time.time()) < 60
-    return str(record["why"])
+from tests.slurm.runs import until
+from tests.slurm.sites import FURTHER, site, stopped
 
 
 def test_a_checkpointed_attempt_is_requeued_when_its_record_and_clean_up_are_done(tmp_path: Path) -> None:
@@ -279,112 +209,6 @@ def test_a_node_without_scontrol(tmp_path: Path) -> None:
     here.attempt()
     assert "scontrol" in str(stopped(here.run))
     assert "not found" in str(stopped(here.run))
-
-
-# --- tasks of an array
-
-
-def task(number: int, of: int = 3) -> dict[str, str]:
-    return {
-        "SLURM_ARRAY_JOB_ID": "7",
-        "SLURM_ARRAY_TASK_ID": str(number),
-        "SLURM_ARRAY_TASK_MAX": str(of - 1),
-    }
-
-
-def test_the_next_task_goes_on(tmp_path: Path) -> None:
-    here = site(tmp_path, FURTHER, "sys.exit(0 if attempt == 1 else 85)", way="array")
-    (here.run.dir / "submissions/0").mkdir(parents=True)
-    assert here.attempt(**task(0)) == 85
-    assert here.calls == []
-    assert here.attempt(**task(1)) == 0
-    assert here.calls == ["scancel -Q --state=PENDING 7"]
-    assert here.attempt(**task(2)) == 0  # scancel came too late
-    assert len(here.run.record.attempts) == 2
-    assert "nothing to do" in here.run.output
-
-
-def test_the_last_task_says_so(tmp_path: Path) -> None:
-    here = site(tmp_path, FURTHER, "sys.exit(85)", way="array")
-    (here.run.dir / "submissions/0").mkdir(parents=True)
-    here.attempt(**task(2))
-    assert stopped(here.run) == "this was the last of the array's tasks; clusterkit resume goes on"
-
-
-@pytest.mark.parametrize(
-    "program", ["sys.exit(1)", "open(f'{run_dir}/attempts/0/cancel.json', 'w'); sys.exit(85)"]
-)
-def test_the_rest_of_the_array_goes_when_the_run_ends(tmp_path: Path, program: str) -> None:
-    here = site(tmp_path, FURTHER, program, way="array")
-    (here.run.dir / "submissions/0").mkdir(parents=True)
-    here.attempt(**task(0))
-    assert here.calls == ["scancel -Q --state=PENDING 7"]
-
-
-def test_a_task_whose_predecessor_was_cancelled_by_hand_does_not_start(tmp_path: Path) -> None:
-    here = site(tmp_path, FURTHER, "sys.exit(85)", way="array")
-    (here.run.dir / "submissions/0").mkdir(parents=True)
-    here.attempt(**task(0))
-    here.answers("squeue", "echo CANCELLED")
-    assert here.attempt(**task(1)) == 0
-    assert len(here.run.record.attempts) == 1
-
-
-# --- links of a chain
-
-
-def chain(tmp_path: Path, *lines: str) -> Site:
-    here = site(tmp_path, *lines, way="chain")
-    here.request()
-    here.answers("sbatch", "env | grep -c '^S[BL][A-Z]*_' >>$0.env; echo 'Welcome'; echo '8;cluster'")
-    return here
-
-
-def test_a_link_submits_its_successor_before_its_program_starts(tmp_path: Path) -> None:
-    seen = f"print(open({str(tmp_path / 'calls')!r}).read())"
-    here = chain(tmp_path, seen, FURTHER, "sys.exit(85)")
-    here.attempt(SBATCH_PARTITION="wrong")
-    script = here.run.path
-    assert here.calls == [f"sbatch --parsable --job-name=run-1.1 --dependency=afterany:7 {script} 1"]
-    assert f"--dependency=afterany:7 {script} 1" in here.run.log()
-    assert (here.bin / "sbatch.env").read_text() == "0\n"
-    folder = here.run.dir / "submissions/1"
-    request = json.loads((folder / "request.json").read_text())
-    assert (request["number"], request["kind"], request["options"]) == (1, "chain", ["--a=b"])
-    assert (folder / "status").read_text() == "0\n"
-    assert "job 8 goes on" in here.run.log()
-
-
-def test_a_link_that_is_started_again_has_asked_already(tmp_path: Path) -> None:
-    here = chain(tmp_path, FURTHER, "sys.exit(85)")
-    here.attempt()
-    here.attempt()
-    assert len(here.calls) == 1
-
-
-def test_the_second_link_counts_with_the_first(tmp_path: Path) -> None:
-    here = chain(tmp_path, "if attempt == 0: save(100)", "sys.exit(85)")
-    for number, link in enumerate(["0", "1", "2"]):
-        here.number = 7 + number
-        here.run.start(link, **here.env()).communicate()
-    assert [attempt.start["submission"] for attempt in here.run.record.attempts if attempt.start] == [0, 1, 2]
-    assert "no progress in two attempts" in str(stopped(here.run))
-    assert here.calls[-1] == "scancel -Q 8"
-
-
-@pytest.mark.parametrize("answer", ["8", "8;cluster"])
-def test_a_finished_link_takes_its_successor_away(tmp_path: Path, answer: str) -> None:
-    here = chain(tmp_path, FURTHER, "sys.exit(0)")
-    here.answers("sbatch", f"echo 'Welcome'; echo '{answer}'")
-    assert here.attempt() == 0
-    assert here.calls[-1] == "scancel -Q 8"
-
-
-def test_a_refused_successor_is_said(tmp_path: Path) -> None:
-    here = chain(tmp_path, FURTHER, "sys.exit(85)")
-    here.answers("sbatch", "echo 'sbatch: error: too many jobs' >&2; exit 1")
-    here.attempt()
-    assert stopped(here.run) == "the job that would go on was refused: sbatch: error: too many jobs"
 
 
 # --- on this machine

@@ -45,9 +45,10 @@ def contained(**changes: Any) -> str:
         PLAIN,
         CONTAINED,
         CONTAINED | {"nv": True, "container": "singularity", "image_digest": None, "image_bytes": None},
+        *(PLAIN | {"until_done": way} for way in ("requeue", "array", "chain")),
         PLAIN | {"run_dir": "/w/é ' \" $HOME `id` \\ #/r", "options": ("--comment=a 'b' \"c\" # \\ $d",)},
     ],
-    ids=["plain", "contained", "singularity", "hostile"],
+    ids=["plain", "contained", "singularity", "requeue", "array", "chain", "hostile"],
 )
 def script(request: pytest.FixtureRequest) -> str:
     return render(JobScript(**request.param))
