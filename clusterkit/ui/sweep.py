@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _ROWS = 24
 """A longer grid shows its first and last runs."""
+_SIZES = {"cpus-per-task": "CPUs", "mem": "memory"}
 ASK_ABOVE = 50
 """Runs; more are asked about."""
 
@@ -119,6 +120,10 @@ def _summary(plan: GroupPlan) -> str:
     asked = asked or f"up to {cpu:,.1f} CPU hours"
     limits = {one.request.profile.time for one in plan.members}
     each = f", {format_duration(limits.pop())} each" if len(limits) == 1 else ""
-    packed = f" in {plan.jobs} jobs, {plan.request.pack} on a GPU" if plan.request.pack > 1 else ""
+    packed = ""
+    if plan.request.pack > 1:
+        given = dict(option.removeprefix("--").partition("=")[::2] for option in plan.dealt[0].options)
+        size = [f"{given[name]} {unit}" for name, unit in _SIZES.items() if name in given]
+        packed = f" in {plan.jobs} jobs of {' and '.join(size)}, {plan.request.pack} on a GPU"
     at_once = f", {plan.at_once} at a time" if plan.at_once and plan.at_once < plan.jobs else ""
     return f"[bold]{len(plan.members)} runs[/]{packed}{each}{at_once}: {asked}"

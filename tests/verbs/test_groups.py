@@ -129,7 +129,7 @@ def test_a_dry_run_of_a_group_shows_the_grid_and_both_scripts(project: Project, 
     toml.write_text(toml.read_text() + '[clusters.far.gpus.a40]\npartition = "p"\n')
     words = ["-c", "far", "-p", "many", "--seeds", "1..8", "--pack", "4", "--dry-run"]
     shown = project.run("submit", *words, "--", "{seed}").stdout
-    assert "8 runs in 2 jobs, 4 on a GPU, 1h each: up to 4.0 GPU hours" in shown
+    assert "8 runs in 2 jobs of 4 CPUs, 4 on a GPU, 1h each: up to 4.0 GPU hours" in shown
     assert "#SBATCH --array=0-1" in shown
     assert "#SBATCH --cpus-per-task=4" in shown
     assert "argv[2]  1" in shown
