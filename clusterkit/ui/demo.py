@@ -28,7 +28,7 @@ def live_row() -> Iterator[Callable[[StatusRow], None]]:
     """Redraws the run's line on a terminal; elsewhere prints one now and then."""
     if err.is_terminal:
         with Live(console=err, transient=True, auto_refresh=False) as live:
-            yield lambda row: live.update(status_table([row], wide=err.width >= 110), refresh=True)
+            yield lambda row: live.update(status_table([row], width=err.width)[0], refresh=True)
         return
     printed = -_LINE_SECONDS
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,9 +38,12 @@ _COLUMNS = {
     "gpu": True,
 }
 """Column -> whether it is aligned to the right."""
+_DROPPED = ("gpu", "cluster", "starts in", "steps/s", "success")
+"""What a narrow terminal does without, in this order."""
+_GAP = 2
 _BAR = 10
-_WIDE = 130
-"""Columns of the terminal from which on there is room for bars and reasons."""
+_REASON = 45
+"""Columns that a reason wants beside its run; below it has the whole line."""
 _MANY = 5
 """Members from which on a group is one line."""
 _SUMMED = 12
@@ -95,9 +98,9 @@ def show_status(report: StatusReport, *, expand: bool = False) -> None:
         note("no such runs" if report.left_out else "no runs yet; `clusterkit submit` starts one")
         return
     lines = list(report.rows) if expand else fold_groups(report.rows)
-    wide = not out.is_terminal or out.width >= _WIDE
-    out.print(status_table(lines, wide=wide))
-    if not wide:
+    table, beside = status_table(lines, width=out.width)
+    out.print(table)
+    if not beside:
         for text in remarks(lines):
             out.print(text)
     if len(lines) > _SUMMED:
@@ -116,26 +119,54 @@ def show_silence(report: StatusReport) -> None:
         err.print(cause, markup=False, soft_wrap=True)
 
 
-def status_table(lines: Sequence[StatusRow | Folded], *, wide: bool) -> Table:
-    """The table itself, also for live views; `wide` adds the bar and the column of reasons.
+def status_table(lines: Sequence[StatusRow | Folded], *, width: int) -> tuple[Table, bool]:
+    """The table itself, also for live views, no wider than `width` if that can be.
 
-    Columns that would say nothing, or the same in every line, are left out where there is no room.
+    Returns:
+        The table, and whether the reasons are in it; if not, `remarks` has them.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    rows = [row for line in lines for row in (line.rows if isinstance(line, Folded) else (line,))]
-    absent = {"gpu"} if not wide or all(row.state.gpu is None for row in rows) else set()
-    absent |= {"starts in"} if all(_starts(row.state) is None for row in rows) else set()
-    absent |= {"cluster"} if not wide and len({row.run.cluster for row in rows}) == 1 else set()
-    shown = [name for name in _COLUMNS if name not in absent]
+    reasons = [_remark(line) for line in lines]
+    longest = max((len(reason) for reason in reasons), default=0)
+    shown, cells = _layout(lines, width - _GAP - min(longest, _REASON) if longest else width, bar=True)
+    room = width - _width(shown, cells) - _GAP
+    dropped = [name for name in _DROPPED[2:] if name not in shown and any(row.get(name) for row in cells)]
+    beside = room >= min(longest, _REASON) and not dropped
+    if not beside:
+        shown, cells = _layout(lines, width, bar=False)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for name in shown:
-        table.add_column(name, justify="right" if _COLUMNS[name] else "left", no_wrap=True)
-    if wide:
-        table.add_column("why", overflow="fold")
-    for line in lines:
-        cells = _folded_cells(line, bar=wide) if isinstance(line, Folded) else _cells(line, bar=wide)
-        remark = (_remark(line),) if wide else ()
-        table.add_row(*(cells.get(name, "") for name in shown), *remark)
-    return table
+        right, last_resort = _COLUMNS[name], name == "run"
+        table.add_column(name, justify="right" if right else "left", no_wrap=not last_resort, overflow="fold")
+    if beside and longest:
+        table.add_column("why", overflow="fold", max_width=room)
+    for row, reason in zip(cells, reasons, strict=True):
+        table.add_row(*(row.get(name, "") for name in shown), *((reason,) if beside and longest else ()))
+    return table, beside
+
+
+def _layout(
+    lines: Sequence[StatusRow | Folded], width: int, *, bar: bool
+) -> tuple[list[str], list[dict[str, str | Text]]]:
+    """The columns that say something and fit, and the cells of each line; without a bar if need be."""
+    cells = [
+        _folded_cells(line, bar=bar) if isinstance(line, Folded) else _cells(line, bar=bar) for line in lines
+    ]
+    shown = [
+        name for name in _COLUMNS if name not in ("gpu", "starts in") or any(row.get(name) for row in cells)
+    ]
+    if bar:
+        return (shown, cells) if _width(shown, cells) <= width else _layout(lines, width, bar=False)
+    for name in _DROPPED:
+        several = len({str(row.get(name)) for row in cells}) > 1
+        if _width(shown, cells) > width and name in shown and (name != "cluster" or not several):
+            shown.remove(name)
+    return shown, cells
+
+
+def _width(shown: Sequence[str], cells: Sequence[Mapping[str, str | Text]]) -> int:
+    """Of the table, in characters."""
+    widths = [max(len(name), *(len(row.get(name, "")) for row in cells)) for name in shown]
+    return sum(widths) + _GAP * (len(shown) - 1)
 
 
 def remarks(lines: Iterable[StatusRow | Folded]) -> list[Text]:

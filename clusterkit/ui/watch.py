@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from clusterkit.verbs.status import StatusRow
     from clusterkit.verbs.watch import Watched
 
-_WIDE = 130
 _ORDER = (JobState.RUNNING, JobState.COMPLETING, JobState.SUSPENDED)
 """What happens now comes first, then what waits, then what has ended."""
 
@@ -64,14 +63,14 @@ def _picture(watched: Watched, *, expand: bool) -> Group:
     report = watched.report
     lines = list(report.rows) if expand else fold_groups(report.rows)
     lines.sort(key=_liveliness)
-    wide = out.width >= _WIDE
     notes = [Text(f"{name} gives no answer: {why}", style="yellow") for name, why in report.silent.items()]
     notes += [
         Text(f"the scheduler of {name} gives no answer: {why}", style="yellow")
         for name, why in report.mute.items()
     ]
     room = max(1, out.height - 4 - len(notes))
-    below = [] if wide else remarks(lines[:room])
+    table, beside = status_table(lines[:room], width=out.width)
+    below = [] if beside else remarks(lines[:room])
     if len(lines) + len(below) > room:
         below = below[: max(0, room - len(lines))]
     hidden = len(lines) - room
@@ -83,7 +82,7 @@ def _picture(watched: Watched, *, expand: bool) -> Group:
         foot.append(f"the scheduler is asked again in {format_seconds(soonest)}")
     foot.append("Ctrl-C ends the watch, not the runs")
     return Group(
-        status_table(lines[:room], wide=wide),
+        table,
         *(_one_line(text) for text in below),
         *(_one_line(text) for text in notes),
         _one_line(Text("; ".join(foot), style="dim")),

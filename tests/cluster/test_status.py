@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -206,6 +207,36 @@ def test_the_login_node_is_unreachable(laptop: User) -> None:
     assert "site" in away[""]["silent"]
     assert away["goes-on"]["why"].startswith("last known")
     same(before, away, "ends", "fails", "swells", "is-cancelled")
+
+
+@pytest.fixture
+def calls(laptop: User) -> Iterator[Path]:
+    """A file with a line for every squeue and sacct that the user's logins start."""
+    home = laptop.cluster.home
+    shims, startup = home / "shims", home / ".bashrc"
+    shims.mkdir()
+    for name in ("squeue", "sacct"):
+        (shims / name).write_text(f'#!/bin/sh\necho {name} >>~/calls\nexec /usr/bin/{name} "$@"\n')
+        (shims / name).chmod(0o755)
+    startup.write_text("PATH=$HOME/shims:$PATH\n")
+    startup.chmod(0o644)
+    shims.chmod(0o755)
+    yield home / "calls"
+    startup.unlink()
+    shutil.rmtree(shims)
+
+
+def test_a_watch_is_polite(laptop: User, calls: Path) -> None:
+    with laptop.logging_in(times=1):
+        watch = laptop.starts("status", "--watch", "--json")
+        time.sleep(17)
+        watch.send_signal(signal.SIGINT)
+        printed, _ = watch.communicate(timeout=60)
+    looks = [json.loads(line) for line in printed.splitlines()]
+    steps = [run["progress"] for look in looks for run in look["runs"] if run["name"] == "goes-on"]
+    assert len(looks) > 1
+    assert steps == sorted(set(steps))  # each look saw a newer heartbeat
+    assert sorted(calls.read_text().split()) == ["sacct", "squeue"]
 
 
 def test_a_requeued_run_keeps_its_id_and_goes_on(laptop: User) -> None:

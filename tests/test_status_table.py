@@ -1,0 +1,94 @@
+"""The table of runs on terminals of every width."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from clusterkit.ledger import LedgerRun
+from clusterkit.scheduler import JobState
+from clusterkit.state import RunState
+from clusterkit.ui.status import Folded, fold_groups, remarks, status_table, summary
+from clusterkit.verbs.status import StatusRow
+
+RUN = LedgerRun("", "datalab", "n", "p", "r", 1, "7", "2026-01-01T00:00:00Z", "/r", 2_000_000, "RUNNING")
+OUTLOOK = "will hit the time limit at 83%, will be requeued"
+STATES = [
+    RunState(
+        JobState.RUNNING,
+        progress=0.3,
+        steps_per_second=1234,
+        eta_seconds=20_000,
+        success=0.5,
+        gpu=0.9,
+        outlook=OUTLOOK,
+    ),
+    RunState(JobState.OUT_OF_MEMORY, why="it used more main memory than it asked for", progress=0.2),
+    RunState(JobState.PENDING, why="next in line", expected_start=9000.0, updated=0.0),
+    RunState(JobState.PENDING, why="next in line"),
+    RunState(JobState.PENDING, why="next in line"),
+]
+
+
+def rows(name: str) -> list[StatusRow]:
+    return [StatusRow(replace(RUN, run_id=f"{name}-{number}"), state) for number, state in enumerate(STATES)]
+
+
+def drawn(lines: list[StatusRow], width: int) -> tuple[str, bool]:
+    table, beside = status_table(lines, width=width)
+    screen = io.StringIO()
+    Console(file=screen, width=width).print(table)
+    return screen.getvalue(), beside
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 130, 160, 220])
+@pytest.mark.parametrize(
+    "name", ["a40-2m-20260101-000001", "a-name-of-forty-letters-all-in-all-20260101-000001"]
+)
+def test_nothing_is_cut_off(name: str, width: int) -> None:
+    text, beside = drawn(rows(name), width)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    heads = [line.split("  ")[0].strip() for line in text.splitlines()]
+    assert f"{name}-4" in "".join(heads)
+    assert "OUT_OF_MEMORY" in text
+    assert "30% of 2M" in text
+    assert beside is (OUTLOOK.split()[0] in text)
+
+
+def test_there_is_more_on_a_wider_terminal() -> None:
+    lines = rows("a40-2m-20260101-000001")
+    narrow, medium, wide = (drawn(lines, width)[0].splitlines()[0].split() for width in (80, 110, 200))
+    assert set(narrow) < set(medium) < set(wide)
+    assert {"cluster", "gpu", "why", "starts"} <= set(wide)
+    assert "━" in drawn(lines, 200)[0]
+
+
+def test_runs_on_several_clusters_are_told_apart_everywhere() -> None:
+    lines = rows("r")
+    lines[0] = StatusRow(replace(lines[0].run, cluster="elsewhere"), lines[0].state)
+    assert "elsewhere" in drawn(lines, 60)[0]
+
+
+def test_a_reason_that_many_share_is_said_once() -> None:
+    said = [text.plain for text in remarks(rows("r"))]
+    assert said == [
+        f"r-0: {OUTLOOK}",
+        "r-1: it used more main memory than it asked for",
+        "r-2 and 2 more: next in line",
+    ]
+
+
+def test_groups_fold_at_the_place_of_their_first_run() -> None:
+    lines = rows("r")
+    members = [StatusRow(replace(row.run, group="sweep"), row.state) for row in rows("m")]
+    single, folded, other = fold_groups([lines[0], *members, lines[1]])
+    assert (single, other) == (lines[0], lines[1])
+    assert isinstance(folded, Folded)
+    assert folded.counts == {JobState.PENDING: 3, JobState.RUNNING: 1, JobState.OUT_OF_MEMORY: 1}
+    assert folded.progress == pytest.approx(0.5 / 5)
+    assert fold_groups(members[:4]) == members[:4]
+    assert summary(members) == "5 runs: 3 pending, 1 running, 1 out of memory"
