@@ -12,7 +12,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,6 @@ class Scene:
     act: Callable[[User, str, str], None] | None = None
     """What is done to it once it runs or waits: of the user, the run id and the job id."""
     when_act: str = "RUNNING"
-    run: str = field(default="", compare=False)
 
 
 def waits(reason: str) -> Callable[[str, str, float], bool]:

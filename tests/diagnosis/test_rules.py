@@ -304,6 +304,15 @@ def test_states_of_running_jobs(state: str, slug: str) -> None:
     assert diagnose(parse_evidence(text)).finding.cause.slug == slug
 
 
+def test_accounting_that_lags_behind_is_not_believed() -> None:
+    text = recorded("node-failed--")
+    for part in ("squeue", "job"):
+        text = re.sub(rf"(part {part}\n).*?(?=\n\x1e)", r"\1\n", text, flags=re.S)
+    lagging = text.replace("NODE_FAIL", "RUNNING")
+    finding = diagnose(parse_evidence(lagging)).finding
+    assert finding.cause.slug == "node-failed"
+
+
 def test_a_deadline_is_no_time_limit() -> None:
     text = recorded("time-limit--").replace("TIMEOUT", "DEADLINE")
     assert diagnose(parse_evidence(text)).finding.cause.slug == "deadline"
