@@ -29,6 +29,23 @@ SAID = {
         "RuntimeError: No CUDA GPUs are available",
         "AssertionError: Torch not compiled with CUDA enabled",
     ),
+    "gpu-unsupported": (
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+        "NVIDIA B200 with CUDA capability sm_100 is not compatible with the current PyTorch installation.",
+    ),
+    "no-internet": (
+        "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>",
+        "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443):"
+        " Max retries exceeded with url: /api/models",
+    ),
+    "process-limit": (
+        "OSError: [Errno 24] Too many open files: '/tmp/x'",
+        "RuntimeError: can't start new thread",
+    ),
+    "code-read-only": (
+        "OSError: [Errno 30] Read-only file system: 'logs'",
+        "PermissionError: [Errno 13] Permission denied: 'runs/x'",
+    ),
     "gpu-broken": ("RuntimeError: CUDA error: uncorrectable ECC error encountered",),
     "cuda-error": ("RuntimeError: CUDA error: device-side assert triggered",),
     "import-error": (
@@ -59,7 +76,11 @@ SAID = {
         "wandb: ERROR Unable to authenticate",
         "wandb.errors.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=...)",
     ),
-    "wandb-network": ("wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",),
+    "wandb-network": (
+        "wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",
+        "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='api.wandb.ai', port=443):"
+        " Max retries exceeded with url: /graphql",
+    ),
     "wrong-argument": ("ValueError: batch_size must divide total_batch",),
     "home-full": ("OSError: [Errno 122] Disk quota exceeded",),
     "scratch-full": ("OSError: [Errno 28] No space left on device: '/tmp/replay.npy'",),
