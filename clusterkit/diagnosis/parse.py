@@ -53,8 +53,8 @@ def _evidence(subject: Subject, texts: dict[str, Text], record: RunRecord) -> Ev
     raw = known.raw_state if known else ""
     reason = queued.get("%r") or job.get("Reason") or ""
     for source in list(texts):
-        if match := re.fullmatch(r"(attempts)/(\d+)/(log|stderr)", source):
-            texts[match[3]] = texts[source]
+        if match := re.fullmatch(r"attempts/\d+/(log|stderr)", source):
+            texts[match[1]] = texts[source]
     return Evidence(
         subject=subject,
         state=state,
@@ -94,6 +94,10 @@ def _job(
     if not raw:
         silent = _silent(texts)
         return Job(subject.job_id, JobState.UNKNOWN, "", reason=silent) if silent else None
+    if not queued and not job and job_state(raw).active and not _silent(texts):
+        return Job(
+            subject.job_id, JobState.UNKNOWN, raw, reason="gone from the queue; accounting lags behind"
+        )
     limit = queued.get("%l") or booked.get("Timelimit") or job.get("TimeLimit") or ""
     return Job(
         job_id=subject.job_id,

@@ -12,7 +12,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,6 @@ class Scene:
     act: Callable[[User, str, str], None] | None = None
     """What is done to it once it runs or waits: of the user, the run id and the job id."""
     when_act: str = "RUNNING"
-    run: str = field(default="", compare=False)
 
 
 def waits(reason: str) -> Callable[[str, str, float], bool]:
@@ -166,6 +165,9 @@ def scenes(failed: str) -> dict[str, Scene]:
             "scratch-full", ("--cluster", "narrow-scratch", "--profile", "fault", "--", "fills_scratch")
         ),
         "home full": Scene("home-full", (*BARE, "--", "fills_home")),
+        "writes into its code": Scene("code-read-only", (*BARE, "--", "writes_here")),
+        "wants the internet": Scene("no-internet", (*BARE, "--", "fetches")),
+        "too many files": Scene("process-limit", (*BARE, "--", "opens_files")),
         "import error": Scene("import-error", (*BARE, "--", "imports")),
         "segmentation fault": Scene("killed-by-signal", (*BARE, "--", "crashes")),
         "missing bind": Scene("bind-missing", ("--cluster", "bound", "--profile", "fault", "--", "works")),

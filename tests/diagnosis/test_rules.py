@@ -29,6 +29,23 @@ SAID = {
         "RuntimeError: No CUDA GPUs are available",
         "AssertionError: Torch not compiled with CUDA enabled",
     ),
+    "gpu-unsupported": (
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+        "NVIDIA B200 with CUDA capability sm_100 is not compatible with the current PyTorch installation.",
+    ),
+    "no-internet": (
+        "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>",
+        "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443):"
+        " Max retries exceeded with url: /api/models",
+    ),
+    "process-limit": (
+        "OSError: [Errno 24] Too many open files: '/tmp/x'",
+        "RuntimeError: can't start new thread",
+    ),
+    "code-read-only": (
+        "OSError: [Errno 30] Read-only file system: 'logs'",
+        "PermissionError: [Errno 13] Permission denied: 'runs/x'",
+    ),
     "gpu-broken": ("RuntimeError: CUDA error: uncorrectable ECC error encountered",),
     "cuda-error": ("RuntimeError: CUDA error: device-side assert triggered",),
     "import-error": (
@@ -59,7 +76,11 @@ SAID = {
         "wandb: ERROR Unable to authenticate",
         "wandb.errors.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=...)",
     ),
-    "wandb-network": ("wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",),
+    "wandb-network": (
+        "wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",
+        "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='api.wandb.ai', port=443):"
+        " Max retries exceeded with url: /graphql",
+    ),
     "wrong-argument": ("ValueError: batch_size must divide total_batch",),
     "home-full": ("OSError: [Errno 122] Disk quota exceeded",),
     "scratch-full": ("OSError: [Errno 28] No space left on device: '/tmp/replay.npy'",),
@@ -302,6 +323,15 @@ def test_a_run_directory_on_a_full_disk(tmp_path: Path) -> None:
 def test_states_of_running_jobs(state: str, slug: str) -> None:
     text = recorded("running--").replace("\x1fRUNNING\x1f", f"\x1f{state}\x1f", 1)
     assert diagnose(parse_evidence(text)).finding.cause.slug == slug
+
+
+def test_accounting_that_lags_behind_is_not_believed() -> None:
+    text = recorded("node-failed--")
+    for part in ("squeue", "job"):
+        text = re.sub(rf"(part {part}\n).*?(?=\n\x1e)", r"\1\n", text, flags=re.S)
+    lagging = text.replace("NODE_FAIL", "RUNNING")
+    finding = diagnose(parse_evidence(lagging)).finding
+    assert finding.cause.slug == "node-failed"
 
 
 def test_a_deadline_is_no_time_limit() -> None:

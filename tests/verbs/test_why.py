@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from tests.verbs.conftest import Project
@@ -33,6 +34,15 @@ def test_a_run_that_failed(project: Project) -> None:
     shown = project.run("why", "last").stdout
     assert "nothing_like_it" in shown
     assert shown.splitlines()[-1] == f"next  clusterkit logs {run_id} -n 200"
+
+
+def test_the_json_is_documented(project: Project) -> None:
+    run_id = project.submit()
+    project.ended(run_id)
+    page = (Path(__file__).resolve().parents[2] / "docs" / "why.md").read_text()
+    section = page[page.index("## JSON") :]
+    for key in why(project, run_id):
+        assert f'"{key}"' in section
 
 
 def test_a_run_that_is_well_and_one_that_was_cancelled(project: Project) -> None:

@@ -103,7 +103,7 @@ def runtime_missing(evidence: Evidence) -> Finding | None:
     line = _line(evidence, r"is not on PATH on .*: add what provides it")
     if line is None:
         return None
-    return RUNTIME_MISSING.found(line, exited(evidence), command=evidence.here("module spider apptainer"))
+    return RUNTIME_MISSING.found(line, exited(evidence), command=settings(evidence))
 
 
 def image_without_python(evidence: Evidence) -> Finding | None:

@@ -20,6 +20,11 @@ DRIVER_TOO_OLD = Cause(
     "the node's NVIDIA driver is too old for the image's PyTorch",
     "build the image with a PyTorch for an older CUDA, or choose nodes with a newer driver",
 )
+GPU_UNSUPPORTED = Cause(
+    "gpu-unsupported",
+    "the image's PyTorch is not made for the node's GPU",
+    "build the image with a PyTorch that names this GPU (`torch.cuda.get_arch_list()`), or take another GPU",
+)
 GPU_BROKEN = Cause(
     "gpu-broken",
     "the node's GPU has failed",
@@ -75,6 +80,7 @@ def driver_too_old(evidence: Evidence) -> Finding | None:
     pattern = (
         r"NVIDIA driver on your system is too old|CUDA driver version is insufficient"
         r"|forward compatibility was attempted on non supported HW|unsupported toolchain"
+        r"|unsupported display driver"
     )
     found = evidence.line(pattern)
     version = re.search(r"found version (\d+)", found.text if found else "")
@@ -88,11 +94,18 @@ def driver_too_old(evidence: Evidence) -> Finding | None:
     )
 
 
+def gpu_unsupported(evidence: Evidence) -> Finding | None:
+    """A GPU that is older or newer than all that PyTorch was compiled for."""
+    pattern = r"no kernel image is available for execution|is not compatible with the current PyTorch"
+    return said(evidence, GPU_UNSUPPORTED, pattern, command="clusterkit build --help")
+
+
 def gpu_broken(evidence: Evidence) -> Finding | None:
     """What no program does to a GPU."""
     pattern = (
         r"uncorrectable ECC|fallen off the bus|NVRM: Xid|Unable to determine the device handle"
-        r"|CUDA error: (unspecified launch failure|hardware|device not ready|system not yet initialized)"
+        r"|CUDA error: (unspecified launch failure|hardware|device not ready)|system not yet initialized"
+        r"|CUDA-capable devices are busy or unavailable"
     )
     node = evidence.state.node or "NODE"
     return said(
@@ -113,6 +126,7 @@ def no_gpu(evidence: Evidence) -> Finding | None:
     )
     tres = evidence.job.get("ReqTRES", "")
     without = evidence.line(r"this one has none|not compiled with CUDA|PyTorch \S+\+cpu", "log", "stderr")
+    unseen = evidence.line(r"Could not find any nv files", "log", "stderr")
     if tres and "gres/gpu" not in tres:
         detail = "the job asked for none"
     elif without:
@@ -125,7 +139,7 @@ def no_gpu(evidence: Evidence) -> Finding | None:
         NO_GPU,
         pattern,
         detail=detail,
-        also=without or asked(evidence, "ReqTRES", "AllocTRES") or _options(evidence),
+        also=without or unseen or asked(evidence, "ReqTRES", "AllocTRES") or _options(evidence),
         command=command,
     )
 
@@ -160,7 +174,7 @@ def gpu_idle(evidence: Evidence) -> Finding | None:
     )
 
 
-RULES = (gpu_out_of_memory, driver_too_old, gpu_broken, no_gpu, cuda_error, gpu_idle)
+RULES = (gpu_out_of_memory, driver_too_old, gpu_unsupported, gpu_broken, no_gpu, cuda_error, gpu_idle)
 
 
 def _options(evidence: Evidence) -> Line | None:

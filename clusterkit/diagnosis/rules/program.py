@@ -10,16 +10,6 @@ from clusterkit.diagnosis.rules.commands import logs, preview, resume
 from clusterkit.diagnosis.rules.said import booked, exited, said
 from clusterkit.scheduler import JobState
 
-IMPORT_ERROR = Cause(
-    "import-error",
-    "a Python module is missing where the program runs",
-    "add it to the image (`clusterkit build`), or to the project if it is your own",
-)
-LIBRARY_MISSING = Cause(
-    "library-missing",
-    "a shared library is missing where the program runs",
-    "add the package that holds it to the image, or run what is in the image only",
-)
 WRONG_ARGUMENT = Cause(
     "wrong-argument",
     "the program refused its arguments",
@@ -45,11 +35,6 @@ WORKER_DIED = Cause(
     "one of its environment processes died or hangs",
     "`resume` goes on from the checkpoint; SIGKILL means too little `memory`",
 )
-NO_DISPLAY = Cause(
-    "no-display",
-    "nothing can be rendered on the node",
-    'set `mujoco_gl` of the profile: "egl" needs a GPU, "osmesa" needs its library in the image',
-)
 KILLED_BY_SIGNAL = Cause(
     "killed-by-signal",
     "a signal ended the program",
@@ -64,28 +49,6 @@ PROGRAM_FAILED = Cause(
 _ERROR = re.compile(
     r"^(?:[\w.]+(?:Error|Exception|Warning|Interrupt|Exit|Fault)\b.*|trainer: .*|error: .*|\S+: error: .*)"
 )
-
-
-def import_error(evidence: Evidence) -> Finding | None:
-    """ModuleNotFoundError, or a name that a module lacks."""
-    pattern = r"ModuleNotFoundError: |ImportError: (?!.*\.so)|No module named "
-    found = evidence.line(pattern)
-    name = re.search(r"No module named '?([\w.]+)", found.text if found else "")
-    return said(
-        evidence,
-        IMPORT_ERROR,
-        pattern,
-        detail=name[1] if name else "",
-        command=logs(evidence),
-    )
-
-
-def library_missing(evidence: Evidence) -> Finding | None:
-    """The dynamic linker found nothing."""
-    pattern = (
-        r"cannot open shared object file|error while loading shared libraries|version `GLIBC\S* not found"
-    )
-    return said(evidence, LIBRARY_MISSING, pattern, command=logs(evidence))
 
 
 def diverged(evidence: Evidence) -> Finding | None:
@@ -108,7 +71,8 @@ def wrong_argument(evidence: Evidence) -> Finding | None:
     pattern = (
         r"unrecognized arguments|the following arguments are required|invalid choice"
         r"|expected (one|at least one) argument"
-        r"|No such option|Missing option|Could not override|argument --?\S+:|batch_size must divide"
+        r"|No such option|Missing option|Unrecognized options"
+        r"|Flags parsing error|Could not override|argument --?\S+:|batch_size must divide"
     )
     found = said(
         evidence,
@@ -152,16 +116,6 @@ def worker_died(evidence: Evidence) -> Finding | None:
         also=booked(evidence, "ReqMem", "MaxRSS"),
         command=resume(evidence),
     )
-
-
-def no_display(evidence: Evidence) -> Finding | None:
-    """MuJoCo and OpenGL without a screen."""
-    pattern = (
-        r"gladLoadGL error|Cannot initialize a EGL|eglInitialize"
-        r"|an OpenGL platform library has not been loaded"
-        r"|X11: The DISPLAY environment variable is missing|GLFWError|nothing can be rendered here"
-    )
-    return said(evidence, NO_DISPLAY, pattern, command=logs(evidence))
 
 
 def hangs(evidence: Evidence) -> Finding | None:
@@ -212,12 +166,9 @@ def program_failed(evidence: Evidence) -> Finding | None:
 
 
 RULES = (
-    import_error,
-    library_missing,
     diverged,
     checkpoint_unusable,
     worker_died,
-    no_display,
     wrong_argument,
     hangs,
     killed_by_signal,

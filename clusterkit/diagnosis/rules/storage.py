@@ -17,12 +17,17 @@ SCRATCH_FULL = Cause(
 HOME_FULL = Cause(
     "home-full",
     "the home file system or its quota is full",
-    "free some of it: caches of pip, conda and Apptainer are the usual guests; keep `root` out of the home",
+    "free some of it, files count too: caches of pip, conda and Apptainer are the usual guests",
 )
 ROOT_FULL = Cause(
     "root-full",
     "the file system of the run directory, or the quota there, is full",
     "free it: `clusterkit gc` removes old images; or set `root` of the cluster to a larger one",
+)
+CODE_READ_ONLY = Cause(
+    "code-read-only",
+    "the program writes into its code folder, which nobody may change",
+    "write below `$CLUSTERKIT_RUN_DIR` instead: what lies there comes home with `sync-results`",
 )
 NOT_WRITABLE = Cause(
     "not-writable",
@@ -91,6 +96,18 @@ def attempt_refused(evidence: Evidence) -> Finding | None:
     )
 
 
+def code_read_only(evidence: Evidence) -> Finding | None:
+    """EROFS or EACCES on a relative path, or on one of the snapshot: the program starts in its code."""
+    found = last_words(evidence, r"(Permission denied|Read-only file system): ")
+    if found is None:
+        return None
+    match = re.search(r"(?:Permission denied|Read-only file system): '?([^'\s]+)", found[0].text)
+    path, code = match[1] if match else "/", evidence.about.get("workdir", "")
+    if path.startswith("/") and not (code and path.startswith(code.rstrip("/") + "/")):
+        return None
+    return CODE_READ_ONLY.found(found[0], detail=path, command=logs(evidence), sure=found[1])
+
+
 def not_writable(evidence: Evidence) -> Finding | None:
     """EACCES or EROFS on a path of the run."""
     found = last_words(evidence, r"(Permission denied|Read-only file system).*/")
@@ -99,7 +116,7 @@ def not_writable(evidence: Evidence) -> Finding | None:
     return NOT_WRITABLE.found(found[0], command=logs(evidence), sure=found[1])
 
 
-RULES = (full, scratch_refused, attempt_refused, not_writable)
+RULES = (full, scratch_refused, attempt_refused, code_read_only, not_writable)
 
 _ROLES = {SCRATCH_FULL.slug: "scratch", HOME_FULL.slug: "home", ROOT_FULL.slug: "run"}
 

@@ -24,10 +24,11 @@ WANDB_LOST = Cause(
 _LOGIN = (
     r"api_key not configured|No API key configured|Unable to authenticate|wandb: ERROR.*(API key|login)"
     r"|wandb.*\b(AuthenticationError|UsageError)\b.*(key|login)|wandb.*permission denied|wandb.*401"
+    r"|CommError: .*permission"
 )
 _NETWORK = (
     r"wandb.*(Network error|[Cc]onnection (refused|error|timed out)|timed out|resolve|unreachable|CommError)"
-    r"|CommError: .*|api\.wandb\.ai.*(refused|timed out|resolve)"
+    r"|CommError: .*|api\.wandb\.ai.*(refused|timed out|resolve|Max retries|unreachable)"
 )
 _LOST = r"W&B takes no more|W&B could not close its run|W&B is off: |W&B cannot be opened"
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -68,6 +69,20 @@ def fills_scratch():
 def fills_home():
     target = os.path.expanduser("~") + "/cache/weights.bin"
     subprocess.run(["dd", "if=/dev/zero", "of=" + target, "bs=1M", "count=4"], check=True)
+
+
+def writes_here():
+    with open("notes.txt", "a") as file:
+        file.write("step 1\n")
+
+
+def fetches():
+    socket.create_connection(("download.pytorch.org", 443), timeout=5)
+
+
+def opens_files():
+    held = [os.open(__file__, os.O_RDONLY) for _ in range(1 << 21)]
+    print(len(held))
 
 
 def old_driver():

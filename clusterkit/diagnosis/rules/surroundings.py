@@ -1,0 +1,90 @@
+"""What the program needs around it and does not find: modules, libraries, a screen, the internet."""
+
+from __future__ import annotations
+
+import re
+
+from clusterkit.diagnosis.evidence import Evidence
+from clusterkit.diagnosis.finding import Cause, Finding
+from clusterkit.diagnosis.rules.commands import logs
+from clusterkit.diagnosis.rules.said import said
+
+IMPORT_ERROR = Cause(
+    "import-error",
+    "a Python module is missing where the program runs",
+    "add it to the image (`clusterkit build`), or to the project if it is your own",
+)
+LIBRARY_MISSING = Cause(
+    "library-missing",
+    "a shared library is missing where the program runs",
+    "add the package that holds it to the image, or run what is in the image only",
+)
+NO_DISPLAY = Cause(
+    "no-display",
+    "nothing can be rendered on the node",
+    'set `mujoco_gl` of the profile: "egl" needs a GPU, "osmesa" needs its library in the image',
+)
+NO_INTERNET = Cause(
+    "no-internet",
+    "the program wanted something from the internet, which the node does not reach",
+    "fetch it before: into the image, the project, or a folder of the cluster named in `binds`",
+)
+PROCESS_LIMIT = Cause(
+    "process-limit",
+    "the program came to a limit of the node on open files or processes",
+    'fewer `workers`; or raise it with `ulimit` in the cluster\'s `prelude`, e.g. "ulimit -n 8192"',
+)
+
+
+def import_error(evidence: Evidence) -> Finding | None:
+    """ModuleNotFoundError, or a name that a module lacks."""
+    pattern = r"ModuleNotFoundError: |ImportError: (?!.*\.so)|No module named "
+    found = evidence.line(pattern)
+    name = re.search(r"No module named '?([\w.]+)", found.text if found else "")
+    return said(
+        evidence,
+        IMPORT_ERROR,
+        pattern,
+        detail=name[1] if name else "",
+        command=logs(evidence),
+    )
+
+
+def library_missing(evidence: Evidence) -> Finding | None:
+    """The dynamic linker found nothing."""
+    pattern = (
+        r"cannot open shared object file|error while loading shared libraries|version `GLIBC\S* not found"
+    )
+    return said(evidence, LIBRARY_MISSING, pattern, command=logs(evidence))
+
+
+def no_display(evidence: Evidence) -> Finding | None:
+    """MuJoCo and OpenGL without a screen."""
+    pattern = (
+        r"gladLoadGL error|Cannot initialize a EGL|eglInitialize"
+        r"|an OpenGL platform library has not been loaded"
+        r"|OSMesa library|has no attribute 'glGetError'"
+        r"|X11: The DISPLAY environment variable is missing|GLFWError|nothing can be rendered here"
+    )
+    return said(evidence, NO_DISPLAY, pattern, command=logs(evidence))
+
+
+def no_internet(evidence: Evidence) -> Finding | None:
+    """Names that are not found, and connections that are not made."""
+    pattern = (
+        r"[Tt]emporary failure in name resolution|Name or service not known|Could not resolve host"
+        r"|Network is unreachable|Max retries exceeded with url|Failed to establish a new connection"
+    )
+    found = evidence.line(pattern)
+    if found is None or "wandb" in found.text:
+        return None
+    return said(evidence, NO_INTERNET, pattern, command=logs(evidence))
+
+
+def process_limit(evidence: Evidence) -> Finding | None:
+    """EMFILE, and EAGAIN of a new thread or process."""
+    pattern = r"Too many open files|can't start new thread|fork: .*[Rr]esource temporarily unavailable"
+    return said(evidence, PROCESS_LIMIT, pattern, command=logs(evidence))
+
+
+RULES = (no_display, import_error, library_missing, process_limit, no_internet)
