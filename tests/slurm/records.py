@@ -6,6 +6,7 @@ from typing import Any
 
 from clusterkit.record import Attempt, RunRecord
 from clusterkit.scheduler import Job, JobState
+from clusterkit.submission import Submission
 
 NOW = 10_000.0
 START = {"attempt": 0, "job_id": "7", "node": "n1", "started": NOW - 600}
@@ -27,6 +28,15 @@ def record(
     **fields: Any,
 ) -> RunRecord:
     return RunRecord(attempts=(Attempt(0, start, exit, cancel),), now=NOW, **fields)
+
+
+def packed(
+    exit: dict[str, Any] | None = None,  # noqa: A002
+    *,
+    cancel: dict[str, Any] | None = None,
+) -> RunRecord:
+    """What a run of a pack has left."""
+    return record(exit, cancel=cancel, submissions=(Submission(0, {"pack": 4}),))
 
 
 def job(state: str, reason: str | None = None, job_id: str = "7") -> Job:

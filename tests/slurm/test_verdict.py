@@ -7,7 +7,7 @@ import pytest
 from clusterkit.record import Attempt, RunRecord
 from clusterkit.scheduler import Job, JobState
 from clusterkit.verdict import verdict
-from tests.slurm.records import COMPLETED, NOW, REQUEUE, START, ending, job, mute, record
+from tests.slurm.records import COMPLETED, NOW, REQUEUE, START, ending, job, mute, packed, record
 
 
 @pytest.mark.parametrize(
