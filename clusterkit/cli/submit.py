@@ -102,6 +102,7 @@ def submit(
     from clusterkit.ui.submit import show_dry_run, show_submitted
     from clusterkit.verbs import submit as verb
     from clusterkit.verbs.after import parse_after
+    from clusterkit.verbs.prepare import Request
     from clusterkit.verbs.sweep import SweepRequest
 
     settings = load(config)
@@ -121,7 +122,7 @@ def submit(
             if value
         }
     )
-    request = verb.Request(
+    request = Request(
         cluster=settings.cluster(cluster),
         profile=settings.profile(chosen),
         name=name,

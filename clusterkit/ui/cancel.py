@@ -36,7 +36,7 @@ def ask_first(chosen: Chosen, *, yes: bool) -> Agree:
             )
         if len(rows) == 1 and rows[0].state.state is not JobState.RUNNING:
             return True
-        err.print(status_table(rows, wide=err.width >= _WIDE))
+        err.print(status_table(rows, width=err.width)[0])
         what = "this run" if len(rows) == 1 else f"these {len(rows)} runs"
         return typer.confirm(f"Cancel {what}?", err=True)
 

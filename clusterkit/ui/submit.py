@@ -13,8 +13,9 @@ from clusterkit.ui.text import format_bytes, printable
 
 if TYPE_CHECKING:
     from clusterkit.slurm.abilities import Choice
+    from clusterkit.verbs.prepare import Prepared
     from clusterkit.verbs.resume import Resumed
-    from clusterkit.verbs.submit import Prepared, Submitted
+    from clusterkit.verbs.submit import Submitted
 
 _WAYS = {
     "requeue": "requeue",

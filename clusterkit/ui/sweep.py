@@ -14,7 +14,7 @@ from clusterkit.units import format_duration
 if TYPE_CHECKING:
     from clusterkit.group import Part
     from clusterkit.verbs.group import SubmittedGroup
-    from clusterkit.verbs.submit import Prepared
+    from clusterkit.verbs.prepare import Prepared
     from clusterkit.verbs.sweep import GroupPlan, Planned
 
 _ROWS = 24

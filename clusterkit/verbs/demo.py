@@ -14,9 +14,10 @@ from clusterkit.report.groups import group_runs, load_runs
 from clusterkit.scheduler import JobState
 from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.logs import Wanted, logs
+from clusterkit.verbs.prepare import Request
 from clusterkit.verbs.report import Reported, report
 from clusterkit.verbs.status import StatusRow
-from clusterkit.verbs.submit import Request, Submitted, submit
+from clusterkit.verbs.submit import Submitted, submit
 from clusterkit.verbs.sync import Synced, SyncRequest, sync_results
 from clusterkit.verbs.watch import watch
 

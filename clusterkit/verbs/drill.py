@@ -14,8 +14,9 @@ from clusterkit.rehearsal import Check, Evidence, checklist, over
 from clusterkit.site import connected, scheduler_of
 from clusterkit.slurm.abilities import Choice
 from clusterkit.verbs.deploy import Bar
+from clusterkit.verbs.prepare import Request
 from clusterkit.verbs.status import StatusRow, query
-from clusterkit.verbs.submit import Request, Submitted, submit
+from clusterkit.verbs.submit import Submitted, submit
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile

@@ -16,7 +16,8 @@ from clusterkit.submission import Outcome
 from clusterkit.verbs.after import parents
 from clusterkit.verbs.deploy import Bar, take_snapshot
 from clusterkit.verbs.parts import Handed, Handover, part_options, part_script
-from clusterkit.verbs.submit import Prepared, bring, goes_on, image_of, layout_of, prepare, settle_unclear
+from clusterkit.verbs.prepare import Prepared, goes_on, prepare
+from clusterkit.verbs.submit import bring, image_of, layout_of, settle_unclear
 from clusterkit.verbs.sweep import GroupPlan
 from clusterkit.verbs.until_done import choose_way
 

@@ -19,7 +19,7 @@ from clusterkit.site import Site, scheduler_of
 from clusterkit.slurm.group_script import GroupScript, log_name, render_group
 from clusterkit.submission import request_json
 from clusterkit.verbs.handover import Parcel, RefusedError, hand_over, job_name
-from clusterkit.verbs.submit import Prepared, ledger_run, run_files
+from clusterkit.verbs.prepare import Prepared, ledger_run, run_files
 from clusterkit.verbs.sweep import GroupPlan
 
 

@@ -22,7 +22,7 @@ from clusterkit.runspec import run_id
 from clusterkit.sweep import OF_THE_RUN, Axis, grid, meaning
 from clusterkit.units import parse_size, slurm_memory
 from clusterkit.verbs.after import check_after
-from clusterkit.verbs.submit import Member, Request, check
+from clusterkit.verbs.prepare import Member, Request, check
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

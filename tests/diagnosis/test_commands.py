@@ -23,7 +23,7 @@ def test_the_next_command_exists_with_its_options(path: Any) -> None:
         assert words[4] in ("scontrol", "sacctmgr", "sinfo", "squeue", "df", "ls")
         return
     assert words[0] == "clusterkit"
-    assert words[1] in {*COMMANDS, "resume", "top"}
+    assert words[1] in COMMANDS
     if words[1] not in COMMANDS:
         return
     known = {option for parameter in COMMANDS[words[1]].params for option in parameter.opts}

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from clusterkit.config.load import load_settings
 from clusterkit.ledger import Ledger
 from clusterkit.transport.base import ProgressCallback
-from clusterkit.verbs.submit import Request, submit
+from clusterkit.verbs.prepare import Request
+from clusterkit.verbs.submit import submit
 from tests.verbs.conftest import Project
 
 WRITES = (

@@ -73,19 +73,6 @@ def test_a_group(project: Project) -> None:
     project.run("cancel", other)
 
 
-def test_a_run_that_shares_its_job_is_not_cancelled_alone(project: Project) -> None:
-    first, second = sleeping(project, 2)
-    with sqlite3.connect(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
-        own = ledger.execute("SELECT job_id FROM runs WHERE run_id = ?", (second,)).fetchone()[0]
-        shared = ledger.execute("SELECT job_id FROM runs WHERE run_id = ?", (first,)).fetchone()[0]
-        ledger.execute("UPDATE runs SET job_id = ? WHERE run_id = ?", (shared, second))
-    refused = project.run("cancel", first, code=8)
-    assert f"shares its job {shared} with {second}" in refused.stderr
-    with sqlite3.connect(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
-        ledger.execute("UPDATE runs SET job_id = ? WHERE run_id = ?", (own, second))
-    project.run("cancel", first, second)
-
-
 def test_nothing_named(project: Project) -> None:
     assert "--all" in project.run("cancel", code=3).stderr
     assert "nosuch" in project.run("cancel", "--all", "--cluster", "nosuch", code=3).stderr

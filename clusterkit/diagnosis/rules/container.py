@@ -42,7 +42,7 @@ IMAGE_WITHOUT_PYTHON = Cause(
 CONTAINER_FAILED = Cause(
     "container-failed",
     "the container did not start",
-    "the last line of the runtime says why; `clusterkit login` and the same command show it at once",
+    "the last line of the runtime says why; the administrators know the runtime of their nodes",
 )
 
 _UNREADABLE = r"(?i)input/output error"
