@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,17 @@ def test_signals_reach_every_run_and_the_pack_goes_on_with_those_that_want_to(tm
     assert group.run(SLURM_ARRAY_JOB_ID="42", SLURM_JOB_ID="44") == 0
     assert group.ends() == [["completed"], ["failed"], ["requeue", "completed"], ["requeue", "completed"]]
     assert "g-0 has ended already" in group.said
+
+
+def test_a_pack_that_slurm_is_ending_asks_for_nothing(tmp_path: Path) -> None:
+    group = Group(tmp_path, "code=85; why=requeue", "", pack=2, options=("--requeue",))
+    (group.bin / "squeue").write_text("#!/bin/sh\necho COMPLETING\n")
+    (group.bin / "squeue").chmod(0o755)
+    assert group.run(SLURM_JOB_ID="42", SLURM_JOB_END_TIME=str(int(time.time()) + 600)) == 85
+    assert group.asked == ""
+    late = Group(tmp_path / "late", "code=85; why=requeue", "", pack=2, options=("--requeue",))
+    assert late.run(SLURM_JOB_ID="42", SLURM_JOB_END_TIME=str(int(time.time()) - 1)) == 85
+    assert late.asked == "requeue 42\n"
 
 
 def test_a_task_of_an_array_is_requeued_alone(tmp_path: Path) -> None:
