@@ -43,6 +43,22 @@ ck_run() {{
 }}
 """
 
+# ck_others ID...: prints what squeue has said, ck_queue, and sets ck_ids to those that neither wait nor run.
+_OTHERS = r"""
+ck_others() {
+  printf '%s\n' "$ck_queue"
+  ck_ids=
+  for ck_id; do
+    ck_row="
+$ck_id$ck_fs${ck_id%%_*}$ck_fs"
+    case $ck_queue in
+      *"${ck_row}RUNNING$ck_fs"* | *"${ck_row}PENDING$ck_fs"*) ;;
+      *) ck_ids=${ck_ids:+$ck_ids,}$ck_id ;;
+    esac
+  done
+}
+"""
+
 
 class SlurmScheduler:
     """Slurm 20.11 and later, asked without --json, whose fields move from version to version."""
@@ -101,18 +117,21 @@ class SlurmScheduler:
     def query_script(self, job_ids: Sequence[str]) -> str:
         """A POSIX sh fragment that asks squeue and sacct about jobs; it fails and hangs on nothing.
 
+        The accounting database is not troubled about jobs that squeue knows to wait or to run.
+
         Raises:
             SchedulerError: a text is no job id.
         """
         squeue = '"' + "${ck_fs}".join(SQUEUE_FIELDS) + '"'
-        lines = [_RUN, f'echo "$ck_mark ids {" ".join(job_ids)}"']
+        lines = [_RUN, _OTHERS, f'echo "$ck_mark ids {" ".join(job_ids)}"']
         for cluster, ids in _grouped(job_ids):
             at, tag = _clusters(cluster), f" {cluster}" if cluster else ""
             # By user, not by id: one purged id makes `squeue -j` fail for all of them.
             lines += [
-                f'ck_run "squeue{tag}" squeue {at}-h -r -t all -u "$(id -un)" -o {squeue}',
-                f'ck_run "sacct{tag}" sacct {at}-n -P --delimiter="$ck_fs" '
-                f"-j {','.join(ids)} -o {','.join(SACCT_FIELDS)}",
+                f'ck_queue=$(ck_run "squeue{tag}" squeue {at}-h -r -t all -u "$(id -un)" -o {squeue})',
+                f"ck_others {' '.join(ids)}",
+                f'[ -z "$ck_ids" ] || ck_run "sacct{tag}" sacct {at}-n -P --delimiter="$ck_fs" '
+                f'-j "$ck_ids" -o {",".join(SACCT_FIELDS)}',
             ]
         return "\n".join([*lines, 'echo "$ck_mark end"', ""])
 

@@ -134,3 +134,20 @@ def test_a_thousand_ids(tools: Path) -> None:
     install(tools, "sacct", "true")
     ids = [str(number) for number in range(10**6, 10**6 + 1000)]
     assert slurm.parse_query(run(["sh"], tools, slurm.query_script(ids)).stdout) == {}
+
+
+def test_accounting_is_asked_only_about_what_the_queue_does_not_know_to_live(tools: Path) -> None:
+    states = {"1": "RUNNING", "2": "PENDING", "4": "COMPLETED", "5": "COMPLETING", "17": "RUNNING"}
+    rows = [f"{number}|{number}|{state}|None|g|n|1:00|2:00|N/A|N/A|a" for number, state in states.items()]
+    rows += ["6_1|6|RUNNING|None|g|n|1:00|2:00|N/A|N/A|a", "6_2|6|RUNNING|None|g|n|1:00|2:00|N/A|N/A|a"]
+    install(tools, "squeue", "cat <<'EOF'", *(row.replace("|", "\x1f") for row in rows), "EOF")
+    install(tools, "sacct", f'echo "$@" >>{tools}/asked')
+    ids = ["1", "2", "3", "4", "5", "6_1", "7"]
+    jobs = slurm.parse_query(run(["sh"], tools, slurm.query_script(ids)).stdout)
+    assert "-j 3,4,5,7 " in (tools / "asked").read_text()
+    assert (jobs["1"].state, jobs["6_1"].state) == (JobState.RUNNING, JobState.RUNNING)
+    assert slurm.parse_query(run(["sh"], tools, slurm.query_script(["1", "2"])).stdout)["2"].confirmed
+    assert len((tools / "asked").read_text().splitlines()) == 1
+    install(tools, "squeue", "echo down >&2; exit 1")
+    run(["sh"], tools, slurm.query_script(["1", "2"]))
+    assert "-j 1,2 " in (tools / "asked").read_text()

@@ -44,10 +44,12 @@ def states(document: dict[str, Any]) -> list[str]:
 def test_one_round_trip_and_nobody_asks_about_what_has_ended(site: SlurmSite) -> None:
     known(site, EVERYONE)
     assert states(site.status()) == ["RUNNING", "PENDING", "COMPLETED", "FAILED"]
-    assert (site.round_trips(), site.calls()) == (1, {"squeue": 1, "sacct": 1})
-    asked = (site.folder / "calls").read_text()
-    assert f"-j {RUNNING.job_id},{WAITING.job_id} " in asked
+    assert (site.round_trips(), site.calls()) == (1, {"squeue": 1})
     assert site.server.accepted_logins() == 1
+    site.answers([replace(RUNNING, state=JobState.FAILED), *EVERYONE[1:]])
+    site.status()
+    assert (site.round_trips(), site.calls()) == (2, {"squeue": 2, "sacct": 1})
+    assert f"-j {RUNNING.job_id} " in (site.folder / "calls").read_text()
 
 
 def test_what_a_running_and_a_waiting_run_tell(site: SlurmSite) -> None:
@@ -151,7 +153,7 @@ def test_the_answer_is_cut_short(site: SlurmSite) -> None:
         "kill -9 $pid",
         "done",
     ]
-    (site.bin / "sacct").write_text("\n".join(lines) + "\n")  # its grandparents, the shell among them
+    (site.bin / "squeue").write_text("\n".join(lines) + "\n")  # its grandparents, the shell among them
     cut = site.status()
     assert "far" in cut["silent"]
     assert states(cut) == ["RUNNING", "PENDING", "COMPLETED", "FAILED"]

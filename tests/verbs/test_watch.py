@@ -75,7 +75,8 @@ def test_heartbeats_are_read_between_two_questions(site: SlurmSite, looks: Itera
         progress.append(next(looks).report.rows[0].state.progress)
     questions = 1 + int(time.monotonic() - began)
     assert progress == [number / 20 for number in range(12)]
-    assert 2 <= site.calls()["squeue"] == site.calls()["sacct"] <= questions
+    assert 2 <= site.calls()["squeue"] <= questions
+    assert site.calls()["sacct"] == 0
     assert site.server.accepted_logins() == 1
 
 
@@ -132,7 +133,7 @@ def test_a_connection_that_broke_is_made_anew(
 
 def test_half_an_answer_is_asked_for_again(site: SlurmSite, looks: Iterator[Watched]) -> None:
     next(looks)
-    whole = (site.bin / "sacct").read_text()
+    whole = (site.bin / "squeue").read_text()
     lines = [
         "#!/bin/sh",
         "pid=$PPID",
@@ -141,11 +142,11 @@ def test_half_an_answer_is_asked_for_again(site: SlurmSite, looks: Iterator[Watc
         "kill -9 $pid",
         "done",
     ]
-    (site.bin / "sacct").write_text("\n".join(lines) + "\n")
+    (site.bin / "squeue").write_text("\n".join(lines) + "\n")
     while not (watched := next(looks)).report.silent:
         pass
     assert "last known" in str(watched.report.rows[0].state.why)
-    (site.bin / "sacct").write_text(whole)
+    (site.bin / "squeue").write_text(whole)
     while (watched := next(looks)).report.silent:
         assert states(watched) == ["RUNNING", "PENDING"]
     assert watched.report.rows[0].state.why is None
@@ -171,7 +172,7 @@ def test_politeness_of_the_command(site: SlurmSite) -> None:
     assert errors == ""
     assert len(documents) >= 2
     assert {document["schema"] for document in documents} == {2}
-    assert site.calls() == {"squeue": 1, "sacct": 1}
+    assert site.calls() == {"squeue": 1}
     assert site.round_trips() >= 2
     assert site.server.accepted_logins() == 1
 
