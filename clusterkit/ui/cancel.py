@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from clusterkit.verbs.cancel import Agree, Cancellation, Chosen
     from clusterkit.verbs.status import StatusRow
 
-_WIDE = 130
-
 
 def ask_first(chosen: Chosen, *, yes: bool) -> Agree:
     """What shows the runs that would end, and asks; for one that only waits it does not.

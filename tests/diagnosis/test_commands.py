@@ -24,7 +24,5 @@ def test_the_next_command_exists_with_its_options(path: Any) -> None:
         return
     assert words[0] == "clusterkit"
     assert words[1] in COMMANDS
-    if words[1] not in COMMANDS:
-        return
     known = {option for parameter in COMMANDS[words[1]].params for option in parameter.opts}
     assert {word for word in words[2:] if word.startswith("-")} <= known | {"--help"}

@@ -103,7 +103,7 @@ def test_a_program_that_does_not_listen_dies_of_the_signal(tmp_path: Path) -> No
 
 def test_sigint_is_not_ignored_as_shells_make_background_jobs_do(tmp_path: Path) -> None:
     program = python(
-        "ready()", "try:", "    while True: time.sleep(1)", "except KeyboardInterrupt: sys.exit(9)"
+        "try:", "    ready()", "    while True: time.sleep(1)", "except KeyboardInterrupt: sys.exit(9)"
     )
     run = Run(tmp_path, program)
     assert run.signalled(signal.SIGINT) == 9
