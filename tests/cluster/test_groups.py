@@ -169,7 +169,7 @@ def test_one_run_of_a_pack_is_cancelled_alone(user: User) -> None:
 
 
 def test_a_pack_goes_on_after_a_signal_without_those_that_have_ended(user: User) -> None:
-    group = user.submits("--sweep", "seconds=1,25", "--pack", "2", "--sbatch", "requeue")
+    group = user.submits("--sweep", "seconds=1,25", "--pack", "2", "--until-done")
     deadline = time.monotonic() + 120
     while not (run_dir(user, f"{group}-0") / "attempts/0/exit.json").exists():
         assert time.monotonic() < deadline
@@ -182,6 +182,25 @@ def test_a_pack_goes_on_after_a_signal_without_those_that_have_ended(user: User)
     assert list(until_over(user, group).values()) == ["COMPLETED", "COMPLETED"]
     assert not (run_dir(user, f"{group}-0") / "attempts/1").exists()
     assert record(user, f"{group}-1", "start", 1)["job_id"] == job_id
+
+
+def test_the_tasks_of_an_array_go_on_one_by_one(user: User) -> None:
+    group = user.submits("--sweep", "seconds=14,15", "--until-done")
+    runs = [f"{group}-0", f"{group}-1"]
+    deadline = time.monotonic() + 120
+    while not all((run_dir(user, run_id) / "gpu").exists() for run_id in runs):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    for run_id in runs:
+        job_id = record(user, run_id, "start")["job_id"]
+        user.cluster.run("login", ["scancel", "-b", "-s", "USR1", job_id], user="alice")
+    while not all((run_dir(user, run_id) / "attempts/1/start.json").exists() for run_id in runs):
+        assert time.monotonic() < deadline, user.status(group)
+        time.sleep(0.5)
+    assert list(until_over(user, group).values()) == ["COMPLETED", "COMPLETED"]
+    for run_id in runs:
+        assert record(user, run_id, "exit")["why"] == "requeue"
+        assert record(user, run_id, "start", 1)["job_id"] == record(user, run_id, "start")["job_id"]
 
 
 def test_after_waits_for_success(user: User) -> None:

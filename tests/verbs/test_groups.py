@@ -84,6 +84,17 @@ def test_a_grid_with_two_at_a_time(project: Project, gated: Path) -> None:
     assert spec["sweep"] == {"lr": "b", "seed": "1"}
 
 
+def test_a_group_goes_on_past_its_time_limit(project: Project) -> None:
+    (project.folder / "train.py").write_text(
+        "import os, sys\nsys.exit(0 if os.environ['CLUSTERKIT_ATTEMPT'] == '1' else 85)\n"
+    )
+    group = project.submit("--seeds", "1,2", "--until-done")
+    assert over(project, group) == ["COMPLETED"] * 2
+    for index in range(2):
+        record = project.run_dir(f"{group}-{index}") / "attempts/0/exit.json"
+        assert json.loads(record.read_text())["why"] == "requeue"
+
+
 def test_a_waiting_group_is_cancelled_as_a_whole(project: Project, gated: Path) -> None:
     group = project.submit("--seeds", "1..3", "--max-parallel", "1", "--", "wait")
     project.run("cancel", group)
