@@ -12,7 +12,7 @@ from pathlib import Path
 
 from clusterkit.errors import ClusterkitError, RunError
 
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True)
