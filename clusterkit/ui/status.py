@@ -88,6 +88,9 @@ def fold_groups(rows: Sequence[StatusRow], *, least: int = _MANY) -> list[Status
     return list(lines.values())
 
 
+_TROUBLED = frozenset({JobState.FAILED, JobState.OUT_OF_MEMORY, JobState.NODE_FAIL, JobState.NOT_SUBMITTED})
+
+
 def show_status(report: StatusReport, *, expand: bool = False) -> None:
     """One line a run or group; why it waits or failed stands beside it, or below on a narrow terminal."""
     show_silence(report)
@@ -105,6 +108,9 @@ def show_status(report: StatusReport, *, expand: bool = False) -> None:
             out.print(text)
     if len(lines) > _SUMMED:
         note(summary(report.rows))
+    troubled = [row.run.run_id for row in report.rows if row.state.state in _TROUBLED or row.state.stale]
+    if troubled:
+        note(f"clusterkit why {troubled[-1]}: the cause, what shows it, and what to do")
     if report.left_out > 0:
         note(f"{report.left_out} older runs are not shown; --all shows them")
 
