@@ -77,11 +77,13 @@ def show_group(done: SubmittedGroup) -> None:
     group, cluster = done.plan.group, done.plan.request.base.cluster.name
     jobs = list(dict.fromkeys(each.job_id.partition("_")[0] for each in done.handed))
     shown = ", ".join(jobs[:4]) + (f" and {len(jobs) - 4} more" if len(jobs) > 4 else "")
-    note(f"{len(done.runs)} runs: job{'s' if len(jobs) > 1 else ''} {shown} on {cluster}")
+    note(f"{_runs(len(done.runs))}: job{'s' if len(jobs) > 1 else ''} {shown} on {cluster}")
     note(f"next: clusterkit status {group}, clusterkit logs {done.runs[0].run_id} -f")
     if done.missing:
         first, last = done.missing[0], done.missing[-1]
-        err.print(f"[yellow]{len(done.missing)} runs were not taken[/]: {first} to {last}", soft_wrap=True)
+        which = first if first == last else f"{first} to {last}"
+        were = "was" if first == last else "were"
+        err.print(f"[yellow]{_runs(len(done.missing))} {were} not taken[/]: {which}", soft_wrap=True)
         note("later: clusterkit resume RUN submits one of them again")
     out.print(group, markup=False, soft_wrap=True)
 
@@ -95,6 +97,10 @@ def show_group_dry_run(plan: GroupPlan, split: list[Part], scripts: list[str], f
         out.file.write(script)
     out.print(f"[bold]the first of {len(plan.members)} runs[/]")
     show_dry_run(first)
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
 
 
 def _seeded(plan: GroupPlan) -> bool:
@@ -126,4 +132,4 @@ def _summary(plan: GroupPlan) -> str:
         size = [f"{given[name]} {unit}" for name, unit in _SIZES.items() if name in given]
         packed = f" in {plan.jobs} jobs of {' and '.join(size)}, {plan.request.pack} on a GPU"
     at_once = f", {plan.at_once} at a time" if plan.at_once and plan.at_once < plan.jobs else ""
-    return f"[bold]{len(plan.members)} runs[/]{packed}{each}{at_once}: {asked}"
+    return f"[bold]{_runs(len(plan.members))}[/]{packed}{each}{at_once}: {asked}"
