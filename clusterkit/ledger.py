@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
+from clusterkit import naming
 from clusterkit.errors import ClusterkitError, RunError
 
 _VERSION = 3
@@ -201,35 +202,12 @@ class Ledger:
         return [LedgerRun(*row) for row in rows]
 
     def find(self, names: Iterable[str]) -> list[LedgerRun]:
-        """Runs by run id, unique beginning of a run id, job id, or `last`; all members of a group by its id.
-
-        A group's id, the beginning of one, the id of its job array, and `last` after it was submitted, mean
-        all of its runs.
+        """Runs by what a person types; see `clusterkit.naming.find`.
 
         Raises:
             RunError: a name matches no run, or several.
         """
-        known = self.runs()
-        found = []
-        for name in names:
-            matches = _matching(name, known)
-            if not matches:
-                if known:
-                    cause, hint = (
-                        f"no run {name!r} is known in this project",
-                        "`clusterkit status` lists them",
-                    )
-                else:
-                    cause, hint = (
-                        f"no run {name!r}: none was submitted here yet",
-                        "`clusterkit submit` starts one; `clusterkit status` finds those of another laptop",
-                    )
-                raise RunError(cause, hint=hint)
-            if len(matches) > 1 and not _is_group(name, matches):
-                ids = ", ".join(run.run_id for run in matches[:4])
-                raise RunError(f"{name!r} matches {len(matches)} runs: {ids}", hint="give more of the run id")
-            found += matches
-        return found
+        return naming.find(self.runs(), names)
 
     def find_one(self, name: str) -> LedgerRun:
         """The one run of a name.
@@ -296,24 +274,3 @@ class Ledger:
         self.connection.execute(
             "INSERT OR REPLACE INTO rates VALUES (?, ?, ?)", (cluster, bytes_per_second, day)
         )
-
-
-def _matching(name: str, known: list[LedgerRun]) -> list[LedgerRun]:
-    """The runs a name may mean: the first kind of name that fits decides."""
-    if name == "last":
-        newest = known[-1:]
-        return (
-            [run for run in known if run.group == newest[0].group] if newest and newest[0].group else newest
-        )
-    return (
-        [run for run in known if name == run.run_id]
-        or [run for run in known if name == run.group]
-        or [run for run in known if name in (run.job_id, run.job_id.partition("_")[0])]
-        or [run for run in known if run.run_id.startswith(name)]
-    )
-
-
-def _is_group(name: str, runs: list[LedgerRun]) -> bool:
-    """Whether runs are meant as a group: not by a text longer than its id, the beginning of some members'."""
-    groups = {run.group for run in runs}
-    return len(groups) == 1 and "" not in groups and (name == "last" or len(name) <= len(runs[0].group))

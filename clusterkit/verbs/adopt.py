@@ -81,8 +81,15 @@ def _entry(detail: Mapping[str, Any], path: str, cluster: str, record: RunRecord
             state=JobState.UNKNOWN if job_id else JobState.SUBMITTING,
             group=str(group.get("id", "")),
             submission=newest.number if newest else 0,
+            part=_part(record),
             until_done=str(((newest.request if newest else None) or {}).get("until_done") or ""),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
     return run if run.run_id == name else None
+
+
+def _part(record: RunRecord) -> int:
+    """Of its group's submissions, the one a run was handed over with."""
+    first = next((each for each in record.submissions if each.number == 0), None)
+    return int(((first.request if first else None) or {}).get("part") or 0)

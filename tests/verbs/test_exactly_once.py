@@ -23,10 +23,10 @@ with open({file!r}, "a") as file:
 """
 
 
-def kill_at(project: Project, point: int) -> subprocess.CompletedProcess[str]:
+def kill_at(project: Project, point: int, *words: str) -> subprocess.CompletedProcess[str]:
     """Submit with SIGKILL at one of its calls, which may be beyond the last."""
     return subprocess.run(
-        [sys.executable, "-m", "tests.doubles.kill_point", str(point), "submit"],
+        [sys.executable, "-m", "tests.doubles.kill_point", str(point), "submit", *words],
         cwd=project.folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL,
@@ -59,6 +59,32 @@ def test_killed_at_every_step(project: Project, tmp_path: Path) -> None:
     assert {row["state"] for row in known.values()} == {"COMPLETED", "NOT_SUBMITTED"}
     assert not list(project.run_dir("").parent.glob(".new-*"))
     print(f"{kills} kills: {len(starts)} runs started once, {len(known) - len(starts)} never")
+
+
+@pytest.mark.slow
+def test_a_group_killed_at_every_step(project: Project, tmp_path: Path) -> None:
+    """Of two parts: the second is handed over when the first has its jobs."""
+    started = tmp_path / "started"
+    (project.folder / "train.py").write_text(COUNTS.format(file=str(started)))
+    toml = project.folder / "clusterkit.toml"
+    toml.write_text(toml.read_text() + '\n[profiles.second]\ntime = "6m"\n')
+    group = ("--sweep", "profile=tiny,second", "--seeds", "1,2", "--max-parallel", "4")
+    kills = 0
+    while (ended := kill_at(project, 1 + 3 * kills, *group).returncode) == -signal.SIGKILL:
+        kills += 1
+    assert ended == 0
+    assert kills > 20
+    project.until(
+        lambda: {row["state"] for row in rows(project).values()} <= {"COMPLETED", "NOT_SUBMITTED"}, 200
+    )
+    known = rows(project)
+    starts = Counter(started.read_text().split())
+    assert {path.name for path in project.run_dir("").iterdir()} <= set(known)
+    assert set(starts.values()) == {1}, "a run that was started twice"
+    assert set(starts) == {run_id for run_id, row in known.items() if row["state"] == "COMPLETED"}
+    halves = Counter(Counter(run_id[:-2] for run_id in starts).values())
+    assert halves[2], "no submit was killed between its parts"
+    print(f"{kills} kills: {halves[4]} groups whole, {halves[2]} half")
 
 
 TOOLS = """
