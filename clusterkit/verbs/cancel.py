@@ -71,8 +71,9 @@ def cancel(settings: Settings, ledger: Ledger, names: Sequence[str]) -> list[Can
 
 def _shared(run: LedgerRun, ending: Sequence[LedgerRun], ledger: Ledger) -> bool:
     """Whether other runs go on in the same job: it then ends this one alone, by the record."""
+    chosen = {one.run_id for one in ending}
     return any(
-        other.job_id == run.job_id and other not in ending and JobState(other.state).active
+        other.job_id == run.job_id and other.run_id not in chosen and JobState(other.state).active
         for other in ledger.runs(cluster=run.cluster)
     )
 
