@@ -254,7 +254,7 @@ def test_a_group_is_cancelled_as_a_whole(user: User) -> None:
     group = user.submits("--seeds", "1..4", "--sweep", "seconds=100", "--max-parallel", "2")
     user.types("cancel", group)
     assert set(until_over(user, group).values()) == {"CANCELLED"}
-    assert user.cluster.run("ctl", ["squeue", "-h", "-u", "alice"]).stdout == ""
+    assert user.cluster.run("ctl", ["squeue", "-h", "-u", "alice", "-t", "PD,R"]).stdout == ""
 
 
 def test_a_killed_submit_makes_no_job_twice(user: User) -> None:
