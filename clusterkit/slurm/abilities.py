@@ -14,6 +14,7 @@ from typing import Literal
 
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.scheduler import parse_time
+from clusterkit.slurm.arrays import DEFAULT_SIZE, array_size
 
 Way = Literal["requeue", "array", "chain"]
 
@@ -29,8 +30,8 @@ class Abilities:
 
     requeue: bool = True
     """Whether jobs are requeued by default (JobRequeue)."""
-    array_size: int = 1001
-    """MaxArraySize: the highest task number and one; 0 where there are no arrays."""
+    array_size: int = DEFAULT_SIZE
+    """How many tasks an array may have; below 2 there are no arrays."""
     preempt_cancels: bool = False
     """Whether a preempted job is cancelled, not requeued (PreemptMode)."""
     kill_wait: int = 30
@@ -88,7 +89,7 @@ def parse(answer: str) -> Abilities:
     preempting = config.get("PreemptType", "none") not in ("none", "preempt/none", "(null)")
     return Abilities(
         requeue=config["JobRequeue"] != "0",
-        array_size=_number(config.get("MaxArraySize", ""), 1001),
+        array_size=array_size(config_text),
         preempt_cancels=preempting and "CANCEL" in preempt.upper(),
         kill_wait=_number(config.get("KillWait", ""), 30),
         max_time=parse_time(partition.get("MaxTime", "")),
