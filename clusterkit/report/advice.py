@@ -31,7 +31,11 @@ class Advice:
             for need in self.needs
             if need.too_little
         ]
-        act = [f"{check.measured}: {check.cure}" for check in self.checks if check.verdict is Verdict.ACT]
+        act = [
+            f"{check.rule}: {check.measured}; {check.cure}"
+            for check in self.checks
+            if check.verdict is Verdict.ACT
+        ]
         quick = [f"{change.setting}: {change.gain}; {change.why}" for change in self.changes[:1]]
         less = [need.setting for need in self.needs if need.setting and not need.too_little]
         small = [f"enough for a run like this: {', '.join(less)}"] if less else []

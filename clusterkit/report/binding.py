@@ -114,6 +114,8 @@ def _physics(measured: Measured, recipe: Mapping[str, Any]) -> list[Change]:
     waiting, acting = measured.shares["env"], measured.shares["act"]
     if envs is None:
         return []
+    if (measured.gpu or 0.0) >= _BUSY:
+        acting = 0.0  # that is the wait for the updates
     changes = []
     if processors is None or envs > processors - 1:
         more = f"cpus = {2 * processors}" if processors else "more cpus"

@@ -65,8 +65,7 @@ def began(run: Run) -> float:
     """Unix seconds of a run's first start; of its first line where no attempt is recorded."""
     starts = [(attempt.start or {}).get("started") for attempt in run.directory.attempts]
     known = [float(start) for start in starts if isinstance(start, int | float)]
-    lines = [row.time for row in run.rows]
-    return min(min(known, default=float("inf")), min(lines, default=float("inf")))
+    return min(known or [row.time for row in run.rows if row.kind == "train"], default=0.0)
 
 
 def _mean(title: str, groups: Sequence[Group], metric: str) -> Panel | None:

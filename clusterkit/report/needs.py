@@ -76,6 +76,9 @@ def _cpus(runs: Sequence[tuple[Evidence, Measured]]) -> Need | None:
     waits = any(m.shares.get("env", 0.0) >= 0.1 for _, _, _, m in known)
     if asked and (waits or enough >= asked):
         enough = asked  # fewer would make the wait for physics longer
+    most = max((m.num_envs + 2 if m.num_envs and m.shares else 0 for _, _, _, m in known), default=0)
+    if most:
+        enough = min(enough, most)  # one for each environment, the learner and the evaluation: more lie idle
     differs = not asked or enough <= _SMALLER * asked
     return Need("CPUs", str(asked or "not given"), told, str(enough), f"cpus = {enough}" if differs else "")
 

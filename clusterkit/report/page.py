@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from clusterkit import __version__
 from clusterkit.report import charts
@@ -18,6 +19,9 @@ from clusterkit.report.paper import Published, published
 from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
 from clusterkit.report.words import share, span
 from clusterkit.resources import resource
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ def render(groups: Sequence[Group], advice: Sequence[Advice], *, now: datetime) 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"span": span, "share": share}
+    environment.filters |= {"span": span, "share": share, "marked": _marked}
     tasks = task_names(groups)
     summaries = [
         summarise(group, one, number % charts.INK)
@@ -130,6 +134,16 @@ def _difference(group: Group, first: Group) -> Difference | None:
     if group is first or not ours or not theirs:
         return None
     return Difference(statistics.fmean(ours) - statistics.fmean(theirs), difference(ours, theirs))
+
+
+def _marked(text: str) -> Markup:
+    """Escaped text in which `...` is code."""
+    from markupsafe import Markup, escape
+
+    code = Markup("<code>{}</code>")
+    return Markup("").join(
+        code.format(part) if place % 2 else escape(part) for place, part in enumerate(text.split("`"))
+    )
 
 
 def _mean(values: Sequence[float]) -> float | None:
