@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from clusterkit.report.figures import OVERLAID_TASKS
 from clusterkit.report.groups import Group, Point, Run
@@ -20,13 +21,48 @@ _IQM_POINTS, _IQM_DRAWS = 40, 2_000_000
 """Of a curve of interquartile means; draws of a score for all its intervals together."""
 
 
-def learning(groups: Sequence[Group]) -> list[Panel]:
+@dataclass(frozen=True)
+class Plot:
+    """What one chart shows, before it has coordinates."""
+
+    title: str
+    lines: tuple[Series, ...]
+    end: float
+    """Right end of the x axis."""
+    axis: Axis
+    size: tuple[float, float] = WIDE
+    rate: bool = False
+    """The values are rates; the axis runs from 0 to 100%."""
+    percent: bool = False
+    """The values are shares, on an axis that ends where they do."""
+    from_zero: bool = False
+    starts: tuple[tuple[float, str], ...] = ()
+    """(x, text) of later attempts."""
+
+    def panel(self) -> Panel:
+        """Lay it out for the page."""
+        width, height = self.size
+        return panel(
+            self.title,
+            self.lines,
+            width=width,
+            height=height,
+            rate=self.rate,
+            from_zero=self.from_zero,
+            percent=self.percent,
+            end=self.end,
+            axis=self.axis,
+            starts=self.starts,
+        )
+
+
+def learning(groups: Sequence[Group]) -> list[Plot]:
     """Over steps: success, its interquartile mean over seeds, return."""
     charts = (_mean("Evaluation success", groups, "success"), _iqm(groups), _mean("Return", groups, "return"))
     return [chart for chart in charts if chart is not None]
 
 
-def by_task(groups: Sequence[Group], tasks: Sequence[str]) -> list[Panel]:
+def by_task(groups: Sequence[Group], tasks: Sequence[str]) -> list[Plot]:
     """A small chart of success for each task."""
     charts = []
     for task in tasks:
@@ -38,7 +74,7 @@ def by_task(groups: Sequence[Group], tasks: Sequence[str]) -> list[Panel]:
     return [chart for chart in charts if chart is not None]
 
 
-def health(groups: Sequence[Group]) -> list[Panel]:
+def health(groups: Sequence[Group]) -> list[Plot]:
     """Over steps: how fit the networks still are to learn."""
     charts = (
         _diagnostic("Dormant neurons, critics", groups, "diagnostics/dormant/critic", percent=True),
@@ -48,8 +84,8 @@ def health(groups: Sequence[Group]) -> list[Panel]:
     return [chart for chart in charts if chart is not None]
 
 
-def machine(groups: Sequence[Group]) -> list[Panel]:
-    """Over wall time: steps a second, GPU, processors, memory; a dashed line is a later attempt."""
+def machine(groups: Sequence[Group]) -> list[Plot]:
+    """Over wall time: steps a second, GPU, processors, memory."""
     kinds: tuple[tuple[str, str, float, bool], ...] = (
         ("Environment steps a second", "steps_per_second", 1.0, False),
         ("GPU use", "gpu/utilization", 1.0, True),
@@ -68,7 +104,7 @@ def began(run: Run) -> float:
     return min(known or [row.time for row in run.rows if row.kind == "train"], default=0.0)
 
 
-def _mean(title: str, groups: Sequence[Group], metric: str) -> Panel | None:
+def _mean(title: str, groups: Sequence[Group], metric: str) -> Plot | None:
     lines = []
     if len(groups) == 1 and len(groups[0].tasks) <= OVERLAID_TASKS:
         (group,) = groups
@@ -86,7 +122,7 @@ def _mean(title: str, groups: Sequence[Group], metric: str) -> Panel | None:
     return _over_steps(title, lines, groups, WIDE, rate=metric == "success")
 
 
-def _iqm(groups: Sequence[Group]) -> Panel | None:
+def _iqm(groups: Sequence[Group]) -> Plot | None:
     lines = [
         Series(group.label, number % INK if len(groups) > 1 else INK, iqm_curve(group), thick=True)
         for number, group in enumerate(groups)
@@ -110,7 +146,7 @@ def iqm_curve(group: Group) -> list[Point]:
     return points
 
 
-def _diagnostic(title: str, groups: Sequence[Group], key: str, *, percent: bool = False) -> Panel | None:
+def _diagnostic(title: str, groups: Sequence[Group], key: str, *, percent: bool = False) -> Plot | None:
     return _over_steps(
         title,
         [
@@ -125,7 +161,7 @@ def _diagnostic(title: str, groups: Sequence[Group], key: str, *, percent: bool 
     )
 
 
-def _over_time(title: str, groups: Sequence[Group], key: str, scale: float, rate: bool) -> Panel | None:
+def _over_time(title: str, groups: Sequence[Group], key: str, scale: float, rate: bool) -> Plot | None:
     lines, starts = [], []
     for group in groups:
         for run in group.runs:
@@ -143,16 +179,9 @@ def _over_time(title: str, groups: Sequence[Group], key: str, scale: float, rate
                 (row.time - origin, f"{run.directory.run_id}: attempt {row.attempt}") for row in resumed
             ]
     end = max((point.step for line in lines for point in line.points), default=0)
-    return _laid_out(
-        title,
-        lines,
-        end,
-        WIDE,
-        axis=TIME,
-        rate=rate,
-        from_zero=True,
-        starts=[(at, text) for at, text in starts if at <= end],
-    )
+    drawn = tuple(line for line in lines if line.points)
+    marks = tuple((at, text) for at, text in starts if at <= end)
+    return Plot(title, drawn, end, TIME, rate=rate, from_zero=True, starts=marks) if drawn else None
 
 
 def _name(groups: Sequence[Group], group: Group, run: Run) -> str:
@@ -176,40 +205,10 @@ def _over_steps(
     rate: bool = False,
     from_zero: bool = False,
     percent: bool = False,
-) -> Panel | None:
+) -> Plot | None:
     last = max(run.last_step for group in groups for run in group.runs)
-    return _laid_out(title, lines, last, size, axis=STEPS, rate=rate, from_zero=from_zero, percent=percent)
-
-
-def _laid_out(
-    title: str,
-    lines: Sequence[Series],
-    end: float,
-    size: tuple[float, float],
-    *,
-    axis: Axis,
-    rate: bool = False,
-    from_zero: bool = False,
-    percent: bool = False,
-    starts: Sequence[tuple[float, str]] = (),
-) -> Panel | None:
-    """A chart, or None when there is nothing in it."""
-    lines = [line for line in lines if line.points]
-    if not lines:
-        return None
-    width, height = size
-    return panel(
-        title,
-        lines,
-        width=width,
-        height=height,
-        rate=rate,
-        from_zero=from_zero,
-        percent=percent,
-        end=end,
-        axis=axis,
-        starts=starts,
-    )
+    drawn = tuple(line for line in lines if line.points)
+    return Plot(title, drawn, last, STEPS, size, rate, percent, from_zero) if drawn else None
 
 
 def _without_interval(curve: Sequence[Point]) -> list[Point]:

@@ -89,15 +89,17 @@ def render(groups: Sequence[Group], advice: Sequence[Advice], *, now: datetime) 
         groups=groups,
         summaries=summaries,
         differences=[_difference(group, groups[0]) for group in groups],
-        charts=charts.learning(groups),
-        task_charts=charts.by_task(groups, tasks) if len(groups) > 1 or len(tasks) > OVERLAID_TASKS else [],
+        charts=[plot.panel() for plot in charts.learning(groups)],
+        task_charts=[plot.panel() for plot in charts.by_task(groups, tasks)]
+        if len(groups) > 1 or len(tasks) > OVERLAID_TASKS
+        else [],
         bars=[
             bars
             for bars in (timeline(groups), time_split(groups, [one.measured for one in advice]))
             if bars is not None
         ],
-        machine=charts.machine(groups),
-        health=charts.health(groups),
+        machine=[plot.panel() for plot in charts.machine(groups)],
+        health=[plot.panel() for plot in charts.health(groups)],
         tasks=tasks,
         meaning=interval_meaning(groups),
         advice=advice,

@@ -13,6 +13,7 @@ from clusterkit.report.advice import Advice, advise
 from clusterkit.report.evidence import read_evidence
 from clusterkit.report.figures import write_figures
 from clusterkit.report.groups import Group, group_runs, load_runs, read_runs
+from clusterkit.report.machine_figure import write_machine_figure
 from clusterkit.report.measured import measure
 from clusterkit.report.page import render
 
@@ -60,6 +61,7 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime) -> Reported:
     advice = _advice(groups)
     page.write_text(render(groups, advice, now=now), encoding="utf-8")
     figures = write_figures(groups, out)
+    figures += write_machine_figure(groups, [one.measured for one in advice], out)
     left_out = tuple(run.directory.run_id for run in runs if not run.evaluations)
     return Reported(tuple(map(_row, groups)), (*figures, page), left_out, tuple(advice))
 
