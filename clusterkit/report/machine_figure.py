@@ -78,7 +78,9 @@ def _draw_plot(axes: Axes, plot: charts.Plot) -> None:
     axes.xaxis.set_major_locator(FixedLocator(plot.axis.ticks(end)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: plot.axis.show(x)))
     axes.yaxis.set_major_formatter(
-        PercentFormatter(1) if plot.rate or plot.percent else FuncFormatter(lambda y, _: format_value(y))
+        PercentFormatter(1, decimals=0)
+        if plot.rate or plot.percent
+        else FuncFormatter(lambda y, _: format_value(y))
     )
     axes.set_title(plot.title, loc="left", fontweight="bold")
     axes.set_xlabel(plot.axis.name, fontsize=8)
@@ -93,6 +95,7 @@ def _draw_split(axes: Axes, split: Bars) -> None:
             label = names[piece.colour] if piece.colour not in told else None
             told.add(piece.colour)
             axes.barh(row, piece.width, left=piece.left, color=colour, label=label)
+    axes.grid(False)
     axes.set_yticks(range(len(split.bars)), [bar.label for bar in split.bars])
     axes.invert_yaxis()
     axes.set_xlim(0, 100)

@@ -25,7 +25,7 @@ class Measured:
     shares: Mapping[str, float]
     """Of that time, by part, together 1; empty for a program that does not time its loop."""
     running: float
-    """Wall time of the attempts that have ended, in seconds."""
+    """Wall time of the attempts in seconds; of one without a record of its end, up to its last line."""
     longest: float
     """Of one attempt."""
     waited: float
@@ -70,8 +70,7 @@ def measure(evidence: Evidence) -> Measured:
     header = next((row.values for row in reversed(run.rows) if row.kind == "run"), {})
     beat = evidence.heartbeat
     gpu = _table(beat, "gpu")
-    spans = [_lasted(attempt.start, attempt.exit) for attempt in run.directory.attempts]
-    lasted = [seconds for seconds in spans if seconds is not None]
+    lasted = _lasted_each(run)
     capability = _number(_table(header, "versions").get("capability"))
     cpus = [share for row, _ in weighed if (share := row.number("cpu/share")) is not None]
     evaluations = [spent for row in run.rows if row.kind == "eval" and (spent := row.number("seconds"))]
@@ -150,6 +149,15 @@ def _repeated(rows: Sequence[Row]) -> int:
         if row.kind == "train":
             reached[row.attempt] = max(reached.get(row.attempt, 0), row.step)
     return repeated
+
+
+def _lasted_each(run: Run) -> list[float]:
+    lines = {row.attempt: row.time for row in run.rows}
+    spans = []
+    for attempt in run.directory.attempts:
+        end = attempt.exit or {"ended": lines.get(attempt.number)}
+        spans.append(_lasted(attempt.start, end))
+    return [seconds for seconds in spans if seconds is not None]
 
 
 def _lasted(start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> float | None:

@@ -17,6 +17,8 @@ CPU_MARGIN = 1.2
 TIME_MARGIN = 1.25
 _GPU_SIZES = (6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141)
 """GiB of GPUs and of their MIG slices that are sold."""
+_TIGHT = 0.9
+"""A run that used more of its request than this was lucky."""
 _SMALLER = 0.8
 """A request is called too large when this share of it would do."""
 
@@ -49,17 +51,17 @@ def _memory(runs: Sequence[tuple[Evidence, Measured]]) -> Need | None:
     killed = any(evidence.memory_line for evidence, _ in runs)
     told = f"{size(used)}, {share(used / asked)}" if asked else size(used)
     gib = max(1, math.ceil(used * MEMORY_MARGIN / GIB))
+    short = killed or 0 < asked < used / _TIGHT
     if killed and asked:
         gib = max(gib, math.ceil(2 * asked / GIB))
         told += "; too little: it was killed"
-    return _sized("memory", asked, told, gib, f'memory = "{gib}G"', killed)
+    return _sized(asked, told, gib, short)
 
 
-def _sized(name: str, asked: int, told: str, gib: int, setting: str, killed: bool) -> Need:
-    short = killed or 0 < asked < gib * GIB
+def _sized(asked: int, told: str, gib: int, short: bool) -> Need:
     differs = not asked or short or gib * GIB <= _SMALLER * asked
     shown = size(asked) if asked else "not given"
-    return Need(name, shown, told, size(gib * GIB), setting if differs else "", short)
+    return Need("memory", shown, told, f"{gib} GiB", f'memory = "{gib}G"' if differs else "", short)
 
 
 def _cpus(runs: Sequence[tuple[Evidence, Measured]]) -> Need | None:
@@ -95,7 +97,7 @@ def _time(runs: Sequence[tuple[Evidence, Measured]]) -> Need | None:
     told = f"{span(longest)} in all" + (f", {attempts} attempts" if attempts > 1 else "")
     told += ", as far as it came, carried on to its last step" if unfinished else ""
     enough = _round_time(longest * TIME_MARGIN)
-    short = bool(asked) and enough > asked
+    short = attempts == 1 and 0 < asked < longest / _TIGHT  # else it went on in the next attempt
     differs = not asked or short or enough <= _SMALLER * asked
     shown = f"{span(asked)} an attempt" if asked else "not given"
     return Need(

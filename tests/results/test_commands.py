@@ -113,7 +113,13 @@ def test_home_uploaded_once_and_reported(project: Project) -> None:
     assert len(project.server.requests) == asked
     printed = project.run("report", "last")
     assert "256,000" in printed
-    assert {path.name for path in (home / "report").iterdir()} == {"curves.png", "curves.svg", "report.html"}
+    assert {path.name for path in (home / "report").iterdir()} == {
+        "curves.png",
+        "curves.svg",
+        "machine.png",
+        "machine.svg",
+        "report.html",
+    }
 
 
 @pytest.mark.slow
