@@ -56,16 +56,15 @@ def _advise(
     runs: Sequence[tuple[Evidence, Measured]],
     groups: Sequence[tuple[str, Sequence[tuple[Evidence, Measured]]]],
 ) -> Advice:
-    typical = _typical(runs)
-    evidence, measured = typical
+    evidence, measured = _typical(runs)
     binding = what_binds(measured)
     values = evidence.run.recipe.get("values") or {}
-    rivals = [
-        (name, _typical(others)[1])
+    rivals = {
+        name: [one for _, one in others]
         for name, others in groups
         if name != label and others and _same_science(others[0][0], evidence)
-    ]
-    seen = compared(measured, rivals, label)
+    }
+    seen = compared([one for _, one in runs], rivals, label)
     told = {change.setting.split(" ")[0] for change in seen}
     reasoned = [change for change in faster(measured, values) if change.setting.split(" ")[0] not in told]
     return Advice(

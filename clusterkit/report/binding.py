@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusterkit.report.measured import Measured
+from clusterkit.report.measured import Measured, median_rate
 from clusterkit.report.words import share
 
 NAMES = {
@@ -85,28 +85,43 @@ def faster(measured: Measured, recipe: Mapping[str, Any]) -> list[Change]:
     return sorted(worth, key=lambda change: -change.factor)
 
 
-def compared(mine: Measured, others: Sequence[tuple[str, Measured]], label: str) -> list[Change]:
-    """What runs that were compared show: another num_envs, precision or number of processors ran faster."""
+def compared(mine: Sequence[Measured], others: Mapping[str, Sequence[Measured]], label: str) -> list[Change]:
+    """What groups of runs show beside each other: another num_envs, precision or CPU count ran faster.
+
+    A group counts as faster when its slowest run is faster than the fastest of ours.
+
+    Args:
+        mine: runs of one group.
+        others: runs of each other group that learns the same.
+        label: the name of ours.
+    """
     changes = []
-    for name, other in others:
-        different = [
-            f"{key} = {theirs}"
-            for key, ours, theirs in (
-                ("num_envs", mine.num_envs, other.num_envs),
-                ("precision", mine.precision, other.precision),
-                ("cpus", mine.processors, other.processors),
-            )
-            if theirs is not None and ours != theirs
-        ]
-        if not different or not mine.steps_per_second or not other.steps_per_second:
+    for name, theirs in others.items():
+        different = _settings_apart(mine[0], theirs[0])
+        slow, quick = median_rate(mine), median_rate(theirs)
+        fastest = max((one.steps_per_second or 0.0 for one in mine), default=0.0)
+        slowest = min((one.steps_per_second or 0.0 for one in theirs), default=0.0)
+        if not different or not slow or not quick or slowest <= fastest:
             continue
-        why = f"{name} made {other.steps_per_second:,.0f} steps/s, {label} {mine.steps_per_second:,.0f}"
-        if other.device != mine.device:
-            why += f", on {other.device} instead of {mine.device}"
-        changes.append(
-            Change(", ".join(different), why, other.steps_per_second / mine.steps_per_second, True)
-        )
-    return [change for change in changes if change.factor >= 2 * _WORTH - 1]
+        why = f"{name} made {quick:,.0f} steps/s, {label} {slow:,.0f}"
+        if theirs[0].device != mine[0].device:
+            why += f", on {theirs[0].device} instead of {mine[0].device}"
+        changes.append(Change(", ".join(different), why, quick / slow, measured=True))
+    return [change for change in changes if change.factor >= _WORTH]
+
+
+def _settings_apart(ours: Measured, theirs: Measured) -> list[str]:
+    """Their settings of the hardware where both are known and differ."""
+    pairs = (
+        ("num_envs", ours.num_envs, theirs.num_envs),
+        ("precision", ours.precision, theirs.precision),
+        ("cpus", ours.processors, theirs.processors),
+    )
+    return [
+        f'{key} = "{theirs}"' if isinstance(theirs, str) else f"{key} = {theirs}"
+        for key, ours, theirs in pairs
+        if ours is not None and theirs is not None and ours != theirs
+    ]
 
 
 def _physics(measured: Measured, recipe: Mapping[str, Any]) -> list[Change]:
@@ -119,7 +134,8 @@ def _physics(measured: Measured, recipe: Mapping[str, Any]) -> list[Change]:
     changes = []
     if processors is None or envs > processors - 1:
         more = f"cpus = {2 * processors}" if processors else "more cpus"
-        why = f"{envs} environments share {processors - 1 if processors else 'few'} workers"
+        workers = max(1, processors - 1) if processors else 0
+        why = f"{envs} environments share {workers or 'few'} worker{'s' if workers != 1 else ''}"
         changes.append(
             Change(more, f"{why}; twice as many halve the wait for physics at most", _halved(waiting))
         )

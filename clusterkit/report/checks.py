@@ -18,6 +18,8 @@ GPU_LOW = 0.3
 """The optimisation guide's "Low GPU Utilization (<30%)"."""
 WAITING = 0.3
 """From this share of waiting on, physics is what makes a run slow."""
+CROWDED = 0.7
+"""Processors used for each one that a computing loop needs; less, and it was kept waiting for it."""
 DORMANT = 0.25
 """The paper's widths up to 1,024 end at 15% at most, 2,048 at 32%, 4,096 at 49% (MT10)."""
 
@@ -47,6 +49,7 @@ def checks(runs: Sequence[tuple[Evidence, Measured]], binding: Binding | None) -
         _gpu(runs, binding),
         _memory(runs),
         _physics(runs),
+        _crowded(runs),
         _plasticity(runs),
         _numbers(runs),
         _lost(runs),
@@ -107,6 +110,26 @@ def _physics(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
     cure = f"up to {envs + 1} `cpus`, one for each environment and one for the learner"
     return Check(
         rule, told, Verdict.ACT, cure if envs + 1 > cpus else "more `num_envs`: each has a CPU already"
+    )
+
+
+def _crowded(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
+    """Without a GPU, what learns, acts or steps environments keeps a processor busy, unless others have it."""
+    rule = "Slower than expected: the processors are taken by others"
+    known = [
+        (sum(measured.shares[part] for part in ("learn", "act", "env")), measured.cpu * measured.processors)
+        for _, measured in runs
+        if measured.shares and measured.cpu is not None and measured.processors and measured.gpu is None
+        if measured.capability is None
+    ]
+    if not known:
+        return Check(rule, "tells only without a GPU", Verdict.UNKNOWN)
+    computes, used = min(known, key=lambda pair: pair[1] / max(pair[0], 0.01))
+    told = f"{share(computes)} of the time is learning, acting and physics, by {used:.1f} processors"
+    if used >= CROWDED * computes:
+        return Check(rule, told, Verdict.FINE)
+    return Check(
+        rule, told, Verdict.ACT, "other work had the rest: a node or a time of its own; trust no speed here"
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.ui.console import note, out
+from clusterkit.ui.console import err, note, out
 
 if TYPE_CHECKING:
     from clusterkit.report.advice import Advice
@@ -22,9 +22,9 @@ def show_headlines(advice: Sequence[Advice]) -> None:
     for one in advice:
         prefix = f"{one.label}: " if len(advice) > 1 else ""
         for line in one.headlines[: _HEADLINES if len(advice) == 1 else 1]:
-            note(f"{prefix}{line}")
+            err.print(Text(f"{prefix}{line}"))
     if any(one.headlines for one in advice):
-        note("more of it: `clusterkit report --advice`, or the page")
+        note("more: the page, or `clusterkit report --advice`")
 
 
 def show_advice(advice: Sequence[Advice]) -> None:
@@ -39,13 +39,8 @@ def show_advice(advice: Sequence[Advice]) -> None:
             out.print()
         if one.binding:
             out.print(Text(one.binding.sentence))
-        for change in one.changes:
-            text = Text.assemble(
-                ("  faster ", "green"),
-                (change.setting, "bold"),
-                f": {change.gain}; {change.why}",
-            )
-            out.print(text)
+        if one.changes:
+            out.print(_changes(one))
         if one.binding or one.changes:
             out.print()
         out.print(_checks(one))
@@ -62,6 +57,14 @@ def _needs(advice: Advice) -> Table:
             need.enough,
             Text(need.setting, style="bold"),
         )
+    return table
+
+
+def _changes(advice: Advice) -> Table:
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for change in advice.changes:
+        words = Text.assemble((change.setting, "bold"), f": {change.gain}; {change.why}")
+        table.add_row(Text("faster", style="green"), words)
     return table
 
 

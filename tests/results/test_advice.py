@@ -149,6 +149,30 @@ def test_what_another_group_showed_is_measured(tmp_path: Path) -> None:
     assert not [change for change in second.changes if change.measured]
 
 
+def test_groups_whose_speeds_overlap_show_nothing(tmp_path: Path) -> None:
+    header = {"num_envs": 40}
+    ours = [evidence(tmp_path, f"a{n}", speed=speed) for n, speed in enumerate((1000.0, 2500.0))]
+    theirs = [
+        evidence(tmp_path, f"b{n}", speed=speed, header=header) for n, speed in enumerate((2000.0, 5000.0))
+    ]
+    pairs = [(name, [(run, measure(run)) for run in runs]) for name, runs in (("a", ours), ("b", theirs))]
+    assert [change for one in advise(pairs) for change in one.changes if change.measured] == []
+
+
+def test_processors_that_others_use(tmp_path: Path) -> None:
+    header = {"processors": 2, "versions": {"capability": None}}
+    for name, share, verdict in (("a", 0.2, Verdict.ACT), ("b", 0.6, Verdict.FINE)):
+        machine = split(learn=0.8, act=0.1) | {"cpu/share": share}
+        found = check(
+            one(evidence(tmp_path, name, machine=machine, header=header)), "Slower than expected: the pro"
+        )
+        assert found.verdict is verdict
+        assert (
+            found.measured
+            == f"90% of the time is learning, acting and physics, by {2 * share:.1f} processors"
+        )
+
+
 @pytest.mark.parametrize(
     ("machine", "cure"),
     [
