@@ -99,7 +99,7 @@ def time_split(groups: Sequence[Group], measured: Sequence[Sequence[Measured]]) 
         "learn": "updates",
         "env": "waiting for physics",
         "checkpoint": "checkpoints",
-        "other": "other",
+        "other": "starting and the rest",
     }
     used = {piece.colour for bar in bars for piece in bar.pieces}
     legend = [(_PART_COLOURS[part], names[part]) for part in PARTS if _PART_COLOURS[part] in used]

@@ -19,7 +19,7 @@ NAMES = {
     "env": "the physics",
     "evaluate": "evaluation",
     "checkpoint": "I/O of checkpoints",
-    "other": "the loop itself",
+    "other": "starting and the rest",
 }
 _BUSY = 0.7
 """A GPU that is used so much is what a run waits for."""

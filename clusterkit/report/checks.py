@@ -18,6 +18,10 @@ GPU_LOW = 0.3
 """The optimisation guide's "Low GPU Utilization (<30%)"."""
 WAITING = 0.3
 """From this share of waiting on, physics is what makes a run slow."""
+REPEATED = 0.02
+"""From this share of steps on, what is done twice is worth a setting."""
+STARTING = 0.2
+"""The same of the time of attempts that is not spent in the loop."""
 CROWDED = 0.7
 """Processors used for each one that a computing loop needs; less, and it was kept waiting for it."""
 DORMANT = 0.25
@@ -114,7 +118,7 @@ def _physics(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
 
 
 def _crowded(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
-    """Without a GPU, what learns, acts or steps environments keeps a processor busy, unless others have it."""
+    """Without a GPU, learning, acting and physics keep a processor busy, unless others have it."""
     rule = "Slower than expected: the processors are taken by others"
     known = [
         (sum(measured.shares[part] for part in ("learn", "act", "env")), measured.cpu * measured.processors)
@@ -123,7 +127,9 @@ def _crowded(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
         if measured.capability is None
     ]
     if not known:
-        return Check(rule, "tells only without a GPU", Verdict.UNKNOWN)
+        on_gpu = any(measured.capability is not None for _, measured in runs)
+        told = "the GPU computes" if on_gpu else "processor use was not logged"
+        return Check(rule, told, Verdict.UNKNOWN)
     computes, used = min(known, key=lambda pair: pair[1] / max(pair[0], 0.01))
     told = f"{share(computes)} of the time is learning, acting and physics, by {used:.1f} processors"
     if used >= CROWDED * computes:
@@ -167,6 +173,12 @@ def _lost(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
     if more < 1:
         return Check(rule, "each run took one attempt", Verdict.FINE)
     told = f"{lost:,} steps done twice ({share(lost / max(1, steps))}), {span(waited)} between attempts"
-    if lost < 0.02 * steps:
-        return Check(rule, told, Verdict.FINE)
-    return Check(rule, told, Verdict.ACT, "a shorter `checkpoint_every`, or a longer `time`")
+    outside = max(
+        (1 - measured.seconds / measured.running for _, measured in runs if measured.running), default=0
+    )
+    told += f", {share(max(0.0, outside))} of their time is starting and ending"
+    if lost >= REPEATED * steps:
+        return Check(rule, told, Verdict.ACT, "a shorter `checkpoint_every`, or a longer `time`")
+    if outside >= STARTING:
+        return Check(rule, told, Verdict.ACT, "a longer `time`, for fewer starts")
+    return Check(rule, told, Verdict.FINE)
