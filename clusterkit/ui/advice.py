@@ -13,7 +13,7 @@ from clusterkit.ui.console import err, note, out
 if TYPE_CHECKING:
     from clusterkit.report.advice import Advice
 
-_HEADLINES = 3
+_HEADLINES = 4
 _VERDICTS = {"fine": "green", "act": "yellow", "not measured": "dim"}
 
 
@@ -21,7 +21,7 @@ def show_headlines(advice: Sequence[Advice]) -> None:
     """A few lines, for the end of another command."""
     for one in advice:
         prefix = f"{one.label}: " if len(advice) > 1 else ""
-        for line in one.headlines[: _HEADLINES if len(advice) == 1 else 1]:
+        for line in one.headlines[: max(1, _HEADLINES // len(advice))]:
             err.print(Text(f"{prefix}{line}"))
     if any(one.headlines for one in advice):
         note("more: the page, or `clusterkit report --advice`")

@@ -122,6 +122,18 @@ def test_home_uploaded_once_and_reported(project: Project) -> None:
     }
 
 
+def test_advice_writes_nothing_and_needs_no_evaluation(project: Project) -> None:
+    home = project.folder / "results" / RUN
+    shutil.copytree(project.runs / RUN, home, symlinks=True)
+    lines = (home / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (home / "metrics.jsonl").write_text("".join(line for line in lines if '"eval"' not in line))
+    assert "nothing to plot" in project.run("report", "last", code=None)
+    printed = project.run("report", "last", "--advice")
+    assert "each run took one attempt" in printed
+    assert "GPU busy less than 30%" in printed
+    assert not (home / "report").exists()
+
+
 @pytest.mark.slow
 def test_without_a_key_nothing_is_asked_for(project: Project) -> None:
     printed = project.run("sync-results", key=False)
