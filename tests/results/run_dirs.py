@@ -28,12 +28,12 @@ def make_run_dir(
     evaluations: int = 8,
     episodes: int = 10,
     speed: float = 4000.0,
-    restarted_at: int | None = None,
     values: dict[str, Any] | None = None,
     profile: dict[str, Any] | None = None,
     header: dict[str, Any] | None = None,
     machine: dict[str, float] | None = None,
     diagnostics: dict[str, float] | None = None,
+    restarted_at: int | None = None,
 ) -> Path:
     """A run that learns: each task's success rises at its own pace. Deterministic.
 
