@@ -100,18 +100,21 @@ def report(
     """Draw learning curves of pulled runs (the last one if none is named) and write one HTML page."""
     from datetime import UTC, datetime
 
-    from clusterkit.ui.advice import show_advice
     from clusterkit.ui.results import show_reported
-    from clusterkit.verbs.report import advise_runs, find_pulled
+    from clusterkit.verbs.report import find_pulled
     from clusterkit.verbs.report import report as verb
 
     settings = load(config)
+    if advice:
+        from clusterkit.ui.advice import show_advice
+        from clusterkit.verbs.report import advise_runs
+
+        with open_ledger(settings) as ledger:
+            show_advice(advise_runs(find_pulled(settings.project.results, runs or ["last"], ledger)))
+        return
     results = settings.project.results
     with open_ledger(settings) as ledger:
         folders = find_pulled(results, runs or ["last"], ledger)
-    if advice:
-        show_advice(advise_runs(folders))
-        return
     if out is None and len(folders) == 1:
         out = folders[0] / "report"
     elif out is None:

@@ -76,7 +76,7 @@ def _gpu(runs: Sequence[tuple[Evidence, Measured]], binding: Binding | None) -> 
         "env": "the GPU waits for physics: more `cpus` first, then more `num_envs`",
         "act": "each step is too small: more `num_envs`",
         "learn": "the updates are too small to fill it, and `num_envs` does not change them: let several "
-        "runs share it, or take a smaller GPU",
+        "runs share it (`submit --pack`), or take a smaller GPU",
         "evaluate": "it waits for evaluations: a longer `eval_every`",
         "checkpoint": "it waits for checkpoints: a longer `checkpoint_every`",
     }

@@ -31,6 +31,8 @@ class Asked:
     gpu: str | None
     gpus: int
     """0 without a GPU."""
+    pack: int = 1
+    """Runs that share the job; processors and memory are this one's part."""
 
 
 @dataclass(frozen=True)
@@ -57,34 +59,44 @@ def read_evidence(run: Run) -> Evidence:
     lines += [str(row.values.get("message", "")) for row in run.rows if row.kind == "event"]
     return Evidence(
         run,
-        asked(run.document, _newest_options(folder)),
+        asked(run.document, _newest_request(folder)),
         read_object(folder / "heartbeat.json") or {},
         next((line.strip() for line in lines if _GPU_MEMORY.search(line)), None),
         next((line.strip() for line in lines if _MEMORY.search(line)), None),
     )
 
 
-def asked(document: Mapping[str, Any], options: Mapping[str, str]) -> Asked:
-    """The profile's resources, or those of the newest submission's sbatch options (`--mem=8192M`)."""
+def asked(document: Mapping[str, Any], request: Mapping[str, Any]) -> Asked:
+    """The profile's resources, or those of the newest submission's sbatch options (`--mem=8192M`).
+
+    Args:
+        document: run.json.
+        request: request.json of the newest submission; empty without one.
+    """
+    options, pack = _options(request), _whole(request.get("pack")) or 1
     profile = document.get("profile")
     table: Mapping[str, Any] = profile if isinstance(profile, dict) else {}
     gpu = table.get("gpu")
     cpus = options.get("cpus-per-task", "")
     return Asked(
-        cpus=int(cpus) if cpus.isdigit() else _whole(table.get("cpus")),
-        memory=_size(options.get("mem")) or _whole(table.get("memory")),
+        cpus=int(cpus) // pack if cpus.isdigit() else _whole(table.get("cpus")),
+        memory=_size(options.get("mem"), pack) or _whole(table.get("memory")),
         seconds=_seconds(options.get("time"))
         or _whole(document.get("time_limit_seconds"))
         or _whole(table.get("time")),
         gpu=gpu if isinstance(gpu, str) else None,
         gpus=(_whole(table.get("gpus")) or 1) if gpu else 0,
+        pack=pack,
     )
 
 
-def _newest_options(folder: Path) -> dict[str, str]:
+def _newest_request(folder: Path) -> Mapping[str, Any]:
     numbered = [path for path in folder.glob("submissions/*/request.json") if path.parent.name.isdecimal()]
     newest = max(numbered, key=lambda path: int(path.parent.name), default=None)
-    request = (read_object(newest) if newest else None) or {}
+    return (read_object(newest) if newest else None) or {}
+
+
+def _options(request: Mapping[str, Any]) -> dict[str, str]:
     given = request.get("options")
     texts = [option for option in given if isinstance(option, str)] if isinstance(given, list) else []
     return {name.lstrip("-"): value for name, _, value in (text.partition("=") for text in texts)}
@@ -103,9 +115,11 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _size(text: str | None) -> int | None:
+def _size(text: str | None, pack: int) -> int | None:
     try:
-        return parse_size(f"{text}M" if text and text.isdigit() else text or "")  # Slurm's unit is MiB
+        return (
+            parse_size(f"{text}M" if text and text.isdigit() else text or "") // pack
+        )  # Slurm's unit is MiB
     except ValueError:
         return None
 

@@ -144,6 +144,7 @@ def _gpu(runs: Sequence[tuple[Evidence, Measured]]) -> Need | None:
     name = next((evidence.asked.gpu for evidence, _ in runs if evidence.asked.gpu), "GPU")
     told = f"{share(max(used))} busy in the mean"
     together = min(int(0.9 / max(max(used), 0.05)), 4)
-    enough = f"1, for {together} runs at once" if together > 2 else "1"
+    alone = all(evidence.asked.pack == 1 for evidence, _ in runs)
+    enough = f"1 for {together} runs: submit --pack {together}" if together > 1 and alone else "1"
     setting = "gpus = 1" if asked > 1 else ""
     return Need("GPU", f"{asked or 1} x {name}", told + (" (of one)" if asked > 1 else ""), enough, setting)

@@ -270,6 +270,7 @@ def test_a_smaller_gpu_would_do(tmp_path: Path) -> None:
     advice = one(evidence(tmp_path, machine=machine, profile={"gpus": 2}))
     assert need(advice, "GPU memory").enough == "a GPU or slice of 6 GiB"
     assert need(advice, "GPU").setting == "gpus = 1"
+    assert need(advice, "GPU").enough == "1 for 4 runs: submit --pack 4"
 
 
 def test_the_newest_submission_is_what_was_asked_for(tmp_path: Path) -> None:
@@ -284,8 +285,13 @@ def test_the_newest_submission_is_what_was_asked_for(tmp_path: Path) -> None:
 
 
 def test_nothing_known_is_no_request() -> None:
-    found = asked({"profile": None}, {"mem": "lots", "time": "soon", "cpus-per-task": "all"})
-    assert dataclasses.astuple(found) == (None, None, None, None, 0)
+    found = asked({"profile": None}, {"options": ["--mem=lots", "--time=soon", 7, "--cpus-per-task=all"]})
+    assert dataclasses.astuple(found) == (None, None, None, None, 0, 1)
+
+
+def test_a_pack_shares_what_its_job_asked_for() -> None:
+    found = asked({"profile": PROFILE}, {"options": ["--mem=65536M", "--cpus-per-task=16"], "pack": 4})
+    assert (found.memory, found.cpus, found.pack) == (16 * GIB, 4, 4)
 
 
 def test_attempts_and_lost_work(tmp_path: Path) -> None:
