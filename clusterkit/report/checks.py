@@ -73,7 +73,7 @@ def _gpu(runs: Sequence[tuple[Evidence, Measured]], binding: Binding | None) -> 
         return Check(rule, told, Verdict.FINE)
     part = binding.part if binding else ""
     cures = {
-        "env": "the GPU waits for physics: more `cpus` first, then more `num_envs`",
+        "env": f"the GPU waits for physics: {_quicker_physics(runs)}",
         "act": "each step is too small: more `num_envs`",
         "learn": "the updates are too small to fill it, and `num_envs` does not change them: let several "
         "runs share it (`submit --pack`), or take a smaller GPU",
@@ -110,11 +110,15 @@ def _physics(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
     told += f", {share(max(busy))} of {cpus} CPUs busy" if busy and cpus else ""
     if max(waits) < WAITING:
         return Check(rule, told, Verdict.FINE)
+    return Check(rule, told, Verdict.ACT, _quicker_physics(runs))
+
+
+def _quicker_physics(runs: Sequence[tuple[Evidence, Measured]]) -> str:
     envs = max((measured.num_envs or 0 for _, measured in runs), default=0)
-    cure = f"up to {envs + 1} `cpus`, one for each environment and one for the learner"
-    return Check(
-        rule, told, Verdict.ACT, cure if envs + 1 > cpus else "more `num_envs`: each has a CPU already"
-    )
+    cpus = max((measured.processors or 0 for _, measured in runs), default=0)
+    if envs + 1 > cpus:
+        return f"up to {envs + 1} `cpus`, one for each environment and one for the learner"
+    return "more `num_envs`: each has a CPU already"
 
 
 def _crowded(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
