@@ -17,6 +17,7 @@ from trainer.errors import CheckpointError, DivergedError, TrainerError, UsageEr
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.state import Found, fresh_generators
 from trainer.preemption import StopSignals
+from trainer.processors import usable_processors
 from trainer.settings import NEWEST, TrainSettings
 from trainer.telemetry import Telemetry
 
@@ -196,5 +197,6 @@ def _header(settings: TrainSettings, device: torch.device) -> dict[str, Any]:
         "num_envs": settings.num_envs,
         "precision": settings.precision,
         "device": facts.pop("name"),
+        "processors": usable_processors(),
         "versions": facts | {name: metadata.version(name) for name in packages},
     }

@@ -87,6 +87,14 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where to write the report.")
     ] = None,
+    advice: Annotated[
+        bool,
+        typer.Option(
+            "--advice",
+            help="Write nothing; say what the runs asked for and used, what they waited for, and what would "
+            "be faster.",
+        ),
+    ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Draw learning curves of pulled runs (the last one if none is named) and write one HTML page."""
@@ -97,6 +105,13 @@ def report(
     from clusterkit.verbs.report import report as verb
 
     settings = load(config)
+    if advice:
+        from clusterkit.ui.advice import show_advice
+        from clusterkit.verbs.report import advise_runs
+
+        with open_ledger(settings) as ledger:
+            show_advice(advise_runs(find_pulled(settings.project.results, runs or ["last"], ledger)))
+        return
     results = settings.project.results
     with open_ledger(settings) as ledger:
         folders = find_pulled(results, runs or ["last"], ledger)

@@ -10,6 +10,7 @@ from typing import Any
 
 from clusterkit.record import Attempt
 from clusterkit.report.groups import Run
+from clusterkit.report.words import size, span
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class RunFacts:
     run: Run
     facts: tuple[Fact, ...]
     attempts: tuple[AttemptRow, ...]
+    values: tuple[tuple[str, str], ...]
+    """The recipe's values, by name."""
 
 
 def describe(run: Run) -> RunFacts:
@@ -61,14 +64,64 @@ def describe(run: Run) -> RunFacts:
         Fact("seed", str(document.get("seed"))),
         Fact("steps", f"{run.last_step:,}" + (f" of {total:,}" if isinstance(total, int) else "")),
         Fact("steps a second", "-" if speed is None else f"{speed:,.0f} (median)"),
+        Fact("asked for", _resources(run)),
+        Fact("settings", _settings(run)),
+        Fact("device", _device(run)),
         Fact("code", git + (" with uncommitted changes" if snapshot.get("dirty") else "")),
-        Fact("image", str(image["digest"])[:19] if image.get("digest") else "no container"),
+        Fact("snapshot", str(snapshot.get("id") or "-")),
+        Fact("image", str(image["digest"]) if image.get("digest") else "no container"),
         Fact("created", str(document.get("created") or "-")),
         Fact("W&B run", str(wandb.get("run_id") or "-")),
         Fact("versions", ", ".join(f"{name} {text}" for name, text in _versions(run).items()) or "-"),
         Fact("program", shlex.join(map(str, document.get("argv") or []))),
     ]
-    return RunFacts(run, tuple(facts), tuple(map(_attempt, run.directory.attempts)))
+    values = _table(run.recipe, "values")
+    return RunFacts(
+        run,
+        tuple(facts),
+        tuple(map(_attempt, run.directory.attempts)),
+        tuple((name, _value(value)) for name, value in values.items()),
+    )
+
+
+def _resources(run: Run) -> str:
+    """What the profile asked for; "-" when run.json says nothing about it."""
+    profile = _table(run.document, "profile")
+    parts = [
+        f"{profile['gpus'] if profile.get('gpus') else 1} x {profile['gpu']}" if profile.get("gpu") else ""
+    ]
+    parts += [f"{profile['cpus']} CPUs" if profile.get("cpus") else ""]
+    memory, seconds = profile.get("memory"), run.document.get("time_limit_seconds")
+    parts += [f"{size(memory)} memory" if isinstance(memory, int) else ""]
+    parts += [f"{span(seconds)} an attempt" if isinstance(seconds, int) else ""]
+    return ", ".join(part for part in parts if part) or "-"
+
+
+def _settings(run: Run) -> str:
+    header = _header(run)
+    profile = _table(run.document, "profile")
+    names = ("num_envs", "precision", "eval_every", "checkpoint_every", "workers", "threads")
+    found = {name: header.get(name, profile.get(name)) for name in names}
+    return ", ".join(f"{name} {_value(value)}" for name, value in found.items() if value is not None) or "-"
+
+
+def _device(run: Run) -> str:
+    header = _header(run)
+    processors = header.get("processors")
+    parts = [str(header["device"]) if header.get("device") else ""]
+    parts += [f"{processors} processors" if processors else ""]
+    return ", ".join(part for part in parts if part) or "-"
+
+
+def _header(run: Run) -> Mapping[str, Any]:
+    """The newest `run` line."""
+    return next((row.values for row in reversed(run.rows) if row.kind == "run"), {})
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list):
+        return " ".join(map(_value, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _versions(run: Run) -> dict[str, str]:
@@ -95,7 +148,7 @@ def _attempt(attempt: Attempt) -> AttemptRow:
     began = lasted = "-"
     if isinstance(started, int | float):
         began = f"{datetime.fromtimestamp(started, UTC):%Y-%m-%d %H:%M:%S}"
-        lasted = _span(ended - started) if isinstance(ended, int | float) else "-"
+        lasted = span(ended - started) if isinstance(ended, int | float) else "-"
     how = [str(end.get("why") or "no record: still running, or the node died")]
     how += [str(end["signal"])] if end.get("signal") else []
     how += [f"exit code {end['code']}"] if end.get("code") not in (None, 0) else []
@@ -107,9 +160,3 @@ def _attempt(attempt: Attempt) -> AttemptRow:
         lasted=lasted,
         end=", ".join(how),
     )
-
-
-def _span(seconds: float) -> str:
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}h {minute:02}m" if hours else f"{minutes}m {second:02}s"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +21,14 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 OVERLAID_TASKS = 6
 """Up to so many tasks of one group share one chart; more get a small chart each."""
 
-_INK, _SOFT = "#1f2933", "#7b8794"
+INK, _SOFT = "#1f2933", "#7b8794"
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 9,
     "text.parse_math": False,  # a `$` in a name is a dollar
-    "text.color": _INK,
+    "text.color": INK,
     "axes.edgecolor": _SOFT,
-    "axes.labelcolor": _INK,
+    "axes.labelcolor": INK,
     "axes.titlesize": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -37,8 +37,8 @@ _STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.8,
     "xtick.color": _SOFT,
     "ytick.color": _SOFT,
-    "xtick.labelcolor": _INK,
-    "ytick.labelcolor": _INK,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
     "svg.hashsalt": "clusterkit",  # the same input draws the same file
 }
 _COLUMNS = 5
@@ -50,24 +50,37 @@ def write_figures(groups: Sequence[Group], folder: Path) -> list[Path]:
     Raises:
         ClusterkitError: matplotlib is not installed.
     """
+    tasks = task_names(groups)
+    overlaid = len(groups) == 1 and len(tasks) <= OVERLAID_TASKS
+    rows = 0 if overlaid else math.ceil(len(tasks) / _COLUMNS)
+
+    def draw(figure: Figure) -> None:
+        if overlaid:
+            _draw_overlaid(figure, groups[0])
+        else:
+            _draw_grid(figure, groups, tasks, rows)
+
+    return save_figure(draw, (11, 4.4 + 1.55 * rows), folder / "curves")
+
+
+def save_figure(draw: Callable[[Figure], None], inches: tuple[float, float], stem: Path) -> list[Path]:
+    """Let a figure be drawn and save it as PNG and as SVG; the same input gives the same files.
+
+    Raises:
+        ClusterkitError: matplotlib is not installed.
+    """
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
         raise ClusterkitError(
-            "matplotlib is not installed here, so curves.png and curves.svg were not drawn",
+            "matplotlib is not installed here, so no PNG and no SVG was drawn",
             hint="python -m pip install 'clusterkit[train]'",
         ) from None
     with rc_context(_STYLE):
-        tasks = task_names(groups)
-        overlaid = len(groups) == 1 and len(tasks) <= OVERLAID_TASKS
-        rows = 0 if overlaid else math.ceil(len(tasks) / _COLUMNS)
-        figure = Figure(figsize=(11, 4.4 + 1.55 * rows), layout="constrained")
-        if overlaid:
-            _draw_overlaid(figure, groups[0])
-        else:
-            _draw_grid(figure, groups, tasks, rows)
-        paths = [folder / "curves.png", folder / "curves.svg"]
+        figure = Figure(figsize=inches, layout="constrained")
+        draw(figure)
+        paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
         figure.savefig(paths[0], dpi=150, metadata={"Software": None})
         figure.savefig(paths[1], metadata={"Date": None})
     return paths
@@ -93,8 +106,8 @@ def _draw_overlaid(figure: Figure, group: Group) -> None:
         colour = PALETTE[number % len(PALETTE)]
         _draw(success, group.curve(f"success/{task}"), colour, label=task, width=1.3, band=0.0)
         _draw(returns, group.curve(f"return/{task}"), colour, width=1.3, band=0.0)
-    _draw(success, group.curve("success/mean"), _INK, label="mean", width=2.6, band=0.14)
-    _draw(returns, group.curve("return/mean"), _INK, width=2.6, band=0.14)
+    _draw(success, group.curve("success/mean"), INK, label="mean", width=2.6, band=0.14)
+    _draw(returns, group.curve("return/mean"), INK, width=2.6, band=0.14)
     _finish([success], [returns], [group], f"{group.label}: evaluation success")
     figure.legend(loc="outside lower center", ncols=7, frameon=False)
 

@@ -94,8 +94,13 @@ class Group:
     @cached_property
     def final_step(self) -> int | None:
         """The last step at which every run was evaluated; the last of any when there is no such step."""
-        steps = [{row.step for row in run.evaluations} for run in self.runs]
-        return max(set.intersection(*steps), default=max(set.union(*steps), default=None))
+        steps = {row.step for run in self.runs for row in run.evaluations}
+        return max(self.common_steps or steps, default=None)
+
+    @cached_property
+    def common_steps(self) -> list[int]:
+        """Steps at which every run was evaluated, ascending."""
+        return sorted(set.intersection(*({row.step for row in run.evaluations} for run in self.runs)))
 
     def curve(self, key: str) -> list[Point]:
         """The mean of a success rate or a return over runs, with its 95% interval, by step.
@@ -125,7 +130,16 @@ class Group:
 
     def final_scores(self) -> list[list[float]]:
         """Final success rates: one list of runs a task."""
+        return [] if self.final_step is None else self.scores(self.final_step)
+
+    def final_means(self) -> list[float]:
+        """The mean success over tasks at the final step, one a run."""
         rows = [row for run in self.runs for row in run.evaluations if row.step == self.final_step]
+        return [rate for row in rows if (rate := row.number(f"{_SUCCESS}mean")) is not None]
+
+    def scores(self, step: int) -> list[list[float]]:
+        """Success rates at a step: one list of runs a task."""
+        rows = [row for run in self.runs for row in run.evaluations if row.step == step]
         return [
             [rate for row in rows if (rate := row.number(_SUCCESS + task)) is not None] for task in self.tasks
         ]
@@ -149,6 +163,22 @@ def load_runs(folders: Iterable[Path]) -> list[Run]:
     Raises:
         RunError: a folder is no run, or no run has logged an evaluation.
     """
+    runs = read_runs(folders)
+    if not any(run.evaluations for run in runs):
+        names = ", ".join(run.directory.run_id for run in runs[:3])
+        raise RunError(
+            f"no evaluation is in metrics.jsonl of {names}: there is nothing to plot",
+            hint="wait for the first evaluation, then `clusterkit sync-results`",
+        )
+    return runs
+
+
+def read_runs(folders: Iterable[Path]) -> list[Run]:
+    """Read pulled run directories, evaluated or not.
+
+    Raises:
+        RunError: a folder is no run.
+    """
     runs = []
     for folder in folders:
         directory = read_run_dir(folder)
@@ -158,12 +188,6 @@ def load_runs(folders: Iterable[Path]) -> list[Run]:
         except FileNotFoundError:
             rows = ()
         runs.append(Run(directory, rows))
-    if not any(run.evaluations for run in runs):
-        names = ", ".join(run.directory.run_id for run in runs[:3])
-        raise RunError(
-            f"no evaluation is in metrics.jsonl of {names}: there is nothing to plot",
-            hint="wait for the first evaluation, then `clusterkit sync-results`",
-        )
     return runs
 
 

@@ -7,9 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from clusterkit.report.groups import Point
+from clusterkit.report.words import span
 
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 8.0, 24.0
 """Margins around the plot area, for the tick labels; SVG user units."""
+
+
+_TIME_STEPS = (5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Panel:
     y_ticks: tuple[Tick, ...]
     starts: tuple[Tick, ...] = ()
     """Where later attempts of a run started."""
+    axis: str = ""
+    """What the x axis shows."""
 
     @property
     def left(self) -> float:
@@ -88,6 +94,48 @@ class Series:
     thick: bool = False
 
 
+@dataclass(frozen=True)
+class Axis:
+    """What the x axis shows."""
+
+    name: str
+    ticks: Callable[[float], list[float]]
+    """Round values from 0 to the end."""
+    show: Callable[[float], str]
+    at: Callable[[float], str]
+    """Words for one position."""
+
+
+def time_ticks(end: float) -> list[float]:
+    """About four round positions in 0..end seconds."""
+    step = next((size for size in _TIME_STEPS if size >= end / 4), 0.0)
+    step = step or 86400 * nice_ticks(0, end / 86400, 4)[1]
+    return [number * step for number in range(int(end / step) + 1)]
+
+
+def format_time(seconds: float) -> str:
+    """A tick of a time axis: "0", "30s", "5m", "1h30", "2d"."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    if hours >= 24 and not minute and not second:
+        days, hour = divmod(hours, 24)
+        return f"{days}d{hour:02}h" if hour else f"{days}d"
+    if hours:
+        return f"{hours}h{minute:02}" if minute else f"{hours}h"
+    if minute:
+        return f"{minute}m{second:02}" if second else f"{minute}m"
+    return f"{second}s" if second else "0"
+
+
+STEPS = Axis(
+    "environment steps",
+    lambda end: nice_ticks(0, end, 4),
+    lambda step: format_value(step),
+    lambda step: f"at {step:,.0f} steps",
+)
+TIME = Axis("time since the first start", time_ticks, format_time, lambda seconds: f"after {span(seconds)}")
+
+
 def panel(
     title: str,
     series: Sequence[Series],
@@ -96,8 +144,10 @@ def panel(
     height: float,
     rate: bool = False,
     from_zero: bool = False,
-    last_step: int,
-    starts: Sequence[tuple[int, str]] = (),
+    percent: bool = False,
+    end: float,
+    axis: Axis = STEPS,
+    starts: Sequence[tuple[float, str]] = (),
 ) -> Panel:
     """Lay out one chart.
 
@@ -108,8 +158,10 @@ def panel(
         height: SVG user units.
         rate: the values are rates; the axis runs from 0 to 100%.
         from_zero: the axis starts at 0, so that small changes look small.
-        last_step: right end of the x axis, environment steps.
-        starts: (step, text) of later attempts.
+        percent: the values are shares, on an axis that ends where they do.
+        end: right end of the x axis.
+        axis: what x means.
+        starts: (x, text) of later attempts.
     """
     values = [
         value
@@ -123,24 +175,24 @@ def panel(
         low = 0.0  # a zero nearby belongs to the picture
     high = high if high > low else low + (abs(low) or 1.0)
     y_values = [0, 0.25, 0.5, 0.75, 1] if rate else nice_ticks(low, high, 4)
-    x_values = nice_ticks(0, max(1, last_step), 4)
+    x_values = axis.ticks(max(1.0, end))
     right, bottom = width - RIGHT, height - BOTTOM
 
     def x(step: float) -> float:
-        return round(LEFT + (right - LEFT) * step / max(1, last_step), 2)
+        return round(LEFT + (right - LEFT) * step / max(1.0, end), 2)
 
     def y(value: float) -> float:
         return round(bottom - (bottom - TOP) * (value - low) / (high - low), 2)
 
     def show(value: float) -> str:
-        return f"{value:.0%}" if rate else format_value(value)
+        return f"{value:.0%}" if rate or percent else format_value(value)
 
     def line(one: Series) -> Line:
         within = [(point, point.interval) for point in one.points if point.interval is not None]
         outline = [(x(p.step), y(i.high)) for p, i in within] + [
             (x(p.step), y(i.low)) for p, i in reversed(within)
         ]
-        marks = tuple(Mark(x(p.step), y(p.value), _describe(one.label, p, show)) for p in one.points)
+        marks = tuple(Mark(x(p.step), y(p.value), _describe(one.label, p, show, axis)) for p in one.points)
         return Line(
             label=one.label,
             colour=one.colour,
@@ -155,9 +207,10 @@ def panel(
         width=width,
         height=height,
         lines=tuple(map(line, series)),
-        x_ticks=tuple(Tick(x(step), format_value(step)) for step in x_values),
+        x_ticks=tuple(Tick(x(step), axis.show(step)) for step in x_values),
         y_ticks=tuple(Tick(y(value), show(value)) for value in y_values),
         starts=tuple(Tick(x(step), text) for step, text in starts),
+        axis=axis.name,
     )
 
 
@@ -178,9 +231,9 @@ def format_value(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _describe(label: str, point: Point, show: Callable[[float], str]) -> str:
+def _describe(label: str, point: Point, show: Callable[[float], str], axis: Axis) -> str:
     interval = f" ({show(point.interval.low)} to {show(point.interval.high)})" if point.interval else ""
-    return f"{label}: {show(point.value)}{interval} at {point.step:,} steps"
+    return f"{label}: {show(point.value)}{interval} {axis.at(point.step)}"
 
 
 def _join(points: Sequence[tuple[float, float]]) -> str:

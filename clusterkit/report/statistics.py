@@ -16,7 +16,7 @@ _T = (
 )
 """97.5% quantiles of Student's t for 1 to 30 degrees of freedom (any statistics table)."""
 
-_RESAMPLES = 2000
+RESAMPLES = 2000
 
 
 class Interval(NamedTuple):
@@ -70,12 +70,15 @@ def iqm(values: Sequence[float]) -> float:
     return statistics.fmean(ordered[cut : len(ordered) - cut])
 
 
-def iqm_interval(scores: Sequence[Sequence[float]], *, seed: int = 0) -> Interval | None:
+def iqm_interval(
+    scores: Sequence[Sequence[float]], *, seed: int = 0, resamples: int = RESAMPLES
+) -> Interval | None:
     """Stratified bootstrap interval of the IQM over tasks and seeds (Agarwal et al. 2021).
 
     Args:
         scores: one sequence of seeds a task; seeds are resampled within their task.
         seed: of the resampling, so that a report can be made again.
+        resamples: how many; fewer are rougher at the edges.
 
     Returns:
         None when no task has two seeds.
@@ -85,7 +88,26 @@ def iqm_interval(scores: Sequence[Sequence[float]], *, seed: int = 0) -> Interva
     generator = random.Random(seed)
     resampled = sorted(
         iqm([score for seeds in scores for score in generator.choices(seeds, k=len(seeds))])
-        for _ in range(_RESAMPLES)
+        for _ in range(resamples)
     )
-    edge = round(0.025 * _RESAMPLES)
+    edge = round(0.025 * resamples)
     return Interval(resampled[edge], resampled[-edge - 1])
+
+
+def difference(ours: Sequence[float], theirs: Sequence[float]) -> Interval | None:
+    """Welch's interval of the difference of two means (Welch 1947); None with fewer than two values in one.
+
+    Args:
+        ours: independent values, one a seed.
+        theirs: those that are subtracted.
+    """
+    if len(ours) < 2 or len(theirs) < 2:
+        return None
+    parts = [statistics.variance(values) / len(values) for values in (ours, theirs)]
+    total = sum(parts)
+    if total == 0:
+        return None
+    freedom = total**2 / sum(p**2 / (len(v) - 1) for p, v in zip(parts, (ours, theirs), strict=True))
+    middle = statistics.fmean(ours) - statistics.fmean(theirs)
+    half = _t_quantile(max(1, math.floor(freedom))) * math.sqrt(total)
+    return Interval(middle - half, middle + half)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clusterkit.verbs.demo import Demonstrated
     from clusterkit.verbs.status import StatusRow
 
-_FILES = {".png": "curves", ".html": "report"}
+_FILES = {"curves.png": "curves", "report.html": "report"}
 _LINE_SECONDS = 15.0
 """Between two lines where there is no terminal to redraw."""
 
@@ -72,7 +72,7 @@ def show_demonstrated(done: Demonstrated) -> None:
     size = format_bytes(sum(run.bytes for run in done.synced.runs))
     lines.append(("synced", f"{files} files, {size} to {done.synced.results / row.run.run_id}", ""))
     for path in done.reported.files:
-        if path.suffix in _FILES:
-            lines.append((_FILES[path.suffix], str(path), ""))
+        if path.name in _FILES:
+            lines.append((_FILES[path.name], str(path), ""))
     for name, value, style in lines:
         out.print(Text.assemble((f"{name:<9}", "bold"), (value, style)), soft_wrap=True)

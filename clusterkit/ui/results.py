@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.ui.advice import show_headlines
 from clusterkit.ui.console import err, note, out
 from clusterkit.ui.text import format_bytes
 from clusterkit.wandb.upload import UploadState
@@ -74,6 +75,7 @@ def show_reported(reported: Reported) -> None:
         note(f"not yet evaluated, left out: {', '.join(reported.left_out)}")
     for path in reported.files:
         out.print(str(path), markup=False, soft_wrap=True)
+    show_headlines(reported.advice)
 
 
 def _upload_cell(upload: RunUpload) -> Text:

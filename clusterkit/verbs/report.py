@@ -9,8 +9,12 @@ from pathlib import Path
 
 from clusterkit.errors import RunError
 from clusterkit.ledger import Ledger
+from clusterkit.report.advice import Advice, advise
+from clusterkit.report.evidence import read_evidence
 from clusterkit.report.figures import write_figures
-from clusterkit.report.groups import Group, group_runs, load_runs
+from clusterkit.report.groups import Group, group_runs, load_runs, read_runs
+from clusterkit.report.machine_figure import write_machine_figure
+from clusterkit.report.measured import measure
 from clusterkit.report.page import render
 from clusterkit.run_dir import read_run_dir
 
@@ -35,10 +39,12 @@ class Reported:
     files: tuple[Path, ...]
     left_out: tuple[str, ...]
     """Runs without any evaluation."""
+    advice: tuple[Advice, ...]
+    """For each group of `rows`, in the same order."""
 
 
 def report(folders: Sequence[Path], out: Path, *, now: datetime) -> Reported:
-    """Write report.html, curves.png and curves.svg.
+    """Write report.html, curves.png, curves.svg, machine.png and machine.svg.
 
     Args:
         folders: pulled run directories.
@@ -53,10 +59,21 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime) -> Reported:
     groups = group_runs(run for run in runs if run.evaluations)
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     page = out / "report.html"
-    page.write_text(render(groups, now=now), encoding="utf-8")
+    advice = _advice(groups)
+    page.write_text(render(groups, advice, now=now), encoding="utf-8")
     figures = write_figures(groups, out)
+    figures += write_machine_figure(groups, [one.measured for one in advice], out)
     left_out = tuple(run.directory.run_id for run in runs if not run.evaluations)
-    return Reported(tuple(map(_row, groups)), (*figures, page), left_out)
+    return Reported(tuple(map(_row, groups)), (*figures, page), left_out, tuple(advice))
+
+
+def advise_runs(folders: Sequence[Path]) -> list[Advice]:
+    """What pulled runs, evaluated or not, teach about the next one; writes nothing.
+
+    Raises:
+        RunError: a folder is no run.
+    """
+    return _advice(group_runs(read_runs(folders)))
 
 
 def find_pulled(results: Path, names: Sequence[str], ledger: Ledger) -> list[Path]:
@@ -110,6 +127,11 @@ def _is_group(folders: Sequence[Path], name: str) -> bool:
 def _group_of(folder: Path) -> str:
     """The id of a pulled run's group; empty for a run of its own."""
     return str((read_run_dir(folder).document.get("group") or {}).get("id", ""))
+
+
+def _advice(groups: Sequence[Group]) -> list[Advice]:
+    evidence = [(group.label, [read_evidence(run) for run in group.runs]) for group in groups]
+    return advise([(label, [(one, measure(one)) for one in those]) for label, those in evidence])
 
 
 def _row(group: Group) -> ReportRow:

@@ -11,6 +11,9 @@ from typing import Any
 
 TASKS = ("reach-v3", "drawer-close-v3", "coffee-button-v3", "handle-press-v3")
 
+STARTED = 1_767_323_045
+"""Unix seconds of the first attempt; the next ones start 4,000 s apart and last 3,723 s."""
+
 
 def make_run_dir(
     results: Path,
@@ -25,11 +28,20 @@ def make_run_dir(
     evaluations: int = 8,
     episodes: int = 10,
     speed: float = 4000.0,
+    values: dict[str, Any] | None = None,
+    profile: dict[str, Any] | None = None,
+    header: dict[str, Any] | None = None,
+    machine: dict[str, float] | None = None,
+    diagnostics: dict[str, float] | None = None,
     restarted_at: int | None = None,
     sweep: dict[str, str] | None = None,
     group: str | None = None,
 ) -> Path:
-    """A run that learns: each task's success rises at its own pace. Deterministic."""
+    """A run that learns: each task's success rises at its own pace. Deterministic.
+
+    Args beyond the obvious: `values` of the recipe, `profile` its table, and what goes into each `run`,
+    `train` and `eval` line besides what is always there.
+    """
     folder = results / run_id
     folder.mkdir(parents=True)
     document = {
@@ -38,8 +50,8 @@ def make_run_dir(
         "name": name,
         "created": "2026-01-02T03:04:05Z",
         "cluster": "datalab",
-        "profile": {"name": name, "gpu": "a40"},
-        "recipe": {"name": recipe, "values": {}, "modified": modified or {}} if recipe else None,
+        "profile": {"name": name, "gpu": "a40"} | (profile or {}),
+        "recipe": {"name": recipe, "values": values or {}, "modified": modified or {}} if recipe else None,
         "argv": ["python", "-m", "trainer", "train", "--recipe", recipe or "none"],
         "seed": seed,
         "total_steps": steps,
@@ -52,7 +64,9 @@ def make_run_dir(
     }
     (folder / "run.json").write_text(json.dumps(document))
     starts = [0] if restarted_at is None else [0, restarted_at]
-    write_metrics(folder, _rows(seed, tasks, steps, evaluations, episodes, speed, starts))
+    extra = {"run": header or {}, "train": machine or {}, "eval": diagnostics or {}}
+    rows = _rows(seed, tasks, steps, evaluations, episodes, speed, starts)
+    write_metrics(folder, [row | extra[row["kind"]] for row in rows])
     for number in range(len(starts)):
         last = number == len(starts) - 1
         _write_attempt(folder, number, code=0 if last else 85, why="completed" if last else "requeue")
@@ -88,11 +102,14 @@ def _rows(
     rows: list[dict[str, Any]] = []
     for attempt, start in enumerate(starts):
         versions = {"python": "3.11.7", "torch": "2.13.0"}
-        rows.append({"kind": "run", "step": start, "time": 0.0, "attempt": attempt, "versions": versions})
+        began = STARTED + 4000 * attempt
+        rows.append({"kind": "run", "step": start, "time": began, "attempt": attempt, "versions": versions})
         last = steps if attempt == len(starts) - 1 else min(steps, start + steps // 2)
         for number in range(40 * start // steps + 1, 40 * last // steps + 1):
             rate = speed * noise.uniform(0.9, 1.1)
-            row = {"kind": "train", "step": number * steps // 40, "time": 1.0, "attempt": attempt}
+            step = number * steps // 40
+            now = began + 3700 * (step - start) / max(1, last - start)
+            row = {"kind": "train", "step": step, "time": now, "attempt": attempt}
             rows.append(row | {"steps_per_second": rate, "loss/critic": 1.0})
         for number in range(evaluations * start // steps + 1, evaluations * last // steps + 1):
             step = number * steps // evaluations
@@ -112,7 +129,7 @@ def _success(noise: random.Random, tasks: Sequence[str], progress: float, episod
 def _write_attempt(folder: Path, number: int, *, code: int, why: str) -> None:
     attempt = folder / "attempts" / str(number)
     attempt.mkdir(parents=True)
-    started = 1_767_323_045 + 4000 * number
+    started = STARTED + 4000 * number
     start = {"attempt": number, "job_id": str(4711 + number), "node": f"gpu0{number}", "started": started}
     (attempt / "start.json").write_text(json.dumps(start))
     (attempt / "exit.json").write_text(

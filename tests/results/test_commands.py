@@ -113,7 +113,25 @@ def test_home_uploaded_once_and_reported(project: Project) -> None:
     assert len(project.server.requests) == asked
     printed = project.run("report", "last")
     assert "256,000" in printed
-    assert {path.name for path in (home / "report").iterdir()} == {"curves.png", "curves.svg", "report.html"}
+    assert {path.name for path in (home / "report").iterdir()} == {
+        "curves.png",
+        "curves.svg",
+        "machine.png",
+        "machine.svg",
+        "report.html",
+    }
+
+
+def test_advice_writes_nothing_and_needs_no_evaluation(project: Project) -> None:
+    home = project.folder / "results" / RUN
+    shutil.copytree(project.runs / RUN, home, symlinks=True)
+    lines = (home / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (home / "metrics.jsonl").write_text("".join(line for line in lines if '"eval"' not in line))
+    assert "nothing to plot" in project.run("report", "last", code=None)
+    printed = project.run("report", "last", "--advice")
+    assert "each run took one attempt" in printed
+    assert "GPU busy less than 30%" in printed
+    assert not (home / "report").exists()
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def test_values_are_short(value: float, text: str) -> None:
 )
 def test_everything_is_drawn_inside(values: list[tuple[int, float]], from_zero: bool) -> None:
     points = [Point(step, abs(value) if from_zero else value, None) for step, value in values]
-    chart = panel("t", [Series("a", 0, points)], width=300, height=200, from_zero=from_zero, last_step=1000)
+    chart = panel("t", [Series("a", 0, points)], width=300, height=200, from_zero=from_zero, end=1000)
     for mark in chart.lines[0].marks:
         assert chart.left <= mark.x <= chart.right
         assert chart.top - 0.01 <= mark.y <= chart.bottom + 0.01
@@ -48,7 +48,7 @@ def test_everything_is_drawn_inside(values: list[tuple[int, float]], from_zero: 
 
 def test_coordinates_of_a_success_curve() -> None:
     points = [Point(0, 0.0, Interval(0.0, 0.5)), Point(100, 1.0, Interval(0.75, 1.0))]
-    chart = panel("t", [Series("x", 2, points)], width=358, height=132, rate=True, last_step=100)
+    chart = panel("t", [Series("x", 2, points)], width=358, height=132, rate=True, end=100)
     (line,) = chart.lines
     assert line.points == "46,108 346,8"
     assert line.band == "46,58 346,8 346,33 46,108"
@@ -57,8 +57,6 @@ def test_coordinates_of_a_success_curve() -> None:
 
 
 def test_one_point_has_no_band() -> None:
-    chart = panel(
-        "t", [Series("x", 0, [Point(5, 0.5, Interval(0.1, 0.9))])], width=300, height=100, last_step=5
-    )
+    chart = panel("t", [Series("x", 0, [Point(5, 0.5, Interval(0.1, 0.9))])], width=300, height=100, end=5)
     assert chart.lines[0].band == ""
     assert len(chart.lines[0].marks) == 1

@@ -70,7 +70,9 @@ def write(folders: list[Path], out: Path) -> tuple[Reported, Page, str]:
 def test_files_and_final_row(tmp_path: Path) -> None:
     folder = make_run_dir(tmp_path, "demo-1")
     reported, page, _ = write([folder], tmp_path / "out")
-    assert [path.name for path in reported.files] == ["curves.png", "curves.svg", "report.html"]
+    names = ["curves.png", "curves.svg", "machine.png", "machine.svg", "report.html"]
+    assert [path.name for path in reported.files] == names
+    ET.parse(tmp_path / "out" / "machine.svg")
     png = (tmp_path / "out" / "curves.png").read_bytes()
     width, height = struct.unpack(">II", png[16:24])
     assert png.startswith(b"\x89PNG")
@@ -131,9 +133,27 @@ def test_the_page_needs_no_network(tmp_path: Path) -> None:
 
 def test_names_cannot_break_the_page_or_the_pictures(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script> \"'& --> $\\frac{x$ {{ 7*7 }}"
-    folder = make_run_dir(tmp_path, "demo-1", name=evil, recipe=evil, tasks=[evil, "plain"])
+    folder = make_run_dir(
+        tmp_path,
+        "demo-1",
+        name=evil,
+        recipe=evil,
+        tasks=[evil, "plain"],
+        values={evil: [evil]},
+        profile={"gpu": evil, "cpus": 2},
+        header={"device": evil, "precision": evil, "num_envs": 4, "processors": 2},
+        machine={"cpu/share": 0.1, "gpu/utilization": 0.1, "time/env": 0.9, "memory/rss_bytes": 1e9},
+    )
+    (folder / "slurm.log").write_text(f"oom_kill {evil} `{evil}`\n")
     document = json.loads((folder / "run.json").read_text())
-    document |= {"run_id": evil, "cluster": evil, "argv": [evil], "versions": {evil: evil}}
+    document |= {
+        "run_id": evil,
+        "seed": evil,
+        "created": evil,
+        "cluster": evil,
+        "argv": [evil],
+        "versions": {evil: evil},
+    }
     (folder / "run.json").write_text(json.dumps(document))
     reported, page, text = write([folder], tmp_path / "out")
     assert "script" not in {tag for tag, _ in page.tags}
@@ -142,7 +162,9 @@ def test_names_cannot_break_the_page_or_the_pictures(tmp_path: Path) -> None:
     assert page.open == []
     assert evil in page.text
     assert "<script" not in text
-    ET.parse(reported.files[1])
+    for drawn in reported.files:
+        if drawn.suffix == ".svg":
+            ET.parse(drawn)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +185,38 @@ def test_groups_are_compared(tmp_path: Path) -> None:
     assert [(row.group, row.runs) for row in reported.rows] == [("a", 2), ("b", 2)]
     assert "2 groups of runs" in page.text
     assert "IQM" in page.text
+
+
+def test_the_paper_beside_ours(tmp_path: Path) -> None:
+    values = {"tasks": ["MT10"], "actor_hidden": [1024] * 3, "critic_hidden": [1024] * 3}
+    folders = [make_run_dir(tmp_path, f"r{seed}", seed=seed, values=values) for seed in (1, 2, 3, 4)]
+    _, page, _ = write(folders, tmp_path / "out")
+    last = [json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1]) for folder in folders]
+    middle = sorted(row["success/mean"] for row in last)[1:3]
+    (row,) = [row for row in page.rows if "20,000,000 steps" in row]
+    assert row[1].split()[0] == f"{100 * statistics.fmean(middle):.1f}%"
+    assert row[2:5] == ["256,000 steps", "87.0%", "20,000,000 steps"]
+    _, other, _ = write([make_run_dir(tmp_path, "own")], tmp_path / "out2")
+    assert "Beside the paper" not in other.text
+
+
+def test_attempts_and_use_over_time(tmp_path: Path) -> None:
+    machine = {"gpu/utilization": 0.25, "cpu/share": 0.5, "time/learn": 0.75, "time/env": 0.25}
+    folder = make_run_dir(tmp_path, "demo-1", machine=machine, restarted_at=96_000)
+    _, page, text = write([folder], tmp_path / "out")
+    pieces = [
+        attributes["title"] for _, attributes in page.tags if "piece" in (attributes.get("class") or "")
+    ]
+    assert pieces == [
+        "attempt 0: 1h 02m, requeue",
+        "waited 4m 37s",
+        "attempt 1: 1h 02m, completed",
+        "learn: 75%",
+        "env: 25%",
+    ]
+    assert "seed 1: 25% after 1h 06m" not in text  # nothing ran between the attempts
+    assert re.search(r"seed 1: 25% after 1h 0[789]m", page.text)
+    assert "GPU busy less than 30%" in page.text
 
 
 def test_a_program_that_logs_only_returns(tmp_path: Path) -> None:
@@ -190,7 +244,7 @@ def test_the_same_runs_give_the_same_files(tmp_path: Path) -> None:
     folder = make_run_dir(tmp_path, "demo-1")
     for out in ("a", "b"):
         report([folder], tmp_path / out, now=NOW)
-    for name in ("curves.png", "curves.svg", "report.html"):
+    for name in ("curves.png", "curves.svg", "machine.png", "machine.svg", "report.html"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 

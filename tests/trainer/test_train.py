@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from tests.trainer.test_checkpoint import truncate
+from trainer.processors import usable_processors
 
 pytestmark = pytest.mark.slow  # each test trains in processes of its own
 
@@ -88,6 +89,7 @@ def test_a_signal_to_the_whole_group_ends_in_a_checkpoint_that_the_next_attempt_
     assert step_of(tmp_path) == total
     assert [row["attempt"] for row in rows(tmp_path, "run")] == [0, 1]
     assert rows(tmp_path, "run")[1]["modified"].keys() == {"tasks", "warmup_steps"}
+    assert rows(tmp_path, "run")[1]["processors"] == usable_processors()
     assert "Traceback" not in output
 
 

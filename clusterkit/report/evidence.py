@@ -1,0 +1,131 @@
+"""What a pulled run directory tells about a run's needs: what it asked for, where it is, what killed it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clusterkit.report.groups import Run
+from clusterkit.run_dir import read_object
+from clusterkit.units import parse_duration, parse_size
+
+_GPU_MEMORY = re.compile(
+    r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|CUDA error: out of memory"
+    r"|CUBLAS_STATUS_ALLOC_FAILED|the device's memory is (too small|full)"
+)
+_MEMORY = re.compile(r"oom[-_ ]kill|Exceeded (job|step) memory limit|\bMemoryError\b|Cannot allocate memory")
+_TAIL_BYTES = 40_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run asked for, an attempt; None for what it left to the cluster."""
+
+    cpus: int | None
+    memory: int | None
+    """Bytes."""
+    seconds: int | None
+    gpu: str | None
+    gpus: int
+    """0 without a GPU."""
+    pack: int = 1
+    """Runs that share the job; processors and memory are this one's part."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A run with all that its directory holds besides metrics."""
+
+    run: Run
+    asked: Asked
+    heartbeat: Mapping[str, Any]
+    gpu_memory_line: str | None = None
+    """The line that says the GPU's memory was too small."""
+    memory_line: str | None = None
+    """The line that says the node's memory was too small."""
+
+
+def read_evidence(run: Run) -> Evidence:
+    """Read the heartbeat, the newest request and the ends of the logs. Files that are missing say nothing."""
+    folder = run.directory.path
+    logs = [
+        folder / "slurm.log",
+        *(folder / "attempts" / str(a.number) / "log" for a in run.directory.attempts),
+    ]
+    lines = [line for path in logs for line in _tail(path)]
+    lines += [str(row.values.get("message", "")) for row in run.rows if row.kind == "event"]
+    return Evidence(
+        run,
+        asked(run.document, _newest_request(folder)),
+        read_object(folder / "heartbeat.json") or {},
+        next((line.strip() for line in lines if _GPU_MEMORY.search(line)), None),
+        next((line.strip() for line in lines if _MEMORY.search(line)), None),
+    )
+
+
+def asked(document: Mapping[str, Any], request: Mapping[str, Any]) -> Asked:
+    """The profile's resources, or those of the newest submission's sbatch options (`--mem=8192M`).
+
+    Args:
+        document: run.json.
+        request: request.json of the newest submission; empty without one.
+    """
+    options, pack = _options(request), _whole(request.get("pack")) or 1
+    profile = document.get("profile")
+    table: Mapping[str, Any] = profile if isinstance(profile, dict) else {}
+    gpu = table.get("gpu")
+    cpus = options.get("cpus-per-task", "")
+    return Asked(
+        cpus=int(cpus) // pack if cpus.isdigit() else _whole(table.get("cpus")),
+        memory=_size(options.get("mem"), pack) or _whole(table.get("memory")),
+        seconds=_seconds(options.get("time"))
+        or _whole(document.get("time_limit_seconds"))
+        or _whole(table.get("time")),
+        gpu=gpu if isinstance(gpu, str) else None,
+        gpus=(_whole(table.get("gpus")) or 1) if gpu else 0,
+        pack=pack,
+    )
+
+
+def _newest_request(folder: Path) -> Mapping[str, Any]:
+    numbered = [path for path in folder.glob("submissions/*/request.json") if path.parent.name.isdecimal()]
+    newest = max(numbered, key=lambda path: int(path.parent.name), default=None)
+    return (read_object(newest) if newest else None) or {}
+
+
+def _options(request: Mapping[str, Any]) -> dict[str, str]:
+    given = request.get("options")
+    texts = [option for option in given if isinstance(option, str)] if isinstance(given, list) else []
+    return {name.lstrip("-"): value for name, _, value in (text.partition("=") for text in texts)}
+
+
+def _tail(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            return file.read(_TAIL_BYTES).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _size(text: str | None, pack: int) -> int | None:
+    try:
+        return (
+            parse_size(f"{text}M" if text and text.isdigit() else text or "") // pack
+        )  # Slurm's unit is MiB
+    except ValueError:
+        return None
+
+
+def _seconds(text: str | None) -> int | None:
+    try:
+        return parse_duration(text or "")
+    except ValueError:
+        return None

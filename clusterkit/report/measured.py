@@ -1,0 +1,208 @@
+"""What a run took of its machine, out of its metrics. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from clusterkit.report.evidence import Evidence
+from clusterkit.report.groups import Run
+from clusterkit.report.metrics import Row
+
+PARTS = ("learn", "act", "env", "evaluate", "checkpoint", "other")
+"""The parts of the loop's time, in the order in which they are shown."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run, all attempts together; None for what nothing tells."""
+
+    seconds: float
+    """Wall time in the training loop."""
+    shares: Mapping[str, float]
+    """Of that time, by part, together 1; empty for a program that does not time its loop."""
+    running: float
+    """Wall time of the attempts in seconds; of one without a record of its end, up to its last line."""
+    longest: float
+    """Of one attempt."""
+    waited: float
+    """Between the end of an attempt and the start of the next."""
+    repeated_steps: int
+    """Done twice, because they came after the checkpoint an attempt went on from."""
+    last_step: int
+    completed: bool
+    steps_per_second: float | None
+    num_envs: int | None
+    precision: str | None
+    device: str | None
+    capability: float | None
+    """Of a CUDA device, such as 8.6; None is no GPU."""
+    processors: int | None
+    """That the program could use."""
+    cpu: float | None
+    """Mean share of the usable processors, 0..1."""
+    cpu_high: float | None
+    """The share that 19 of 20 samples stay below."""
+    memory: float | None
+    """Highest sample, bytes."""
+    gpu: float | None
+    """Mean utilisation, 0..1."""
+    gpu_high: float | None
+    gpu_memory: float | None
+    """Highest sample, bytes."""
+    gpu_memory_total: float | None
+    evaluating: float | None
+    """Wall time that the evaluations took beside training, over that of the loop."""
+    dormant: float | None
+    """Share of the critics' neurons at the last evaluation."""
+    skipped: int
+    """Updates that were left out because their numbers were not finite."""
+
+
+def measure(evidence: Evidence) -> Measured:
+    """Sum up a run; means are weighted by the time that each line of the log covers."""
+    run = evidence.run
+    weighed = list(_weighed(run.rows))
+    seconds = sum(weight for _, weight in weighed)
+    header = next((row.values for row in reversed(run.rows) if row.kind == "run"), {})
+    beat = evidence.heartbeat
+    gpu = _table(beat, "gpu")
+    lasted = _lasted_each(run)
+    capability = _number(_table(header, "versions").get("capability"))
+    cpus = [share for row, _ in weighed if (share := row.number("cpu/share")) is not None]
+    evaluations = [spent for row in run.rows if row.kind == "eval" and (spent := row.number("seconds"))]
+    return Measured(
+        seconds=seconds,
+        shares=_shares(weighed),
+        running=sum(lasted),
+        longest=max(lasted, default=0.0),
+        waited=_waited(run),
+        repeated_steps=_repeated(run.rows),
+        last_step=run.last_step,
+        completed=_completed(run),
+        steps_per_second=run.steps_per_second,
+        num_envs=_whole(header.get("num_envs") or _table(run.document, "profile").get("num_envs")),
+        precision=_text(header.get("precision") or _table(run.document, "profile").get("precision")),
+        device=_text(header.get("device")),
+        capability=capability,
+        processors=_whole(header.get("processors"))
+        or (evidence.asked.cpus if run.document.get("cluster") != "local" else None),
+        cpu=_mean(weighed, "cpu/share"),
+        cpu_high=sorted(cpus)[int(0.95 * (len(cpus) - 1))] if cpus else None,
+        memory=_highest(run.rows, "memory/rss_bytes", beat.get("rss_bytes")),
+        gpu=_mean(weighed, "gpu/utilization"),
+        gpu_high=_highest(run.rows, "gpu/utilization_max"),
+        gpu_memory=_highest(run.rows, "gpu/memory_bytes", gpu.get("memory_used_bytes")),
+        gpu_memory_total=_number(gpu.get("memory_total_bytes"))
+        or _number(_table(header, "versions").get("memory_bytes")),
+        evaluating=sum(evaluations) / seconds if evaluations and seconds else None,
+        dormant=_last(run.evaluations, "diagnostics/dormant/critic"),
+        skipped=int(_last(run.training, "updates_skipped") or 0),
+    )
+
+
+def _weighed(rows: Iterable[Row]) -> Iterable[tuple[Row, float]]:
+    """Training rows with the seconds since the attempt's line before; repeated stretches count twice."""
+    before: dict[int, float] = {}
+    for row in rows:
+        if row.kind == "train" and row.attempt in before and row.time > before[row.attempt]:
+            yield row, row.time - before[row.attempt]
+        if row.kind in ("run", "train"):
+            before[row.attempt] = row.time
+
+
+def _shares(weighed: Sequence[tuple[Row, float]]) -> dict[str, float]:
+    spent = dict.fromkeys(PARTS, 0.0)
+    for row, weight in weighed:
+        for part in PARTS:
+            spent[part] += weight * (row.number(f"time/{part}") or 0.0)
+    total = sum(spent.values())
+    return {part: seconds / total for part, seconds in spent.items()} if total else {}
+
+
+def _mean(weighed: Sequence[tuple[Row, float]], key: str) -> float | None:
+    known = [(value, weight) for row, weight in weighed if (value := row.number(key)) is not None]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None
+
+
+def _highest(rows: Iterable[Row], key: str, other: object = None) -> float | None:
+    values = [row.number(key) for row in rows if row.kind == "train"]
+    return max((value for value in (*values, _number(other)) if value is not None), default=None)
+
+
+def _last(rows: Sequence[Row], key: str) -> float | None:
+    return next((value for row in reversed(rows) if (value := row.number(key)) is not None), None)
+
+
+def _repeated(rows: Sequence[Row]) -> int:
+    """How far the attempts had come beyond the step at which the next one went on."""
+    reached: dict[int, int] = {}
+    repeated = 0
+    for row in rows:
+        if row.kind == "run":
+            before = [step for attempt, step in reached.items() if attempt < row.attempt]
+            repeated += max(0, max(before, default=0) - row.step)
+        if row.kind == "train":
+            reached[row.attempt] = max(reached.get(row.attempt, 0), row.step)
+    return repeated
+
+
+def _lasted_each(run: Run) -> list[float]:
+    lines = {row.attempt: row.time for row in run.rows}
+    spans = []
+    for attempt in run.directory.attempts:
+        end = attempt.exit or {"ended": lines.get(attempt.number)}
+        spans.append(_lasted(attempt.start, end))
+    return [seconds for seconds in spans if seconds is not None]
+
+
+def _lasted(start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> float | None:
+    started, ended = _number((start or {}).get("started")), _number((end or {}).get("ended"))
+    return ended - started if started is not None and ended is not None and ended >= started else None
+
+
+def _waited(run: Run) -> float:
+    attempts = run.directory.attempts
+    waits = [
+        _lasted({"started": (a.exit or {}).get("ended")}, {"ended": (b.start or {}).get("started")})
+        for a, b in pairwise(attempts)
+    ]
+    return sum(wait for wait in waits if wait is not None)
+
+
+def _completed(run: Run) -> bool:
+    last = run.directory.attempts[-1].exit if run.directory.attempts else None
+    return bool(last) and (last or {}).get("why") == "completed"
+
+
+def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: object) -> float | None:
+    try:
+        number = (
+            float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+        )
+    except ValueError:
+        return None
+    return number if number is not None and number == number and abs(number) != float("inf") else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def median_rate(measured: Sequence[Measured]) -> float | None:
+    """Environment steps a second, the median over runs."""
+    rates = [one.steps_per_second for one in measured if one.steps_per_second is not None]
+    return statistics.median(rates) if rates else None
