@@ -7,12 +7,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterkit.errors import RunError
 from clusterkit.ledger import Ledger
 from clusterkit.report.metrics import parse
-from clusterkit.run_dir import read_object, read_run_dir
+from clusterkit.run_dir import newest_request, read_run_dir
 from clusterkit.sharing.comparison import Changed, Code, Comparison, changed_in, compare
 from clusterkit.sharing.description import Description, describe
 from clusterkit.site import connected
@@ -48,13 +48,6 @@ def diff(settings: Settings, ledger: Ledger, a: str, b: str) -> Comparison:
         cluster_of = cache(lambda name: stack.enter_context(connected(settings.cluster(name))))
         old, new = (_describe(settings, ledger, name, cluster_of) for name in (a, b))
     return compare(old, new, _code(settings.project_dir, old, new))
-
-
-def newest_request(folder: Path) -> dict[str, Any]:
-    """request.json of a run's newest submission; empty when there is none."""
-    folders = [each for each in folder.glob("submissions/*") if each.name.isdecimal()]
-    newest = max(folders, key=lambda each: int(each.name), default=None)
-    return (read_object(newest / "request.json") if newest else None) or {}
 
 
 def _describe(

@@ -1,0 +1,24 @@
+"""What export says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterkit.ui.console import note, out
+from clusterkit.ui.text import format_bytes
+
+if TYPE_CHECKING:
+    from clusterkit.verbs.export import Exported
+
+
+def show_exported(done: Exported) -> None:
+    """The path of the archive on standard output; what is in it on standard error."""
+    image = "no container"
+    if done.image:
+        how = "" if done.with_image else " by its digest (--with-image puts it in)"
+        image = f"image {done.image[:12]}{how}"
+    model = done.model.name if done.model else "no model"
+    note(f"{done.files} files, {format_bytes(done.bytes)}, read again and checked; {model}; {image}")
+    if not done.ended:
+        note("the run is not over: this is how it stands now")
+    out.print(str(done.path), markup=False, soft_wrap=True)
