@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -140,10 +139,11 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _environment(document: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    own = re.compile(rf"\S*/runs/{re.escape(str(document.get('run_id')))}")
-    for name, value in (request.get("env") or _table(document, "env")).items():
+    env = request.get("env") or _table(document, "env")
+    own = str(env.get("WANDB_DIR") or "\0")  # the run directory
+    for name, value in env.items():
         if name not in _OF_ONE_RUN:
-            yield name, own.sub("RUN_DIR", str(value))
+            yield name, str(value).replace(own, "RUN_DIR")
 
 
 def _sbatch(request: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

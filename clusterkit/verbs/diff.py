@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit.errors import RunError
 from clusterkit.ledger import Ledger
 from clusterkit.report.metrics import parse
-from clusterkit.run_dir import newest_request, read_run_dir
+from clusterkit.run_dir import read_run_dir
 from clusterkit.sharing.comparison import Changed, Code, Comparison, changed_in, compare
 from clusterkit.sharing.description import Description, describe
 from clusterkit.site import connected
 from clusterkit.snapshots import git
 from clusterkit.transport.base import Transport
-from clusterkit.verbs.report import find_pulled
+from clusterkit.verbs.recorded import read_recorded
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
-
-_READ = (
-    'cat "$1/run.json" || exit 1; printf "\\036"; '
-    'newest=$(ls "$1/submissions" 2>/dev/null | sort -n | tail -n 1); '
-    'test -z "$newest" || cat "$1/submissions/$newest/request.json" 2>/dev/null || true'
-)
-"""run.json and the newest request.json of the run directory $1, with a record separator between."""
 
 
 def diff(settings: Settings, ledger: Ledger, a: str, b: str) -> Comparison:
@@ -45,43 +36,26 @@ def diff(settings: Settings, ledger: Ledger, a: str, b: str) -> Comparison:
         TransportError: a run is not here and its cluster cannot be reached.
     """
     with ExitStack() as stack:
-        cluster_of = cache(lambda name: stack.enter_context(connected(settings.cluster(name))))
-        old, new = (_describe(settings, ledger, name, cluster_of) for name in (a, b))
+        transport_to = cache(lambda name: stack.enter_context(connected(settings.cluster(name))))
+        old, new = (_describe(settings, ledger, name, transport_to) for name in (a, b))
     return compare(old, new, _code(settings.project_dir, old, new))
 
 
 def _describe(
-    settings: Settings, ledger: Ledger, name: str, cluster_of: Callable[[str], Transport]
+    settings: Settings, ledger: Ledger, name: str, transport_to: Callable[[str], Transport]
 ) -> Description:
+    found = read_recorded(settings.project.results, ledger, name, transport_to)
+    if found.folder is None:
+        assert found.run is not None, "else it is not known where it lies"
+        where = f"{found.run.cluster}:{found.run.run_dir}"
+        return describe(found.document, where, request=found.request)
     try:
-        (folder,) = find_pulled(settings.project.results, [name], ledger)
-    except RunError:
-        (run,) = ledger.find([name])  # what is wrong with the name shows here
-        done = cluster_of(run.cluster).run(["sh", "-c", _READ, "sh", run.run_dir], check=False)
-        document, _, request = done.text.partition("\x1e")
-        if done.returncode != 0:
-            raise RunError(
-                f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}",
-                hint="`clusterkit status` tells what became of it",
-            ) from None
-        return describe(
-            json.loads(document),
-            f"{run.cluster}:{run.run_dir}",
-            request=json.loads(request) if request else None,
-        )
-    directory = read_run_dir(folder)
-    try:
-        with (folder / "metrics.jsonl").open("rb") as lines:
+        with (found.folder / "metrics.jsonl").open("rb") as lines:
             rows = parse(lines)
     except FileNotFoundError:
         rows = []
-    return describe(
-        directory.document,
-        str(folder),
-        request=newest_request(folder),
-        rows=rows,
-        attempts=directory.attempts,
-    )
+    attempts = read_run_dir(found.folder).attempts
+    return describe(found.document, str(found.folder), request=found.request, rows=rows, attempts=attempts)
 
 
 def _code(project: Path, a: Description, b: Description) -> Code:

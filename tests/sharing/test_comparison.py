@@ -58,7 +58,7 @@ def test_the_arguments_of_the_newest_submission_count() -> None:
 def test_an_environment_without_what_belongs_to_one_run() -> None:
     def run(name: str) -> Description:
         here = f"/root of/{name}"
-        env = {"WANDB_RUN_ID": name, "WANDB_DIR": here, "OUT": f"/x/runs/{name}/out", "N": "1"}
+        env = {"WANDB_RUN_ID": name, "WANDB_DIR": here, "OUT": f"{here}/out", "N": "1"}
         return describe({"run_id": name, "env": env}, "x")
 
     assert differences(run("a"), run("b")) == {}

@@ -1,0 +1,67 @@
+"""What a run's own files say it is: read here when it was synced, else on its cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clusterkit.errors import RunError
+from clusterkit.ledger import Ledger, LedgerRun
+from clusterkit.run_dir import newest_request, read_run_dir
+from clusterkit.transport.base import Transport
+from clusterkit.verbs.report import find_pulled
+
+_READ = (
+    'cat "$1/run.json" || exit 1; printf "\\036"; '
+    'newest=$(ls "$1/submissions" 2>/dev/null | sort -n | tail -n 1); '
+    'test -z "$newest" || cat "$1/submissions/$newest/request.json" 2>/dev/null || true'
+)
+"""run.json and the newest request.json of the run directory $1, with a record separator between."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run as it was written down."""
+
+    document: Mapping[str, Any]
+    """run.json."""
+    request: Mapping[str, Any]
+    """request.json of its newest submission; empty when there is none."""
+    folder: Path | None
+    """Where it lies here."""
+    run: LedgerRun | None
+    """What the ledger knows of it."""
+
+
+def read_recorded(
+    results: Path, ledger: Ledger, name: str, transport_to: Callable[[str], Transport]
+) -> Recorded:
+    """Read run.json and the newest request.json of a run.
+
+    Args:
+        results: the project's results folder.
+        ledger: knows the runs that are not here.
+        name: a run, or a folder with one.
+        transport_to: connects to a cluster by its name.
+
+    Raises:
+        RunError: the run is not known, or is gone.
+        TransportError: it is not here and its cluster cannot be reached.
+    """
+    try:
+        (folder,) = find_pulled(results, [name], ledger)
+    except RunError:
+        (run,) = ledger.find([name])  # what is wrong with the name shows here
+        done = transport_to(run.cluster).run(["sh", "-c", _READ, "sh", run.run_dir], check=False)
+        document, _, request = done.stdout.decode("utf-8", "surrogateescape").partition("\x1e")
+        if done.returncode != 0:
+            raise RunError(
+                f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}",
+                hint="`clusterkit status` tells what became of it",
+            ) from None
+        return Recorded(json.loads(document), json.loads(request) if request else {}, None, run)
+    directory = read_run_dir(folder)
+    return Recorded(directory.document, newest_request(folder), folder, ledger.get(directory.run_id))
