@@ -218,7 +218,7 @@ def _copy(source: IO[bytes], target: Path | None, mode: int) -> str:
 @contextmanager
 def _compressed(file: BinaryIO, path: Path) -> Iterator[IO[bytes]]:
     if path.name.endswith(".zst"):
-        with _zstd(["-q", "-10", "-T0", "-c"], stdin=subprocess.PIPE, stdout=file) as process:
+        with _zstd(["-q", "-3", "-T0", "-c"], stdin=subprocess.PIPE, stdout=file) as process:
             assert process.stdin is not None
             yield process.stdin
             process.stdin.close()
