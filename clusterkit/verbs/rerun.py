@@ -25,6 +25,7 @@ from clusterkit.runspec import run_id, timestamp
 from clusterkit.scheduler import JobState
 from clusterkit.sharing import archive
 from clusterkit.sharing.contents import snapshot_ids
+from clusterkit.sharing.received import check_document
 from clusterkit.site import Site, open_site
 from clusterkit.slurm.abilities import Choice
 from clusterkit.slurm.script import render
@@ -134,11 +135,12 @@ def _unpacked(path: Path, folder: Path) -> _Origin:
         raise RunError(f"{path}: no such archive", hint="`clusterkit export RUN` makes one")
     root = folder / archive.read(path, folder)
     run_dir = root / "run"
-    document = read_run_dir(run_dir).document
+    document, request = read_run_dir(run_dir).document, newest_request(run_dir)
+    check_document(document, request)
     code, _ = snapshot_ids(document)
     image = next(iter(root.glob("image/*.sif")), None)
     return _Origin(
-        Recorded(document, newest_request(run_dir), run_dir, None),
+        Recorded(document, request, run_dir, None),
         lambda identity: root / ("code" if identity == code else "trainer"),
         image,
     )
