@@ -23,7 +23,6 @@ _LEFT_OUT = re.compile(
     r"(wandb|report|videos)/.*|(.*/)?\..*|checkpoints/replay/.*|checkpoints/step-[^/]*/.*|.*/__pycache__/.*",
     re.DOTALL,
 )
-_OF_A_MODEL = ("manifest.json", "model.pt")
 _PLACES = frozenset({"WANDB_DIR", "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_MODE"})
 
 
@@ -70,8 +69,8 @@ def contents(
         if stat.S_ISREG(path.lstat().st_mode) and not _LEFT_OUT.fullmatch(name):
             members[f"run/{name}"] = of_file(path)
     if model is not None and model.is_dir():
-        for name in _OF_A_MODEL:
-            members[f"run/{(model / name).relative_to(run_dir).as_posix()}"] = of_file(model / name)
+        for path in model.iterdir():  # all of it: the trainer checks a checkpoint against its manifest
+            members[f"run/{path.relative_to(run_dir).as_posix()}"] = of_file(path)
     for place, snapshot in (("code", code), ("trainer", trainer)):
         members[f"{place}/manifest.gz"] = of_file(snapshot.folder / "manifest.gz")
         for name, entry in snapshot.entries.items():

@@ -77,5 +77,5 @@ def test_what_is_wrong(document: dict[str, Any], wrong: dict[str, Any]) -> None:
 def test_what_is_wrong_in_the_newest_submission(document: dict[str, Any]) -> None:
     check_document(document, {"argv": ["x"], "env": {"A": "1"}})
     for wrong in ({"argv": "rm"}, {"argv": [1]}, {"env": {"A": 1}}):
-        with pytest.raises(RunError, match="argv|env"):
+        with pytest.raises(RunError, match=r"argv|env"):
             check_document(document, wrong)
