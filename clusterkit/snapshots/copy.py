@@ -35,7 +35,11 @@ def fetch(site: Site, identity: str, home: Path, *, progress: ProgressCallback |
         return folder
     there = f"{site.layout.snapshots}/{identity}"
     if site.transport.run(["test", "-d", there], check=False).returncode != 0:
-        raise RunError(f"{site.transport.where}: the code {there} is not there any more")
+        raise RunError(
+            f"{site.transport.where}: the code {there} is not there any more",
+            hint="`clusterkit rerun ARCHIVE` needs it no more, if the run was exported before; "
+            "`clusterkit submit` starts a new run with the working tree",
+        )
     part = home / f".{identity}.part"
     shutil.rmtree(part, ignore_errors=True)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
