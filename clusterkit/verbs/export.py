@@ -28,7 +28,7 @@ from clusterkit.site import Site, open_site
 from clusterkit.snapshots.copy import check, fetch
 from clusterkit.transport.base import SyncOptions
 from clusterkit.verbs.deploy import Bar, hash_image
-from clusterkit.verbs.report import find_pulled
+from clusterkit.verbs.recorded import known_run, pulled_run
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -125,10 +125,9 @@ class _Source:
     def __init__(self, settings: Settings, ledger: Ledger, name: str, stack: ExitStack, bar: Bar) -> None:
         self._settings, self._ledger, self._stack, self._bar = settings, ledger, stack, bar
         results = settings.project.results
-        try:
-            (folder,) = find_pulled(results, [name], ledger)
-        except RunError:
-            (run,) = ledger.find([name])
+        folder = pulled_run(results, name, ledger)
+        if folder is None:
+            run = known_run(name, ledger)
             self._cluster = settings.cluster(run.cluster)
             self.run_dir = self._pull(run)
             return

@@ -18,7 +18,7 @@ from clusterkit.ledger import Ledger
 from clusterkit.report.metrics import parse
 from clusterkit.run_dir import read_run_dir
 from clusterkit.sharing.models import choose, models_here
-from clusterkit.verbs.report import find_pulled
+from clusterkit.verbs.recorded import known_run, pulled_run
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -78,7 +78,13 @@ def choose_model(settings: Settings, ledger: Ledger, name: str, checkpoint: str 
         return Chosen(path, name, path.parent)
     if (path / "manifest.json").is_file():
         return Chosen(path, name, path.parent)
-    (run_dir,) = find_pulled(settings.project.results, [name], ledger)
+    run_dir = pulled_run(settings.project.results, name, ledger)
+    if run_dir is None:
+        known = known_run(name, ledger)
+        raise RunError(
+            f"{known.run_id} is not in {settings.project.results}",
+            hint=f"`clusterkit sync-results {known.run_id}` brings it home",
+        )
     run_id = read_run_dir(run_dir).run_id
     if checkpoint not in ("best", "last"):
         for one in (run_dir / "checkpoints" / checkpoint, Path(checkpoint)):

@@ -123,7 +123,8 @@ def rerun(settings: Settings, request: RerunRequest, ledger: Ledger, name: str, 
                 check(folder, identity)
                 with bar("code", None):
                     snapshots.transplant(site, identity, folder)
-        same_place = not packed and site.cluster.name == before
+        shared = (recorded.document.get("group") or {}).get("pack") or 1  # of a job for several runs
+        same_place = not packed and shared == 1 and site.cluster.name == before
         run, parcel, choice = _plan(settings, site, recorded, request, same_place=same_place)
         job_id = hand_over(site, ledger, parcel)
     return Rerun(replace(run, job_id=job_id), job_id, str(recorded.document["run_id"]), choice)

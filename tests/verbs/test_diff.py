@@ -2,6 +2,7 @@
 
 import json
 
+from tests.results.run_dirs import make_run_dir
 from tests.verbs.conftest import Project
 
 
@@ -28,3 +29,9 @@ def test_two_runs(project: Project) -> None:
 def test_a_name_that_is_none(project: Project) -> None:
     refused = project.run("diff", "no-such", "no-such", code=8)
     assert "no run 'no-such'" in refused.stderr
+
+
+def test_a_beginning_that_several_have(project: Project) -> None:
+    for run_id in ("demo-1", "demo-2"):
+        make_run_dir(project.folder / "results", run_id)
+    assert "matches 2 runs: demo-1, demo-2" in project.run("diff", "demo", "demo-1", code=8).stderr
