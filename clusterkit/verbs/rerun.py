@@ -48,6 +48,8 @@ from clusterkit.verbs.until_done import choose_way
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
+_SWEPT_SEED = "CLUSTERKIT_SWEEP_SEED"
+"""Where a program of one's own reads its seed, when it was one of several."""
 _THERE = 'test -d "$1" && touch -c "$1" 2>/dev/null; test -d "$1"'
 """Whether a snapshot is there; it is young again then, so that gc leaves it alone."""
 
@@ -244,6 +246,7 @@ def _plan(
         "versions": {"clusterkit": __version__, "python": platform.python_version()},
         "project": settings.project.name,
         "group": None,
+        **({"sweep": {**old["sweep"], "seed": str(seed)}} if "seed" in (old.get("sweep") or {}) else {}),
         "rerun_of": old["run_id"],
     }
     folder = f"runs/{identity}"
@@ -284,4 +287,6 @@ def _program(
         "WANDB_PROJECT": wandb.project,
     }
     env.pop("WANDB_ENTITY", None)
+    if request.seed is not None and _SWEPT_SEED in env:
+        env[_SWEPT_SEED] = str(request.seed)
     return argv, env | ({"WANDB_ENTITY": wandb.entity} if wandb.entity else {})

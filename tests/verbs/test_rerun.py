@@ -50,6 +50,8 @@ def test_the_code_of_the_run_and_not_the_working_tree(project: Project) -> None:
 
 
 def test_an_archive_in_another_project(project: Project, tmp_path: Path) -> None:
+    with (project.folder / "clusterkit.toml").open("a") as settings:
+        settings.write('env = {CLUSTERKIT_SWEEP_SEED = "1"}\n')  # of the profile, as a group of seeds has it
     first = project.submit("--", "0", "x")
     project.ended(first)
     archive = tmp_path / "run.tar.gz"
@@ -61,6 +63,7 @@ def test_an_archive_in_another_project(project: Project, tmp_path: Path) -> None
     assert json.loads((other.run_dir(again) / "arguments.json").read_text()) == ["0", "x"]
     new = spec(other, again)
     assert (new["seed"], new["project"], new["rerun_of"]) == (5, "other", first)
+    assert new["env"]["CLUSTERKIT_SWEEP_SEED"] == "5"
     assert new["snapshot"] == spec(project, first)["snapshot"]
     # It can be passed on once more, the same code.
     other.run("export", again, "-o", "again.tar.gz")
