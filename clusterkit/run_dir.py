@@ -68,6 +68,13 @@ def read_run_dir(path: Path) -> RunDirectory:
     return RunDirectory(path, document, attempts, read_object(path / "stopped.json"))
 
 
+def newest_request(folder: Path) -> dict[str, Any]:
+    """request.json of a run's newest submission; empty when there is none."""
+    folders = [each for each in folder.glob("submissions/*") if each.name.isdecimal()]
+    newest = max(folders, key=lambda each: int(each.name), default=None)
+    return (read_object(newest / "request.json") if newest else None) or {}
+
+
 def read_object(path: Path) -> dict[str, Any] | None:
     """The JSON object in a small file; None when the file is missing or holds something else."""
     try:

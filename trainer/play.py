@@ -1,10 +1,12 @@
-"""`python -m trainer play`: a video of a trained policy at work, and whether it succeeds."""
+"""`python -m trainer play`: videos of a trained policy at work, and whether it succeeds."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.arguments import Parser, at_least, nearest
+from trainer.contact_sheet import ContactSheet
+from trainer.contact_sheet import Episode as SheetEpisode
 from trainer.errors import TrainerError, UsageError
 from trainer.rendering import INSTALL_HINT, Camera, environment, probe_all
 from trainer.video import Caption, VideoWriter, choose_path
@@ -22,6 +26,8 @@ Frame = npt.NDArray[np.uint8]
 MAX_STEPS = 500
 STEPS_PER_FRAME = 4
 """A step is 1/80 of a second of simulation: one frame in four plays in real time at 20 frames a second."""
+_MILLISECONDS = 1000 * STEPS_PER_FRAME // 80
+SHEET = "contact-sheet.png"
 
 AFTER_SUCCESS = 20
 """Steps an episode goes on once it is solved, so that one can see it."""
@@ -45,6 +51,12 @@ class Episode:
     steps: int
     mean_reward: float
 
+    @property
+    def verdict(self) -> str:
+        """How it went, in words."""
+        how = f"success after {self.steps} steps" if self.success else "no success"
+        return f"{self.task} goal {self.goal}: {how}"
+
 
 def main(argv: Sequence[str]) -> int:
     """Plays episodes, writes the video, prints a line for each; returns the exit code.
@@ -55,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
     """
     given = _parser().read(argv)
     out, said = choose_path(given.out)
-    if said:
+    if said and given.folder is None:
         sys.stderr.write(f"{said}\n")
     probe = probe_all()[-1]
     if not probe.works:
@@ -68,26 +80,76 @@ def main(argv: Sequence[str]) -> int:
     # One observation at a time: a second thread would only wait for the first.
     model = load_model(given.model, configure("cpu", threads=1))
     tasks = _tasks(given.task, model.tasks)
+    films = _one_film(out) if given.folder is None else _film_each(given.folder, tasks)
     solved = 0
-    with VideoWriter(out, 1000 * STEPS_PER_FRAME // 80) as video:
+    with films as film_of:
         for task in tasks:
-            for number in range(given.episodes):
-                episode = _film(model, task, number, given.size, video)
-                solved += episode.success
-                verdict = f"success after {episode.steps} steps" if episode.success else "no success"
-                line = f"{episode.task} goal {episode.goal}: {verdict}, mean reward {episode.mean_reward:.2f}"
-                sys.stdout.write(line + "\n")
-                sys.stdout.flush()
+            with film_of(task) as film:
+                for number in range(given.episodes):
+                    episode = _film(model, task, number, given.size, film)
+                    film.end(episode.verdict, episode.success)
+                    solved += episode.success
+                    sys.stdout.write(f"{episode.verdict}, mean reward {episode.mean_reward:.2f}\n")
+                    sys.stdout.flush()
     count = len(tasks) * given.episodes
-    sys.stdout.write(f"{solved} of {count} episodes succeeded; video: {out}\n")
+    where = f"video: {out}" if given.folder is None else f"videos and {SHEET}: {given.folder}"
+    sys.stdout.write(f"{solved} of {count} episodes succeeded; {where}\n")
     return 0
+
+
+class _Film:
+    """Where the frames of a task go: its video, and the sheet, which shows its first episode."""
+
+    def __init__(self, video: VideoWriter, sheet: ContactSheet | None = None) -> None:
+        self._video, self._sheet = video, sheet
+        self._shown = SheetEpisode() if sheet else None
+
+    def add(self, frame: Frame, caption: Caption) -> None:
+        self._video.add(frame, caption)
+        if self._shown:
+            self._shown.add(frame, caption)
+
+    def end(self, verdict: str, success: bool) -> None:
+        """An episode is over."""
+        if self._sheet and self._shown:
+            self._sheet.add(verdict, success, self._shown)
+            self._shown = None
+
+
+_FilmOf = Callable[[str], AbstractContextManager[_Film]]
+
+
+@contextmanager
+def _one_film(out: Path) -> Iterator[_FilmOf]:
+    """All tasks in one video."""
+    with VideoWriter(out, _MILLISECONDS) as video:
+        yield lambda _task: nullcontext(_Film(video))
+
+
+@contextmanager
+def _film_each(folder: Path, tasks: Sequence[str]) -> Iterator[_FilmOf]:
+    """A video for each task, MP4 where it can be made, and the contact sheet."""
+    sheet, kind = ContactSheet(len(tasks)), "mp4" if shutil.which("ffmpeg") else "gif"
+
+    @contextmanager
+    def film_of(task: str) -> Iterator[_Film]:
+        with VideoWriter(folder / f"{task}.{kind}", _MILLISECONDS) as video:
+            yield _Film(video, sheet)
+
+    yield film_of
+    sheet.save(folder / SHEET)
 
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m trainer play", description="Film a trained policy.")
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL", help="a run, a checkpoint of it, or its final_model.pt")
-    add("--task", metavar="NAME", help="play this task only (all the model knows)")
+    add(
+        "--task",
+        action="append",
+        metavar="NAME",
+        help="play this task; may be repeated (all the model knows)",
+    )
     add(
         "--episodes",
         type=at_least(1),
@@ -102,24 +164,33 @@ def _parser() -> Parser:
         metavar="FILE",
         help="a .gif, or .mp4 with ffmpeg (play.gif)",
     )
+    add(
+        "--folder",
+        type=Path,
+        metavar="FOLDER",
+        help=f"instead of --out: a video for each task and {SHEET}, into this folder",
+    )
     add("--size", type=at_least(64), default=320, metavar="N", help="width and height in pixels (320)")
     return parser
 
 
-def _tasks(wanted: str | None, known: Sequence[str]) -> list[str]:
-    if wanted is None:
+def _tasks(wanted: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    if not wanted:
         return list(known)
-    full = wanted if wanted.endswith("-v3") else f"{wanted}-v3"
-    if full not in known:
-        raise UsageError(
-            f"the model does not know the task {wanted!r}{nearest(full, known)}",
-            hint=f"it knows {', '.join(known)}",
-        )
-    return [full]
+    found = []
+    for name in wanted:
+        full = name if name.endswith("-v3") else f"{name}-v3"
+        if full not in known:
+            raise UsageError(
+                f"the model does not know the task {name!r}{nearest(full, known)}",
+                hint=f"it knows {', '.join(known)}",
+            )
+        found.append(full)
+    return list(dict.fromkeys(found))
 
 
-def _film(model: Any, task: str, number: int, size: int, video: VideoWriter) -> Episode:
-    """Plays one episode with the deterministic policy and adds it to the video."""
+def _film(model: Any, task: str, number: int, size: int, film: _Film) -> Episode:
+    """Plays one episode with the deterministic policy and adds it to the film."""
     from trainer.envs.metaworld import MetaworldFactory
 
     goals = int(model.recipe["values"]["goals_per_task"])
@@ -135,7 +206,7 @@ def _film(model: Any, task: str, number: int, size: int, video: VideoWriter) -> 
             if success and solved_at is None:
                 solved_at = step
             if step % STEPS_PER_FRAME == 1:
-                video.add(camera.frame(data), Caption(task, f"step {step}", solved_at is not None))
+                film.add(camera.frame(data), Caption(task, f"step {step}", solved_at is not None))
             if solved_at is not None and step >= solved_at + AFTER_SUCCESS:
                 break
     finally:

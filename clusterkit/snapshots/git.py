@@ -70,6 +70,25 @@ def stand(folder: Path, *, stays: Callable[[str], bool]) -> Git:
     return Git(commit.decode(), branch.decode(), dirty, diff)
 
 
+def between(folder: Path, old: str, new: str) -> list[tuple[str, int | None, int | None]] | None:
+    """Files below a folder that differ between two commits, with the lines that came and went.
+
+    Returns:
+        Path, lines added and lines removed, None for a file that is no text; or None when the repository
+        does not have both commits.
+    """
+    if not all(re.fullmatch(r"[0-9a-f]{4,64}", commit) for commit in (old, new)):
+        return None
+    data = _output(folder, "diff", "--numstat", "-z", "--no-renames", "--relative", old, new, "--", ".")
+    if data is None:
+        return None
+    rows = (os.fsdecode(entry).split("\t", 2) for entry in data.split(b"\0") if entry)
+    return [
+        (path, int(added) if added.isdigit() else None, int(removed) if removed.isdigit() else None)
+        for added, removed, path in rows
+    ]
+
+
 def _diff(folder: Path, without: Sequence[str]) -> str:
     plain = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative")
     spared = [f":(exclude,literal){name}" for name in without]

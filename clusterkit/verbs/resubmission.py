@@ -76,22 +76,22 @@ def plan(
     """The submission: as the one before, but for what is asked to be different."""
     run, before, document = ended.run, ended.before, ended.document
     argv, env = ended.argv, dict(before.get("env") or document["env"])
-    profile = request.profile or _recorded_profile(document)
+    profile = request.profile or recorded_profile(document)
     if request.profile:
         argv, env = with_hardware(argv, env, request.profile)
     if request.total_steps is not None:
         argv = with_option(argv, "--total-steps", str(request.total_steps))
     run_dir = site.layout.run(run.run_id)
-    env = {name: _moved(value, run.run_dir, run_dir) for name, value in env.items()}
+    env = {name: moved(value, run.run_dir, run_dir) for name, value in env.items()}
     away = site.cluster.name != document["cluster"]
     goes_on = bool(before.get("until_done")) if request.until_done is None else request.until_done
     same_place = site.cluster.name == run.cluster
-    options = _options(site, request, profile, before if same_place else {}, goes_on, training=trains(argv))
+    options = options_of(site, request, profile, before if same_place else {}, goes_on, training=trains(argv))
     choice = choose_way(site, options) if goes_on else None
     options = (*options, *(choice.options if choice else ()))
     number = max((each.number for each in ended.record.submissions), default=-1) + 1
     run = replace(run, cluster=site.cluster.name, run_dir=run_dir)
-    job = _job(site, run, document, profile, options, choice, number, check=check and same_place)
+    job = job_of(site, run, document, profile, options, choice, number, check=check and same_place)
     way = choice.way if choice else None
     wanted = request_json(
         number,
@@ -102,7 +102,7 @@ def plan(
         env=env if env != document["env"] else None,
         until_done=way,
         workdir=f"{job.workdir}/project" if away else None,
-        python_path=[_bundle(site, document)] if away else None,
+        python_path=[bundle_of(site, document)] if away else None,
     )
     steps = option_of(argv, "--total-steps") if trains(argv) else None
     again = replace(
@@ -123,19 +123,20 @@ def plan(
     return again, Parcel((again,), folder, files, options, number), choice
 
 
-def _moved(value: str, old: str, new: str) -> str:
+def moved(value: str, old: str, new: str) -> str:
+    """A path in, or of, the folder `old` as it is in `new`; any other text as it is."""
     return new + value[len(old) :] if value == old or value.startswith(f"{old}/") else value
 
 
-def _recorded_profile(document: Mapping[str, Any]) -> Profile:
-    """The profile of run.json, which we have written and checked ourselves."""
+def recorded_profile(document: Mapping[str, Any]) -> Profile:
+    """The profile of a run.json, which we have written and checked ourselves."""
     from clusterkit.config.models import Profile
 
     known = {name: value for name, value in document["profile"].items() if name in Profile.model_fields}
     return Profile.model_construct(**known)
 
 
-def _options(
+def options_of(
     site: Site,
     request: ResumeRequest,
     profile: Profile,
@@ -144,7 +145,16 @@ def _options(
     *,
     training: bool,
 ) -> tuple[str, ...]:
-    """The sbatch options: those of the submission before, but for what is asked to be different."""
+    """The sbatch options: those of the submission before, but for what is asked to be different.
+
+    Args:
+        site: where the job shall run.
+        request: what is asked.
+        profile: its resources.
+        before: request.json of the submission before; empty when it was made for another cluster.
+        goes_on: whether it goes on past its time limit.
+        training: whether it runs the bundled trainer.
+    """
     extra = list(request.sbatch)
     if request.profile is None and before.get("options"):
         kept = [str(each) for each in before["options"] if each.partition("=")[0] not in _OF_THE_WAY]
@@ -158,7 +168,7 @@ def _options(
     return sbatch_options(site.cluster, profile, defaults={"signal": signal} if signal else {}, extra=extra)
 
 
-def _job(
+def job_of(
     site: Site,
     run: LedgerRun,
     document: Mapping[str, Any],
@@ -169,7 +179,17 @@ def _job(
     *,
     check: bool,
 ) -> JobScript:
-    """The job script over the code and the image that the run began with.
+    """The job script over the code and the image that a run began with.
+
+    Args:
+        site: where it shall run.
+        run: which, with its run directory there.
+        document: run.json of the run that the code and the image are of.
+        profile: its resources.
+        options: of sbatch.
+        choice: how it goes on past its time limit.
+        number: of the submission.
+        check: make sure that the code is there.
 
     Raises:
         ImageError: the image is gone.
@@ -177,7 +197,7 @@ def _job(
     """
     cluster = site.cluster
     code = f"{site.layout.snapshots}/{posixpath.basename(posixpath.dirname(document['workdir']))}"
-    bundle = _bundle(site, document)
+    bundle = bundle_of(site, document)
     facts = document.get("image")
     image = Image(str(facts["digest"]), int(facts["bytes"])) if facts else None
     if image and not images.present(site, image):
@@ -211,6 +231,7 @@ def _job(
     )
 
 
-def _bundle(site: Site, document: Mapping[str, Any]) -> str:
+def bundle_of(site: Site, document: Mapping[str, Any]) -> str:
+    """Where the trainer of a run lies, for its PYTHONPATH."""
     (bundle,) = document["python_path"]
     return f"{site.layout.snapshots}/{'/'.join(bundle.split('/')[-2:])}"

@@ -103,9 +103,9 @@ def test_success_is_seen_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_task_is_answered_with_those_known() -> None:
     known = ("reach-v3", "door-close-v3")
     assert play._tasks(None, known) == [*known]
-    assert play._tasks("reach", known) == ["reach-v3"]
+    assert play._tasks(["reach", "reach-v3"], known) == ["reach-v3"]
     with pytest.raises(UsageError, match="did you mean door-close-v3") as caught:
-        play._tasks("door-open", known)
+        play._tasks(["door-open"], known)
     assert caught.value.hint == "it knows reach-v3, door-close-v3"
 
 

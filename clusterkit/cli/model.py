@@ -1,0 +1,80 @@
+"""`clusterkit evaluate` and `clusterkit play`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clusterkit.cli.common import ConfigOption, load, open_ledger
+
+_Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run that was synced, a folder with one, or the path of a checkpoint or model."
+    ),
+]
+_Checkpoint = Annotated[
+    str, typer.Option(metavar="best|last|NAME", help="Which checkpoint of the run; a path will do, too.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the commands."""
+    app.command()(evaluate)
+    app.command()(play)
+
+
+def evaluate(
+    name: _Model = "last",
+    checkpoint: _Checkpoint = "last",
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes per task.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Play a pulled model here and print its success rates with 95% intervals.
+
+    Needs the trainer's packages: pip install 'clusterkit[train]'.
+    """
+    from clusterkit.ui.model import print_json, show_choice, show_evaluated, working
+    from clusterkit.verbs.model import choose_model
+    from clusterkit.verbs.model import evaluate as verb
+
+    settings = load(config)
+    with open_ledger(settings) as ledger:
+        model = choose_model(settings, ledger, name, checkpoint)
+    show_choice(model)
+    with working(f"{episodes} episodes of each task"):
+        evaluated = verb(model, episodes)
+    (print_json if as_json else show_evaluated)(evaluated)
+
+
+def play(
+    name: _Model = "last",
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option("--task", "-t", metavar="TASK", help="Only this task; may be given several times."),
+    ] = None,
+    checkpoint: _Checkpoint = "last",
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes per task.")] = 1,
+    size: Annotated[int, typer.Option(min=64, help="Width and height of the picture in pixels.")] = 320,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where the videos go.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Film a pulled model here: a video for each task, and a contact sheet of all.
+
+    Needs the trainer's packages: pip install 'clusterkit[train]'.
+    """
+    from clusterkit.ui.model import show_choice, show_films
+    from clusterkit.verbs.model import choose_model
+    from clusterkit.verbs.model import play as verb
+
+    settings = load(config)
+    with open_ledger(settings) as ledger:
+        model = choose_model(settings, ledger, name, checkpoint)
+    show_choice(model)
+    folder = out or model.home / "videos"
+    show_films(verb(model, tasks or (), folder, episodes=episodes, size=size))

@@ -1,0 +1,273 @@
+"""One archive with a list of checksums: written with the same bytes every time, read with distrust.
+
+All that is in it lies in one folder. SHA256SUMS there names every file: `sha256sum -c` proves it without us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, BinaryIO, cast
+
+from clusterkit.errors import ClusterkitError, RunError
+
+SUMS = "SHA256SUMS"
+_BLOCK = 1 << 20
+_ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class Member:
+    """What stands at one path of an archive: exactly one of the three."""
+
+    file: Path | None = None
+    content: bytes | None = None
+    link: str | None = None
+    """Where a symbolic link points to."""
+    size: int = 0
+    """Bytes of the file that count; it may grow meanwhile."""
+    executable: bool = False
+
+
+def of_file(path: Path, *, executable: bool = False) -> Member:
+    """A file as it is now."""
+    return Member(file=path, size=path.stat().st_size, executable=executable)
+
+
+def write(path: Path, root: str, members: Mapping[str, Member]) -> None:
+    """Write an archive and read it again; it appears whole or not at all.
+
+    Args:
+        path: ends in `.tar.gz` or `.tar.zst`.
+        root: the folder in it.
+        members: by path below the root; SHA256SUMS is added.
+
+    Raises:
+        ClusterkitError: zstd is missing, or the disk is full.
+        RunError: a file changed meanwhile.
+    """
+    sums = "".join(
+        _sum_line(_digest(member), name)
+        for name, member in sorted(members.items(), key=_by_name)
+        if member.link is None
+    )
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            part.chmod(0o600)
+            with (
+                _compressed(file, path) as stream,
+                tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+            ):
+                # The list comes first, so that a reader can check what it unpacks at once.
+                _add(archive, f"{root}/{SUMS}", Member(content=sums.encode("utf-8", "surrogateescape")))
+                for name, member in sorted(members.items(), key=_by_name):
+                    _add(archive, f"{root}/{name}", member)
+            file.flush()
+            os.fsync(file.fileno())
+        read(part)
+        part.replace(path)
+    except OSError as error:
+        raise ClusterkitError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read(path: Path, into: Path | None = None) -> str:
+    """Check an archive against its checksums and, if wanted, unpack it.
+
+    Links come last and nothing is ever written through one; nothing is written outside the folder.
+
+    Args:
+        path: the archive.
+        into: an empty folder of our own; None unpacks nothing.
+
+    Returns:
+        The folder in the archive.
+
+    Raises:
+        RunError: it is none of ours, is damaged, or holds what it may not.
+    """
+    sums: dict[str, str] | None = None
+    links: dict[str, str] = {}
+    root = ""
+    try:
+        with _decompressed(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+            for entry in archive:
+                top, _, name = entry.name.partition("/")
+                root = root or top
+                if top != root or not _harmless(entry.name):
+                    raise RunError(f"{path}: {entry.name!r} may not be in it")
+                if entry.issym():
+                    links[name] = entry.linkname
+                    continue
+                source = archive.extractfile(entry) if entry.isreg() else None
+                if source is None:
+                    raise RunError(f"{path}: {entry.name!r} is neither a file nor a link")
+                if sums is None and name == SUMS:
+                    sums = _parse_sums(source.read().decode("utf-8", "surrogateescape"))
+                    continue
+                target = None if into is None else into / entry.name
+                if sums is None or sums.pop(name, None) != _copy(source, target, entry.mode):
+                    raise RunError(f"{path}: {name!r} is damaged, or not in {SUMS}")
+    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        raise RunError(f"{path}: cannot be read as an export of clusterkit: {error}") from error
+    if sums is None or sums:
+        what = f"{next(iter(sums))!r} is missing" if sums else f"it has no {SUMS}"
+        raise RunError(f"{path}: not a whole export of clusterkit: {what}")
+    behind = (name for name in links if any(str(up) in links for up in PurePosixPath(name).parents))
+    through = next(behind, None)
+    if through is not None:
+        raise RunError(f"{path}: {through!r} lies behind a link")
+    if into is not None:
+        _make_links(path, into / root, links)
+    return root
+
+
+def _make_links(path: Path, folder: Path, links: Mapping[str, str]) -> None:
+    for name, target in links.items():
+        link = folder / name
+        try:
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(target)
+        except OSError as error:
+            raise RunError(f"{path}: {name!r} cannot be unpacked: {error.strerror}") from error
+
+
+def _by_name(item: tuple[str, Member]) -> bytes:
+    return os.fsencode(item[0])
+
+
+def _digest(member: Member) -> str:
+    if member.file is None:
+        return hashlib.sha256(member.content or b"").hexdigest()
+    digest, left = hashlib.sha256(), member.size
+    with member.file.open("rb") as file:
+        while left and (block := file.read(min(_BLOCK, left))):
+            digest.update(block)
+            left -= len(block)
+    return digest.hexdigest()
+
+
+def _add(archive: tarfile.TarFile, name: str, member: Member) -> None:
+    """With nothing of this machine in it: no times, no owners."""
+    entry = tarfile.TarInfo(name)
+    entry.mode = 0o755 if member.executable else 0o644
+    if member.link is not None:
+        entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, member.link, 0o777
+        archive.addfile(entry)
+    elif member.file is not None:
+        entry.size = member.size
+        with member.file.open("rb") as file:
+            archive.addfile(entry, file)
+    else:
+        content = member.content or b""
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content))
+
+
+def _sum_line(digest: str, name: str) -> str:
+    """As sha256sum writes it: a name with a backslash or a newline is escaped, and the line says so."""
+    escaped = name.replace("\\", "\\\\").replace("\n", "\\n")
+    return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
+
+
+def _parse_sums(text: str) -> dict[str, str]:
+    sums = {}
+    for line in text.split("\n"):
+        digest, _, name = line.partition("  ")
+        if digest.startswith("\\"):
+            digest = digest[1:]
+            name = name.replace("\\\\", "\0").replace("\\n", "\n").replace("\0", "\\")
+        if name:
+            sums[name] = digest
+    return sums
+
+
+def _harmless(name: str) -> bool:
+    return not name.startswith("/") and all(part not in ("", ".", "..") for part in name.split("/"))
+
+
+def _copy(source: IO[bytes], target: Path | None, mode: int) -> str:
+    """Write a file that was not there; returns its sha256."""
+    digest = hashlib.sha256()
+    with contextlib.ExitStack() as stack:
+        file: BinaryIO | None = None
+        if target is not None:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            opened = os.open(target, flags, 0o700 if mode & 0o100 else 0o600)
+            file = stack.enter_context(os.fdopen(opened, "wb"))
+        while block := source.read(_BLOCK):
+            digest.update(block)
+            if file is not None:
+                file.write(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _compressed(file: BinaryIO, path: Path) -> Iterator[IO[bytes]]:
+    if path.name.endswith(".zst"):
+        with _zstd(["-q", "-3", "-T0", "-c"], stdin=subprocess.PIPE, stdout=file) as process:
+            assert process.stdin is not None
+            yield process.stdin
+            process.stdin.close()
+            if process.wait() != 0:
+                raise OSError(f"zstd ended with {process.returncode}")
+    else:
+        with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as stream:
+            yield cast("IO[bytes]", stream)
+
+
+@contextmanager
+def _decompressed(path: Path) -> Iterator[IO[bytes]]:
+    with path.open("rb", buffering=0) as file:  # the child goes on where we have read to
+        magic = file.read(4)
+        file.seek(0)
+        if magic == _ZSTD:
+            with _zstd(["-q", "-d", "-c"], stdin=file, stdout=subprocess.PIPE) as process:
+                assert process.stdout is not None
+                yield process.stdout
+                process.stdout.read()  # what comes behind the end of the tar
+                if process.wait() != 0:
+                    raise OSError("it is damaged")
+        elif magic.startswith(_GZIP):
+            with gzip.GzipFile(fileobj=file) as stream:
+                yield cast("IO[bytes]", stream)
+                while stream.read(_BLOCK):  # its checksum is at the very end
+                    pass
+        else:
+            raise ValueError("neither .tar.gz nor .tar.zst")
+
+
+@contextmanager
+def _zstd(
+    options: list[str], *, stdin: int | BinaryIO, stdout: int | BinaryIO
+) -> Iterator[subprocess.Popen[bytes]]:
+    if shutil.which("zstd") is None:
+        raise ClusterkitError(
+            "zstd, which a .tar.zst needs, is not installed", hint="install it, or use `-o FILE.tar.gz`"
+        )
+    process = subprocess.Popen(
+        ["zstd", *options], stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, restore_signals=True
+    )
+    try:
+        yield process
+    finally:
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        if process.poll() is None:
+            process.kill()
+        process.wait()

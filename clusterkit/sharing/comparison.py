@@ -1,0 +1,125 @@
+"""What differs between two runs. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+from clusterkit.sharing.description import Description
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A value that is not the same; None where a run has none."""
+
+    section: str
+    name: str
+    a: Any
+    b: Any
+
+
+class Changed(NamedTuple):
+    """Lines of one file in a diff; None for a file that is no text."""
+
+    path: str
+    added: int | None
+    removed: int | None
+
+
+@dataclass(frozen=True)
+class Code:
+    """How the code of two runs differs, as git knows it."""
+
+    between: tuple[Changed, ...] | None = ()
+    """From A's commit to B's; None when the repository here does not have both."""
+    a: tuple[Changed, ...] = ()
+    """Uncommitted when A was submitted."""
+    b: tuple[Changed, ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs beside each other."""
+
+    a: Description
+    b: Description
+    differences: tuple[Difference, ...]
+    code: Code
+    same: int
+    """How many values are equal."""
+
+
+def compare(a: Description, b: Description, code: Code) -> Comparison:
+    """All values that differ, section by section; `results` only where both runs have some."""
+    names = dict.fromkeys([*a.values, *b.values])
+    if not (a.has_results and b.has_results):
+        names = {name: None for name in names if name[0] != "results"}
+    differences = [
+        Difference(section, name, a.values.get((section, name)), b.values.get((section, name)))
+        for section, name in names
+        if a.values.get((section, name)) != b.values.get((section, name))
+    ]
+    same = len(names) - len(differences)
+    words = list(_words(a.words, b.words))
+    order = list(dict.fromkeys(section for section, _ in names))
+    if words and "arguments" not in order:
+        order.insert(order.index("profile") + 1 if "profile" in order else len(order), "arguments")
+    found = sorted([*differences, *words], key=lambda each: order.index(each.section))
+    return Comparison(a, b, tuple(found), code, same)
+
+
+def _words(a: Sequence[str], b: Sequence[str]) -> Iterator[Difference]:
+    """Stretches of two argument lists that are not the same."""
+    for kind, a_from, a_to, b_from, b_to in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        if kind != "equal":
+            name = f"argv[{a_from}]" if a_to - a_from <= 1 else f"argv[{a_from}:{a_to}]"
+            yield Difference("arguments", name, _joined(a[a_from:a_to]), _joined(b[b_from:b_to]))
+
+
+def _joined(words: Sequence[str]) -> str | None:
+    return shlex.join(words) if words else None
+
+
+def changed_in(diff: str) -> tuple[Changed, ...]:
+    r"""The files of a diff made by `git diff`, with the lines that came and went.
+
+    >>> changed_in("diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1,2 @@\n-old\n+new\n+more\n")
+    (Changed(path='x', added=2, removed=1),)
+    """
+    found: list[Changed] = []
+    for chunk in f"\n{diff}".split("\ndiff --git ")[1:]:
+        head, *hunks = chunk.split("\n@@ ")
+        first = head.partition("\n")[0]
+        path = first[len(first) // 2 + 1 :].removeprefix("b/")  # without renames both halves name one file
+        lines = [line for hunk in hunks for line in hunk.split("\n")[1:]]
+        text = bool(hunks) or "\nBinary files " not in head
+        added = sum(line.startswith("+") for line in lines)
+        removed = sum(line.startswith("-") for line in lines)
+        found.append(Changed(path, added if text else None, removed if text else None))
+    return tuple(found)
+
+
+def as_json(comparison: Comparison) -> Mapping[str, Any]:
+    """The comparison as plain values; see docs/sharing.md."""
+    code = comparison.code
+    return {
+        "schema": 1,
+        "a": {"run_id": comparison.a.run_id, "where": comparison.a.where},
+        "b": {"run_id": comparison.b.run_id, "where": comparison.b.where},
+        "same": comparison.same,
+        "differences": [
+            {"section": each.section, "name": each.name, "a": _plain(each.a), "b": _plain(each.b)}
+            for each in comparison.differences
+        ],
+        "code": {
+            name: None if files is None else [each._asdict() for each in files]
+            for name, files in (("between", code.between), ("a", code.a), ("b", code.b))
+        },
+    }
+
+
+def _plain(value: Any) -> Any:
+    return vars(value) if hasattr(value, "__dataclass_fields__") else value

@@ -1,0 +1,169 @@
+"""What goes into the export of a run, and what its README says. Reads; writes nothing."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import shlex
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clusterkit import __version__
+from clusterkit.run_dir import newest_request
+from clusterkit.sharing.archive import Member, of_file
+from clusterkit.snapshots.manifest import Entry
+
+SCHEMA = 1
+FACTS = "export.json"
+_LEFT_OUT = re.compile(
+    r"(wandb|report|videos)/.*|(.*/)?\..*|checkpoints/replay/.*|checkpoints/step-[^/]*/.*|.*/__pycache__/.*",
+    re.DOTALL,
+)
+_PLACES = frozenset({"WANDB_DIR", "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_MODE"})
+
+
+@dataclass(frozen=True)
+class Code:
+    """A checked snapshot on this machine."""
+
+    identity: str
+    folder: Path
+    entries: Mapping[str, Entry]
+
+
+def snapshot_ids(document: Mapping[str, Any]) -> tuple[str, str]:
+    """Ids of the snapshots with a run's code and with its trainer."""
+    (bundle,) = document["python_path"]
+    code = posixpath.basename(posixpath.dirname(str(document["workdir"])))
+    return code, posixpath.basename(posixpath.dirname(str(bundle)))
+
+
+def contents(
+    run_dir: Path,
+    document: Mapping[str, Any],
+    *,
+    code: Code,
+    trainer: Code,
+    packages: Mapping[str, str],
+    image: Path | None,
+    model: Path | None,
+) -> dict[str, Member]:
+    """Everything by its path in the archive.
+
+    Args:
+        run_dir: the pulled run.
+        document: its run.json.
+        code: what was its working tree.
+        trainer: what the clusterkit of that time brought.
+        packages: of the image, versions by name; empty when they are not known.
+        image: the file, if it is wanted.
+        model: the model that counts, a file or a checkpoint in the run directory.
+    """
+    members: dict[str, Member] = {}
+    for path in sorted(run_dir.rglob("*")):
+        name = path.relative_to(run_dir).as_posix()
+        if stat.S_ISREG(path.lstat().st_mode) and not _LEFT_OUT.fullmatch(name):
+            members[f"run/{name}"] = of_file(path)
+    if model is not None and model.is_dir():
+        for path in model.iterdir():  # all of it: the trainer checks a checkpoint against its manifest
+            members[f"run/{path.relative_to(run_dir).as_posix()}"] = of_file(path)
+    for place, snapshot in (("code", code), ("trainer", trainer)):
+        members[f"{place}/manifest.gz"] = of_file(snapshot.folder / "manifest.gz")
+        for name, entry in snapshot.entries.items():
+            path = snapshot.folder / name
+            if entry.kind == "link":
+                members[f"{place}/{name}"] = Member(link=str(path.readlink()))
+            else:
+                members[f"{place}/{name}"] = of_file(path, executable=entry.kind == "exec")
+    facts = document.get("image")
+    if image is not None and facts:
+        members[f"image/sha256-{facts['digest']}.sif"] = of_file(image)
+    listed = "".join(f"{name}=={version}\n" for name, version in sorted(packages.items()))
+    if listed:
+        members["packages.txt"] = Member(content=listed.encode())
+    about = {
+        "schema": SCHEMA,
+        "clusterkit": __version__,
+        "run_id": document["run_id"],
+        "code": code.identity,
+        "trainer": trainer.identity,
+        "image": {**facts, "included": image is not None} if facts else None,
+        "model": None if model is None else f"run/{model.relative_to(run_dir).as_posix()}",
+        "packages": bool(listed),
+    }
+    members[FACTS] = Member(content=(json.dumps(about, indent=2) + "\n").encode())
+    text = readme(document, newest_request(run_dir), about)
+    members["README.txt"] = Member(content=text.encode("utf-8", "backslashreplace"))
+    return members
+
+
+def readme(document: Mapping[str, Any], request: Mapping[str, Any], about: Mapping[str, Any]) -> str:
+    """How to use the archive, with clusterkit and by hand.
+
+    Args:
+        document: run.json.
+        request: request.json of the newest submission; its arguments made the results.
+        about: export.json.
+    """
+    run_id, image = document["run_id"], about["image"]
+    snapshot = document.get("snapshot") or {}
+    argv = shlex.join(map(str, request.get("argv") or document["argv"]))
+    env = " ".join(
+        f"{name}={shlex.quote(str(value))}"
+        for name, value in (request.get("env") or document.get("env") or {}).items()
+        if name not in _PLACES
+    )
+    commit = f"git commit {snapshot.get('git_commit')}" if snapshot.get("git_commit") else "no git"
+    changes = ", with uncommitted changes (run.json has the diff, code/ every file)"
+    lines = [
+        f"Run {run_id}, exported by clusterkit.",
+        "",
+        "run/           the run directory: run.json with all settings, metrics.jsonl, logs, model",
+        f"code/          the code it ran, {commit}{changes if snapshot.get('dirty') else ''}",
+        "trainer/       the trainer package that came with it",
+    ]
+    lines += ["packages.txt   the packages of its image"] if about["packages"] else []
+    lines += ["image/         the image it ran in"] if image and image["included"] else []
+    lines += [
+        "export.json    what is in here, for programs",
+        "SHA256SUMS     of every file: sha256sum -c SHA256SUMS",
+        "",
+    ]
+    if image and not image["included"]:
+        lines += [
+            f"Its image is not in here: sha256 {image['digest']}, {image['bytes']} bytes.",
+            "",
+        ]
+    if not image:
+        lines += ["It ran without a container; run.json and run/metrics.jsonl name the versions it met.", ""]
+    lines += [
+        "Again with clusterkit, from a project with your clusters:",
+        "",
+        "    clusterkit rerun ARCHIVE --cluster NAME",
+        "",
+        "Again by hand, in this folder:",
+        "",
+        '    mkdir -p out && here="$PWD" && cd code/project',
+        '    export CLUSTERKIT_RUN_DIR="$here/out" CLUSTERKIT_RUN_ID=again',
+        '    export WANDB_MODE=offline WANDB_DIR="$here/out"',
+        '    export PYTHONPATH="$here/trainer/bundle"',
+        *([f"    export {env}"] if env else []),
+    ]
+    if image:
+        sif = f'"$here"/image/sha256-{image["digest"]}.sif'
+        lines += [
+            f'    apptainer exec --nv --bind "$here" {sif} \\',
+            f"        {argv}",
+        ]
+    else:
+        lines += [f"    {argv}"]
+    lines += [
+        "",
+        "run.json, job.sh and the logs name paths, machines and users: look at them before you pass this on.",
+        "",
+    ]
+    return "\n".join(lines)

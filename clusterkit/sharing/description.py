@@ -1,0 +1,203 @@
+"""A run as named values: all that can differ from another run. Pure."""
+
+from __future__ import annotations
+
+import posixpath
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clusterkit.plan import trains
+from clusterkit.record import Attempt
+from clusterkit.report.metrics import Row, latest
+
+Name = tuple[str, str]
+"""Section and name of a value."""
+
+_IN_ARGUMENTS = frozenset(
+    {
+        *("recipe", "total_steps", "num_envs", "precision", "device", "eval_every", "eval_episodes"),
+        *("checkpoint_every", "seed", "threads", "workers"),
+    }
+)
+"""Profile values that a training takes from its arguments, which tell what was used in the end."""
+_OF_ONE_RUN = frozenset({"WANDB_RUN_ID", "WANDB_DIR"})
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A success rate, 0..1, with its 95% interval."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Description:
+    """One run."""
+
+    run_id: str
+    where: str
+    """What it was read from."""
+    values: Mapping[Name, Any]
+    words: tuple[str, ...]
+    """Arguments of a program that is not the bundled trainer."""
+    snapshot: Mapping[str, Any]
+    """Of run.json."""
+    has_results: bool
+
+
+def describe(
+    document: Mapping[str, Any],
+    where: str,
+    *,
+    request: Mapping[str, Any] | None = None,
+    rows: Sequence[Row] | None = None,
+    attempts: Sequence[Attempt] = (),
+) -> Description:
+    """A run's values by section and name.
+
+    Args:
+        document: run.json.
+        where: it was read.
+        request: request.json of its newest submission.
+        rows: of metrics.jsonl; None when nothing but run.json is at hand.
+        attempts: its starts.
+    """
+    request = request or {}
+    argv = tuple(map(str, request.get("argv") or document.get("argv") or ()))
+    values: dict[Name, Any] = {}
+    for section, items in (
+        ("run", _run(document, training=trains(argv))),
+        ("recipe", _recipe(document)),
+        ("profile", _profile(document, training=trains(argv))),
+        ("arguments", _options(argv[4:]) if trains(argv) else iter(())),
+        ("environment", _environment(document, request)),
+        ("sbatch", _sbatch(request)),
+        ("code", _code(document)),
+        ("image", iter((_table(document, "image") or {"digest": "no container"}).items())),
+        ("versions", iter(_versions(document, rows or ()).items())),
+        ("results", _results(rows or (), attempts) if rows is not None else iter(())),
+    ):
+        values |= {(section, name): value for name, value in items}
+    values.pop(("image", "path"), None)
+    return Description(
+        str(document.get("run_id") or posixpath.basename(where)),
+        where,
+        values,
+        () if trains(argv) else argv,
+        _table(document, "snapshot"),
+        rows is not None,
+    )
+
+
+def _run(document: Mapping[str, Any], *, training: bool) -> Iterator[tuple[str, Any]]:
+    for name in ("name", "project", "cluster", "created"):
+        yield name, document.get(name)
+    yield "group", _table(document, "group").get("id")
+    yield "wandb project", _table(document, "wandb").get("project")
+    if not training:
+        yield "seed", document.get("seed")
+
+
+def _recipe(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    recipe = _table(document, "recipe")
+    yield "name", recipe.get("name")
+    yield from _table(recipe, "values").items()
+    for name, change in _table(recipe, "modified").items():
+        yield f"{name} unlocked", change
+
+
+def _profile(document: Mapping[str, Any], *, training: bool) -> Iterator[tuple[str, Any]]:
+    for name, value in _table(document, "profile").items():
+        if name in ("env", "program") or (training and name in _IN_ARGUMENTS):
+            continue
+        yield name, value
+
+
+def _options(arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Options of a training; `--set` and `--unlock` show in the recipe's values."""
+    name = None
+    for word in arguments:
+        if word.startswith("--"):
+            if name is not None:
+                yield name, True
+            name, equals, value = word.partition("=")
+            if equals:
+                yield name, value
+                name = None
+        elif name is not None:
+            if name not in ("--set", "--unlock", "--recipe"):
+                yield name, word
+            name = None
+        else:
+            yield word, True
+    if name is not None:
+        yield name, True
+
+
+def _environment(document: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    env = request.get("env") or _table(document, "env")
+    own = str(env.get("WANDB_DIR") or "\0")  # the run directory
+    for name, value in env.items():
+        if name not in _OF_ONE_RUN:
+            yield name, str(value).replace(own, "RUN_DIR")
+
+
+def _sbatch(request: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for option in request.get("options") or ():
+        name, equals, value = str(option).partition("=")
+        yield name, value if equals else True
+
+
+def _code(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    snapshot = _table(document, "snapshot")
+    yield "snapshot", snapshot.get("id")
+    yield "commit", snapshot.get("git_commit")
+    yield "branch", snapshot.get("git_branch")
+    yield "uncommitted changes", bool(snapshot.get("dirty"))
+    for bundle in document.get("python_path") or ():
+        yield "trainer", posixpath.basename(posixpath.dirname(str(bundle)))
+
+
+def _versions(document: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, str]:
+    """What the node reported, beside what the laptop recorded."""
+    reported = [row.values["versions"] for row in rows if row.kind == "run" and "versions" in row.values]
+    there = reported[-1] if reported and isinstance(reported[-1], dict) else {}
+    here = {f"{name} (laptop)": text for name, text in _table(document, "versions").items()}
+    return {name: text for name, text in (here | there).items() if isinstance(text, str)}
+
+
+def _results(rows: Sequence[Row], attempts: Sequence[Attempt]) -> Iterator[tuple[str, Any]]:
+    evaluations, training = latest(rows, "eval"), latest(rows, "train")
+    if evaluations:
+        final = evaluations[-1]
+        yield "evaluated at step", final.step
+        names = [key.removeprefix("success/") for key in final.values if key.startswith("success/")]
+        for name in names:
+            value = final.number(f"success/{name}")
+            if value is not None:
+                low, high = (final.number(f"success_{side}/{name}") for side in ("low", "high"))
+                yield "success" if name == "mean" else f"success {name}", Rate(value, low, high)
+    if rows:
+        yield "steps", max(row.step for row in rows)
+    speeds = [speed for row in training if (speed := row.number("steps_per_second")) is not None]
+    if speeds:
+        yield "steps a second", statistics.median(speeds)
+    spans = [
+        (each.exit or {}).get("ended", 0) - (each.start or {}).get("started", 0)
+        for each in attempts
+        if each.start and each.exit
+    ]
+    if spans:
+        yield "seconds", sum(spans)
+    yield "attempts", len(attempts)
+    if attempts:
+        yield "end", (attempts[-1].exit or {}).get("why")
+
+
+def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,85 @@
+"""The models of a pulled run, and which one is meant. Reads small files; never loads a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterkit.errors import RunError
+from clusterkit.report.metrics import Row, latest
+from clusterkit.run_dir import read_object
+
+FINAL_MODEL = "final_model.pt"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model on this machine."""
+
+    path: Path
+    step: int | None
+    """Environment steps it was trained for; None when nothing tells."""
+    serial: int = 0
+    """Counts checkpoints in the order they were saved."""
+
+
+def models_here(run_dir: Path, rows: Sequence[Row]) -> list[Model]:
+    """The checkpoints of a run that lie here, oldest first, then its final model.
+
+    Args:
+        run_dir: of the pulled run.
+        rows: of its metrics.jsonl, which tell the step of the final model.
+    """
+    found = []
+    for folder in run_dir.glob("checkpoints/step-*"):
+        manifest = read_object(folder / "manifest.json")
+        if manifest is not None and (folder / "model.pt").is_file():
+            step, serial = manifest.get("step"), manifest.get("serial")
+            found.append(Model(folder, step, serial if isinstance(serial, int) else 0))
+    found.sort(key=lambda model: (model.serial, model.path.name))
+    final = run_dir / "checkpoints" / FINAL_MODEL
+    if final.is_file():
+        found.append(Model(final, max((row.step for row in rows), default=None)))
+    return found
+
+
+def choose(run_id: str, models: Sequence[Model], rows: Sequence[Row], which: str) -> tuple[Model, str | None]:
+    """The model that is meant.
+
+    Args:
+        run_id: for messages.
+        models: as `models_here` gives them.
+        rows: of metrics.jsonl.
+        which: `last`, or `best`: the one with the highest success rate when it was evaluated in training.
+
+    Returns:
+        The model, and what to tell the user about the choice.
+
+    Raises:
+        RunError: there is none, or none of them was evaluated.
+    """
+    if not models:
+        raise RunError(
+            f"no checkpoint of {run_id} is here",
+            hint=f"`clusterkit sync-results {run_id} --checkpoints last` brings the newest one",
+        )
+    if which == "last":
+        return models[-1], None
+    rates = {
+        row.step: rate for row in latest(rows, "eval") if (rate := row.number("success/mean")) is not None
+    }
+    rated = [(rates[model.step], model) for model in models if model.step in rates]
+    if not rated:
+        raise RunError(
+            f"{run_id}: no model that is here was evaluated during training, so the best is not known",
+            hint="`--checkpoint last` takes the newest; "
+            f"`clusterkit sync-results {run_id} --checkpoints all` brings the others",
+        )
+    rate, model = max(rated, key=lambda pair: (pair[0], pair[1].step or 0))
+    highest = max(rates.values())
+    said = f"best of {len(rated)} here: step {model.step:,}, {rate:.1%} in training"
+    if highest > rate:
+        step = max(step for step, each in rates.items() if each == highest)
+        said += f"; {highest:.1%} was at step {step:,}, of which no checkpoint is here"
+    return model, said

@@ -1,0 +1,89 @@
+"""Copies of a cluster's snapshots on this machine, checked file by file against what their names promise."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import stat
+from pathlib import Path
+
+from clusterkit.errors import RunError
+from clusterkit.site import Site
+from clusterkit.snapshots import manifest
+from clusterkit.snapshots.manifest import Entry
+from clusterkit.transport.base import ProgressCallback, SyncOptions
+
+
+def fetch(site: Site, identity: str, home: Path, *, progress: ProgressCallback | None = None) -> Path:
+    """Bring a snapshot here.
+
+    Args:
+        site: the cluster that has it.
+        identity: its id.
+        home: folder for snapshots; one that is there whole is not fetched again.
+        progress: called with each report of the transfer.
+
+    Returns:
+        Its folder, with `manifest.gz` and the tree, `project` or `bundle`.
+
+    Raises:
+        RunError: the cluster does not have it any more, or it is not what its name says.
+        TransportError: the connection failed.
+    """
+    folder = home / identity
+    if folder.is_dir():
+        return folder
+    there = f"{site.layout.snapshots}/{identity}"
+    if site.transport.run(["test", "-d", there], check=False).returncode != 0:
+        raise RunError(
+            f"{site.transport.where}: the code {there} is not there any more",
+            hint="`clusterkit rerun ARCHIVE` needs it no more, if the run was exported before; "
+            "`clusterkit submit` starts a new run with the working tree",
+        )
+    part = home / f".{identity}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    site.transport.pull(f"{there}/", part, options=SyncOptions(mode="u+w"), progress=progress)
+    check(part, identity)
+    part.rename(folder)
+    return folder
+
+
+def check(folder: Path, identity: str) -> dict[str, Entry]:
+    """Compare a snapshot with its id.
+
+    Returns:
+        Its files by path in the folder.
+
+    Raises:
+        RunError: something is missing, damaged or too many.
+    """
+    try:
+        listed = manifest.unpack((folder / "manifest.gz").read_bytes())
+    except OSError:
+        listed = b""
+    if manifest.address(listed) != identity:
+        raise RunError(f"{folder}: the list of the files of snapshot {identity} is missing or damaged")
+    entries = manifest.parse(listed)
+    for name, entry in entries.items():
+        if _entry(folder / name) != entry:
+            raise RunError(f"{folder / name}: missing, or not as in snapshot {identity}")
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if (path.is_symlink() or not path.is_dir()) and name not in entries and name != "manifest.gz":
+            raise RunError(f"{path}: is not of snapshot {identity}")
+    return entries
+
+
+def _entry(path: Path) -> Entry | None:
+    """What lies at a path, as a manifest has it."""
+    try:
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            target = bytes(path.readlink())
+            return Entry("link", hashlib.sha256(target).hexdigest(), len(target))
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+    return Entry("exec" if status.st_mode & stat.S_IXUSR else "file", digest, status.st_size)

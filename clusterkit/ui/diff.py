@@ -1,0 +1,103 @@
+"""Two runs beside each other on the screen, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from clusterkit.sharing.comparison import as_json
+from clusterkit.sharing.description import Rate
+from clusterkit.ui.console import note, out
+from clusterkit.ui.text import format_bytes, format_seconds, printable
+
+if TYPE_CHECKING:
+    from clusterkit.sharing.comparison import Changed, Comparison
+
+_MOST_FILES = 20
+
+
+def show_diff(comparison: Comparison) -> None:
+    """Which runs, then what differs, a section after the other."""
+    for letter, run in (("A", comparison.a), ("B", comparison.b)):
+        out.print(
+            Text.assemble((f"{letter}  ", "bold"), run.run_id, (f"  {printable(run.where)}", "dim")),
+            soft_wrap=True,
+        )
+    out.print()
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("differs", no_wrap=True)
+    table.add_column("A", overflow="fold", style="red")
+    table.add_column("B", overflow="fold", style="green")
+    section = None
+    for each in comparison.differences:
+        if each.section != section:
+            section = each.section
+            table.add_row(Text(section, style="bold"))
+        cells = (Text(_shown(each.section, each.name, value)) for value in (each.a, each.b))
+        table.add_row(Text(f"  {printable(each.name)}"), *cells)
+    if comparison.differences:
+        out.print(table)
+    else:
+        out.print("nothing differs")
+    _show_code(comparison)
+    without = [run.run_id for run in (comparison.a, comparison.b) if not run.has_results]
+    if without:
+        note(f"without results, which are not here: `clusterkit sync-results {' '.join(without)}`")
+    note(f"{comparison.same} other values are the same")
+
+
+def print_json(comparison: Comparison) -> None:
+    """One object on standard output; see docs/sharing.md."""
+    out.file.write(json.dumps(as_json(comparison), indent=2) + "\n")
+
+
+def _show_code(comparison: Comparison) -> None:
+    code = comparison.code
+    if code.between is None:
+        note("the commits are not both in this repository, so it is not known what changed between them")
+    for title, files in (
+        ("changed from A's commit to B's", code.between or ()),
+        ("uncommitted in A", code.a),
+        ("uncommitted in B", code.b),
+    ):
+        if files:
+            out.print()
+            out.print(Text(title, style="bold"))
+            out.print(_files(files))
+            if len(files) > _MOST_FILES:
+                out.print(Text(f"  and {len(files) - _MOST_FILES} more files", style="dim"))
+
+
+def _files(files: tuple[Changed, ...]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(overflow="fold")
+    table.add_column(justify="right", style="green")
+    table.add_column(justify="right", style="red")
+    for path, added, removed in files[:_MOST_FILES]:
+        counts = ("no text", "") if added is None else (f"+{added}", f"-{removed}")
+        table.add_row(Text(f"  {printable(path)}"), *counts)
+    return table
+
+
+def _shown(section: str, name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, Rate):
+        between = "" if value.low is None or value.high is None else f"  ({value.low:.1%} - {value.high:.1%})"
+        return f"{value.value:.1%}{between}"
+    if (section == "results" and name == "seconds") or (section, name) == ("profile", "time"):
+        return format_seconds(value)
+    if name in ("memory", "scratch", "bytes") and isinstance(value, int):
+        return format_bytes(value)
+    if name.endswith("unlocked") and isinstance(value, list):
+        return " -> ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if section == "results" and isinstance(value, int | float):
+        return f"{value:,.0f}"
+    if name in ("commit", "digest"):
+        return printable(str(value)[:19])
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,36 @@
+"""What export and rerun say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterkit.ui.console import note, out
+from clusterkit.ui.submit import described_way
+from clusterkit.ui.text import format_bytes
+
+if TYPE_CHECKING:
+    from clusterkit.verbs.export import Exported
+    from clusterkit.verbs.rerun import Rerun
+
+
+def show_exported(done: Exported) -> None:
+    """The path of the archive on standard output; what is in it on standard error."""
+    image = "no container"
+    if done.image:
+        how = "" if done.with_image else " by its digest (--with-image puts it in)"
+        image = f"image {done.image[:12]}{how}"
+    model = done.model.name if done.model else "no model"
+    note(f"{done.files} files, {format_bytes(done.bytes)}, read again and checked; {model}; {image}")
+    if not done.ended:
+        note("the run is not over: this is how it stands now")
+    out.print(str(done.path), markup=False, soft_wrap=True)
+
+
+def show_rerun(done: Rerun) -> None:
+    """The run id on standard output, alone; the rest on standard error."""
+    run = done.run
+    note(f"as {done.of}: its code, image and arguments" + (f", seed {run.seed}" if run.recipe else ""))
+    if done.choice:
+        note(f"goes on past its time limit by {described_way(done.choice)}")
+    note(f"job {done.job_id} on {run.cluster}; next: clusterkit status, clusterkit logs {run.run_id} -f")
+    out.print(run.run_id, markup=False, soft_wrap=True)

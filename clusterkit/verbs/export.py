@@ -1,0 +1,202 @@
+"""export: everything that is needed to understand and repeat a run, in one archive."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import shutil
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterkit import images
+from clusterkit.errors import ImageError, RunError
+from clusterkit.images import Image
+from clusterkit.images.image import sha256_of
+from clusterkit.ledger import Ledger, LedgerRun
+from clusterkit.report.metrics import Row, parse
+from clusterkit.results.pull import pull_runs
+from clusterkit.results.selection import Checkpoints
+from clusterkit.run_dir import read_run_dir
+from clusterkit.sharing import archive
+from clusterkit.sharing.contents import Code, contents, snapshot_ids
+from clusterkit.sharing.models import models_here
+from clusterkit.site import Site, open_site
+from clusterkit.snapshots.copy import check, fetch
+from clusterkit.transport.base import SyncOptions
+from clusterkit.verbs.deploy import Bar, hash_image
+from clusterkit.verbs.recorded import known_run, pulled_run
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+SUFFIXES = (".tar.zst", ".tar.gz")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An archive that was written and checked."""
+
+    path: Path
+    bytes: int
+    files: int
+    ended: bool
+    """Whether the run was over."""
+    model: Path | None
+    """The model in it."""
+    image: str | None
+    """Digest of the run's image, if it has one."""
+    with_image: bool
+    packages: int
+
+
+def snapshots_home(settings: Settings) -> Path:
+    """Where copies of snapshots lie on this machine."""
+    return settings.project_dir / ".clusterkit" / "snapshots"
+
+
+def export(
+    settings: Settings, ledger: Ledger, name: str, out: Path | None, *, with_image: bool, bar: Bar
+) -> Exported:
+    """Write the archive of a run.
+
+    What is not here is brought from the cluster over one login: the run unless it is here and over, its code
+    unless an earlier export has brought it, and the image.
+
+    Args:
+        settings: of the project.
+        ledger: knows the runs.
+        name: a run, or a folder with one.
+        out: the archive; None is `exports/RUN.tar.zst` in the results, `.tar.gz` without zstd.
+        with_image: put the image in, too.
+        bar: opens progress bars.
+
+    Raises:
+        RunError: the run or its code is gone, or a file is damaged.
+        ImageError: the image is gone.
+        TransportError: the cluster cannot be reached.
+    """
+    if out is not None and not out.name.endswith(SUFFIXES):
+        raise RunError(f"{out}: an export is a {' or a '.join(SUFFIXES)}")
+    with ExitStack() as stack:
+        source = _Source(settings, ledger, name, stack, bar)
+        directory = read_run_dir(source.run_dir)
+        document = directory.document
+        code, trainer = (source.code(identity) for identity in snapshot_ids(document))
+        facts = document.get("image")
+        wanted = Image(str(facts["digest"]), int(facts["bytes"])) if facts else None
+        image = source.image(wanted) if wanted and with_image else None
+        models = models_here(source.run_dir, _rows(source.run_dir))
+        model = models[-1].path if models else None
+        packages = _packages(settings, wanted.digest) if wanted else {}
+        members = contents(
+            source.run_dir,
+            document,
+            code=code,
+            trainer=trainer,
+            packages=packages,
+            image=image,
+            model=model,
+        )
+        run_id = str(document["run_id"])
+        suffix = SUFFIXES[0] if shutil.which("zstd") else SUFFIXES[1]
+        path = out or settings.project.results / "exports" / f"{run_id}{suffix}"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with bar("archive", None):
+            archive.write(path, run_id, members)
+    return Exported(
+        path,
+        path.stat().st_size,
+        len(members) + 1,
+        directory.ended,
+        model,
+        wanted.digest if wanted else None,
+        image is not None,
+        len(packages),
+    )
+
+
+class _Source:
+    """Where the parts of an export come from; the cluster is only asked for what is not here."""
+
+    def __init__(self, settings: Settings, ledger: Ledger, name: str, stack: ExitStack, bar: Bar) -> None:
+        self._settings, self._ledger, self._stack, self._bar = settings, ledger, stack, bar
+        results = settings.project.results
+        folder = pulled_run(results, name, ledger)
+        if folder is None:
+            run = known_run(name, ledger)
+            self._cluster = settings.cluster(run.cluster)
+            self.run_dir = self._pull(run)
+            return
+        directory = read_run_dir(folder)
+        known = ledger.get(directory.run_id)
+        self._cluster = settings.cluster(known.cluster if known else str(directory.document["cluster"]))
+        ours = known is not None and folder.resolve() == (results / known.run_id).resolve()
+        self.run_dir = self._pull(known) if known and ours and not directory.ended else folder
+
+    @cached_property
+    def _site(self) -> Site:
+        return self._stack.enter_context(open_site(self._cluster, create=False))
+
+    def code(self, identity: str) -> Code:
+        """A snapshot, checked."""
+        home = snapshots_home(self._settings)
+        folder = home / identity
+        if not folder.is_dir():
+            with self._bar("code", None) as progress:
+                folder = fetch(self._site, identity, home, progress=progress)
+        return Code(identity, folder, check(folder, identity))
+
+    def image(self, wanted: Image) -> Path:
+        """The image's file, of this machine if it has it."""
+        local = self._cluster.image
+        if local and local.is_file() and hash_image(local, self._ledger, self._bar) == wanted:
+            return local
+        if not images.present(self._site, wanted):
+            raise ImageError(
+                f"{self._site.transport.where}: image {wanted.digest[:12]} is not there any more",
+                hint="without --with-image its digest alone goes into the archive",
+            )
+        own = self._settings.project_dir / ".clusterkit"
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(dir=own)))
+        with self._bar("image", wanted.bytes) as progress:
+            options = SyncOptions(files_from=(wanted.name,), mode="u+w")
+            self._site.transport.pull(self._site.layout.images, folder, options=options, progress=progress)
+        if sha256_of(folder / wanted.name) != wanted.digest:
+            raise ImageError(f"{self._site.transport.where}: image {wanted.digest[:12]} is damaged")
+        return folder / wanted.name
+
+    def _pull(self, run: LedgerRun) -> Path:
+        results = self._settings.project.results
+        with self._bar(f"{run.run_id} from {run.cluster}", None) as progress:
+            (pulled,) = pull_runs(
+                self._site.transport,
+                runs_root=posixpath.dirname(run.run_dir),
+                run_ids=[run.run_id],
+                results=results,
+                checkpoints=Checkpoints.LAST,
+                progress=progress,
+            )
+        if not pulled.found:
+            raise RunError(f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}")
+        return results / run.run_id
+
+
+def _rows(run_dir: Path) -> list[Row]:
+    try:
+        with (run_dir / "metrics.jsonl").open("rb") as lines:
+            return parse(lines)
+    except FileNotFoundError:
+        return []
+
+
+def _packages(settings: Settings, digest: str) -> dict[str, str]:
+    """Of an image that this project built last; empty of any other."""
+    try:
+        record = json.loads((settings.project_dir / ".clusterkit" / "build.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return dict(record.get("packages") or {}) if record.get("digest") == digest else {}

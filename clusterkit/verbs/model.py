@@ -1,0 +1,192 @@
+"""evaluate and play: a pulled model at work, by the trainer's own commands in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import clusterkit
+from clusterkit.errors import ClusterkitError, RunError
+from clusterkit.ledger import Ledger
+from clusterkit.report.metrics import parse
+from clusterkit.run_dir import read_run_dir
+from clusterkit.sharing.models import choose, models_here
+from clusterkit.verbs.recorded import known_run, pulled_run
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+_NEEDED = ("torch", "metaworld")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A model to use."""
+
+    path: Path
+    name: str
+    """The run id, or the path when it is of no run."""
+    home: Path
+    """The folder that what is made of it goes to."""
+    said: str | None = None
+    """Why this one."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A success rate, 0..1, its 95% interval and the mean return of an episode."""
+
+    success: float
+    low: float
+    high: float
+    mean_return: float
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What an evaluation found."""
+
+    model: Chosen
+    step: int
+    episodes: int
+    """Per task."""
+    tasks: dict[str, Score]
+    mean: Score
+
+
+def choose_model(settings: Settings, ledger: Ledger, name: str, checkpoint: str = "last") -> Chosen:
+    """Find the model that is meant.
+
+    Args:
+        settings: of the project.
+        ledger: knows the runs.
+        name: a run, a folder with one, or the path of a checkpoint or a model.
+        checkpoint: `best`, `last`, the name of one of the run's checkpoints, or a path.
+
+    Raises:
+        RunError: there is none here.
+    """
+    path = Path(name)
+    if path.suffix == ".pt" and path.is_file():
+        return Chosen(path, name, path.parent)
+    if (path / "manifest.json").is_file():
+        return Chosen(path, name, path.parent)
+    run_dir = pulled_run(settings.project.results, name, ledger)
+    if run_dir is None:
+        known = known_run(name, ledger)
+        raise RunError(
+            f"{known.run_id} is not in {settings.project.results}",
+            hint=f"`clusterkit sync-results {known.run_id}` brings it home",
+        )
+    run_id = read_run_dir(run_dir).run_id
+    if checkpoint not in ("best", "last"):
+        for one in (run_dir / "checkpoints" / checkpoint, Path(checkpoint)):
+            if one.exists():
+                return Chosen(one, run_id, run_dir)
+        raise RunError(
+            f"{checkpoint}: no such checkpoint of {run_id} is here",
+            hint=f"`clusterkit sync-results {run_id} --checkpoints all` brings all that the cluster has",
+        )
+    try:
+        with (run_dir / "metrics.jsonl").open("rb") as lines:
+            rows = parse(lines)
+    except FileNotFoundError:
+        rows = []
+    model, said = choose(run_id, models_here(run_dir, rows), rows, checkpoint)
+    return Chosen(model.path, run_id, run_dir, said)
+
+
+def evaluate(model: Chosen, episodes: int) -> Evaluated:
+    """Play a model on many goals of each task.
+
+    Args:
+        model: which.
+        episodes: per task.
+
+    Raises:
+        ClusterkitError: what a trainer needs is not installed here.
+        RunError: the trainer could not use the model.
+    """
+    done = _trainer(["evaluate", str(model.path), "--episodes", str(episodes), "--json"], capture=True)
+    document: dict[str, Any] = json.loads(done)
+    names = [key.removeprefix("success/") for key in document if key.startswith("success/")]
+    scores = {
+        name: Score(
+            *(document[f"{key}/{name}"] for key in ("success", "success_low", "success_high", "return"))
+        )
+        for name in names
+    }
+    mean = scores.pop("mean")
+    return Evaluated(model, int(document["step"]), int(document["episodes"]), scores, mean)
+
+
+def play(model: Chosen, tasks: Sequence[str], folder: Path, *, episodes: int, size: int) -> list[Path]:
+    """Film a model: a video for each task and a contact sheet. A line for each episode is printed.
+
+    Args:
+        model: which.
+        tasks: by name; empty means all it knows.
+        folder: for the videos; made when absent.
+        episodes: per task.
+        size: of a picture, pixels.
+
+    Returns:
+        What was made, the contact sheet last.
+
+    Raises:
+        ClusterkitError: what a trainer needs is not installed here.
+        RunError: the model cannot be used, a task is not known, or nothing can be rendered here.
+    """
+    before = _stamps(folder)
+    options = [word for task in tasks for word in ("--task", task)]
+    given = ["--folder", str(folder), "--episodes", str(episodes), "--size", str(size)]
+    _trainer(["play", str(model.path), *options, *given], capture=False)
+    made = [path for path, stamp in _stamps(folder).items() if before.get(path) != stamp]
+    return sorted(made, key=lambda path: (path.suffix == ".png", path.name))
+
+
+def _stamps(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.glob("*.*") if path.is_file()}
+
+
+def _trainer(arguments: Sequence[str], *, capture: bool) -> str:
+    """Run a command of the bundled trainer; returns what it printed if that is captured."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise ClusterkitError(
+            f"{' and '.join(missing)} not installed for {sys.executable}",
+            hint="`pip install 'clusterkit[train]'`",
+        )
+    sys.stdout.flush()
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if capture else None,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=_environment(),
+        check=False,
+    )
+    if done.returncode == 0:
+        return done.stdout or ""
+    cause, _, hint = done.stderr.rpartition("trainer: ")[2].strip().partition("\n")
+    if "trainer: " not in done.stderr:
+        cause, hint = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1], ""
+    raise RunError(f"the trainer: {cause}", hint=hint.strip() or None)
+
+
+def _environment() -> dict[str, str]:
+    """The trainer of this installation, whatever package of that name lies in the working directory."""
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+    home = Path(clusterkit.__file__).resolve().parent.parent  # it lies beside clusterkit
+    if home.name not in ("site-packages", "dist-packages"):
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(home), os.environ.get("PYTHONPATH")]))
+    return environment

@@ -1,0 +1,107 @@
+"""What a run's own files say it is: read here when it was synced, else on its cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clusterkit.errors import RunError
+from clusterkit.ledger import Ledger, LedgerRun
+from clusterkit.run_dir import newest_request, read_run_dir
+from clusterkit.transport.base import Transport
+from clusterkit.verbs.report import find_pulled
+
+_READ = (
+    'cat "$1/run.json" || exit 1; printf "\\036"; '
+    'newest=$(ls "$1/submissions" 2>/dev/null | sort -n | tail -n 1); '
+    'test -z "$newest" || cat "$1/submissions/$newest/request.json" 2>/dev/null || true'
+)
+"""run.json and the newest request.json of the run directory $1, with a record separator between."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run as it was written down."""
+
+    document: Mapping[str, Any]
+    """run.json."""
+    request: Mapping[str, Any]
+    """request.json of its newest submission; empty when there is none."""
+    folder: Path | None
+    """Where it lies here."""
+    run: LedgerRun | None
+    """What the ledger knows of it."""
+
+
+def pulled_run(results: Path, name: str, ledger: Ledger) -> Path | None:
+    """The folder of one run that lies here; None when it does not, and the ledger knows the run.
+
+    Raises:
+        RunError: there is no such run, or there are several.
+    """
+    try:
+        folders = find_pulled(results, [name], ledger)
+    except RunError:
+        if _is_known(name, ledger):
+            return None
+        raise
+    if len(folders) > 1:
+        raise _several(name, [folder.name for folder in folders])
+    return folders[0]
+
+
+def known_run(name: str, ledger: Ledger) -> LedgerRun:
+    """The one run of a name.
+
+    Raises:
+        RunError: there is none in the ledger, or several.
+    """
+    runs = ledger.find([name])
+    if len(runs) > 1:
+        raise _several(name, [run.run_id for run in runs])
+    return runs[0]
+
+
+def _is_known(name: str, ledger: Ledger) -> bool:
+    try:
+        ledger.find([name])
+    except RunError:
+        return False
+    return True
+
+
+def _several(name: str, ids: Sequence[str]) -> RunError:
+    return RunError(f"{name!r} is {len(ids)} runs", hint=f"name one of them: {ids[0]} to {ids[-1]}")
+
+
+def read_recorded(
+    results: Path, ledger: Ledger, name: str, transport_to: Callable[[str], Transport]
+) -> Recorded:
+    """Read run.json and the newest request.json of a run.
+
+    Args:
+        results: the project's results folder.
+        ledger: knows the runs that are not here.
+        name: a run, or a folder with one.
+        transport_to: connects to a cluster by its name.
+
+    Raises:
+        RunError: the run is not known, or is gone.
+        TransportError: it is not here and its cluster cannot be reached.
+    """
+    folder = pulled_run(results, name, ledger)
+    if folder is None:
+        run = known_run(name, ledger)  # what is wrong with the name shows here
+        done = transport_to(run.cluster).run(["sh", "-c", _READ, "sh", run.run_dir], check=False)
+        document, _, request = done.stdout.decode("utf-8", "surrogateescape").partition("\x1e")
+        if done.returncode != 0:
+            raise RunError(
+                f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}",
+                hint="`clusterkit status` tells what became of it",
+            )
+        return Recorded(json.loads(document), json.loads(request) if request else {}, None, run)
+    directory = read_run_dir(folder)
+    return Recorded(directory.document, newest_request(folder), folder, ledger.get(directory.run_id))

@@ -1,0 +1,157 @@
+"""An archive keeps what was put into it, and nothing gets out of one that should not."""
+
+import gzip
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from clusterkit.errors import RunError
+from clusterkit.sharing import archive
+from clusterkit.sharing.archive import Member
+
+ODD = ("plain", "two words", "back\\slash", "new\nline", "ünï", os.fsdecode(b"no-\xff-utf8"), "a/b/c" * 40)
+SUFFIXES = [
+    ".tar.gz",
+    pytest.param(".tar.zst", marks=pytest.mark.skipif(not shutil.which("zstd"), reason="zstd is missing")),
+]
+
+
+def members(folder: Path) -> dict[str, Member]:
+    (folder / "script").write_bytes(b"#!/bin/sh\n" + b"x" * 3_000_000)
+    return {
+        **{f"odd/{name}": Member(content=name.encode("utf-8", "surrogateescape")) for name in ODD},
+        "bin/script": archive.of_file(folder / "script", executable=True),
+        "bin/link": Member(link="script"),
+        "out of it": Member(link="/etc/passwd"),
+        "empty": Member(content=b""),
+    }
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_there_and_back(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    archive.write(path, "root", members(tmp_path))
+    first = path.read_bytes()
+    os.utime(tmp_path / "script", (0, 0))
+    (tmp_path / "script").chmod(0o777)
+    archive.write(path, "root", dict(reversed(members(tmp_path).items())))
+    assert path.read_bytes() == first, "the same bytes every time"
+    assert path.stat().st_mode & 0o777 == 0o600
+    into = tmp_path / "into"
+    assert archive.read(path, into) == "root"
+    root = into / "root"
+    assert (root / "bin" / "script").read_bytes() == (tmp_path / "script").read_bytes()
+    assert os.access(root / "bin" / "script", os.X_OK)
+    assert not os.access(root / "empty", os.X_OK)
+    assert (root / "bin" / "link").readlink() == Path("script")
+    for name in ODD:
+        assert (root / "odd" / name).read_bytes() == name.encode("utf-8", "surrogateescape")
+    with tarfile.open(path) if suffix == ".tar.gz" else tarfile.open(None, fileobj=_plain(path)) as plain:
+        assert {(entry.mtime, entry.uid, entry.uname) for entry in plain} == {(0, 0, "")}
+        plain.extractall(tmp_path / "by hand", filter="fully_trusted")  # as a person without us would
+    done = subprocess.run(
+        ["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=tmp_path / "by hand" / "root", check=False
+    )
+    assert done.returncode == 0
+
+
+def _plain(path: Path) -> io.BytesIO:
+    return io.BytesIO(subprocess.run(["zstd", "-dc", path], check=True, capture_output=True).stdout)
+
+
+def test_a_file_that_grows_is_taken_as_it_was(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("one\n")
+    member = archive.of_file(log)
+    log.write_text("one\ntwo\n")
+    archive.write(tmp_path / "a.tar.gz", "root", {"log": member})
+    archive.read(tmp_path / "a.tar.gz", tmp_path / "into")
+    assert (tmp_path / "into" / "root" / "log").read_text() == "one\n"
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_damaged_archive(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    archive.write(path, "root", {"x": Member(content=os.urandom(100_000))})
+    whole = path.read_bytes()
+    for damaged in (
+        whole[:-9],
+        whole[: len(whole) // 2],
+        whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:],
+        b"",
+        b"hello",
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(RunError, match=r"a\.tar"):
+            archive.read(path)
+
+
+def crafted(path: Path, *entries: tuple[str, bytes, bytes | str]) -> None:
+    """A tar with a right SHA256SUMS: (name, type, content or target)."""
+    sums = "".join(
+        f"{hashlib.sha256(content).hexdigest()}  {name.removeprefix('root/')}\n"
+        for name, _, content in entries
+        if isinstance(content, bytes)
+    )
+    with gzip.open(path, "wb") as stream, tarfile.open(fileobj=stream, mode="w") as tar:
+        for name, kind, content in [("root/SHA256SUMS", tarfile.REGTYPE, sums.encode()), *entries]:
+            entry = tarfile.TarInfo(name)
+            entry.type = kind
+            if isinstance(content, str):
+                entry.linkname = content
+                tar.addfile(entry)
+            else:
+                entry.size = len(content)
+                tar.addfile(entry, io.BytesIO(content))
+
+
+REG, SYM, HARD = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
+HOSTILE = {
+    "upwards": [("root/../../evil", REG, b"x")],
+    "upwards at once": [("../evil", REG, b"x")],
+    "absolute": [("/tmp/evil", REG, b"x")],
+    "another top": [("root/a", REG, b"x"), ("other/evil", REG, b"x")],
+    "dots alone": [("root/./evil", REG, b"x")],
+    "through a link": [("root/d", SYM, ".."), ("root/d/evil", REG, b"x")],
+    "through a link, twice": [("root/d", SYM, "../.."), ("root/d", SYM, "../.."), ("root/d/e", REG, b"x")],
+    "a link through a link": [("root/d", SYM, "../.."), ("root/d/evil", SYM, "/etc/passwd")],
+    "a hard link": [("root/evil", HARD, "/etc/passwd")],
+    "a device": [("root/evil", tarfile.CHRTYPE, b"")],
+    "a pipe": [("root/evil", tarfile.FIFOTYPE, b"")],
+    "a file twice": [("root/a", REG, b"x"), ("root/a", REG, b"x")],
+    "a file that is a folder": [("root/a", REG, b"x"), ("root/a/b", REG, b"x")],
+}
+
+
+@pytest.mark.parametrize("entries", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_archive(tmp_path: Path, entries: list[tuple[str, bytes, bytes | str]]) -> None:
+    home = tmp_path / "home" / "of" / "it"
+    home.mkdir(parents=True)
+    crafted(tmp_path / "a.tar.gz", *entries)
+    with pytest.raises(RunError):
+        archive.read(tmp_path / "a.tar.gz", home / "into")
+    outside = [path for path in tmp_path.rglob("*") if not path.is_relative_to(home / "into")]
+    assert sorted(path.name for path in outside) == ["a.tar.gz", "home", "it", "of"]
+
+
+def test_a_file_that_the_list_does_not_have_and_one_that_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in (("root/SHA256SUMS", b"0" * 64 + b"  gone\n"), ("root/more", b"x")):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    with pytest.raises(RunError, match="'more' is damaged, or not in SHA256SUMS"):
+        archive.read(path)
+    with tarfile.open(path, "w:gz") as tar:
+        entry = tarfile.TarInfo("root/SHA256SUMS")
+        entry.size = 71
+        tar.addfile(entry, io.BytesIO(b"0" * 64 + b"  gone\n"))
+    with pytest.raises(RunError, match="'gone' is missing"):
+        archive.read(path)

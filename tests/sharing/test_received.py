@@ -1,0 +1,81 @@
+"""run.json of an archive is checked before anything is made of it."""
+
+from typing import Any
+
+import pytest
+
+from clusterkit.config.load import load_settings
+from clusterkit.errors import RunError
+from clusterkit.sharing.received import check_document
+
+DOCUMENT: dict[str, Any] = {
+    "run_id": "a-20260102-030405-k3f9",
+    "name": "a",
+    "argv": ["python", "train.py"],
+    "env": {"N": "1"},
+    "workdir": "/root/snapshots/0123456789abcdef/project",
+    "python_path": ["/root/snapshots/fedcba9876543210/bundle"],
+    "image": {"digest": "0" * 64, "path": "/x.sif", "bytes": 1},
+    "recipe": None,
+    "seed": 1,
+    "total_steps": None,
+}
+
+
+def shipped() -> dict[str, Any]:
+    return dict(load_settings().profiles)
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    return {**DOCUMENT, "profile": shipped()["a40-2m"].model_dump(mode="json")}
+
+
+def test_every_shipped_profile_is_taken_as_it_is() -> None:
+    for profile in shipped().values():
+        assert check_document({**DOCUMENT, "profile": profile.model_dump(mode="json")}, {}) == profile
+
+
+@pytest.mark.parametrize("key", [*DOCUMENT, "profile"])
+def test_what_is_missing(document: dict[str, Any], key: str) -> None:
+    del document[key]
+    with pytest.raises(RunError, match="none of clusterkit's"):
+        check_document(document, {})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"run_id": "../x"},
+        {"run_id": "a b"},
+        {"name": 3},
+        {"argv": []},
+        {"argv": "rm"},
+        {"env": {"A": 1}},
+        {"env": []},
+        {"workdir": "/root/snapshots/../project"},
+        {"workdir": "/root/snapshots/$(id)/project"},
+        {"python_path": ["/root/snapshots/../bundle"]},
+        {"python_path": []},
+        {"image": {"digest": "../../etc", "bytes": 1}},
+        {"image": {"digest": "0" * 64, "bytes": "1"}},
+        {"profile": {"name": "p", "time": "1h"}},
+        {"profile": {"name": "p", "time": 60, "sbatch": {"comment": "x\n#SBATCH --wrap=y"}}},
+        {"profile": {"name": "p", "time": -1}},
+        {"profile": []},
+        {"recipe": []},
+        {"seed": "1"},
+        {"total_steps": "x"},
+    ],
+    ids=str,
+)
+def test_what_is_wrong(document: dict[str, Any], wrong: dict[str, Any]) -> None:
+    with pytest.raises(RunError, match="none of clusterkit's"):
+        check_document({**document, **wrong}, {})
+
+
+def test_what_is_wrong_in_the_newest_submission(document: dict[str, Any]) -> None:
+    check_document(document, {"argv": ["x"], "env": {"A": "1"}})
+    for wrong in ({"argv": "rm"}, {"argv": [1]}, {"env": {"A": 1}}):
+        with pytest.raises(RunError, match=r"argv|env"):
+            check_document(document, wrong)

@@ -1,0 +1,37 @@
+"""`clusterkit diff` on the local cluster."""
+
+import json
+
+from tests.results.run_dirs import make_run_dir
+from tests.verbs.conftest import Project
+
+
+def test_two_runs(project: Project) -> None:
+    first = project.submit("--", "0")
+    (project.folder / "train.py").write_text((project.folder / "train.py").read_text() + "\n")
+    second = project.submit("--seed", "7", "--", "0", "more")
+    project.ended(first)
+    project.ended(second)
+    shown = project.run("diff", first, second)
+    assert "seed" in shown.stdout
+    assert "argv[3]" in shown.stdout
+    assert "snapshot" in shown.stdout
+    assert f"clusterkit sync-results {first} {second}" in shown.stderr
+    project.run("sync-results")
+    document = json.loads(project.run("diff", first, f"results/{second}", "--json").stdout)
+    assert document["a"] == {"run_id": first, "where": str(project.folder / "results" / first)}
+    found = {(each["section"], each["name"]): (each["a"], each["b"]) for each in document["differences"]}
+    assert found[("run", "seed")] == (1, 7)
+    assert found[("arguments", "argv[3]")] == (None, "more")
+    assert "nothing differs" in project.run("diff", first, first).stdout
+
+
+def test_a_name_that_is_none(project: Project) -> None:
+    refused = project.run("diff", "no-such", "no-such", code=8)
+    assert "no run 'no-such'" in refused.stderr
+
+
+def test_a_beginning_that_several_have(project: Project) -> None:
+    for run_id in ("demo-1", "demo-2"):
+        make_run_dir(project.folder / "results", run_id)
+    assert "matches 2 runs: demo-1, demo-2" in project.run("diff", "demo", "demo-1", code=8).stderr

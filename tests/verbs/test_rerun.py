@@ -1,0 +1,112 @@
+"""`clusterkit rerun` on the local cluster."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.verbs.conftest import CONFIG, Project
+
+
+def spec(project: Project, run_id: str) -> dict[str, Any]:
+    return dict(json.loads((project.run_dir(run_id) / "run.json").read_text()))
+
+
+def edit(project: Project) -> None:
+    (project.folder / "train.py").write_text("raise SystemExit('the working tree')")
+
+
+def rerun(project: Project, name: str, *more: str) -> str:
+    run_id = project.run("rerun", name, *more).stdout.strip()
+    project.ended(run_id)
+    return run_id
+
+
+def test_the_code_of_the_run_and_not_the_working_tree(project: Project) -> None:
+    first = project.submit("--sbatch", "comment=mine", "--", "0", "two words", "it's")
+    project.ended(first)
+    edit(project)
+    again = rerun(project, first, "--name", "second", "--time", "7m")
+    assert again.startswith("second-")
+    home = project.run_dir(again)
+    assert json.loads((home / "arguments.json").read_text()) == ["0", "two words", "it's"]
+    old, new = spec(project, first), spec(project, again)
+    assert new["rerun_of"] == first
+    assert new["env"] == old["env"] | {"WANDB_RUN_ID": again, "WANDB_DIR": str(home)}
+    assert (new["run_id"], new["wandb"]["run_id"], new["time_limit_seconds"]) == (again, again, 420)
+    options = json.loads((home / "submissions" / "0" / "request.json").read_text())["options"]
+    assert {"--comment=mine", "--time=00:07:00"} <= set(options)
+    document = json.loads(project.run("diff", first, again, "--json").stdout)
+    assert {(each["section"], each["name"]) for each in document["differences"]} == {
+        ("run", "name"),
+        ("run", "created"),
+        ("profile", "time"),
+        ("sbatch", "--time"),
+    }
+    (row,) = json.loads(project.run("status", "--json", again).stdout)["runs"]
+    assert row["state"] == "COMPLETED"
+
+
+def test_an_archive_in_another_project(project: Project, tmp_path: Path) -> None:
+    with (project.folder / "clusterkit.toml").open("a") as settings:
+        settings.write('env = {CLUSTERKIT_SWEEP_SEED = "1"}\n')  # of the profile, as a group of seeds has it
+    first = project.submit("--", "0", "x")
+    project.ended(first)
+    archive = tmp_path / "run.tar.gz"
+    project.run("export", first, "-o", str(archive))
+    other = Project(tmp_path / "another project")
+    other.folder.mkdir()
+    (other.folder / "clusterkit.toml").write_text(CONFIG.replace("demo", "other"))
+    again = rerun(other, str(archive), "--seed", "5")
+    assert json.loads((other.run_dir(again) / "arguments.json").read_text()) == ["0", "x"]
+    new = spec(other, again)
+    assert (new["seed"], new["project"], new["rerun_of"]) == (5, "other", first)
+    assert new["env"]["CLUSTERKIT_SWEEP_SEED"] == "5"
+    assert new["snapshot"] == spec(project, first)["snapshot"]
+    # It can be passed on once more, the same code.
+    other.run("export", again, "-o", "again.tar.gz")
+
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[: len(whole) // 2])
+    before = list(other.run_dir("").iterdir())
+    refused = other.run("rerun", str(archive), code=8)
+    assert "cannot be read as an export" in refused.stderr
+    assert list(other.run_dir("").iterdir()) == before
+    assert "no such archive" in other.run("rerun", "gone.tar.gz", code=8).stderr
+
+
+def test_code_that_is_gone(project: Project) -> None:
+    first = project.submit("--", "0")
+    project.ended(first)
+    project.run("export", first)  # keeps a copy of the code here
+    snapshots = project.folder / ".clusterkit" / "local" / "snapshots"
+    (code,) = (path.parent for path in snapshots.glob("*/project"))
+    shutil.move(code, project.folder / "gone")
+    edit(project)
+    rerun(project, first)
+    assert (code / "project" / "train.py").is_file()
+    for path in (code, project.folder / ".clusterkit" / "snapshots"):
+        shutil.move(path, project.folder / f"gone-{path.name}")
+    assert "is not there any more" in project.run("rerun", first, code=8).stderr
+
+
+@pytest.mark.slow
+def test_a_training_with_another_seed(project: Project) -> None:
+    toml = project.folder / "clusterkit.toml"
+    toml.write_text(toml.read_text().replace('program = ["python", "train.py"]\n', ""))
+    first = project.submit("-p", "local-demo", "--set", "gamma=0.9", "--unlock", "gamma")
+    project.run("cancel", first, "--yes")
+    again = project.run("rerun", first, "--seed", "9", "--total-steps", "50000").stdout.strip()
+    project.run("cancel", again, "--yes")
+    old, new = spec(project, first), spec(project, again)
+    assert new["argv"] == [
+        *(word for place, word in enumerate(old["argv"]) if not _seed_or_steps(old["argv"], place)),
+        *("--seed", "9", "--total-steps", "50000"),
+    ]
+    assert (new["seed"], new["total_steps"], new["recipe"]) == (9, 50_000, old["recipe"])
+
+
+def _seed_or_steps(argv: list[str], place: int) -> bool:
+    return any(argv[at] in ("--seed", "--total-steps") for at in (place, place - 1))
