@@ -28,7 +28,7 @@ from clusterkit.site import Site, open_site
 from clusterkit.snapshots.copy import check, fetch
 from clusterkit.transport.base import SyncOptions
 from clusterkit.verbs.deploy import Bar, hash_image
-from clusterkit.verbs.recorded import known_run, pulled_run
+from clusterkit.verbs.recorded import pulled_run
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -127,7 +127,7 @@ class _Source:
         results = settings.project.results
         folder = pulled_run(results, name, ledger)
         if folder is None:
-            run = known_run(name, ledger)
+            run = ledger.find_one(name)
             self._cluster = settings.cluster(run.cluster)
             self.run_dir = self._pull(run)
             return

@@ -18,7 +18,7 @@ from clusterkit.ledger import Ledger
 from clusterkit.report.metrics import parse
 from clusterkit.run_dir import read_run_dir
 from clusterkit.sharing.models import choose, models_here
-from clusterkit.verbs.recorded import known_run, pulled_run
+from clusterkit.verbs.recorded import pulled_run
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -80,7 +80,7 @@ def choose_model(settings: Settings, ledger: Ledger, name: str, checkpoint: str 
         return Chosen(path, name, path.parent)
     run_dir = pulled_run(settings.project.results, name, ledger)
     if run_dir is None:
-        known = known_run(name, ledger)
+        known = ledger.find_one(name)
         raise RunError(
             f"{known.run_id} is not in {settings.project.results}",
             hint=f"`clusterkit sync-results {known.run_id}` brings it home",

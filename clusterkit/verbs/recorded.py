@@ -53,18 +53,6 @@ def pulled_run(results: Path, name: str, ledger: Ledger) -> Path | None:
     return folders[0]
 
 
-def known_run(name: str, ledger: Ledger) -> LedgerRun:
-    """The one run of a name.
-
-    Raises:
-        RunError: there is none in the ledger, or several.
-    """
-    runs = ledger.find([name])
-    if len(runs) > 1:
-        raise _several(name, [run.run_id for run in runs])
-    return runs[0]
-
-
 def _is_known(name: str, ledger: Ledger) -> bool:
     try:
         ledger.find([name])
@@ -94,7 +82,7 @@ def read_recorded(
     """
     folder = pulled_run(results, name, ledger)
     if folder is None:
-        run = known_run(name, ledger)  # what is wrong with the name shows here
+        run = ledger.find_one(name)  # what is wrong with the name shows here
         done = transport_to(run.cluster).run(["sh", "-c", _READ, "sh", run.run_dir], check=False)
         document, _, request = done.stdout.decode("utf-8", "surrogateescape").partition("\x1e")
         if done.returncode != 0:
