@@ -24,6 +24,9 @@ from clusterkit.wandb.credentials import Credentials
 OLDEST = (0, 28, 2)
 """The oldest client whose behaviour is known here."""
 
+NEWEST = (0, 31)
+"""The newest release it was tried with; what its fixes change is proved by the server's answers."""
+
 _KEPT = frozenset({"WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_INSECURE_DISABLE_SSL"})
 """The user's WANDB_ variables that reach the client; WANDB_MODE and the like would bend the upload."""
 
@@ -65,13 +68,26 @@ def installed_version() -> str:
             "the wandb client is not installed here, so offline runs cannot be uploaded",
             hint=f"{Path(sys.executable).name} -m pip install 'clusterkit[train]', or sync with --no-wandb",
         ) from None
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-    if numbers < OLDEST:
+    if _numbers(version) < OLDEST:
         raise WandbError(
             f"wandb {version} is too old to upload offline runs reliably",
             hint=f"upgrade it to {'.'.join(map(str, OLDEST))} or newer",
         )
     return version
+
+
+def is_known(version: str) -> bool:
+    """Whether the client is of a release it was tried with."""
+    return _numbers(version)[:2] <= NEWEST
+
+
+def unknown(version: str) -> str:
+    """What to say of a client that is newer; one line."""
+    newest = ".".join(map(str, NEWEST))
+    return (
+        f"wandb {version} is newer than any it was tried with (to {newest}); the server shows every step, "
+        f"and if something else is amiss: pip install 'wandb=={newest}.*'"
+    )
 
 
 def environment(
@@ -180,6 +196,10 @@ def judge(returncode: int, output: str, debug_lines: Iterable[str], *, marked: b
         return Verdict(False, "the client left no debug log, so nothing proves that the history arrived")
     seen = re.search(r"View run .* at (https?://\S+)", output)
     return Verdict(True, warnings=tuple(dict.fromkeys(map(_describe, errors))), url=seen[1] if seen else None)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 def _entry(line: str) -> dict[str, object] | None:
