@@ -146,18 +146,21 @@ def sync(
         keep_open: file descriptors the client inherits.
         timeout: seconds after which the client is ended.
     """
-    process = subprocess.Popen(
-        sync_argv(folders, entity=entity, project=project),
-        cwd=stage,
-        env=environment(os.environ, credentials, stage=stage, may_finish=may_finish),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        pass_fds=keep_open,
-    )
+    said = stage / "said.txt"
+    # Not a pipe: a client whose pipe is closed, since we were killed, hangs for ever.
+    with said.open("wb") as words:
+        process = subprocess.Popen(
+            sync_argv(folders, entity=entity, project=project),
+            cwd=stage,
+            env=environment(os.environ, credentials, stage=stage, may_finish=may_finish),
+            stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=keep_open,
+        )
     try:
-        output, _ = process.communicate(timeout=timeout)
+        process.wait(timeout)
     except subprocess.TimeoutExpired:
         _end(process)
         return Verdict(False, f"the wandb client was still busy after {timeout:.0f} s")
@@ -168,7 +171,7 @@ def sync(
     marked = all(any((stage / folder).glob("*.wandb.synced")) for folder in folders)
     return judge(
         process.returncode,
-        credentials.redact(output.decode("utf-8", "replace")),
+        credentials.redact(said.read_text("utf-8", "replace")),
         [credentials.redact(line) for text in debug for line in text.splitlines()],
         marked=marked,
     )
