@@ -243,6 +243,7 @@ def _prepare(
         verify_image=request.verify_image,
         binds=(*cluster.binds, f"{bundle}:{bundle}:ro"),
         nv=profile.gpu_count > 0,
+        wandb_login=run_program.env.get("WANDB_MODE") == "online",
         prelude=cluster.prelude,
         until_done=choice.way if choice else None,
     )
