@@ -53,6 +53,7 @@ def test_help_imports_nothing_heavy() -> None:
         "report",
         "images",
         "gc",
+        "watch",
         "login",
         "logout",
         "build",

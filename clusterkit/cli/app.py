@@ -27,6 +27,7 @@ from clusterkit.cli import (
     resume,
     status,
     submit,
+    watch,
     why,
 )
 from clusterkit.errors import ClusterkitError
@@ -62,6 +63,7 @@ _COMMANDS = (
     status,
     why,
     logs,
+    watch,
     inside,
     cancel,
     resume,

@@ -39,6 +39,8 @@ class SyncRequest:
     """Bytes per second at most."""
     wandb: bool = True
     wandb_dry_run: bool = False
+    wandb_live: bool = False
+    """Upload also what there is of runs that go on."""
     wandb_entity: str | None = None
     wandb_project: str | None = None
 
@@ -146,6 +148,7 @@ def _upload(
             outcome=lambda run_id: outcome_of(states[run_id], _directory(here[run_id])),
             target=UploadTarget(found, request.wandb_entity, request.wandb_project),
             ledger=SqliteUploads(ledger.connection),
+            live=request.wandb_live,
             dry_run=request.wandb_dry_run,
             on_run=on_upload,
         ):
