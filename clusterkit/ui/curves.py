@@ -52,7 +52,7 @@ def show_live(looks: Iterator[Curves]) -> None:
         for last in looks:
             live.update(view(last, width=out.width, height=out.height - 1), refresh=True)
     if last is not None:
-        show_once(iter([last]))
+        out.print(view(last, width=out.width, height=out.height - 1))
 
 
 def show_once(looks: Iterator[Curves]) -> None:

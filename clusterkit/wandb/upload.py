@@ -7,7 +7,9 @@ the rest is sent.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -196,7 +198,11 @@ def _locked(lock: int) -> bool:
 
 
 def _send(one: RunPlan, sent: Mapping[Path, int], target: UploadTarget, *, lock: int) -> client.Verdict:
-    with tempfile.TemporaryDirectory(prefix="clusterkit-wandb-") as stage:
+    mark = hashlib.sha256(os.fsencode(one.logs[0].path.resolve())).hexdigest()[:16]
+    prefix = f"clusterkit-wandb-{mark}-"
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):  # by an upload of this run that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix) as stage:
         return client.sync(
             stage_run(one, sent, Path(stage)),
             stage=Path(stage),

@@ -153,6 +153,24 @@ def test_a_first_log_that_comes_late_is_sent_behind_the_second(bench: Bench) -> 
     )
 
 
+def test_steps_that_a_start_repeats_are_kept(bench: Bench, tmp_path: Path) -> None:
+    """Killed without a warning, a run goes on from a checkpoint: the client moves W&B's own axis."""
+    bench.whole = tmp_path / "whole"
+    write_offline_run(bench.whole, "w1", range(20), exit_code=1)
+    write_offline_run(bench.whole, "w1", range(12, 40))
+    for start, share in ((0, 0.6), (0, 1.0), (1, 0.3), (1, 0.6)):
+        bench.pull(start, share)
+        bench.upload()
+    bench.pull(1, 1.0)
+    bench.upload(Outcome.FINISHED)
+    run = bench.server.runs["w1"]
+    wanted = [1.0 / (1 + step) for step in (*range(20), *range(12, 40))]
+    assert [row["loss"] for row in run.history] == wanted
+    assert len(run.arrived) == len(wanted)
+    assert run.once
+    assert bench.steps == sorted(bench.steps)
+
+
 def test_a_success_that_the_scheduler_denies(bench: Bench) -> None:
     for start in range(3):
         bench.pull(start, 1.0)
@@ -180,6 +198,7 @@ class Killed:
 
     def start(self, point: int = 0, outcome: Outcome = Outcome.RUNNING) -> subprocess.Popen[str]:
         environment = {**os.environ, "WANDB_BASE_URL": self.bench.server.url, "WANDB_API_KEY": API_KEY}
+        environment["TMPDIR"] = str(self.ledger.parent / "stages")
         argv = [sys.executable, "-m", "tests.doubles.upload_killed", str(point), str(self.ledger)]
         return subprocess.Popen(
             [*argv, str(self.bench.here), outcome], env=environment, stdout=subprocess.PIPE, text=True
@@ -210,6 +229,7 @@ def children(pid: int) -> list[int]:
 def test_a_sync_that_is_killed_at_twenty_points(bench: Bench, tmp_path: Path) -> None:
     """While the run is watched; each time the next sync goes on, with more steps there."""
     killed = Killed(bench, tmp_path / "ledger.db")
+    (tmp_path / "stages").mkdir()
     bench.pull(0, 0.1)
     said, _ = killed.start().communicate(timeout=60)
     calls = int(said.split()[1])
@@ -236,4 +256,5 @@ def test_a_sync_that_is_killed_at_twenty_points(bench: Bench, tmp_path: Path) ->
     assert bench.server.runs["w1"].once
     assert bench.state == "finished"
     assert met == 20
+    assert not list(tmp_path.glob("stages/clusterkit-wandb-*"))  # those of the killed are cleared away, too
     assert seen > 5  # some uploads were hit at work, some after it
