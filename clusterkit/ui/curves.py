@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,12 +48,11 @@ def is_live() -> bool:
 
 def show_live(looks: Iterator[Curves]) -> None:
     """Redraw until the run has ended, or Ctrl-C; what was seen last stays."""
-    last = None
+    last = first = next(looks)  # a login that asks something asks it before the screen is taken
     with contextlib.suppress(KeyboardInterrupt), Live(console=out, auto_refresh=False, screen=True) as live:
-        for last in looks:
+        for last in itertools.chain([first], looks):
             live.update(view(last, width=out.width, height=out.height - 1), refresh=True)
-    if last is not None:
-        out.print(view(last, width=out.width, height=out.height - 1))
+    out.print(view(last, width=out.width, height=out.height - 1))
 
 
 def show_once(looks: Iterator[Curves]) -> None:

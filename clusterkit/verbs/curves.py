@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit.errors import RunError, TransportError
+from clusterkit.errors import RunError, SchedulerError, TransportError
 from clusterkit.ledger import LedgerRun
 from clusterkit.report.metrics import Row, parse
 from clusterkit.run_dir import read_run_dir
@@ -93,10 +94,11 @@ def _looks(cluster: Cluster, source: LogSource, follow: bool) -> Iterator[Curves
     state, asked = known_state(source.run), float("-inf")
     while True:
         if here or time.monotonic() - asked >= _ASK_SECONDS:
-            (state,) = source.patiently(lambda: query(cluster, source.transport, [source.run]))
+            with suppress(SchedulerError):  # it says so of itself soon enough; the metrics are there
+                (state,) = source.patiently(lambda: query(cluster, source.transport, [source.run]))
             asked = time.monotonic()
         metrics.read()  # after the question: of a run that has ended it reads all there is
-        over = not state.state.active
+        over = not (state.state.active or (follow and state.state is JobState.UNKNOWN))
         if over and not metrics.rows:
             raise RunError(
                 f"{source.run.run_id} is {state.state} and has written no metrics",

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from clusterkit.cli.common import load, open_ledger
+from clusterkit.config.load import load_settings
+from clusterkit.errors import TransportError
+from clusterkit.scheduler import JobState
+from clusterkit.verbs import curves as module
 from clusterkit.verbs.curves import Curves, curves
+from tests.doubles.slurm_site import Member, SlurmSite
 from tests.verbs.conftest import Project
+
+MEMBER = Member(1, JobState.RUNNING)
 
 LEARN = """
 import json, os, time
@@ -76,6 +89,65 @@ def test_a_run_without_metrics(project: Project) -> None:
     failed = project.run("watch", code=8)
     assert f"{run_id} is COMPLETED and has written no metrics" in failed.stderr
     assert failed.stdout == ""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmSite]:
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(module, "_ASK_SECONDS", 1.0)
+    with closing(SlurmSite(tmp_path / "site")) as running:
+        running.settle([MEMBER])
+        running.remember([MEMBER])
+        running.answers([MEMBER])
+        yield running
+
+
+def write(site: SlurmSite, step: int) -> None:
+    row = {"kind": "eval", "step": step, "time": 0.0, "attempt": 0, "success/mean": step / 1000}
+    with (site.root / "runs" / MEMBER.run_id / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def test_a_cluster_far_away(site: SlurmSite) -> None:
+    settings = load_settings(config=site.project / "clusterkit.toml")
+    with site.ledger() as ledger:
+        (run,) = ledger.find([MEMBER.run_id])
+    looks = curves(settings, run, follow=True)
+    assert next(looks).rows == ()
+    write(site, 100)
+    assert success(next(looks)) == [0.1]
+    site.server.drop_connections()
+    site.says("squeue", error="slurm_load_jobs error: Unable to contact slurm controller")
+    site.says("sacct", error="down")
+    write(site, 200)
+    began = time.monotonic()
+    while time.monotonic() < began + 2:
+        assert success(next(looks)) == [0.1, 0.2]
+    assert site.calls()["squeue"] <= 5
+    assert site.server.accepted_logins() == 2
+    done = replace(MEMBER, state=JobState.COMPLETED)
+    write(site, 300)
+    site.settle([done])
+    site.answers([done])
+    *_, last = looks
+    assert (last.state.state, success(last)) == ("COMPLETED", [0.1, 0.2, 0.3])
+
+
+def test_a_silent_cluster_and_a_copy_here(site: SlurmSite) -> None:
+    settings = load_settings(config=site.project / "clusterkit.toml")
+    with site.ledger() as ledger:
+        (run,) = ledger.find([MEMBER.run_id])
+    write(site, 100)
+    site.close()
+    with pytest.raises(TransportError):
+        next(curves(settings, run, follow=True))
+    copy = settings.project.results / MEMBER.run_id
+    shutil.copytree(site.root / "runs" / MEMBER.run_id, copy)
+    said: list[str] = []
+    (one,) = curves(settings, run, follow=True, say=said.append)
+    assert (success(one), one.state.state) == ([0.1], "RUNNING")
+    assert one.synced is not None
+    assert said[-1].endswith("; this is the synced copy")
 
 
 def success(one: Curves) -> list[float | None]:
