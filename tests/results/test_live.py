@@ -258,3 +258,17 @@ def test_a_sync_that_is_killed_at_twenty_points(bench: Bench, tmp_path: Path) ->
     assert met == 20
     assert not list(tmp_path.glob("stages/clusterkit-wandb-*"))  # those of the killed are cleared away, too
     assert seen > 5  # some uploads were hit at work, some after it
+
+
+def test_an_online_start_that_brought_everything_up_is_asked_about_once(bench: Bench) -> None:
+    for start in (0, 1):
+        bench.pull(start, 1.0)
+    bench.upload(Outcome.FINISHED)
+    for folder in list(bench.here.glob("wandb/offline-run-*")):
+        folder.rename(folder.with_name(folder.name.removeprefix("offline-")))
+    asked = len(bench.server.requests)
+    assert bench.upload(Outcome.FINISHED).state is UploadState.UP_TO_DATE
+    assert len(bench.server.requests) == asked + 1
+    assert bench.upload(Outcome.FINISHED).state is UploadState.UP_TO_DATE
+    assert len(bench.server.requests) == asked + 1
+    assert bench.server.runs["w1"].once

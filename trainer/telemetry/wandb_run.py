@@ -25,8 +25,11 @@ STEP_METRIC = "env_steps"
 PROJECT = "clusterkit"
 INIT_SECONDS = 30.0
 FLUSH_SECONDS = 2.0
-FINISH_SECONDS = 120.0
-"""An online run that cannot be brought up by then stays on disk; `clusterkit sync-results` sends the rest."""
+FINISH_SECONDS = 30.0
+"""An online run that cannot be brought up by then stays on disk; `clusterkit sync-results` sends the rest.
+
+Less than a scheduler leaves after its warning: the exit code, with which a run is requeued, comes after it.
+"""
 
 
 class WandbLostError(RuntimeError):
