@@ -17,6 +17,7 @@ CLUSTERS = 2
 """How many test clusters are up side by side, each for every other file that needs one: they mostly wait."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What uses the cluster is marked so, and what uses the image may have to wait for it to be built.
 

@@ -58,6 +58,7 @@ def test_help_imports_nothing_heavy() -> None:
         "rerun",
         "images",
         "gc",
+        "watch",
         "login",
         "logout",
         "build",

@@ -29,6 +29,7 @@ from clusterkit.cli import (
     share,
     status,
     submit,
+    watch,
     why,
 )
 from clusterkit.errors import ClusterkitError
@@ -64,6 +65,7 @@ _COMMANDS = (
     status,
     why,
     logs,
+    watch,
     inside,
     cancel,
     resume,

@@ -208,7 +208,10 @@ class Profile(Model):
 
 
 class Wandb(Model):
-    """Where the runs appear in W&B. The key is never a setting: it comes from the environment or netrc."""
+    """Where the runs appear in W&B. The key is never a setting: it comes from the environment or netrc.
+
+    Online runs use the login that the user has on the cluster.
+    """
 
     project: Line = "clusterkit"
     entity: Line | None = None

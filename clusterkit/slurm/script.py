@@ -85,6 +85,8 @@ class JobScript:
     """More mounts, `source[:target[:options]]` as the runtime takes them."""
     nv: bool = False
     """Show the node's GPUs to the container."""
+    wandb_login: bool = False
+    """Show the program in a container the W&B login, ~/.netrc, that the user has on the node."""
     prelude: tuple[str, ...] = ()
     """Lines of the user's own shell code, run on the node before the container (`module load apptainer`)."""
     passthrough: tuple[str, ...] = PASSTHROUGH

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _STYLES = {
     UploadState.UPLOADED: "green",
+    UploadState.LIVE: "green",
     UploadState.WOULD_UPLOAD: "cyan",
     UploadState.FAILED: "bold red",
     UploadState.UP_TO_DATE: "dim",

@@ -201,6 +201,7 @@ def prepare(
         nv=profile.gpu_count > 0,
         prelude=cluster.prelude,
         until_done=choice.way if choice else None,
+        wandb_login=run_program.env.get("WANDB_MODE") == "online",
     )
     return Prepared(spec, render(job), job, snapshot, image, run_dir, choice)
 

@@ -225,6 +225,7 @@ def job_of(
         image_digest=image.digest if image else None,
         binds=(*cluster.binds, f"{bundle}:{bundle}:ro"),
         nv=profile.gpu_count > 0,
+        wandb_login=document["env"].get("WANDB_MODE") == "online",
         prelude=cluster.prelude,
         submission=number,
         until_done=choice.way if choice else None,

@@ -13,20 +13,17 @@ from clusterkit.errors import RunError, WandbError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.results.pull import PulledRun, pull_runs
 from clusterkit.results.selection import Checkpoints
-from clusterkit.run_dir import read_run_dir
-from clusterkit.scheduler import JobState
+from clusterkit.run_dir import RunDirectory, read_run_dir
 from clusterkit.site import connected
 from clusterkit.verbs.deploy import Bar
 from clusterkit.wandb import credentials
 from clusterkit.wandb.ledger import SqliteUploads
 from clusterkit.wandb.log import find_logs
+from clusterkit.wandb.outcome import outcome_of
 from clusterkit.wandb.upload import RunUpload, UploadState, UploadTarget, upload_runs
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
-
-_OVER = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMEOUT})
-"""States that no scheduler leaves by itself, unlike NODE_FAIL and PREEMPTED."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +39,8 @@ class SyncRequest:
     """Bytes per second at most."""
     wandb: bool = True
     wandb_dry_run: bool = False
+    wandb_live: bool = False
+    """Upload also what there is of runs that go on."""
     wandb_entity: str | None = None
     wandb_project: str | None = None
 
@@ -136,7 +135,7 @@ def _upload(
 ) -> Synced:
     here = {run.run_id: synced.results / run.run_id for run in synced.runs if run.found}
     logs = {run_id: len(find_logs(path)) for run_id, path in here.items()}
-    if not any(logs.values()):
+    if not any(logs.values()) and not any(find_logs(path, online=True) for path in here.values()):
         return synced
     states = {run.run_id: run.state for run in runs}
     uploads: list[RunUpload] = []
@@ -145,10 +144,11 @@ def _upload(
         if found is None:
             return replace(synced, waiting_for_key=sum(logs.values()))
         for upload in upload_runs(
-            {run_id: path for run_id, path in here.items() if logs[run_id]},
-            ended=lambda run_id: states[run_id] in _OVER or _ended(here[run_id]),
+            here,
+            outcome=lambda run_id: outcome_of(states[run_id], _directory(here[run_id])),
             target=UploadTarget(found, request.wandb_entity, request.wandb_project),
             ledger=SqliteUploads(ledger.connection),
+            live=request.wandb_live,
             dry_run=request.wandb_dry_run,
             on_run=on_upload,
         ):
@@ -158,8 +158,8 @@ def _upload(
     return replace(synced, uploads=tuple(uploads))
 
 
-def _ended(run_dir: Path) -> bool:
+def _directory(path: Path) -> RunDirectory | None:
     try:
-        return read_run_dir(run_dir).ended
+        return read_run_dir(path)
     except RunError:
-        return False  # the pull has already said that its run.json is missing
+        return None  # the pull has already said that its run.json is missing

@@ -24,6 +24,9 @@ from clusterkit.wandb.credentials import Credentials
 OLDEST = (0, 28, 2)
 """The oldest client whose behaviour is known here."""
 
+NEWEST = (0, 31)
+"""The newest release it was tried with; what its fixes change is proved by the server's answers."""
+
 _KEPT = frozenset({"WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_INSECURE_DISABLE_SSL"})
 """The user's WANDB_ variables that reach the client; WANDB_MODE and the like would bend the upload."""
 
@@ -65,13 +68,26 @@ def installed_version() -> str:
             "the wandb client is not installed here, so offline runs cannot be uploaded",
             hint=f"{Path(sys.executable).name} -m pip install 'clusterkit[train]', or sync with --no-wandb",
         ) from None
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-    if numbers < OLDEST:
+    if _numbers(version) < OLDEST:
         raise WandbError(
             f"wandb {version} is too old to upload offline runs reliably",
             hint=f"upgrade it to {'.'.join(map(str, OLDEST))} or newer",
         )
     return version
+
+
+def is_known(version: str) -> bool:
+    """Whether the client is of a release it was tried with."""
+    return _numbers(version)[:2] <= NEWEST
+
+
+def unknown(version: str) -> str:
+    """What to say of a client that is newer; one line."""
+    newest = ".".join(map(str, NEWEST))
+    return (
+        f"wandb {version} is newer than any it was tried with (to {newest}); the server shows every step, "
+        f"and if something else is amiss: pip install 'wandb=={newest}.*'"
+    )
 
 
 def environment(
@@ -130,18 +146,21 @@ def sync(
         keep_open: file descriptors the client inherits.
         timeout: seconds after which the client is ended.
     """
-    process = subprocess.Popen(
-        sync_argv(folders, entity=entity, project=project),
-        cwd=stage,
-        env=environment(os.environ, credentials, stage=stage, may_finish=may_finish),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        pass_fds=keep_open,
-    )
+    said = stage / "said.txt"
+    # Not a pipe: a client whose pipe is closed, since we were killed, hangs for ever.
+    with said.open("wb") as words:
+        process = subprocess.Popen(
+            sync_argv(folders, entity=entity, project=project),
+            cwd=stage,
+            env=environment(os.environ, credentials, stage=stage, may_finish=may_finish),
+            stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=keep_open,
+        )
     try:
-        output, _ = process.communicate(timeout=timeout)
+        process.wait(timeout)
     except subprocess.TimeoutExpired:
         _end(process)
         return Verdict(False, f"the wandb client was still busy after {timeout:.0f} s")
@@ -152,7 +171,7 @@ def sync(
     marked = all(any((stage / folder).glob("*.wandb.synced")) for folder in folders)
     return judge(
         process.returncode,
-        credentials.redact(output.decode("utf-8", "replace")),
+        credentials.redact(said.read_text("utf-8", "replace")),
         [credentials.redact(line) for text in debug for line in text.splitlines()],
         marked=marked,
     )
@@ -180,6 +199,10 @@ def judge(returncode: int, output: str, debug_lines: Iterable[str], *, marked: b
         return Verdict(False, "the client left no debug log, so nothing proves that the history arrived")
     seen = re.search(r"View run .* at (https?://\S+)", output)
     return Verdict(True, warnings=tuple(dict.fromkeys(map(_describe, errors))), url=seen[1] if seen else None)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 def _entry(line: str) -> dict[str, object] | None:

@@ -6,6 +6,8 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Protocol
 
+_LATER_COLUMNS = {"arrived": "INTEGER NOT NULL DEFAULT 0", "told": "TEXT NOT NULL DEFAULT ''"}
+
 
 @dataclass(frozen=True)
 class Upload:
@@ -17,6 +19,19 @@ class Upload:
     """History records handed over, counted from the log's beginning."""
     proven: bool
     """False from the moment an upload starts until its arrival is proved."""
+    arrived: int = 0
+    """Of these, how many an earlier upload was proved to have brought."""
+    told: str = ""
+    """How the run stood, as the server was told with it; empty where an older clusterkit wrote the row."""
+
+    @property
+    def certain(self) -> int:
+        """Leading history records that are on the server for certain."""
+        return self.history if self.proven else self.arrived
+
+    def proves(self, size: int, sha256: str) -> bool:
+        """Whether a log that is like this now has arrived as it is."""
+        return self.proven and (self.size, self.sha256) == (size, sha256)
 
 
 class UploadLedger(Protocol):
@@ -41,18 +56,28 @@ class SqliteUploads:
             "size INTEGER NOT NULL, sha256 TEXT NOT NULL, history INTEGER NOT NULL, proven INTEGER NOT NULL, "
             "PRIMARY KEY (destination, path))"
         )
+        there = {row[1] for row in connection.execute("PRAGMA table_info(uploads)")}
+        for name, kind in _LATER_COLUMNS.items():
+            if name not in there:
+                connection.execute(f"ALTER TABLE uploads ADD COLUMN {name} {kind}")
 
     def get(self, destination: str, path: str) -> Upload | None:
         """The last recorded upload of a log to a destination."""
         row = self._connection.execute(
-            "SELECT size, sha256, history, proven FROM uploads WHERE destination = ? AND path = ?",
+            "SELECT size, sha256, history, proven, arrived, told FROM uploads "
+            "WHERE destination = ? AND path = ?",
             (destination, path),
         ).fetchone()
-        return Upload(row[0], row[1], row[2], bool(row[3])) if row else None
+        return Upload(row[0], row[1], row[2], bool(row[3]), row[4], row[5]) if row else None
 
     def put(self, destination: str, path: str, upload: Upload) -> None:
         """Record an upload, or replace what is recorded of it."""
         self._connection.execute(
-            "INSERT OR REPLACE INTO uploads VALUES (?, ?, ?, ?, ?, ?)",
-            (destination, path, upload.size, upload.sha256, upload.history, upload.proven),
-        )
+            "INSERT OR REPLACE INTO uploads "
+            "(destination, path, size, sha256, history, proven, arrived, told) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                destination, path, upload.size, upload.sha256, upload.history, upload.proven,
+                upload.arrived, upload.told,
+            ),
+        )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,16 +32,25 @@ class WandbLog:
     project: str | None
     started: float
     """Unix seconds; orders the logs of one run."""
+    records: int
+    """Whole records."""
     history: int
     """History records."""
+    history_end: int
+    """Records up to the last of history, with it."""
     last_step: int | None
     exit_code: int | None
     """None when the log has no exit record: still written, or its writer was killed."""
 
+    @property
+    def online(self) -> bool:
+        """Whether its writer had the task of uploading it, too."""
+        return not self.path.parent.name.startswith("offline-")
 
-def find_logs(run_dir: Path) -> list[Path]:
-    """The offline logs of a pulled run directory; online runs upload themselves and are left out."""
-    return sorted(run_dir.glob("wandb/offline-run-*/run-*.wandb"))
+
+def find_logs(run_dir: Path, *, online: bool = False) -> list[Path]:
+    """The offline logs of a pulled run directory, or those of its online starts."""
+    return sorted(run_dir.glob(f"wandb/{'' if online else 'offline-'}run-*/run-*.wandb"))
 
 
 def inspect(path: Path) -> WandbLog:
@@ -69,7 +79,9 @@ def inspect(path: Path) -> WandbLog:
         entity=run.entity if run else None,
         project=run.project if run else None,
         started=run.started if run else 0.0,
+        records=framed.records,
         history=content.history,
+        history_end=content.history_end,
         last_step=content.last_step,
         exit_code=content.exit_code,
     )
@@ -80,14 +92,18 @@ class _Content:
     """What the records of one log add up to."""
 
     run: records.RunRecord | None = None
+    seen: int = 0
     history: int = 0
+    history_end: int = 0
     last_step: int | None = None
     exit_code: int | None = None
 
     def see(self, record: bytes) -> None:
+        self.seen += 1
         kind = records.kind_of(record)
         if kind == Kind.HISTORY:
             self.history += 1
+            self.history_end = self.seen
             step = records.history_step(record)
             self.last_step = self.last_step if step is None else step
         elif kind == Kind.RUN and self.run is None:
@@ -96,38 +112,47 @@ class _Content:
             self.exit_code = records.exit_code(record)
 
 
-def write_part(log: WandbLog, target: Path, *, skip_history: int = 0) -> None:
-    """Write a copy of a log that ends with its last whole record.
+def write_part(
+    log: WandbLog,
+    target: Path,
+    *,
+    skip_history: int = 0,
+    growing: bool = False,
+    ending: Sequence[bytes] | None = None,
+) -> None:
+    """Write a copy of a log that ends with the last whole record that it had when it was inspected.
 
     Args:
-        log: the log to copy.
+        log: the log to copy; it may have grown since.
         target: the file to write.
         skip_history: leave out this many history records from the beginning, and the console lines and
             system metrics between them, because the server has them already.
+        growing: leave out the console lines and system metrics after the last history record: the next part
+            begins there.
+        ending: records to end with in the place of the log's own exit record.
     """
-    if not skip_history:
+    if not (skip_history or growing or ending):
         with log.path.open("rb") as source, target.open("wb") as copy:
             left = log.good_end
             while left and (data := source.read(min(left, 1 << 20))):
                 copy.write(data)
                 left -= len(data)
         return
-    with target.open("wb") as copy:
-        framing.write(copy, _without(log, skip_history))
-
-
-def _without(log: WandbLog, skip_history: int) -> list[bytes]:
+    seen = skipped = 0
     kept: list[bytes] = []
-    skipped = 0
 
     def see(record: bytes) -> None:
-        nonlocal skipped
+        nonlocal seen, skipped
+        seen += 1
         kind = records.kind_of(record)
-        if skipped < skip_history and kind in _REPEATED:
+        if seen > log.records or (kind == Kind.EXIT and ending):
+            return
+        if kind in _REPEATED and (skipped < skip_history or (growing and seen > log.history_end)):
             skipped += kind == Kind.HISTORY
         else:
             kept.append(record)
 
     with log.path.open("rb") as stream:
         framing.scan(stream, see)
-    return kept
+    with target.open("wb") as copy:
+        framing.write(copy, [*kept, *(ending or ())])

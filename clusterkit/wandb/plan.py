@@ -1,8 +1,8 @@
 """Decides what to upload of the logs of one run. Pure.
 
 A log is closed when nobody writes it any more: it has an exit record, a later log of the same W&B run exists,
-or the run has ended. Only closed logs are uploaded: a client that meets the end of an open one would
-declare the run failed.
+or the run has ended. Of an open one the history that is there can go up while the run is watched, as a part
+after which the client calls the run neither finished nor failed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from clusterkit.wandb.ledger import Upload
 from clusterkit.wandb.log import WandbLog
+from clusterkit.wandb.outcome import Outcome
 
 
 @dataclass(frozen=True)
@@ -23,61 +24,111 @@ class RunPlan:
     wandb_run_id: str
     entity: str | None
     project: str | None
+    outcome: Outcome
     logs: tuple[WandbLog, ...]
     """All of them: together they are what the server should hold."""
     send: tuple[WandbLog, ...]
-    """Closed, and not proven to be on the server as they are now."""
+    """Not proven to be on the server as they are now, and closed or to be watched."""
     waiting: tuple[WandbLog, ...]
-    """Still written."""
-    doubtful: bool
-    """An earlier upload of these logs was started and not proved; part of it may have arrived."""
+    """Still written, and without anything new to send."""
+    growing: WandbLog | None
+    """The one in `send` that is still written."""
+    known: Mapping[Path, Upload]
+    """What the ledger knows of the logs."""
 
-    def already_sent(self, server_history: int) -> dict[Path, int]:
-        """How many leading history records of each log in `send` the server already holds.
+    @property
+    def doubtful(self) -> bool:
+        """Whether an upload was started and not proved; part of it may have arrived."""
+        return any(not upload.proven for upload in self.known.values())
+
+    @property
+    def certain(self) -> dict[Path, int]:
+        """How many leading history records of each log are proved to be on the server."""
+        return {
+            log.path: min(log.history, self.known[log.path].certain) if log.path in self.known else 0
+            for log in self.logs
+        }
+
+    @property
+    def told(self) -> bool:
+        """Whether the end of the last log is the end of the run, and the server is to know it."""
+        return self.outcome.told and not self.waiting and self.send[-1:] == self.logs[-1:]
+
+    def already_sent(self, server_history: int | None) -> dict[Path, int]:
+        """How many leading history records of each log the server already holds.
+
+        What it holds above what is proved came with uploads that broke off, in the order of the logs; what
+        is above that, without any trace in the ledger.
 
         Args:
-            server_history: history lines the server has of this run, over all logs in order.
+            server_history: history lines the server has of this run; None when it does not say.
         """
-        sent = {}
-        left = server_history
-        for log in self.logs:
-            sent[log.path] = min(log.history, max(0, left))
-            left -= log.history
-        return {log.path: sent[log.path] for log in self.send}
+        sent = self.certain
+        if server_history is None:
+            return sent
+        left = server_history - sum(sent.values())
+        if left < 0:  # the ledger is of another life of this run
+            sent, left = dict.fromkeys(sent, 0), server_history
+        tried = {path: upload.history for path, upload in self.known.items() if not upload.proven}
+        for limits in (tried, {log.path: log.history for log in self.logs}):
+            for log in self.logs:
+                more = min(left, max(0, min(log.history, limits.get(log.path, 0)) - sent[log.path]))
+                sent[log.path] += more
+                left -= more
+        return sent
 
     @property
     def expected_history(self) -> int:
         """History lines the server should hold once `send` is there."""
-        if not self.send:
-            return 0
-        last = self.logs.index(self.send[-1])
-        return sum(log.history for log in self.logs[: last + 1])
+        certain = self.certain
+        return sum(log.history if log in self.send else certain[log.path] for log in self.logs)
 
 
-def plan(logs: Sequence[WandbLog], known: Mapping[Path, Upload | None], *, ended: bool) -> list[RunPlan]:
+def plan(
+    logs: Sequence[WandbLog],
+    known: Mapping[Path, Upload | None],
+    *,
+    outcome: Outcome,
+    live: bool = False,
+) -> list[RunPlan]:
     """Plan the upload of one run's logs, one RunPlan for each W&B run id in them.
 
     Args:
         logs: the logs of one run directory. Logs that do not yet name their run are left out.
         known: what the ledger knows of them.
-        ended: whether the run is over for good.
+        outcome: how the run stands.
+        live: whether to send what there is of a log that is still written.
     """
     named = sorted((log.run_id, log.started, log.path, log) for log in logs if log.run_id)
     groups = groupby(named, lambda item: item[0])
-    return [_plan(run_id, tuple(item[3] for item in group), known, ended) for run_id, group in groups]
+    return [_plan(run_id, tuple(item[3] for item in group), known, outcome, live) for run_id, group in groups]
 
 
 def _plan(
-    run_id: str, logs: tuple[WandbLog, ...], known: Mapping[Path, Upload | None], ended: bool
+    run_id: str,
+    logs: tuple[WandbLog, ...],
+    known: Mapping[Path, Upload | None],
+    outcome: Outcome,
+    live: bool,
 ) -> RunPlan:
+    before = {log.path: upload for log in logs if (upload := known.get(log.path)) is not None}
     send: list[WandbLog] = []
     waiting: list[WandbLog] = []
-    doubtful = False
+    growing = None
     for log in logs:
-        before = known.get(log.path)
-        doubtful |= before is not None and not before.proven
-        if before is not None and before.proven and (before.size, before.sha256) == (log.size, log.sha256):
+        last = log is logs[-1]
+        upload = before.get(log.path)
+        to_tell = last and outcome.told and not log.online
+        told = upload is not None and (not to_tell or upload.told in ("", outcome))
+        if upload is not None and upload.proves(log.size, log.sha256) and told:
             continue
-        closed = ended or log.exit_code is not None or log is not logs[-1]
-        (send if closed else waiting).append(log)
-    return RunPlan(run_id, logs[-1].entity, logs[-1].project, logs, tuple(send), tuple(waiting), doubtful)
+        if outcome.over or not last or (log.exit_code is not None and not log.online):
+            send.append(log)
+        elif live and not log.online and log.history > (upload.certain if upload else 0):
+            send.append(log)
+            growing = log
+        else:
+            waiting.append(log)
+    return RunPlan(
+        run_id, logs[-1].entity, logs[-1].project, outcome, logs, tuple(send), tuple(waiting), growing, before
+    )

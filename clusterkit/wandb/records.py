@@ -21,6 +21,7 @@ class Kind(IntEnum):
     OUTPUT_RAW = 13
     RUN = 17
     EXIT = 18
+    PREEMPTING = 23
 
 
 _BOOKKEEPING = frozenset({1, 16, 19, 200})
@@ -59,6 +60,17 @@ def exit_code(record: bytes) -> int:
     """The exit code in a record of kind EXIT."""
     value = _int(dict(_fields(_payload(record, Kind.EXIT))).get(1))
     return value - (1 << 64) if value >> 63 else value
+
+
+def encode_exit(code: int) -> bytes:
+    """A record of kind EXIT. A code that is not negative."""
+    payload = b"\x08" + _encode_varint(code)
+    return _encode_varint(Kind.EXIT << 3 | 2) + _encode_varint(len(payload)) + payload
+
+
+def encode_preempting() -> bytes:
+    """A record of kind PREEMPTING, as `wandb.mark_preempting()` writes it."""
+    return _encode_varint(Kind.PREEMPTING << 3 | 2) + _encode_varint(0)
 
 
 def history_step(record: bytes) -> int | None:
@@ -111,6 +123,14 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
             break
         shift += 7
     return value, position
+
+
+def _encode_varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])
 
 
 def _bytes(value: int | bytes) -> bytes:

@@ -7,13 +7,14 @@ the rest is sent.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -22,14 +23,23 @@ from clusterkit.wandb import client, server
 from clusterkit.wandb.credentials import Credentials
 from clusterkit.wandb.framing import LogState
 from clusterkit.wandb.ledger import Upload, UploadLedger
-from clusterkit.wandb.log import WandbLog, find_logs, inspect, write_part
+from clusterkit.wandb.log import WandbLog, find_logs, inspect
+from clusterkit.wandb.outcome import Outcome
 from clusterkit.wandb.plan import RunPlan, plan
+from clusterkit.wandb.stage import stage_run
+
+_LOCK_SECONDS = 20.0
+"""How long the client of an upload that was killed may go on before this one gives way."""
+_SETTLING_SECONDS, _SETTLING_LOOKS = 3.0, 10
+"""The helper of a client that was killed was seen to end within two seconds."""
 
 
 class UploadState(StrEnum):
     """What became of one W&B run."""
 
     UPLOADED = "uploaded"
+    LIVE = "live"
+    """What there is of a run that goes on has arrived."""
     WOULD_UPLOAD = "would upload"
     UP_TO_DATE = "up to date"
     RUNNING = "still running"
@@ -70,19 +80,23 @@ class UploadTarget:
 def upload_runs(
     run_dirs: Mapping[str, Path],
     *,
-    ended: Callable[[str], bool],
+    outcome: Callable[[str], Outcome],
     target: UploadTarget,
     ledger: UploadLedger,
+    live: bool = False,
     dry_run: bool = False,
     on_run: Callable[[str], None] = lambda _: None,
 ) -> Iterator[RunUpload]:
-    """Upload what is new and closed of some runs, one at a time. A failed one does not stop the others.
+    """Upload what is new of some runs, one at a time. A failed one does not stop the others.
+
+    May be called again and again while runs go on and their logs grow: each step is sent once.
 
     Args:
         run_dirs: local run directories by run id.
-        ended: whether a run (by run id) is over for good.
+        outcome: how a run (by run id) stands; decides what W&B shows.
         target: where to.
         ledger: remembers what has arrived.
+        live: send also what there is of logs that are still written; else they wait until they are closed.
         dry_run: decide, and ask the server nothing.
         on_run: called with the run id when an upload starts.
 
@@ -90,10 +104,9 @@ def upload_runs(
         WandbError: no run can be uploaded: client missing, server out of reach, key refused.
     """
     for run_id, run_dir in run_dirs.items():
-        logs = [inspect(path) for path in find_logs(run_dir)]
+        logs = [inspect(path) for path in (*find_logs(run_dir), *find_logs(run_dir, online=True))]
         known = {log.path: ledger.get(target.destination, _name(run_id, log)) for log in logs}
-        over = ended(run_id)
-        plans = plan(logs, known, ended=over)
+        plans = plan(logs, known, outcome=outcome(run_id), live=live)
         if logs and not plans:
             yield RunUpload(run_id, None, UploadState.NOTHING)
         for one in plans:
@@ -101,49 +114,58 @@ def upload_runs(
                 state = UploadState.RUNNING if one.waiting else UploadState.UP_TO_DATE
                 yield RunUpload(run_id, one.wandb_run_id, state)
             elif dry_run:
-                history = sum(log.history for log in one.send)
+                certain = one.certain
+                history = sum(log.history - certain[log.path] for log in one.send)
                 yield RunUpload(run_id, one.wandb_run_id, UploadState.WOULD_UPLOAD, len(one.send), history)
             else:
                 on_run(run_id)
-                yield _upload(run_id, one, target, ledger, may_finish=over and not one.waiting)
+                yield _upload(run_id, one, target, ledger)
 
 
-def _upload(
-    run_id: str, one: RunPlan, target: UploadTarget, ledger: UploadLedger, *, may_finish: bool
-) -> RunUpload:
-    client.installed_version()
+def _upload(run_id: str, one: RunPlan, target: UploadTarget, ledger: UploadLedger) -> RunUpload:
+    version = client.installed_version()
     with _only_upload_of(one) as lock:
         if lock is None:
             return _failed(run_id, one, "another upload of it is going on; sync again when it has ended")
-        before = _server_history(one, target)
-        if before is None and one.doubtful:
-            message = "an earlier upload broke off and the server does not say how much arrived"
-            return _failed(run_id, one, message)
+        before = _settled_history(one, target) if one.doubtful else _server_history(one, target)
+        if before is None and (one.doubtful or not client.is_known(version)):
+            message = "an earlier upload broke off" if one.doubtful else f"wandb {version} is not known here"
+            return _failed(run_id, one, f"{message} and the server does not say how much arrived")
         whole = sum(log.history for log in one.logs)
         if before is not None and before > whole:
             message = f"the server holds {before} steps of it and there are {whole} here: not the same run"
             return _failed(run_id, one, message)
-        skip = one.already_sent(before or 0)
+        sent, certain = one.already_sent(before), one.certain
+        if before == one.expected_history and all(log.online or log is one.growing for log in one.send):
+            _record(run_id, one, target, ledger)
+            return RunUpload(run_id, one.wandb_run_id, UploadState.UP_TO_DATE)
         for log in one.send:
-            ledger.put(target.destination, _name(run_id, log), _entry(log, proven=False))
-        verdict = _send(one, skip, target, may_finish=may_finish, lock=lock)
+            row = replace(_entry(one, log), proven=False, arrived=certain[log.path])
+            ledger.put(target.destination, _name(run_id, log), row)
+        verdict = _send(one, sent, target, lock=lock)
         if not verdict.ok:
             return _failed(run_id, one, verdict.reason)
         after = None if before is None else _wait_for_history(one, target)
         if before is not None and (after is None or after < one.expected_history):
             message = f"the server shows {after} of {one.expected_history} steps; sync again to send the rest"
             return _failed(run_id, one, message)
-        for log in one.send:
-            ledger.put(target.destination, _name(run_id, log), _entry(log, proven=True))
+        _record(run_id, one, target, ledger)
+    doubts = [] if client.is_known(version) else [client.unknown(version)]
     return RunUpload(
         run_id,
         one.wandb_run_id,
-        UploadState.UPLOADED,
+        UploadState.LIVE if one.growing else UploadState.UPLOADED,
         logs=len(one.send),
-        history=sum(log.history - skip[log.path] for log in one.send),
-        message="; ".join([*_damage(one), *verdict.warnings]),
+        history=sum(log.history - sent[log.path] for log in one.send),
+        message="; ".join([*doubts, *_damage(one), *verdict.warnings]),
         url=verdict.url,
     )
+
+
+def _record(run_id: str, one: RunPlan, target: UploadTarget, ledger: UploadLedger) -> None:
+    """Take note that everything that was to be sent has arrived."""
+    for log in one.send:
+        ledger.put(target.destination, _name(run_id, log), _entry(one, log))
 
 
 def _failed(run_id: str, one: RunPlan, message: str) -> RunUpload:
@@ -152,53 +174,44 @@ def _failed(run_id: str, one: RunPlan, message: str) -> RunUpload:
 
 @contextmanager
 def _only_upload_of(one: RunPlan) -> Iterator[int | None]:
-    """A lock on a W&B run, as a file descriptor, or None when somebody else holds it.
+    """A lock on a W&B run, as a file descriptor, or None when somebody else holds it for long.
 
     The client inherits it: when we are killed and the client goes on, nobody counts what the server holds
     until it is done.
     """
     lock = os.open(one.logs[0].path, os.O_RDONLY)
+    until = time.monotonic() + _LOCK_SECONDS
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            ours = True
-        except BlockingIOError:
-            ours = False
+        while not (ours := _locked(lock)) and time.monotonic() < until:
+            time.sleep(0.2)
         yield lock if ours else None
     finally:
         os.close(lock)
 
 
-def _send(
-    one: RunPlan, skip: Mapping[Path, int], target: UploadTarget, *, may_finish: bool, lock: int
-) -> client.Verdict:
-    with tempfile.TemporaryDirectory(prefix="clusterkit-wandb-") as stage:
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _send(one: RunPlan, sent: Mapping[Path, int], target: UploadTarget, *, lock: int) -> client.Verdict:
+    mark = hashlib.sha256(os.fsencode(one.logs[0].path.resolve())).hexdigest()[:16]
+    prefix = f"clusterkit-wandb-{mark}-"
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):  # by an upload of this run that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix) as stage:
         return client.sync(
-            [_stage(log, Path(stage), skip_history=skip[log.path]) for log in one.send],
+            stage_run(one, sent, Path(stage)),
             stage=Path(stage),
             credentials=target.credentials,
             entity=target.entity,
             project=target.project,
-            may_finish=may_finish,
+            may_finish=one.told,
             keep_open=(lock,),
         )
-
-
-def _stage(log: WandbLog, stage: Path, *, skip_history: int) -> str:
-    """Lay out what the client needs of one log in `stage`; returns the folder's name."""
-    source = log.path.parent
-    folder = stage / source.name
-    folder.mkdir()
-    write_part(log, folder / log.path.name, skip_history=skip_history)
-    files = folder / "files"
-    files.mkdir()
-    for item in source.glob("files/*"):
-        # The client rewrites some of these files; folders of media it only reads.
-        if item.is_dir():
-            (files / item.name).symlink_to(item.resolve())
-        else:
-            shutil.copyfile(item, files / item.name)
-    return folder.name
 
 
 def _server_history(one: RunPlan, target: UploadTarget) -> int | None:
@@ -208,6 +221,18 @@ def _server_history(one: RunPlan, target: UploadTarget) -> int | None:
         project=target.project or one.project,
         run_id=one.wandb_run_id,
     )
+
+
+def _settled_history(one: RunPlan, target: UploadTarget) -> int | None:
+    """The server's count once it stands still: a helper of a client that was killed lives a little longer."""
+    count = _server_history(one, target)
+    for _ in range(_SETTLING_LOOKS):
+        last = count
+        time.sleep(_SETTLING_SECONDS)
+        count = _server_history(one, target)
+        if count == last:
+            break
+    return count
 
 
 def _wait_for_history(one: RunPlan, target: UploadTarget) -> int | None:
@@ -231,8 +256,9 @@ def _damage(one: RunPlan) -> list[str]:
     ]
 
 
-def _entry(log: WandbLog, *, proven: bool) -> Upload:
-    return Upload(log.size, log.sha256, log.history, proven)
+def _entry(one: RunPlan, log: WandbLog) -> Upload:
+    told = one.outcome if one.told and log is one.logs[-1] else Outcome.RUNNING
+    return Upload(log.size, log.sha256, log.history, proven=True, arrived=log.history, told=told)
 
 
 def _name(run_id: str, log: WandbLog) -> str:

@@ -35,6 +35,7 @@ class Run:
     files: dict[str, bytes] = field(default_factory=dict)
     exit_codes: list[int] = field(default_factory=list)
     complete: bool = False
+    preempting: bool = False
 
     @property
     def arrived_steps(self) -> list[int]:
@@ -72,10 +73,12 @@ class Run:
 
     @property
     def state(self) -> str:
-        """running, finished or failed; the real server also calls a silent running run crashed."""
+        """running, finished, failed or preempted; the real server calls a silent running run crashed."""
         if not self.complete:
             return "running"
-        return "finished" if self.exit_codes[-1] == 0 else "failed"
+        if self.exit_codes[-1] == 0:
+            return "finished"
+        return "preempted" if self.preempting else "failed"
 
     def line_count(self, name: str) -> int:
         return max(self.lines.get(name, {}), default=-1) + 1
@@ -90,11 +93,12 @@ class Run:
                     self.overwritten += offset in stored
                     self.arrived.append(json.loads(line))
                 stored[offset] = line
+        if chunks and self.complete:
+            self.complete = self.preempting = False  # new data re-opens a run that has ended
+        self.preempting |= body.get("preempting", False)
         if body.get("complete"):
             self.complete = True
             self.exit_codes.append(body["exitcode"])
-        elif chunks:
-            self.complete = False  # new data re-opens a finished run
 
     def resume_bucket(self) -> dict[str, Any]:
         """What RunResumeStatus tells a client about a run that exists."""

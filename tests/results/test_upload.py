@@ -13,6 +13,7 @@ import pytest
 from clusterkit.errors import WandbError
 from clusterkit.wandb.credentials import Credentials
 from clusterkit.wandb.ledger import SqliteUploads
+from clusterkit.wandb.outcome import Outcome
 from clusterkit.wandb.upload import RunUpload, UploadState, UploadTarget, upload_runs
 from tests.doubles.wandb_server import API_KEY, WandbServer
 from tests.results.wandb_runs import write_offline_run
@@ -40,7 +41,7 @@ class Bench:
     server: WandbServer
     run_dir: Path
     ledger: SqliteUploads = field(default_factory=lambda: SqliteUploads(sqlite3.connect(":memory:")))
-    ended: bool = True
+    outcome: Outcome = Outcome.FINISHED
 
     @property
     def logs(self) -> list[Path]:
@@ -54,7 +55,7 @@ class Bench:
         target = UploadTarget(Credentials(self.server.url, API_KEY))
         (result,) = upload_runs(
             {"r1": self.run_dir},
-            ended=lambda _: self.ended,
+            outcome=lambda _: self.outcome,
             target=target,
             ledger=self.ledger,
             dry_run=dry_run,
@@ -155,6 +156,7 @@ def test_refused_files_are_reported_but_not_sent_again(bench: Bench) -> None:
 def test_a_torn_log_of_a_dead_run_is_cut(bench: Bench) -> None:
     log = keep_only_first_log(bench)
     log.write_bytes(log.read_bytes()[:-2000])
+    bench.outcome = Outcome.FAILED
     assert bench.upload().state is UploadState.UPLOADED
     run = bench.server.runs["w1"]
     assert run.arrived_steps == list(range(len(run.arrived_steps)))
@@ -189,7 +191,7 @@ def test_a_running_run_waits_until_it_ends(bench: Bench) -> None:
     log = keep_only_first_log(bench)
     whole = log.read_bytes()
     log.write_bytes(whole[:-2000])
-    bench.ended = False
+    bench.outcome = Outcome.RUNNING
     assert bench.upload().state is UploadState.RUNNING
     assert bench.server.requests == []
     log.write_bytes(whole)
@@ -201,12 +203,12 @@ def test_a_requeued_run_sends_its_closed_log_and_then_the_rest(bench: Bench) -> 
     second = bench.logs[1]
     whole = second.read_bytes()
     second.write_bytes(whole[:-2000])
-    bench.ended = False
+    bench.outcome = Outcome.RUNNING
     assert bench.upload().state is UploadState.UPLOADED
     assert bench.steps == list(range(SPLIT))
     assert bench.server.runs["w1"].state == "running"
     second.write_bytes(whole)
-    bench.ended = True
+    bench.outcome = Outcome.FINISHED
     assert bench.upload().state is UploadState.UPLOADED
     assert bench.steps == list(range(STEPS))
     assert bench.server.runs["w1"].once
@@ -272,11 +274,19 @@ def test_a_refused_key_and_a_server_out_of_reach(bench: Bench) -> None:
         bench.upload()
     target = UploadTarget(Credentials("http://127.0.0.1:9", API_KEY))
     with pytest.raises(WandbError, match="cannot be reached"):
-        list(upload_runs({"r1": bench.run_dir}, ended=lambda _: True, target=target, ledger=bench.ledger))
+        list(
+            upload_runs(
+                {"r1": bench.run_dir}, outcome=lambda _: Outcome.FINISHED, target=target, ledger=bench.ledger
+            )
+        )
 
 
 def test_entity_and_project_can_be_chosen(bench: Bench) -> None:
     target = UploadTarget(Credentials(bench.server.url, API_KEY), entity="lab", project="thesis")
-    list(upload_runs({"r1": bench.run_dir}, ended=lambda _: True, target=target, ledger=bench.ledger))
+    list(
+        upload_runs(
+            {"r1": bench.run_dir}, outcome=lambda _: Outcome.FINISHED, target=target, ledger=bench.ledger
+        )
+    )
     run = bench.server.runs["w1"]
     assert (run.entity, run.project, run.once) == ("lab", "thesis", True)

@@ -19,10 +19,12 @@ run.finish(exit_code=int(end))
 """
 
 
-def write_offline_run(run_dir: Path, wandb_run_id: str, steps: range, *, exit_code: int = 0) -> Path:
+def write_offline_run(
+    run_dir: Path, wandb_run_id: str, steps: range, *, exit_code: int = 0, python: Path | None = None
+) -> Path:
     """One start of a program that logs `steps`; returns its .wandb log. Some records cross blocks."""
     run_dir.mkdir(parents=True, exist_ok=True)
-    argv = [sys.executable, "-c", _WRITER, str(run_dir), wandb_run_id]
+    argv = [str(python or sys.executable), "-c", _WRITER, str(run_dir), wandb_run_id]
     argv += [str(steps.start), str(steps.stop), str(exit_code)]
     env = {"PATH": os.environ["PATH"], "HOME": str(run_dir.parent), "WANDB_ERROR_REPORTING": "false"}
     before = set(run_dir.glob("wandb/offline-run-*"))

@@ -222,3 +222,33 @@ def test_the_images_digest_on_demand(cluster: Cluster, image: Path, right: bool)
     )
     assert run.wait().state is (JobState.COMPLETED if right else JobState.FAILED), run.log()
     assert ("has the SHA-256" in run.log()) is not right
+
+
+def test_the_wandb_login_of_the_node_is_all_of_the_home_folder(cluster: Cluster, image: Path) -> None:
+    folder = cluster.run(
+        "login", ["sh", "-c", 'umask 077; echo "machine w login user password k" >~/.netrc; cd; pwd'],
+        user=cluster.user,
+    ).stdout.strip()  # fmt: skip
+    try:
+        run = ContainerRun(
+            cluster,
+            "login-shown",
+            image,
+            """
+import json, os
+path = os.environ["NETRC"]
+facts = {"text": open(path).read(), "writable": os.access(path, os.W_OK),
+         "home": os.listdir(os.path.dirname(path))}
+json.dump(facts, open(os.environ["CLUSTERKIT_RUN_DIR"] + "/facts.json", "w"))
+""",
+            wandb_login=True,
+        )
+        assert run.wait().state is JobState.COMPLETED, run.log()
+        facts = json.loads((run.dir / "facts.json").read_text())
+        assert facts == {
+            "text": "machine w login user password k\n",
+            "writable": False,
+            "home": [".netrc"],
+        }
+    finally:
+        cluster.run("login", ["rm", f"{folder}/.netrc"], user=cluster.user)

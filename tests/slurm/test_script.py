@@ -161,3 +161,10 @@ def test_nv_only_when_a_gpu_is_asked_for() -> None:
 def test_refuses_what_cannot_be_said(changes: dict[str, Any], cause: str) -> None:
     with pytest.raises(ConfigError, match=cause):
         JobScript(**(CONTAINED | changes))
+
+
+def test_the_login_of_the_node_is_shown_only_where_it_is_wanted() -> None:
+    assert ".netrc" not in contained()
+    assert ".netrc" not in text(wandb_login=True)  # without a container the home folder is there
+    script = contained(wandb_login=True)
+    assert script.index('--bind "$HOME/.netrc') < script.index('command+=("$image"')

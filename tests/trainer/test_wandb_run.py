@@ -153,20 +153,6 @@ def test_uploaded_attempts_lose_no_row(tmp_path: Path) -> None:
     assert arrived.state == "finished"
 
 
-def test_online_rows_arrive_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with WandbServer() as server:
-        for name, value in server.client_env(tmp_path / "home").items():
-            monkeypatch.setenv(name, value)
-        run = opened(tmp_path, "online")
-        for step in range(0, 100, 10):
-            run.log(step, {"loss": step})
-        run.finish(0)
-        arrived = server.runs[run.id]
-        assert arrived.once
-        assert arrived.arrived_steps == list(range(0, 100, 10))
-        assert (arrived.state, server.unknown) == ("finished", [])
-
-
 def test_the_environment_names_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_RUN_ID", "chosen1")
     monkeypatch.setenv("WANDB_PROJECT", "thesis")
@@ -204,37 +190,6 @@ def test_it_is_offline_unless_asked_otherwise(tmp_path: Path, monkeypatch: pytes
     assert run is not None
     assert said == ["WANDB_MODE=shared is not known here; W&B runs offline"]
     run.finish(0)
-
-
-def test_online_without_a_key_is_offline_and_asks_nobody(tmp_path: Path) -> None:
-    run, said = open_wandb("online", tmp_path, name="demo", config={})
-    assert run is not None
-    assert said == ["no W&B API key is set; W&B runs offline"]
-    run.log(0, {"loss": 1.0})
-    run.finish(0)
-    assert len(rows(tmp_path)) == 1
-
-
-def test_a_key_in_netrc_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "netrc").write_text(f"machine api.wandb.ai login user password {KEY}\n")
-    assert not module._has_key()
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    assert module._has_key()
-    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
-    assert not module._has_key()
-
-
-def test_online_that_fails_is_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "INIT_SECONDS", 2.0)
-    monkeypatch.setenv("WANDB_API_KEY", KEY)
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    run, said = open_wandb("online", tmp_path, name="demo", config={})
-    assert run is not None
-    assert len(said) == 1
-    assert said[0].startswith("W&B cannot be opened online")
-    run.log(0, {"loss": 1.0})
-    run.finish(0)
-    assert len(rows(tmp_path)) == 1
 
 
 def test_without_the_client_it_is_off_and_says_so(tmp_path: Path) -> None:

@@ -25,6 +25,11 @@ STEP_METRIC = "env_steps"
 PROJECT = "clusterkit"
 INIT_SECONDS = 30.0
 FLUSH_SECONDS = 2.0
+FINISH_SECONDS = 30.0
+"""An online run that cannot be brought up by then stays on disk; `clusterkit sync-results` sends the rest.
+
+Less than a scheduler leaves after its warning: the exit code, with which a run is requeued, comes after it.
+"""
 
 
 class WandbLostError(RuntimeError):
@@ -150,6 +155,8 @@ def _settings() -> Any:
         "silent": True,
         "console": "off",
         "init_timeout": INIT_SECONDS,
+        "finish_timeout": FINISH_SECONDS,
+        "finish_timeout_raises": True,
         # Nothing about the user's machine, repository or code leaves with the metrics.
         "disable_git": True,
         "disable_code": True,

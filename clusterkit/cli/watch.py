@@ -1,0 +1,36 @@
+"""`clusterkit watch`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from clusterkit.cli.common import ConfigOption, load, open_ledger
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the command."""
+    app.command()(watch)
+
+
+def watch(
+    name: Annotated[
+        str, typer.Argument(metavar="[RUN]", help="A run id, its beginning, a job id, or `last`.")
+    ] = "last",
+    once: Annotated[bool, typer.Option("--once", help="Print the curves once.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Draw a run's success, return and speed in the terminal, live.
+
+    From the metrics it writes, on its cluster or as they were synced; no account is needed. Ctrl-C leaves it.
+    """
+    from clusterkit.ui.console import note
+    from clusterkit.ui.curves import is_live, show_live, show_once
+    from clusterkit.verbs.curves import curves
+
+    settings = load(config)
+    with open_ledger(settings) as ledger:
+        (run,) = ledger.find([name])
+    live = is_live() and not once
+    (show_live if live else show_once)(curves(settings, run, follow=live, say=note))

@@ -1,0 +1,62 @@
+"""How a run stands, and what the ledger remembers of its uploads."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterkit.record import Attempt
+from clusterkit.run_dir import RunDirectory
+from clusterkit.scheduler import JobState
+from clusterkit.wandb.ledger import SqliteUploads, Upload
+from clusterkit.wandb.outcome import Outcome, outcome_of
+
+
+def ended(**last: Any) -> RunDirectory:
+    return RunDirectory(Path("r"), {}, (Attempt(0, start={}, exit=last or None),))
+
+
+@pytest.mark.parametrize(
+    ("state", "run", "outcome"),
+    [
+        ("RUNNING", None, Outcome.RUNNING),
+        ("PENDING", ended(why="requeue", code=85), Outcome.RUNNING),
+        ("UNKNOWN", ended(), Outcome.RUNNING),
+        ("RUNNING", ended(why="completed", code=0), Outcome.FINISHED),  # the ledger has not heard of it yet
+        ("COMPLETED", ended(), Outcome.FINISHED),
+        ("COMPLETED", ended(why="failed", code=3), Outcome.FAILED),
+        ("TIMEOUT", ended(), Outcome.FAILED),
+        ("CANCELLED", None, Outcome.FAILED),
+        ("OUT_OF_MEMORY", ended(), Outcome.FAILED),
+        ("PREEMPTED", ended(), Outcome.PREEMPTED),
+        ("NODE_FAIL", ended(), Outcome.CRASHED),
+    ],
+)
+def test_outcomes(state: str, run: RunDirectory | None, outcome: Outcome) -> None:
+    assert outcome_of(state, run) is outcome
+
+
+def test_every_state_has_an_outcome() -> None:
+    over = {state for state in JobState if outcome_of(state, None).over}
+    assert not any(state.active for state in over)
+
+
+def test_a_ledger_of_an_older_clusterkit_goes_on() -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.execute(
+        "CREATE TABLE uploads (destination TEXT NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL, "
+        "sha256 TEXT NOT NULL, history INTEGER NOT NULL, proven INTEGER NOT NULL, "
+        "PRIMARY KEY (destination, path))"
+    )
+    connection.execute("INSERT INTO uploads VALUES ('d', 'p', 10, 'ab', 5, 1)")
+    ledger = SqliteUploads(connection)
+    row = ledger.get("d", "p")
+    assert row == Upload(10, "ab", 5, proven=True)
+    assert (row.certain, row.told) == (5, "")
+    newer = Upload(20, "cd", 9, proven=False, arrived=5, told="running")
+    SqliteUploads(connection).put("d", "p", newer)
+    assert SqliteUploads(connection).get("d", "p") == newer
+    assert newer.certain == 5

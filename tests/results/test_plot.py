@@ -1,0 +1,76 @@
+"""Curves in braille, and the panels around them at several widths."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from clusterkit.ledger import LedgerRun
+from clusterkit.report.metrics import Row
+from clusterkit.scheduler import JobState
+from clusterkit.state import RunState
+from clusterkit.ui.curves import view
+from clusterkit.ui.plot import plot
+from clusterkit.verbs.curves import Curves
+
+
+def test_a_rising_line() -> None:
+    lines = plot([(0, 0), (1, 1)], width=2, height=1, across=(0, 1), up=(0, 1))
+    assert lines == ["⡠⠊"]
+
+
+def test_flat_lines_at_the_ends_of_the_range() -> None:
+    for value, wanted in ((0.0, ["  ", "⣀⣀"]), (1.0, ["⠉⠉", "  "])):
+        assert plot([(0, value), (9, value)], width=2, height=2, across=(0, 9), up=(0, 1)) == wanted
+
+
+def test_no_points_are_an_empty_picture() -> None:
+    assert plot([], width=3, height=2, across=(0, 1), up=(0, 1)) == ["   ", "   "]
+
+
+def test_points_of_one_column_are_one_dot_at_their_mean() -> None:
+    lines = plot([(0, 0), (0, 1)], width=1, height=1, across=(0, 1), up=(0, 1))
+    assert lines == ["⠂"]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1e9), st.floats(-1e9, 1e9)), max_size=60),
+    st.integers(1, 40),
+    st.integers(1, 12),
+)
+def test_any_points_fit(points: list[tuple[float, float]], width: int, height: int) -> None:
+    lines = plot(sorted(points), width=width, height=height, across=(0, 1e9), up=(-1e9, 1e9))
+    assert [len(line) for line in lines] == [width] * height
+    assert any(line.strip() for line in lines) == bool(points)
+
+
+def rows(count: int) -> tuple[Row, ...]:
+    made = [Row("run", 0, 0.0, 0, {"total_steps": 2_000_000})]
+    made += [Row("event", 0, 0.0, 0, {"message": "resumed [bold]from[/] a\ncheckpoint " + "x" * 300})]
+    for number in range(1, count + 1):
+        made.append(Row("train", 1000 * number, 0.0, 0, {"steps_per_second": 1234.5}))
+        values = {"success/mean": number / count, "return/mean": -5000.0 + 100 * number}
+        made.append(Row("eval", 1000 * number, 0.0, 0, values))
+    return tuple(made)
+
+
+@pytest.mark.parametrize("width", [40, 80, 119, 120, 160, 300])
+@pytest.mark.parametrize("height", [24, 50, None])
+@pytest.mark.parametrize("count", [0, 1, 100])
+def test_the_panels_fit_the_terminal(width: int, height: int | None, count: int) -> None:
+    stream = io.StringIO()
+    run = LedgerRun(
+        "mt10-1", "datalab", "mt10", "a40", "", 1, "4711", "2026-01-02T03:04:05Z", "/r/mt10-1", 0, "RUNNING"
+    )
+    Console(file=stream, width=width, height=height or 25).print(
+        view(Curves(run, RunState(JobState.RUNNING), rows(count)), width=width, height=height)
+    )
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert height is None or len(lines) <= height
+    assert stream.getvalue().count("nothing yet") == (0 if count else 3)
+    assert "[bold]from[/]" in lines[1]
