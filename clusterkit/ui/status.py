@@ -217,5 +217,3 @@ def _progress(progress: float | None, total: int, *, bar: bool) -> Text:
         return text
     filled = round(progress * _BAR)
     return Text("━" * filled, style="green") + Text("━" * (_BAR - filled), style="grey37") + Text(" ") + text
-
-
