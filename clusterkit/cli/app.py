@@ -15,6 +15,7 @@ from clusterkit import __version__
 from clusterkit.cli import (
     build,
     cancel,
+    clean,
     config,
     demo,
     deploy,
@@ -66,6 +67,7 @@ _COMMANDS = (
     cancel,
     resume,
     results,
+    clean,
     images,
     login,
     build,

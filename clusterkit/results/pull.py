@@ -88,14 +88,14 @@ def pull_runs(
     results.mkdir(mode=0o700, parents=True, exist_ok=True)
     pull = _Pull(transport, runs_root, results, bandwidth_limit, progress)
     for left in reversed(range(_TRIES)):
-        listing = _list(transport, runs_root, run_ids)
+        listing = list_runs(transport, runs_root, run_ids)
         try:
             wanted = pull.bring(listing, checkpoints)
             break
         except TransportError:
             # A live run may have rotated a listed checkpoint away; anything else is not ours to mend.
             vanished = {file.path for file in pull.moving} - {
-                file.path for file in _list(transport, runs_root, run_ids).files
+                file.path for file in list_runs(transport, runs_root, run_ids).files
             }
             if not left or not vanished:
                 raise
@@ -103,7 +103,13 @@ def pull_runs(
     return [_result(run_id, listing, wanted, new, pull.faults, results) for run_id in run_ids]
 
 
-def _list(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> Listing:
+def list_runs(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> Listing:
+    """What the cluster has of some runs.
+
+    Raises:
+        RunError: it has no folder of runs.
+        TransportError: the connection failed, or the answer cannot be trusted.
+    """
     argv = list_argv(runs_root, run_ids)
     done = transport.run(argv, check=False, timeout=_LIST_SECONDS)
     if done.returncode == NO_SUCH_ROOT:

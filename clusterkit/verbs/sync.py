@@ -90,10 +90,10 @@ def sync_results(
     """
     if request.cluster:
         settings.cluster(request.cluster)  # an unknown name gets a suggestion
-    runs = _chosen(ledger, request)
+    runs = choose_runs(ledger, request.names, request.cluster)
     results = settings.project.results
     pulled: list[PulledRun] = []
-    for (cluster, root), group in groupby(sorted(runs, key=_place), key=_place):
+    for (cluster, root), group in groupby(sorted(runs, key=place), key=place):
         with (
             connected(settings.cluster(cluster)) as transport,
             bar(f"results from {cluster}", None) as progress,
@@ -112,16 +112,21 @@ def sync_results(
     return _upload(synced, request, ledger, runs, on_upload, environment) if request.wandb else synced
 
 
-def _chosen(ledger: Ledger, request: SyncRequest) -> list[LedgerRun]:
-    runs = ledger.find(request.names) if request.names else ledger.runs()
-    runs = [run for run in runs if request.cluster in (None, run.cluster)]
+def choose_runs(ledger: Ledger, names: Sequence[str], cluster: str | None) -> list[LedgerRun]:
+    """The runs that are meant, without names all of them, each once.
+
+    Raises:
+        RunError: a name matches no run, or there is none.
+    """
+    runs = ledger.find(names) if names else ledger.runs()
+    runs = [run for run in runs if cluster in (None, run.cluster)]
     if not runs:
-        place = f" on {request.cluster}" if request.cluster else ""
-        raise RunError(f"no run of this project is known{place}", hint="`clusterkit submit` starts one")
+        where = f" on {cluster}" if cluster else ""
+        raise RunError(f"no run of this project is known{where}", hint="`clusterkit submit` starts one")
     return list({run.run_id: run for run in runs}.values())
 
 
-def _place(run: LedgerRun) -> tuple[str, str]:
+def place(run: LedgerRun) -> tuple[str, str]:
     """Cluster and folder of all runs: those of one place share one connection and one transfer."""
     return run.cluster, run.run_dir.rpartition("/")[0]
 

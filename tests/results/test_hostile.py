@@ -299,12 +299,15 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackSshd]:
         yield server
 
 
-@pytest.fixture(scope="module", params=["local", "ssh"])
+@pytest.fixture(scope="module", params=["local", "ssh", pytest.param("sftp", marks=pytest.mark.slow)])
 def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
     if request.param == "local":
         yield LocalTransport()
-    else:
-        sshd = request.getfixturevalue("sshd")
+        return
+    sshd = request.getfixturevalue("sshd")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "sftp":
+            patch.setenv("PATH", "/nowhere")  # no rsync here
         with closing(connect(sshd.alias, ssh_config=sshd.ssh_config)) as ssh:
             yield ssh
 
