@@ -25,10 +25,14 @@ def sync_results(
         Checkpoints,
         typer.Option(
             help="Which checkpoints to bring: the last without its replay data (it can be evaluated and "
-            "filmed), all with it (they can be resumed elsewhere), or none. The final model comes with last "
-            "and all."
+            "filmed), the best by its evaluations likewise, all with it (they can be resumed elsewhere), or "
+            "none. The final model comes with all of them."
         ),
     ] = Checkpoints.LAST,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Go on every 30 s until all runs have ended; Ctrl-C stops."),
+    ] = False,
     no_wandb: Annotated[bool, typer.Option("--no-wandb", help="Upload nothing to W&B.")] = False,
     wandb_dry_run: Annotated[
         bool, typer.Option("--wandb-dry-run", help="Say what would be uploaded to W&B, and upload nothing.")
@@ -64,14 +68,20 @@ def sync_results(
     )
     settings = load(config)
     with open_ledger(settings) as ledger:
-        synced = verb(
-            settings,
-            request,
-            ledger,
-            bar=transfer_bar,
-            on_upload=lambda run_id: note(f"W&B: uploading {run_id}"),
-        )
-    show_synced(synced)
+        if watch:
+            from clusterkit.ui.sync_watch import show_sync_watch
+            from clusterkit.verbs.sync_watch import watch_results
+
+            synced = show_sync_watch(watch_results(settings, request, ledger, bar=transfer_bar))
+        else:
+            synced = verb(
+                settings,
+                request,
+                ledger,
+                bar=transfer_bar,
+                on_upload=lambda run_id: note(f"W&B: uploading {run_id}"),
+            )
+            show_synced(synced)
     if synced.wandb_error:
         raise synced.wandb_error
     if synced.failed_uploads:

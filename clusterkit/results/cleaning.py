@@ -56,7 +56,8 @@ while IFS= read -r kind && IFS= read -r word && IFS= read -r path; do
 done
 echo end
 """
-"""For POSIX sh; $1 is the folder of all runs, $2 a file that is in the folder of results now. Standard input holds three lines an order (`orders`)."""
+"""For POSIX sh; $1 is the folder of all runs, $2 a file that is in the folder of results now; standard
+input holds three lines an order (`orders`)."""
 
 
 @dataclass(frozen=True)

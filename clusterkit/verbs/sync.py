@@ -109,7 +109,7 @@ def sync_results(
             )
     order = {run.run_id: number for number, run in enumerate(runs)}
     synced = Synced(results, tuple(sorted(pulled, key=lambda run: order[run.run_id])))
-    return _upload(synced, request, ledger, runs, on_upload, environment) if request.wandb else synced
+    return upload(synced, request, ledger, runs, on_upload, environment) if request.wandb else synced
 
 
 def choose_runs(ledger: Ledger, names: Sequence[str], cluster: str | None) -> list[LedgerRun]:
@@ -131,7 +131,7 @@ def place(run: LedgerRun) -> tuple[str, str]:
     return run.cluster, run.run_dir.rpartition("/")[0]
 
 
-def _upload(
+def upload(
     synced: Synced,
     request: SyncRequest,
     ledger: Ledger,
@@ -139,6 +139,7 @@ def _upload(
     on_upload: Callable[[str], None],
     environment: Mapping[str, str],
 ) -> Synced:
+    """What was pulled, with what became of its offline W&B runs; see `sync_results`."""
     here = {run.run_id: synced.results / run.run_id for run in synced.runs if run.found}
     logs = {run_id: len(find_logs(path)) for run_id, path in here.items()}
     if not any(logs.values()):
