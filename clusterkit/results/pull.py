@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from clusterkit.errors import RunError, TransportError
@@ -99,8 +99,12 @@ def pull_runs(
             }
             if not left or not vanished:
                 raise
-    new = {file.path: pull.new[file.path] for file in wanted if file.path in pull.new}
-    return [_result(run_id, listing, wanted, new, pull.faults, results) for run_id in run_ids]
+    tally = {run_id: _Tally() for run_id in run_ids}
+    for file in wanted:
+        tally[file.run_id].add(file, pull.new.get(file.path))
+    for refused in (*listing.refused, *(Refused(path, why) for path, why in pull.faults.items())):
+        tally[refused.path.partition("/")[0]].left.append(refused)
+    return [_result(run_id, listing, tally[run_id], results) for run_id in run_ids]
 
 
 def list_runs(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> Listing:
@@ -213,23 +217,27 @@ class _Pull:
                 self.faults[file.path] = "it changed while it was copied; sync again"
 
 
-def _result(
-    run_id: str,
-    listing: Listing,
-    wanted: Sequence[RemoteFile],
-    new: dict[str, int],
-    faults: dict[str, str],
-    results: Path,
-) -> PulledRun:
-    left = [one for one in listing.refused if one.path.startswith(f"{run_id}/")]
-    left += [Refused(path, why) for path, why in faults.items() if path.startswith(f"{run_id}/")]
-    found = [f"not brought home: {one.text}" for one in left[:_NAMED]]
-    if len(left) > _NAMED:
-        found.append(f"not brought home: {len(left) - _NAMED} more")
+@dataclass
+class _Tally:
+    """What is to be said of one run."""
+
+    new: dict[str, int] = field(default_factory=dict)
+    """Bytes that were new, by path inside it."""
+    total: int = 0
+    left: list[Refused] = field(default_factory=list)
+
+    def add(self, file: RemoteFile, new: int | None) -> None:
+        self.total += file.size
+        if new is not None:
+            self.new[file.inside] = new
+
+
+def _result(run_id: str, listing: Listing, tally: _Tally, results: Path) -> PulledRun:
+    found = [f"not brought home: {one.text}" for one in tally.left[:_NAMED]]
+    if len(tally.left) > _NAMED:
+        found.append(f"not brought home: {len(tally.left) - _NAMED} more")
     if run_id not in listing.run_ids:
         return PulledRun(run_id, found=False, problems=tuple(found))
-    mine = {path.partition("/")[2]: size for path, size in new.items() if path.startswith(f"{run_id}/")}
-    if mine:
-        found += problems(results / run_id, run_id, mine)
-    total = sum(file.size for file in wanted if file.run_id == run_id)
-    return PulledRun(run_id, True, len(mine), sum(mine.values()), total, tuple(found))
+    if tally.new:
+        found += problems(results / run_id, run_id, tally.new)
+    return PulledRun(run_id, True, len(tally.new), sum(tally.new.values()), tally.total, tuple(found))

@@ -25,9 +25,9 @@ from clusterkit.site import connected
 from clusterkit.transport.base import Progress, ProgressCallback, Transport
 from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.observe import Observer
+from clusterkit.verbs.places import choose_runs, place
 from clusterkit.verbs.selection import known_state, settled
 from clusterkit.verbs.status import ask
-from clusterkit.verbs.sync import choose_runs, place
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -16,14 +17,18 @@ from clusterkit.results.selection import Checkpoints
 from clusterkit.run_dir import read_run_dir
 from clusterkit.scheduler import JobState
 from clusterkit.site import connected
+from clusterkit.transport.base import Transport
 from clusterkit.verbs.deploy import Bar
+from clusterkit.verbs.places import choose_runs, place
 from clusterkit.wandb import credentials
 from clusterkit.wandb.ledger import SqliteUploads
 from clusterkit.wandb.log import find_logs
 from clusterkit.wandb.upload import RunUpload, UploadState, UploadTarget, upload_runs
 
 if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
+    from clusterkit.transport.ahead import LoginAhead
 
 _OVER = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMEOUT})
 """States that no scheduler leaves by itself, unlike NODE_FAIL and PREEMPTED."""
@@ -70,6 +75,7 @@ def sync_results(
     ledger: Ledger,
     *,
     bar: Bar,
+    login: tuple[str, LoginAhead] | None = None,
     on_upload: Callable[[str], None] = lambda _: None,
     environment: Mapping[str, str] = os.environ,
 ) -> Synced:
@@ -80,6 +86,7 @@ def sync_results(
         request: what to bring, and whether to upload.
         ledger: knows the runs and what was uploaded.
         bar: opens progress bars.
+        login: a cluster, and a login to it that has begun; others are made.
         on_upload: called with a run id when its upload starts.
         environment: where the W&B key may be.
 
@@ -93,42 +100,31 @@ def sync_results(
     runs = choose_runs(ledger, request.names, request.cluster)
     results = settings.project.results
     pulled: list[PulledRun] = []
-    for (cluster, root), group in groupby(sorted(runs, key=place), key=place):
+    for cluster, there in groupby(sorted(runs, key=place), key=lambda run: run.cluster):
         with (
-            connected(settings.cluster(cluster)) as transport,
+            _connection(settings.cluster(cluster), login) as transport,
             bar(f"results from {cluster}", None) as progress,
         ):
-            pulled += pull_runs(
-                transport,
-                runs_root=root,
-                run_ids=[run.run_id for run in group],
-                results=results,
-                checkpoints=request.checkpoints,
-                bandwidth_limit=request.bandwidth_limit,
-                progress=progress,
-            )
+            for (_, root), group in groupby(there, key=place):
+                pulled += pull_runs(
+                    transport,
+                    runs_root=root,
+                    run_ids=[run.run_id for run in group],
+                    results=results,
+                    checkpoints=request.checkpoints,
+                    bandwidth_limit=request.bandwidth_limit,
+                    progress=progress,
+                )
     order = {run.run_id: number for number, run in enumerate(runs)}
     synced = Synced(results, tuple(sorted(pulled, key=lambda run: order[run.run_id])))
     return upload(synced, request, ledger, runs, on_upload, environment) if request.wandb else synced
 
 
-def choose_runs(ledger: Ledger, names: Sequence[str], cluster: str | None) -> list[LedgerRun]:
-    """The runs that are meant, without names all of them, each once.
-
-    Raises:
-        RunError: a name matches no run, or there is none.
-    """
-    runs = ledger.find(names) if names else ledger.runs()
-    runs = [run for run in runs if cluster in (None, run.cluster)]
-    if not runs:
-        where = f" on {cluster}" if cluster else ""
-        raise RunError(f"no run of this project is known{where}", hint="`clusterkit submit` starts one")
-    return list({run.run_id: run for run in runs}.values())
-
-
-def place(run: LedgerRun) -> tuple[str, str]:
-    """Cluster and folder of all runs: those of one place share one connection and one transfer."""
-    return run.cluster, run.run_dir.rpartition("/")[0]
+def _connection(cluster: Cluster, login: tuple[str, LoginAhead] | None) -> AbstractContextManager[Transport]:
+    """The connection to a cluster, closed at the end."""
+    if login is not None and login[0] == cluster.name:
+        return closing(login[1].transport())
+    return connected(cluster)
 
 
 def upload(

@@ -14,9 +14,10 @@ from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.results.pull import PulledRun, pull_runs
 from clusterkit.transport.base import Transport
 from clusterkit.verbs.deploy import Bar
+from clusterkit.verbs.places import choose_runs, place
 from clusterkit.verbs.selection import Selection, settled
 from clusterkit.verbs.status import StatusReport, StatusRow, as_remembered, searched_clusters
-from clusterkit.verbs.sync import Synced, SyncRequest, choose_runs, place, sync_results, upload
+from clusterkit.verbs.sync import Synced, SyncRequest, sync_results, upload
 from clusterkit.verbs.watch import Paces, Watched, watch
 
 if TYPE_CHECKING:
