@@ -9,7 +9,6 @@ import os
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from clusterkit.results.listing import RemoteFile
 from clusterkit.results.selection import LocalFile
@@ -22,7 +21,7 @@ PARTIAL = ".clusterkit-partial"
 class Here:
     """What lies in the results folder of some files of the cluster."""
 
-    results: Path
+    results: str
     local: dict[str, LocalFile] = field(default_factory=dict)
     """Regular files, by path."""
     blocked: dict[str, str] = field(default_factory=dict)
@@ -49,21 +48,21 @@ class Here:
         return self._folders[path]
 
     def _unfit(self, path: str) -> str | None:
-        info = _lstat(self.results / path)
+        info = self._lstat(path)
         if info is None or stat.S_ISDIR(info.st_mode):
             return None
         what = "a link, and nothing is written through links" if stat.S_ISLNK(info.st_mode) else "no folder"
-        return f"{self.results / path} is {what}"
+        return f"{self.results}/{path} is {what}"
 
     def _file(self, path: str) -> str | None:
-        info = _lstat(self.results / path)
+        info = self._lstat(path)
         if info is None:
             return None
         if not stat.S_ISREG(info.st_mode):
             what = {stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link"}.get(
                 stat.S_IFMT(info.st_mode), "no file"
             )
-            return f"{self.results / path} is {what} here"
+            return f"{self.results}/{path} is {what} here"
         self.local[path] = LocalFile(info.st_size, info.st_mtime_ns, shared=info.st_nlink > 1)
         return None
 
@@ -80,12 +79,11 @@ class Here:
     def _arrived(self, file: RemoteFile) -> int:
         """Bytes of it that need no more room."""
         folder, _, name = file.path.rpartition("/")
-        there = (_lstat(self.results / file.path), _lstat(self.results / folder / PARTIAL / name))
+        there = (self._lstat(file.path), self._lstat(f"{folder}/{PARTIAL}/{name}"))
         return max((info.st_size for info in there if info is not None), default=0)
 
-
-def _lstat(path: Path) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    def _lstat(self, path: str) -> os.stat_result | None:
+        try:
+            return os.lstat(f"{self.results}/{path}")  # a Path costs more than the call
+        except (FileNotFoundError, NotADirectoryError):
+            return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 NO_SUCH_ROOT = 3
@@ -137,8 +137,7 @@ def parse_listing(stdout: bytes, run_ids: Collection[str]) -> Listing:
         elif kind == "f":
             nanoseconds = int((fraction or "")[:9].ljust(9, "0"))
             files[path] = RemoteFile(path, int(size), int(seconds) * 10**9 + nanoseconds)
-    folders = {path[:end] for path in files for end in _slashes(path)}
-    for path in folders & files.keys():
+    for path in _folders(files) & files.keys():
         refused[path] = Refused(path, "a file and a folder at once")
         del files[path]
     return Listing(frozenset(found), tuple(files.values()), tuple(refused.values()))
@@ -158,12 +157,15 @@ def _why_not(kind: str, path: str, target: str, *, readable: bool) -> str | None
         return None
     if not path.isprintable():
         return "its name holds characters that cannot be shown"
-    size = len(path.encode())
-    if size > _LONGEST_PATH or any(len(name.encode()) > _LONGEST_NAME for name in path.split("/")):
+    if len(path) > _LONGEST_NAME // 4 and _too_long(path.encode()):
         return "its name is too long"
     if kind not in "fd":
         return _kind(kind) + (f" (to {ascii(target[:100])[1:-1]})" if kind == "l" else "")
     return None if readable else "it cannot be read there"
+
+
+def _too_long(path: bytes) -> bool:
+    return len(path) > _LONGEST_PATH or any(len(name) > _LONGEST_NAME for name in path.split(b"/"))
 
 
 def _kind(letter: str) -> str:
@@ -178,5 +180,10 @@ def _stays_inside(path: str, target: str) -> bool:
     return way.startswith(path.partition("/")[0] + "/")
 
 
-def _slashes(path: str) -> Iterator[int]:
-    return (place for place, letter in enumerate(path) if letter == "/")
+def _folders(paths: Iterable[str]) -> set[str]:
+    """All folders on the way to files."""
+    found: set[str] = set()
+    for path in paths:
+        while (path := path.rpartition("/")[0]) and path not in found:
+            found.add(path)
+    return found

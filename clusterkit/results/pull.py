@@ -167,7 +167,7 @@ class _Pull:
         return [file for file in wanted if file.path not in self.faults]
 
     def _move(self, files: Sequence[RemoteFile]) -> None:
-        here = Here(self._results)
+        here = Here(str(self._results))
         free = here.look(files)
         plan = compare(free, here.local)
         blocked = here.blocked | (here.too_large(plan.files) if plan.files else {})
