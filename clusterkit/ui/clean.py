@@ -38,7 +38,10 @@ def ask_first(*, dry_run: bool, yes: bool) -> Callable[[Sequence[Found]], bool]:
         if not sys.stdin.isatty():
             cause = "clean asks before it removes anything, and there is no terminal to ask on"
             raise ConfigError(cause, hint="use --yes or --dry-run")
-        return typer.confirm(f"Remove this on {where} and free {format_bytes(going)}?", err=True)
+        agreed = typer.confirm(f"Remove this on {where} and free {format_bytes(going)}?", err=True)
+        if not agreed:
+            note("nothing was removed")
+        return agreed
 
     return agrees
 

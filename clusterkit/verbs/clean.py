@@ -23,7 +23,6 @@ from clusterkit.results.pull import list_runs
 from clusterkit.results.selection import CLEANED
 from clusterkit.site import connected
 from clusterkit.transport.base import Progress, ProgressCallback, Transport
-from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.observe import Observer
 from clusterkit.verbs.places import choose_runs, place
 from clusterkit.verbs.selection import known_state, settled
@@ -31,6 +30,7 @@ from clusterkit.verbs.status import ask
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
+    from clusterkit.verbs.deploy import Bar
 
 Agree = Callable[[Sequence["Found"]], bool]
 """Asked whether this may go."""

@@ -18,7 +18,6 @@ from clusterkit.run_dir import read_run_dir
 from clusterkit.scheduler import JobState
 from clusterkit.site import connected
 from clusterkit.transport.base import Transport
-from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.places import choose_runs, place
 from clusterkit.wandb import credentials
 from clusterkit.wandb.ledger import SqliteUploads
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
     from clusterkit.transport.ahead import LoginAhead
+    from clusterkit.verbs.deploy import Bar
 
 _OVER = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMEOUT})
 """States that no scheduler leaves by itself, unlike NODE_FAIL and PREEMPTED."""

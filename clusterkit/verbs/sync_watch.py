@@ -13,7 +13,6 @@ from clusterkit.errors import TransportError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.results.pull import PulledRun, pull_runs
 from clusterkit.transport.base import Transport
-from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.places import choose_runs, place
 from clusterkit.verbs.selection import Selection, settled
 from clusterkit.verbs.status import StatusReport, StatusRow, as_remembered, searched_clusters
@@ -22,6 +21,7 @@ from clusterkit.verbs.watch import Paces, Watched, watch
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
+    from clusterkit.verbs.deploy import Bar
 
 PACES = Paces(scheduler=30.0, heartbeat=30.0, local=5.0)
 """Both the scheduler and the run directories: what is pulled is of one moment."""

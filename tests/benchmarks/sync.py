@@ -3,7 +3,8 @@
 100 runs that have ended, each with what a real one leaves; between two commands one of them changes.
 `ratio_noop_100`: median time of one `rsync -e ssh` that finds nothing new in the same 100 run directories,
 over that of our command, Python's start and the login included, which finds and brings what has changed;
-`times_noop_100` is its inverse; `ratio_idle_100`: ours finds nothing new either. `logins`: of one command.
+`times_noop_100` is its inverse; `ratio_kept_100`: over a login that `clusterkit login` keeps, as in a day's
+work; `ratio_idle_100`: ours finds nothing new either. `logins`: of one command.
 `resent_share`: a checkpoint is pulled by a command that is killed (SIGKILL) when half of it has come; bytes
 that come down for the next command, over the checkpoint's; compared byte by byte at the end.
 """
@@ -82,16 +83,27 @@ def many(folder: Path, repetitions: int) -> dict[str, float]:
         before = site.server.accepted_logins()
         ours()
         logins = site.server.accepted_logins() - before
-        times: dict[str, list[float]] = {"changed": [], "idle": [], "rsync": []}
-        for number in range(repetitions):
+        times: dict[str, list[float]] = {}
+
+        def clock(what: str, work: Callable[[], object]) -> None:
+            times.setdefault(what, []).append(seconds(work))
+
+        def change(number: int, what: str) -> None:
+            """Let one run go on, and bring that home."""
             name = f"{members[number % RUNS].run_id}/attempts/0/log"
-            times["rsync"].append(seconds(lambda: subprocess.run(peer, check=True)))
-            times["idle"].append(seconds(ours))
             with (site.root / "runs" / name).open("a") as log:
                 log.write("one more line\n")
-            times["changed"].append(seconds(ours))
+            clock(what, ours)
             if not filecmp.cmp(site.root / "runs" / name, home / name, shallow=False):
                 raise AssertionError("what has changed did not come")
+
+        for number in range(repetitions):
+            clock("rsync", lambda: subprocess.run(peer, check=True))
+            clock("idle", ours)
+            change(number, "changed")
+            site.types("login", "--keep", "2m")
+            change(number, "kept")
+            site.types("logout")
             subprocess.run(peer, check=True)  # so that the next one finds nothing new
         return {"logins": logins, **{what: statistics.median(values) for what, values in times.items()}}
 
@@ -129,6 +141,7 @@ def main() -> None:
         "sync",
         [
             (f"{RUNS} runs, one changed", "sync-results", took["changed"], peer, took["rsync"], "s"),
+            ("  over a kept login", "sync-results", took["kept"], peer, took["rsync"], "s"),
             (f"{RUNS} runs, nothing new", "sync-results", took["idle"], peer, took["rsync"], "s"),
             (f"{megabytes} MB killed at half", "sent again", share, "from the start", 1.0, "x"),
         ],
@@ -136,10 +149,12 @@ def main() -> None:
             "runs": RUNS,
             "logins": took["logins"],
             "seconds": took["changed"],
+            "kept_seconds": took["kept"],
             "idle_seconds": took["idle"],
             "rsync_seconds": took["rsync"],
             "ratio_noop_100": took["rsync"] / took["changed"],
             "times_noop_100": took["changed"] / took["rsync"],
+            "ratio_kept_100": took["rsync"] / took["kept"],
             "ratio_idle_100": took["rsync"] / took["idle"],
             "resent_share": share,
         },

@@ -20,6 +20,7 @@ from clusterkit.scheduler import JobState
 from clusterkit.verbs import clean as verb
 from tests.doubles.slurm_site import Member, SlurmSite
 from tests.results.test_pull import make_checkpoint, segment, write
+from tests.verbs.conftest import Project
 
 DONE, FAILED, RUNNING = (
     Member(1, JobState.COMPLETED),
@@ -234,3 +235,18 @@ def test_killed_in_the_middle(site: SlurmSite) -> None:
             assert (here(site, DONE) / path).read_bytes() == data
     site.types("clean", "--yes", "--all")
     assert not (there(site, DONE) / "checkpoints").exists()
+
+
+def test_a_run_of_this_machine(project: Project) -> None:
+    run_id = project.submit("--", "0")
+    project.ended(run_id)
+    there = project.run_dir(run_id)
+    write(there / "video.mp4", os.urandom(20_000))
+    project.run("sync-results", "--watch", "--no-wandb")
+    done = project.run("clean", "--yes", "last")
+    assert "freed, of 1 run\n" in done.stdout
+    assert not (there / "video.mp4").exists()
+    assert (project.folder / "results" / run_id / "video.mp4").stat().st_size == 20_000
+    assert "COMPLETED" in project.run("status", run_id).stdout
+    assert "hello from" in project.run("logs", run_id).stdout
+    assert "nothing to remove" in project.run("clean", "--yes").stderr
