@@ -44,6 +44,8 @@ exec python3 -c "$PROGRAM" "$@"
 BSD and busybox find have no -printf."""
 
 _ENTRY = re.compile(r"(.)([+-]) (\d{1,19}) (-?\d{1,18})(?:\.(\d+))? (.*)", re.DOTALL)
+_OF_GROUP = re.compile(r"[^/]+/submissions/\d+/[a-z]+ (\.\./){4}groups/[^/]+/submissions/\d+/[a-z]+")
+"""What the scheduler said to a whole group: our own links, of which nothing is needed here."""
 _LONGEST_NAME, _LONGEST_PATH = 255, 2048
 """Bytes that file systems take in a name, and that leave room for the results folder in a path."""
 _KINDS = {
@@ -100,7 +102,7 @@ class Listing:
     """The runs that exist."""
     files: tuple[RemoteFile, ...]
     refused: tuple[Refused, ...]
-    """What is left on the cluster. Links that stay inside their run are no loss and not named."""
+    """What is left on the cluster. Links of ours, or that stay inside their run, are no loss and not named."""
 
 
 def list_argv(runs_root: str, run_ids: Sequence[str]) -> list[str]:
@@ -153,7 +155,7 @@ def _below(path: str, run_ids: Collection[str]) -> str:
 
 def _why_not(kind: str, path: str, target: str, *, readable: bool) -> str | None:
     """Why something must not come home; None for what may, or need not."""
-    if kind == "l" and _stays_inside(path, target):
+    if kind == "l" and (_stays_inside(path, target) or _OF_GROUP.fullmatch(f"{path} {target}")):
         return None
     if not path.isprintable():
         return "its name holds characters that cannot be shown"

@@ -173,6 +173,14 @@ CASES: dict[str, tuple[Callable[[Stage], object], str]] = {
     "link that climbs and returns": (lambda s: link(s.there / "a", f"../../runs/{OTHER}"), "a: a link out"),
     "link in place of a folder": (lambda s: link(s.there / "attempts", "/etc"), "attempts: a link out"),
     "link that stays inside": (lambda s: link(s.there / "wandb/latest-run", "offline-run-1"), ""),
+    "link of a group": (
+        lambda s: link(s.there / "submissions/0/answer", "../../../../groups/g-1/submissions/0/answer"),
+        "",
+    ),
+    "link that looks like one": (
+        lambda s: link(s.there / "submissions/0/answer", "../../../../groups/../../mine/secret"),
+        "submissions/0/answer: a link out",
+    ),
     "link to itself": (lambda s: link(s.there / "a", "a"), ""),
     "named pipe": (lambda s: os.mkfifo(s.there / "a"), "a: a named pipe"),
     "socket": (listen, "socket: a socket"),
