@@ -102,7 +102,7 @@ class Listing:
     """The runs that exist."""
     files: tuple[RemoteFile, ...]
     refused: tuple[Refused, ...]
-    """What is left on the cluster. Links of ours, or that stay inside their run, are no loss and not named."""
+    """What is left on the cluster. Links of ours or inside their run are no loss and not named."""
 
 
 def list_argv(runs_root: str, run_ids: Sequence[str]) -> list[str]:
