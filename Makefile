@@ -56,6 +56,7 @@ bench: .venv/.bench ## the quick benchmarks, ours against the peer in the same r
 	$(BIN)/python -m tests.benchmarks.image --quick
 	$(BIN)/python -m tests.benchmarks.login --quick
 	$(BIN)/python -m tests.benchmarks.status --quick
+	$(BIN)/python -m tests.benchmarks.sync --quick
 	$(BIN)/python -m tests.benchmarks.env_step --quick
 	$(BIN)/python -m tests.benchmarks.envs --quick
 	$(BIN)/python -m tests.benchmarks.replay --quick

@@ -11,6 +11,9 @@ from typing import Any
 from clusterkit.errors import RunError
 from clusterkit.record import Attempt
 
+_LARGEST = 64 << 20
+"""Bytes. What comes from a cluster is not trusted to be small."""
+
 
 @dataclass(frozen=True)
 class RunDirectory:
@@ -76,9 +79,11 @@ def newest_request(folder: Path) -> dict[str, Any]:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a small file; None when the file is missing or holds something else."""
+    """The JSON object in a small file; None when it is missing, far too large or something else."""
     try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+        document = json.loads(data) if len(data) <= _LARGEST else None
+    except (OSError, ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None

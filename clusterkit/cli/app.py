@@ -15,6 +15,7 @@ from clusterkit import __version__
 from clusterkit.cli import (
     build,
     cancel,
+    clean,
     config,
     demo,
     deploy,
@@ -72,6 +73,7 @@ _COMMANDS = (
     results,
     model,
     share,
+    clean,
     images,
     login,
     build,

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clusterkit.cli.common import ClusterOption, ConfigOption, RunsArgument, load, open_ledger
 from clusterkit.errors import ConfigError, WandbError
 from clusterkit.results.selection import Checkpoints
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+    from clusterkit.ledger import Ledger
+    from clusterkit.transport.ahead import LoginAhead
 
 
 def register(app: typer.Typer) -> None:
@@ -25,10 +32,14 @@ def sync_results(
         Checkpoints,
         typer.Option(
             help="Which checkpoints to bring: the last without its replay data (it can be evaluated and "
-            "filmed), all with it (they can be resumed elsewhere), or none. The final model comes with last "
-            "and all."
+            "filmed), the best by its evaluations likewise, all with it (they can be resumed elsewhere), or "
+            "none. The final model comes with all of them."
         ),
     ] = Checkpoints.LAST,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Go on every 30 s until all runs have ended; Ctrl-C stops."),
+    ] = False,
     no_wandb: Annotated[bool, typer.Option("--no-wandb", help="Upload nothing to W&B.")] = False,
     wandb_dry_run: Annotated[
         bool, typer.Option("--wandb-dry-run", help="Say what would be uploaded to W&B, and upload nothing.")
@@ -41,37 +52,47 @@ def sync_results(
     config: ConfigOption = None,
 ) -> None:
     """Bring home what is new of all runs or the named ones, then upload offline W&B runs that have ended."""
-    from clusterkit.ui.console import note
-    from clusterkit.ui.progress import transfer_bar
-    from clusterkit.ui.results import show_synced
     from clusterkit.units import parse_size
-    from clusterkit.verbs.sync import SyncRequest
-    from clusterkit.verbs.sync import sync_results as verb
 
     try:
         limit = parse_size(bandwidth_limit) if bandwidth_limit else None
     except ValueError as error:
         raise ConfigError(f"--bandwidth-limit: {error}") from None
-    request = SyncRequest(
-        names=tuple(runs or ()),
-        cluster=cluster,
-        checkpoints=checkpoints,
-        bandwidth_limit=limit,
-        wandb=not no_wandb,
-        wandb_dry_run=wandb_dry_run,
-        wandb_entity=wandb_entity,
-        wandb_project=wandb_project,
-    )
     settings = load(config)
-    with open_ledger(settings) as ledger:
-        synced = verb(
-            settings,
-            request,
-            ledger,
-            bar=transfer_bar,
-            on_upload=lambda run_id: note(f"W&B: uploading {run_id}"),
+    with open_ledger(settings) as ledger, ExitStack() as stack:
+        login = None if watch else _log_in_ahead(settings, ledger, runs or (), cluster, stack)
+
+        from clusterkit.ui.console import note
+        from clusterkit.ui.progress import transfer_bar
+        from clusterkit.ui.results import show_synced
+        from clusterkit.verbs.sync import SyncRequest
+        from clusterkit.verbs.sync import sync_results as verb
+
+        request = SyncRequest(
+            names=tuple(runs or ()),
+            cluster=cluster,
+            checkpoints=checkpoints,
+            bandwidth_limit=limit,
+            wandb=not no_wandb,
+            wandb_dry_run=wandb_dry_run,
+            wandb_entity=wandb_entity,
+            wandb_project=wandb_project,
         )
-    show_synced(synced)
+        if watch:
+            from clusterkit.ui.sync_watch import show_sync_watch
+            from clusterkit.verbs.sync_watch import watch_results
+
+            synced = show_sync_watch(watch_results(settings, request, ledger, bar=transfer_bar))
+        else:
+            synced = verb(
+                settings,
+                request,
+                ledger,
+                bar=transfer_bar,
+                login=login,
+                on_upload=lambda run_id: note(f"W&B: uploading {run_id}"),
+            )
+            show_synced(synced)
     if synced.wandb_error:
         raise synced.wandb_error
     if synced.failed_uploads:
@@ -80,6 +101,19 @@ def sync_results(
             f"{count} W&B uploads failed; the results are here and safe",
             hint="`clusterkit sync-results` tries again and sends only what is missing",
         )
+
+
+def _log_in_ahead(
+    settings: Settings, ledger: Ledger, names: Sequence[str], cluster: str | None, stack: ExitStack
+) -> tuple[str, LoginAhead]:
+    """Begin the login to the first cluster; while the server is at it, the rest is imported."""
+    from clusterkit.site import log_in_ahead
+    from clusterkit.verbs.places import choose_runs, place
+
+    if cluster:
+        settings.cluster(cluster)  # an unknown name gets a suggestion
+    name, _ = min(map(place, choose_runs(ledger, names, cluster)))
+    return name, stack.enter_context(log_in_ahead(settings.cluster(name)))
 
 
 def report(

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from clusterkit.run_dir import read_object
 
+_LONGEST_LINE = 16 << 20
 
-def problems(run_dir: Path, run_id: str) -> list[str]:
-    """What is wrong with a local run directory, one line each; empty when all is well."""
+
+def problems(run_dir: Path, run_id: str, new: Collection[str] = ()) -> list[str]:
+    """What is wrong with a local run directory, one line each; empty when all is well.
+
+    Args:
+        run_dir: the run directory.
+        run_id: of the run that should lie there.
+        new: files that have just come, by their paths inside it: of checkpoints these are read and compared
+            with the SHA-256 of their manifest, the others by their size.
+    """
     return [
         *_run_json(run_dir / "run.json", run_id),
         *_metrics(run_dir / "metrics.jsonl"),
-        *_checkpoints(run_dir),
+        *_checkpoints(run_dir, new),
     ]
 
 
@@ -32,13 +42,18 @@ def _metrics(path: Path) -> Iterator[str]:
     if not path.is_file():
         return
     with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+        number = 0
+        while line := lines.readline(_LONGEST_LINE):
+            number += 1
+            if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
+                yield f"metrics.jsonl line {number} is longer than {_LONGEST_LINE >> 20} MiB"
+                return
             if line.endswith(b"\n") and not _is_object(line):
                 yield f"metrics.jsonl line {number} is not a JSON object"
                 return
 
 
-def _checkpoints(run_dir: Path) -> Iterator[str]:
+def _checkpoints(run_dir: Path, new: Collection[str]) -> Iterator[str]:
     wrong: dict[str, None] = {}  # in order, and once: checkpoints share segments
     for manifest in sorted(run_dir.glob("checkpoints/step-*/manifest.json")):
         name = f"checkpoints/{manifest.parent.name}"
@@ -47,18 +62,45 @@ def _checkpoints(run_dir: Path) -> Iterator[str]:
         if document is None or not isinstance(files, dict):
             yield f"{name}/manifest.json is not readable"
             continue
+        changed = f"{name}/manifest.json" in new
         for path, facts in [
             *((f"{name}/{file}", facts) for file, facts in files.items()),
             *_segments(document),
         ]:
-            file = run_dir / path
-            size = file.stat().st_size if file.is_file() else None
-            expected = facts.get("bytes") if isinstance(facts, dict) else None
-            # What is missing is no fault: segments come only with all checkpoints, and a live run may have
-            # dropped a checkpoint while it was copied.
-            if size is not None and size != expected:
-                wrong[f"{path} has {size} bytes instead of {expected}"] = None
+            if _leaves(path):
+                wrong[f"{name}/manifest.json names {ascii(path)[1:-1]}"] = None
+            elif fault := _fault(run_dir, path, facts, read=changed or path in new):
+                wrong[fault] = None
     yield from wrong
+
+
+def _leaves(path: str) -> bool:
+    """Whether a path is none of a file two floors below `checkpoints`."""
+    names = path.split("/")
+    return len(names) != 3 or not {"", ".", ".."}.isdisjoint(names) or not path.isprintable()
+
+
+def _fault(run_dir: Path, path: str, facts: Any, *, read: bool) -> str | None:
+    """What is wrong with a file that a manifest lists.
+
+    What is missing is no fault: segments come only with all checkpoints, and a live run may have dropped a
+    checkpoint while it was copied.
+    """
+    file = run_dir / path
+    if file.is_symlink() or not file.is_file() or not isinstance(facts, dict):
+        return None
+    size, expected, digest = file.stat().st_size, facts.get("bytes"), facts.get("sha256")
+    if size != expected:
+        return f"{path} has {size} bytes instead of {expected}"
+    if read and isinstance(digest, str) and sha256_of(file) != digest:
+        return f"{path} is damaged: its SHA-256 is not that of its manifest"
+    return None
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _segments(manifest: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -72,5 +114,5 @@ def _segments(manifest: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 def _is_object(line: bytes) -> bool:
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

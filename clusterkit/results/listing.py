@@ -6,8 +6,9 @@ newest, and when nothing has changed it is all that is asked of the cluster. Pur
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 NO_SUCH_ROOT = 3
@@ -18,8 +19,11 @@ import os, stat, sys
 def show(path):
     info = os.lstat(path)
     kind = "d" if stat.S_ISDIR(info.st_mode) else "f" if stat.S_ISREG(info.st_mode) else "o"
-    line = f"{kind} {info.st_size} {info.st_mtime_ns // 10**9}.{info.st_mtime_ns % 10**9:09d} {path}"
-    sys.stdout.buffer.write(os.fsencode(line) + bytes(1))
+    kind = "l" if stat.S_ISLNK(info.st_mode) else kind
+    read = "+" if os.access(path, os.R_OK) else "-"
+    line = f"{kind}{read} {info.st_size} {info.st_mtime_ns // 10**9}.{info.st_mtime_ns % 10**9:09d} {path}"
+    target = os.readlink(path) if kind == "l" else ""
+    sys.stdout.buffer.write(os.fsencode(line) + bytes(1) + os.fsencode(target) + bytes(1))
 for start in sys.argv[1:]:
     if os.path.lexists(start):
         show(start)
@@ -31,15 +35,27 @@ for start in sys.argv[1:]:
 _SCRIPT = f"""
 cd -- "$1" || exit {NO_SUCH_ROOT}
 shift
-if find . -prune -printf '' 2>/dev/null; then
-    exec find "$@" -printf '%y %s %T@ %p\\0'
+if find . -prune -readable -printf '' 2>/dev/null; then
+    exec find "$@" \\( -readable -printf '%y+ %s %T@ %p\\0%l\\0' \\) -o -printf '%y- %s %T@ %p\\0%l\\0'
 fi
 exec python3 -c "$PROGRAM" "$@"
 """
-"""%y type, %s bytes, %T@ mtime in seconds with fraction, %p path. BSD and busybox find have no -printf."""
+"""%y type, %s bytes, %T@ mtime in seconds with fraction, %p path, %l target of a link; + is readable.
+BSD and busybox find have no -printf."""
 
-_ENTRY = re.compile(r"(.) (\d+) (\d+)(?:\.(\d+))? \./(.*)", re.DOTALL)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_ENTRY = re.compile(r"(.)([+-]) (\d{1,19}) (-?\d{1,18})(?:\.(\d+))? (.*)", re.DOTALL)
+_OF_GROUP = re.compile(r"[^/]+/submissions/\d+/[a-z]+ (\.\./){4}groups/[^/]+/submissions/\d+/[a-z]+")
+"""What the scheduler said to a whole group: our own links, of which nothing is needed here."""
+_LONGEST_NAME, _LONGEST_PATH = 255, 2048
+"""Bytes that file systems take in a name, and that leave room for the results folder in a path."""
+_KINDS = {
+    "f": "a file",
+    "l": "a link out of the run",
+    "p": "a named pipe",
+    "s": "a socket",
+    "c": "a device",
+    "b": "a device",
+}
 
 
 @dataclass(frozen=True)
@@ -63,14 +79,30 @@ class RemoteFile:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """Something of a run that is not brought home."""
+
+    path: str
+    """As for `RemoteFile`."""
+    why: str
+
+    @property
+    def text(self) -> str:
+        """Its path inside the run and the reason, one line, whatever the path holds."""
+        inside = self.path.partition("/")[2]
+        name = inside if inside.isprintable() else ascii(inside)[1:-1]
+        return f"{name if len(name) <= 200 else name[:200] + '...'}: {self.why}"
+
+
+@dataclass(frozen=True)
 class Listing:
     """The content of some run directories."""
 
     run_ids: frozenset[str]
     """The runs that exist."""
     files: tuple[RemoteFile, ...]
-    refused: tuple[str, ...]
-    """Names that are not brought home, escaped: control characters or bytes that are no UTF-8."""
+    refused: tuple[Refused, ...]
+    """What is left on the cluster. Links of ours or inside their run are no loss and not named."""
 
 
 def list_argv(runs_root: str, run_ids: Sequence[str]) -> list[str]:
@@ -79,21 +111,81 @@ def list_argv(runs_root: str, run_ids: Sequence[str]) -> list[str]:
     return ["sh", "-c", program, "sh", runs_root, *(f"./{run_id}" for run_id in run_ids)]
 
 
-def parse_listing(stdout: bytes) -> Listing:
-    """Read what `list_argv` printed. Links, devices, sockets and pipes are passed over."""
-    run_ids = set()
-    files = []
-    refused = []
-    for raw in stdout.split(b"\0"):
-        entry = _ENTRY.fullmatch(raw.decode("utf-8", "surrogateescape"))
+def parse_listing(stdout: bytes, run_ids: Collection[str]) -> Listing:
+    """Read what `list_argv` printed about these runs; nothing in it is believed.
+
+    Raises:
+        ValueError: it names what was not asked for: another run, an absolute path, or one that climbs.
+    """
+    found: set[str] = set()
+    files: dict[str, RemoteFile] = {}
+    refused: dict[str, Refused] = {}
+    parts = stdout.decode("utf-8", "surrogateescape").split("\0")
+    for line, target in zip(parts[::2], parts[1::2], strict=False):
+        entry = _ENTRY.fullmatch(line)
         if entry is None:
             continue
-        kind, size, seconds, fraction, path = entry.groups()
-        if kind == "d" and "/" not in path:
-            run_ids.add(path)
-        elif kind == "f" and _CONTROL.search(path):
-            refused.append(ascii(path)[1:-1])
-        elif kind == "f" and "/" in path:
+        kind, read, size, seconds, fraction, path = entry.groups()
+        path = _below(path, run_ids)
+        if "/" not in path:
+            if kind == "d":
+                found.add(path)
+            else:
+                refused[path] = Refused(f"{path}/", f"{_kind(kind)}, not a folder")
+            continue
+        why = _why_not(kind, path, target, readable=read == "+")
+        if why:
+            refused[path] = Refused(path, why)
+        elif kind == "f":
             nanoseconds = int((fraction or "")[:9].ljust(9, "0"))
-            files.append(RemoteFile(path, int(size), int(seconds) * 10**9 + nanoseconds))
-    return Listing(frozenset(run_ids), tuple(files), tuple(refused))
+            files[path] = RemoteFile(path, int(size), int(seconds) * 10**9 + nanoseconds)
+    for path in _folders(files) & files.keys():
+        refused[path] = Refused(path, "a file and a folder at once")
+        del files[path]
+    return Listing(frozenset(found), tuple(files.values()), tuple(refused.values()))
+
+
+def _below(path: str, run_ids: Collection[str]) -> str:
+    """A path without its `./`, checked."""
+    names = path.split("/")
+    if names[0] != "." or len(names) < 2 or names[1] not in run_ids or {"", ".", ".."} & set(names[1:]):
+        raise ValueError(f"it names {path[:200]!a}")
+    return path.removeprefix("./")
+
+
+def _why_not(kind: str, path: str, target: str, *, readable: bool) -> str | None:
+    """Why something must not come home; None for what may, or need not."""
+    if kind == "l" and (_stays_inside(path, target) or _OF_GROUP.fullmatch(f"{path} {target}")):
+        return None
+    if not path.isprintable():
+        return "its name holds characters that cannot be shown"
+    if len(path) > _LONGEST_NAME // 4 and _too_long(path.encode()):
+        return "its name is too long"
+    if kind not in "fd":
+        return _kind(kind) + (f" (to {ascii(target[:100])[1:-1]})" if kind == "l" else "")
+    return None if readable else "it cannot be read there"
+
+
+def _too_long(path: bytes) -> bool:
+    return len(path) > _LONGEST_PATH or any(len(name) > _LONGEST_NAME for name in path.split(b"/"))
+
+
+def _kind(letter: str) -> str:
+    return _KINDS.get(letter, "neither a file nor a folder")
+
+
+def _stays_inside(path: str, target: str) -> bool:
+    """Whether a link leads to something of its own run, by its text."""
+    if not target or target.startswith("/"):
+        return False
+    way = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    return way.startswith(path.partition("/")[0] + "/")
+
+
+def _folders(paths: Iterable[str]) -> set[str]:
+    """All folders on the way to files."""
+    found: set[str] = set()
+    for path in paths:
+        while (path := path.rpartition("/")[0]) and path not in found:
+            found.add(path)
+    return found

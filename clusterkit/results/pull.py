@@ -6,18 +6,31 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from clusterkit.errors import RunError, TransportError
 from clusterkit.results.check import problems
-from clusterkit.results.listing import NO_SUCH_ROOT, Listing, RemoteFile, list_argv, parse_listing
-from clusterkit.results.selection import Checkpoints, LocalFile, PullPlan, compare, select
-from clusterkit.transport.base import ProgressCallback, SyncOptions, Transport
+from clusterkit.results.checkpoints import best_steps, newest_checkpoints
+from clusterkit.results.containment import Here
+from clusterkit.results.listing import (
+    NO_SUCH_ROOT,
+    Listing,
+    Refused,
+    RemoteFile,
+    list_argv,
+    parse_listing,
+)
+from clusterkit.results.selection import APPENDED, CLEANED, Checkpoints, compare, select
+from clusterkit.transport.base import Progress, ProgressCallback, SyncOptions, Transport
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TRIES = 3
 _LIST_SECONDS = 300.0
+_NAMED = 6
+"""So many files that stayed away are named."""
+GROWTH = 64 << 20
+"""Bytes that files may have grown since they were listed, all together."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +78,7 @@ def pull_runs(
 
     Raises:
         RunError: a run id is none, or the cluster has no folder of runs.
-        TransportError: the connection or the transfer failed.
+        TransportError: the connection or the transfer failed, or the cluster's answer cannot be trusted.
     """
     for run_id in run_ids:
         if not _RUN_ID.fullmatch(run_id):
@@ -73,26 +86,34 @@ def pull_runs(
     if not run_ids:
         return []
     results.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new: dict[str, int] = {}
+    pull = _Pull(transport, runs_root, results, bandwidth_limit, progress)
     for left in reversed(range(_TRIES)):
-        listing = _list(transport, runs_root, run_ids)
-        wanted = select(listing.files, checkpoints)
-        local = _local_files(results, wanted)
-        plan = compare(wanted, local)
-        new = plan.new_bytes(local) | new
+        listing = list_runs(transport, runs_root, run_ids)
         try:
-            _move(transport, runs_root, results, plan, bandwidth_limit, progress)
+            wanted = pull.bring(listing, checkpoints)
             break
         except TransportError:
             # A live run may have rotated a listed checkpoint away; anything else is not ours to mend.
-            vanished = set(plan.files) - set(_list(transport, runs_root, run_ids).files)
+            vanished = {file.path for file in pull.moving} - {
+                file.path for file in list_runs(transport, runs_root, run_ids).files
+            }
             if not left or not vanished:
                 raise
-    new = {file.path: new[file.path] for file in wanted if file.path in new}
-    return [_result(run_id, listing, wanted, new, results) for run_id in run_ids]
+    tally = {run_id: _Tally() for run_id in run_ids}
+    for file in wanted:
+        tally[file.run_id].add(file, pull.new.get(file.path))
+    for refused in (*listing.refused, *(Refused(path, why) for path, why in pull.faults.items())):
+        tally[refused.path.partition("/")[0]].left.append(refused)
+    return [_result(run_id, listing, tally[run_id], results) for run_id in run_ids]
 
 
-def _list(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> Listing:
+def list_runs(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> Listing:
+    """What the cluster has of some runs.
+
+    Raises:
+        RunError: it has no folder of runs.
+        TransportError: the connection failed, or the answer cannot be trusted.
+    """
     argv = list_argv(runs_root, run_ids)
     done = transport.run(argv, check=False, timeout=_LIST_SECONDS)
     if done.returncode == NO_SUCH_ROOT:
@@ -100,55 +121,123 @@ def _list(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> Listi
             f"{transport.where}: there is no {runs_root}, so no run was ever submitted there",
             hint="`clusterkit submit` starts one",
         )
-    listing = parse_listing(done.stdout)
+    try:
+        listing = parse_listing(done.stdout, frozenset(run_ids))
+    except ValueError as error:
+        raise TransportError(
+            f"{transport.where} lists what it was not asked about: {error}",
+            hint="nothing was copied; find out what answers there in the place of `find`",
+        ) from error
     # find also fails when one run is missing or a file vanishes while it looks; only silence is a fault.
     if done.returncode != 0 and not listing.run_ids and not re.search(r"(?i)no such file", done.error_text):
         raise TransportError(f"{transport.where}: the runs cannot be listed: {done.reason}")
     return listing
 
 
-def _local_files(results: Path, files: Iterable[RemoteFile]) -> dict[str, LocalFile]:
-    found = {}
-    for file in files:
-        try:
-            info = os.lstat(results / file.path)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        if stat.S_ISREG(info.st_mode):
-            found[file.path] = LocalFile(info.st_size, info.st_mtime_ns)
-    return found
+class _Pull:
+    """One pull: what has come so far, and what could not."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        runs_root: str,
+        results: Path,
+        bandwidth_limit: int | None,
+        progress: ProgressCallback | None,
+    ) -> None:
+        self._transport, self._root, self._results = transport, runs_root, results
+        self._limit, self._progress = bandwidth_limit, progress
+        self.new: dict[str, int] = {}
+        """Bytes that were new of each file, by path."""
+        self.faults: dict[str, str] = {}
+        """Why a file is not here, by path."""
+        self.moving: tuple[RemoteFile, ...] = ()
+
+    def bring(self, listing: Listing, checkpoints: Checkpoints) -> list[RemoteFile]:
+        """Move what is new of the selected files; returns those that should be here now."""
+        self.faults.clear()
+        best = None
+        if checkpoints is Checkpoints.BEST:  # the evaluations come first, for they decide
+            self._move(select(listing.files, Checkpoints.NONE))
+            best = best_steps(self._results, listing.run_ids)
+        cleaned = {file.run_id for file in listing.files if file.inside == CLEANED}
+        here = newest_checkpoints(self._results, cleaned)
+        wanted = select(listing.files, checkpoints, best=best, newest_here=here)
+        self._move(wanted)
+        return [file for file in wanted if file.path not in self.faults]
+
+    def _move(self, files: Sequence[RemoteFile]) -> None:
+        here = Here(str(self._results))
+        free = here.look(files)
+        plan = compare(free, here.local)
+        blocked = here.blocked | (here.too_large(plan.files) if plan.files else {})
+        plan = plan.without(blocked)
+        self.faults |= blocked
+        self.moving = plan.files
+        self.new = plan.new_bytes(here.local) | self.new
+        groups = ((plan.whole, False, False), (plan.same_second, True, False), (plan.tails, False, True))
+        for group, checksum, append in groups:
+            if group:
+                options = SyncOptions(
+                    files_from=tuple(file.path for file in group),
+                    files_only=True,
+                    max_size=max(file.size for file in group) + GROWTH,
+                    checksum=checksum,
+                    append=append,
+                    bandwidth_limit=self._limit,
+                    mode="D700,F600",
+                )
+                most = 2 * sum(file.size for file in group) + GROWTH  # rsync may send a file twice
+                self._transport.pull(self._root, self._results, options=options, progress=self._bounded(most))
+        self._check(plan.files)
+
+    def _bounded(self, most: int) -> ProgressCallback:
+        """Ends a transfer that goes on past all that was listed."""
+
+        def report(progress: Progress) -> None:
+            if progress.done_bytes > most:
+                raise TransportError(
+                    f"{self._transport.where} sends more than it listed ({progress.done_bytes:,} bytes)",
+                    hint="a file grows faster than it can be copied: look what the run writes",
+                )
+            if self._progress is not None:
+                self._progress(progress)
+
+        return report
+
+    def _check(self, files: Iterable[RemoteFile]) -> None:
+        """What was to come is here now, as large as it was at least where it only grows."""
+        for file in files:
+            try:
+                info = os.lstat(self._results / file.path)
+            except OSError:
+                info = None
+            short = info is not None and APPENDED.fullmatch(file.inside) and info.st_size < file.size
+            if info is None or short or not stat.S_ISREG(info.st_mode):
+                self.faults[file.path] = "it changed while it was copied; sync again"
 
 
-def _move(
-    transport: Transport,
-    runs_root: str,
-    results: Path,
-    plan: PullPlan,
-    bandwidth_limit: int | None,
-    progress: ProgressCallback | None,
-) -> None:
-    groups = ((plan.whole, False, False), (plan.same_second, True, False), (plan.tails, False, True))
-    for files, checksum, append in groups:
-        if files:
-            options = SyncOptions(
-                files_from=tuple(file.path for file in files),
-                checksum=checksum,
-                append=append,
-                bandwidth_limit=bandwidth_limit,
-                mode="D700,F600",
-            )
-            transport.pull(runs_root, results, options=options, progress=progress)
+@dataclass
+class _Tally:
+    """What is to be said of one run."""
+
+    new: dict[str, int] = field(default_factory=dict)
+    """Bytes that were new, by path inside it."""
+    total: int = 0
+    left: list[Refused] = field(default_factory=list)
+
+    def add(self, file: RemoteFile, new: int | None) -> None:
+        self.total += file.size
+        if new is not None:
+            self.new[file.inside] = new
 
 
-def _result(
-    run_id: str, listing: Listing, wanted: Sequence[RemoteFile], new: dict[str, int], results: Path
-) -> PulledRun:
+def _result(run_id: str, listing: Listing, tally: _Tally, results: Path) -> PulledRun:
+    found = [f"not brought home: {one.text}" for one in tally.left[:_NAMED]]
+    if len(tally.left) > _NAMED:
+        found.append(f"not brought home: {len(tally.left) - _NAMED} more")
     if run_id not in listing.run_ids:
-        return PulledRun(run_id, found=False)
-    mine = [size for path, size in new.items() if path.startswith(f"{run_id}/")]
-    refused = [name for name in listing.refused if name.startswith(f"{run_id}/")]
-    found = [f"left on the cluster for its odd name: {name}" for name in refused]
-    if mine:
-        found += problems(results / run_id, run_id)
-    total = sum(file.size for file in wanted if file.run_id == run_id)
-    return PulledRun(run_id, True, len(mine), sum(mine), total, tuple(found))
+        return PulledRun(run_id, found=False, problems=tuple(found))
+    if tally.new:
+        found += problems(results / run_id, run_id, tally.new)
+    return PulledRun(run_id, True, len(tally.new), sum(tally.new.values()), tally.total, tuple(found))

@@ -74,6 +74,10 @@ class SyncOptions:
     exclude: tuple[str, ...] = ()
     files_from: tuple[str, ...] | None = None
     """Relative paths to move, instead of everything below the source."""
+    files_only: bool = False
+    """With `files_from`: regular files and the folders they lie in; no link, and nothing below them."""
+    max_size: int | None = None
+    """Leave out files that are larger, bytes."""
     delete: bool = False
     """Remove what the source does not have."""
     link_dest: tuple[str, ...] = ()

@@ -73,11 +73,19 @@ def select(source: Listing, options: SyncOptions, *, pulling: bool) -> dict[str,
     """What of a source goes: filters, the list of files, and no link that leads out of what is pulled."""
     # rsync leaves folders of this name alone; here it is reserved
     filters = Filters(include=options.include, exclude=(*options.exclude, PARTIAL_DIR))
+    asked = frozenset(options.files_from or ())
+    ways = frozenset(with_parents(tuple(asked))) if options.files_only else frozenset()
     chosen = {}
     for name, entry in sorted(source.items()):
         if entry.kind not in (FILE, FOLDER, LINK) or not filters.goes(name, folder=entry.kind == FOLDER):
             continue
         if entry.kind == LINK and pulling and not options.follow_links and _leads_out(name, entry.target):
+            continue
+        if options.files_only and not (
+            name in asked if entry.kind == FILE else entry.kind == FOLDER and name in ways
+        ):
+            continue
+        if options.max_size is not None and entry.kind == FILE and entry.size > options.max_size:
             continue
         chosen[name] = entry
     return chosen

@@ -62,7 +62,13 @@ def build_argv(
 
     With `options.files_from` the caller feeds `files_from_input(options)` to standard input.
     """
-    argv = ["rsync", "-rlpt", "--protect-args", "--no-human-readable", "--8-bit-output"]
+    argv = [
+        "rsync",
+        "-pt" if options.files_only else "-rlpt",
+        "--protect-args",
+        "--no-human-readable",
+        "--8-bit-output",
+    ]
     argv += ["--info=progress2", "--stats", "--outbuf=L"]
     argv += _behaviour(options, folder=folder, pulling=pulling)
     if rsh is not None:
@@ -86,12 +92,14 @@ def _behaviour(options: SyncOptions, *, folder: bool, pulling: bool) -> list[str
         argv.append(f"--partial-dir={PARTIAL_DIR}")
     if options.follow_links or not folder:  # a single file that is a link means what it points to
         argv.append("--copy-links")
-    elif pulling:
+    elif pulling and not options.files_only:
         argv.append("--safe-links")
     argv += [f"--include={pattern}" for pattern in options.include]
     argv += [f"--exclude={pattern}" for pattern in options.exclude]
     if options.files_from is not None:
         argv += ["--from0", "--files-from=-"]
+    if options.max_size is not None:
+        argv.append(f"--max-size={options.max_size}")
     if options.delete:
         argv.append("--delete")
     argv += [f"--link-dest={folder}" for folder in options.link_dest]

@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import paramiko
@@ -62,6 +63,31 @@ class _Ordered:
                 self._wire._send_user_message(message)  # type: ignore[attr-defined]
 
 
+class _Prompt:
+    """A TCP socket that acknowledges at once what comes first.
+
+    OpenSSH's server turns Nagle off only when a session runs: before, its second small packet waits until the
+    first is acknowledged, which Linux puts off for 40 ms. That would be the larger part of a first command.
+    """
+
+    _FIRST = 64
+    """Receptions, for the kernel forgets it again; a download needs no more acknowledgements than usual."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock, self._left = sock, self._FIRST if hasattr(socket, "TCP_QUICKACK") else 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+    def recv(self, size: int) -> bytes:
+        data = self._sock.recv(size)
+        if self._left > 0:
+            self._left -= 1
+            with suppress(OSError):  # it has been closed meanwhile
+                self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        return data
+
+
 class Wire(paramiko.Transport):
     """See the module. Not yet started: `login` does that."""
 
@@ -81,6 +107,7 @@ class Wire(paramiko.Transport):
         if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
             # without it Nagle and delayed acknowledgements cost 40 ms a command
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock = _Prompt(sock)
         logger = logging.getLogger("paramiko")
         if _IGNORED not in logger.handlers:  # else its tracebacks reach standard error
             logger.addHandler(_IGNORED)

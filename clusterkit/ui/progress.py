@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,6 +19,10 @@ def transfer_bar(label: str, total: int | None) -> Iterator[ProgressCallback]:
         label: what is moved.
         total: bytes; None takes the reports' own total, or shows a bar without an end.
     """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     from clusterkit.ui.console import err

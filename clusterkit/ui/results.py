@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -9,11 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.ui.advice import show_headlines
-from clusterkit.ui.console import err, note, out
+from clusterkit.ui.console import err, note, out, say
 from clusterkit.ui.text import format_bytes
 from clusterkit.wandb.upload import UploadState
 
 if TYPE_CHECKING:
+    from clusterkit.results.pull import PulledRun
     from clusterkit.verbs.report import Reported
     from clusterkit.verbs.sync import Synced
     from clusterkit.wandb.upload import RunUpload
@@ -26,12 +28,36 @@ _STYLES = {
     UploadState.UP_TO_DATE: "dim",
 }
 
+_MANY = 6
+"""So many runs that are up to date share a line."""
+
 
 def show_synced(synced: Synced) -> None:
-    """One line a run; where the results lie; what W&B still needs."""
+    """One line a run, or one for many that are up to date; where the results lie; what W&B still needs."""
     uploads: dict[str, list[RunUpload]] = {}
     for upload in synced.uploads:
         uploads.setdefault(upload.run_id, []).append(upload)
+    same = [run for run in synced.runs if run.up_to_date and not _any_news(uploads.get(run.run_id, []))]
+    alone = [run for run in synced.runs if len(same) < _MANY or run not in same]
+    if alone:
+        out.print(_table(alone, uploads))
+    if len(alone) < len(synced.runs):
+        here = format_bytes(sum(run.total_bytes for run in same))
+        say(f"{len(same)} {'other ' if alone else ''}runs are up to date, {here} here")
+    for run in synced.runs:
+        for problem in run.problems:
+            err.print(f"[yellow]{escape(run.run_id)}[/]: {escape(problem)}", soft_wrap=True)
+    for upload in synced.uploads:
+        _show_upload_details(upload)
+    note(f"results lie in {synced.results}")
+    _show_wandb_advice(synced)
+
+
+def _any_news(uploads: Sequence[RunUpload]) -> bool:
+    return any(upload.state not in (UploadState.UP_TO_DATE, UploadState.NOTHING) for upload in uploads)
+
+
+def _table(runs: Sequence[PulledRun], uploads: Mapping[str, Sequence[RunUpload]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", no_wrap=True)
     table.add_column("new", justify="right", no_wrap=True)
@@ -39,7 +65,7 @@ def show_synced(synced: Synced) -> None:
     table.add_column("here", justify="right", no_wrap=True)
     if uploads:
         table.add_column("W&B")
-    for run in synced.runs:
+    for run in runs:
         mine = Text(", ").join(map(_upload_cell, uploads.get(run.run_id, [])))
         if not run.found:
             cells = [Text("not on the cluster", style="yellow"), Text(""), Text("")]
@@ -49,14 +75,7 @@ def show_synced(synced: Synced) -> None:
             new = format_bytes(run.bytes)
             cells = [Text(new, style="green"), Text(str(run.files)), Text(format_bytes(run.total_bytes))]
         table.add_row(Text(run.run_id), *cells, *([mine] if uploads else []))
-    out.print(table)
-    for run in synced.runs:
-        for problem in run.problems:
-            err.print(f"[yellow]{escape(run.run_id)}[/]: {escape(problem)}", soft_wrap=True)
-    for upload in synced.uploads:
-        _show_upload_details(upload)
-    note(f"results lie in {synced.results}")
-    _show_wandb_advice(synced)
+    return table
 
 
 def show_reported(reported: Reported) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -23,10 +23,12 @@ _ORDER = (JobState.RUNNING, JobState.COMPLETING, JobState.SUSPENDED)
 """What happens now comes first, then what waits, then what has ended."""
 
 
-def show_watch(looks: Iterator[Watched], *, expand: bool, as_json: bool) -> None:
+def show_watch(
+    looks: Iterator[Watched], *, expand: bool, as_json: bool, foot: Callable[[], str] | None = None
+) -> None:
     """Redraws the table on a terminal; elsewhere says what has changed, or prints a document a look.
 
-    The last look stays on the screen, also after Ctrl-C.
+    The last look stays on the screen, also after Ctrl-C. On a terminal `foot` is shown below the table.
     """
     if as_json:
         for watched in looks:
@@ -40,7 +42,7 @@ def show_watch(looks: Iterator[Watched], *, expand: bool, as_json: bool) -> None
         with Live(console=out, transient=True, auto_refresh=False, vertical_overflow="crop") as live:
             for watched in looks:
                 watched_last = watched
-                live.update(_picture(watched, expand=expand), refresh=True)
+                live.update(_picture(watched, expand=expand, also=foot() if foot else ""), refresh=True)
     finally:
         if watched_last is not None:
             show_status(watched_last.report, expand=expand)
@@ -58,7 +60,7 @@ def _tell_changes(looks: Iterator[Watched], *, expand: bool) -> None:
         show_status(watched.report, expand=expand)
 
 
-def _picture(watched: Watched, *, expand: bool) -> Group:
+def _picture(watched: Watched, *, expand: bool, also: str) -> Group:
     """As many lines as the terminal is high, the liveliest first."""
     report = watched.report
     lines = list(report.rows) if expand else fold_groups(report.rows)
@@ -68,6 +70,8 @@ def _picture(watched: Watched, *, expand: bool) -> Group:
         Text(f"the scheduler of {name} gives no answer: {why}", style="yellow")
         for name, why in report.mute.items()
     ]
+    if also:
+        notes.append(Text(also))
     room = max(1, out.height - 4 - len(notes))
     table, beside = status_table(lines[:room], width=out.width)
     below = [] if beside else remarks(lines[:room])

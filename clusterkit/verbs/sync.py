@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +16,8 @@ from clusterkit.results.pull import PulledRun, pull_runs
 from clusterkit.results.selection import Checkpoints
 from clusterkit.run_dir import RunDirectory, read_run_dir
 from clusterkit.site import connected
-from clusterkit.verbs.deploy import Bar
+from clusterkit.transport.base import Transport
+from clusterkit.verbs.places import choose_runs, place
 from clusterkit.wandb import credentials
 from clusterkit.wandb.ledger import SqliteUploads
 from clusterkit.wandb.log import find_logs
@@ -23,7 +25,10 @@ from clusterkit.wandb.outcome import outcome_of
 from clusterkit.wandb.upload import RunUpload, UploadState, UploadTarget, upload_runs
 
 if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
+    from clusterkit.transport.ahead import LoginAhead
+    from clusterkit.verbs.deploy import Bar
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ def sync_results(
     ledger: Ledger,
     *,
     bar: Bar,
+    login: tuple[str, LoginAhead] | None = None,
     on_upload: Callable[[str], None] = lambda _: None,
     environment: Mapping[str, str] = os.environ,
 ) -> Synced:
@@ -79,6 +85,7 @@ def sync_results(
         request: what to bring, and whether to upload.
         ledger: knows the runs and what was uploaded.
         bar: opens progress bars.
+        login: a cluster, and a login to it that has begun; others are made.
         on_upload: called with a run id when its upload starts.
         environment: where the W&B key may be.
 
@@ -89,43 +96,37 @@ def sync_results(
     """
     if request.cluster:
         settings.cluster(request.cluster)  # an unknown name gets a suggestion
-    runs = _chosen(ledger, request)
+    runs = choose_runs(ledger, request.names, request.cluster)
     results = settings.project.results
     pulled: list[PulledRun] = []
-    for (cluster, root), group in groupby(sorted(runs, key=_place), key=_place):
+    for cluster, there in groupby(sorted(runs, key=place), key=lambda run: run.cluster):
         with (
-            connected(settings.cluster(cluster)) as transport,
+            _connection(settings.cluster(cluster), login) as transport,
             bar(f"results from {cluster}", None) as progress,
         ):
-            pulled += pull_runs(
-                transport,
-                runs_root=root,
-                run_ids=[run.run_id for run in group],
-                results=results,
-                checkpoints=request.checkpoints,
-                bandwidth_limit=request.bandwidth_limit,
-                progress=progress,
-            )
+            for (_, root), group in groupby(there, key=place):
+                pulled += pull_runs(
+                    transport,
+                    runs_root=root,
+                    run_ids=[run.run_id for run in group],
+                    results=results,
+                    checkpoints=request.checkpoints,
+                    bandwidth_limit=request.bandwidth_limit,
+                    progress=progress,
+                )
     order = {run.run_id: number for number, run in enumerate(runs)}
     synced = Synced(results, tuple(sorted(pulled, key=lambda run: order[run.run_id])))
-    return _upload(synced, request, ledger, runs, on_upload, environment) if request.wandb else synced
+    return upload(synced, request, ledger, runs, on_upload, environment) if request.wandb else synced
 
 
-def _chosen(ledger: Ledger, request: SyncRequest) -> list[LedgerRun]:
-    runs = ledger.find(request.names) if request.names else ledger.runs()
-    runs = [run for run in runs if request.cluster in (None, run.cluster)]
-    if not runs:
-        place = f" on {request.cluster}" if request.cluster else ""
-        raise RunError(f"no run of this project is known{place}", hint="`clusterkit submit` starts one")
-    return list({run.run_id: run for run in runs}.values())
+def _connection(cluster: Cluster, login: tuple[str, LoginAhead] | None) -> AbstractContextManager[Transport]:
+    """The connection to a cluster, closed at the end."""
+    if login is not None and login[0] == cluster.name:
+        return closing(login[1].transport())
+    return connected(cluster)
 
 
-def _place(run: LedgerRun) -> tuple[str, str]:
-    """Cluster and folder of all runs: those of one place share one connection and one transfer."""
-    return run.cluster, run.run_dir.rpartition("/")[0]
-
-
-def _upload(
+def upload(
     synced: Synced,
     request: SyncRequest,
     ledger: Ledger,
@@ -133,6 +134,7 @@ def _upload(
     on_upload: Callable[[str], None],
     environment: Mapping[str, str],
 ) -> Synced:
+    """What was pulled, with what became of its offline W&B runs; see `sync_results`."""
     here = {run.run_id: synced.results / run.run_id for run in synced.runs if run.found}
     logs = {run_id: len(find_logs(path)) for run_id, path in here.items()}
     if not any(logs.values()) and not any(find_logs(path, online=True) for path in here.values()):

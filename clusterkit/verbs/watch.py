@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.scheduler import JobState
 from clusterkit.site import connected
 from clusterkit.state import RunState
+from clusterkit.transport.base import Transport
 from clusterkit.transport.faults import UnreachableError
 from clusterkit.transport.questions import Question, ask_on_terminal
 from clusterkit.verbs.observe import Observer
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 SLOW_SECONDS = 5.0
 """A scheduler that takes longer to answer has enough to do."""
 LONGEST_PAUSE = 300.0
+
+Also = Callable[[str, Transport, Sequence[LedgerRun]], None]
+"""Something to do with a cluster's connection at each look: its name, the connection, the runs there."""
 
 
 @dataclass
@@ -90,6 +94,7 @@ def watch(
     names: Sequence[str] = (),
     selection: Selection = Selection(),  # noqa: B008 - frozen
     paces: Paces = Paces(),
+    also: Also | None = None,
 ) -> Iterator[Watched]:
     """Looks at runs until none of them is active any more; the last one shows how they ended.
 
@@ -99,6 +104,7 @@ def watch(
         names: run ids and the like; none means all that are active, those submitted meanwhile included.
         selection: filters.
         paces: how often to look.
+        also: done at each look, on the same connection, when the states are recorded.
 
     Raises:
         RunError: a name matches no run.
@@ -115,7 +121,8 @@ def watch(
             runs = [run for run in known if run.run_id in shown]
             for name in dict.fromkeys([*(run.cluster for run in runs if not settled(run)), *searched]):
                 if name not in stations and name in settings.clusters:
-                    station = _Station(settings, settings.cluster(name), paces, search=name in searched)
+                    search = name in searched
+                    station = _Station(settings, settings.cluster(name), paces, search=search, also=also)
                     stations[name] = station
                     stack.callback(station.close)
             for name, station in stations.items():
@@ -158,7 +165,9 @@ def _watched(runs: Sequence[LedgerRun], stations: Mapping[str, _Station], select
 class _Station:
     """One cluster: its connection, its pace, and what it said last."""
 
-    def __init__(self, settings: Settings, cluster: Cluster, paces: Paces, *, search: bool) -> None:
+    def __init__(
+        self, settings: Settings, cluster: Cluster, paces: Paces, *, search: bool, also: Also | None = None
+    ) -> None:
         self.states: dict[str, RunState] = {}
         self.silent: str | None = None
         self.mute: str | None = None
@@ -166,7 +175,7 @@ class _Station:
         self.due = self.question = time.monotonic()
         """When to look next, and when the scheduler may be asked next."""
         here = cluster.kind == "local"
-        self._settings, self._cluster, self._search = settings, cluster, search
+        self._settings, self._cluster, self._search, self._also = settings, cluster, search, also
         self._look_seconds = paces.local if here else paces.heartbeat
         self._pace = Pace(paces.local if here else paces.scheduler)
         self._logins = Pace(paces.login)
@@ -197,6 +206,8 @@ class _Station:
             if self._observer is None:
                 self._log_in()
             found = self._question(ledger, going) if now >= self.question else self._glance(ledger, going)
+            if self._also is not None and self._observer is not None:
+                self._also(self._cluster.name, self._observer.transport, [*runs, *found])
         except ClusterkitError as error:
             self.close()
             self.silent = error.cause

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import urllib.error
-import urllib.request
 from typing import Any
 
 from clusterkit.errors import WandbError
@@ -32,6 +30,9 @@ def history_lines(
     Raises:
         WandbError: the server cannot be reached, or refuses the key.
     """
+    import urllib.error  # as slow to import as a whole sync that finds nothing is quick
+    import urllib.request
+
     variables = {"project": project, "entity": entity, "name": run_id}
     question = {"operationName": "RunResumeStatus", "query": _QUERY, "variables": variables}
     token = base64.b64encode(f"api:{credentials.key}".encode()).decode()

@@ -1,4 +1,4 @@
-"""A relay in front of an sshd that counts what goes up and acts when so many bytes have passed."""
+"""A relay in front of an sshd that counts what passes and acts when so many bytes have."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.doubles.loopback_sshd import LoopbackSshd
 class Relay:
     """Serves connections one after the other or together, until it is closed.
 
-    `after(count, act)` calls `act` once when so many more bytes have gone up; nothing more passes before
-    `act` has returned.
+    `after(count, act)` calls `act` once when so many more bytes have gone up, `after_down` likewise when they
+    have come down; nothing more passes before `act` has returned.
     """
 
     def __init__(self, port: int) -> None:
@@ -25,12 +25,15 @@ class Relay:
         self.port: int = self._listener.getsockname()[1]
         self.up = 0
         """Bytes that went to the server."""
+        self.down = 0
+        """Bytes that came from it."""
         self.pause = 0.0
         """Seconds of rest after each 32 kB that go up."""
         self.rate = 0.0
         """Bytes a second that may go up, over all connections; 0 for any number."""
         self._due = 0.0
         self._mark: tuple[int, Callable[[], object]] | None = None
+        self._mark_down: tuple[int, Callable[[], object]] | None = None
         self._pairs: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -40,6 +43,9 @@ class Relay:
 
     def after(self, count: int, act: Callable[[], object]) -> None:
         self._mark = (self.up + count, act)
+
+    def after_down(self, count: int, act: Callable[[], object]) -> None:
+        self._mark_down = (self.down + count, act)
 
     def cut(self) -> None:
         """End every connection at once, on both sides."""
@@ -85,4 +91,8 @@ class Relay:
                     act()
             else:
                 near.sendall(data)
+                self.down += len(data)
+                if self._mark_down and self.down >= self._mark_down[0]:
+                    act, self._mark_down = self._mark_down[1], None
+                    act()
         return True

@@ -134,6 +134,14 @@ def test_advice_writes_nothing_and_needs_no_evaluation(project: Project) -> None
     assert not (home / "report").exists()
 
 
+def test_watched_it_is_uploaded_when_it_has_ended(project: Project) -> None:
+    printed = project.run("sync-results", "--watch")
+    assert f"uploaded ({len(STEPS)} steps)" in printed
+    run = project.server.runs[RUN]
+    assert run.arrived_steps == list(STEPS)
+    assert (run.once, run.state) == (True, "finished")
+
+
 @pytest.mark.slow
 def test_without_a_key_nothing_is_asked_for(project: Project) -> None:
     printed = project.run("sync-results", key=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -90,7 +91,10 @@ def make_checkpoint(run_dir: Path, step: int, *, shared: Sequence[int] = ()) -> 
     for name, data in contents.items():
         write(folder / name, data)
     write(run_dir / "checkpoints" / segment(step), os.urandom(5000))
-    files = {name: {"bytes": len(data), "sha256": "0"} for name, data in contents.items()}
+    files = {
+        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in contents.items()
+    }
     listed = [{"file": Path(segment(each)).name, "bytes": 5000} for each in (*shared, step)]
     manifest = {"schema": 2, "step": step, "files": files, "replay": {"segments": listed}}
     write(folder / "manifest.json", json.dumps(manifest))
@@ -304,8 +308,12 @@ def test_links_and_odd_names_stay_there(bench: Bench) -> None:
     run = bench.pull_one()
     assert not {"secrets", "passwd", "pipe"} & {path.name for path in bench.home.iterdir()}
     assert (bench.home / "ünï -#; $(x) 'q'").read_text() == "fine"
-    assert len(run.problems) == 1
-    assert r"evil\n\x1b[31mname" in run.problems[0]
+    assert sorted(run.problems) == [
+        r"not brought home: evil\n\x1b[31mname: its name holds characters that cannot be shown",
+        "not brought home: passwd: a link out of the run (to /etc/passwd)",
+        "not brought home: pipe: a named pipe",
+        "not brought home: secrets: a link out of the run (to /etc)",
+    ]
 
 
 def test_a_checkpoint_rotated_away_meanwhile(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,10 +333,55 @@ def test_a_checkpoint_rotated_away_meanwhile(bench: Bench, monkeypatch: pytest.M
     assert run.files == len(names(bench.home))
 
 
-def test_a_fault_that_is_not_ours_is_passed_on(bench: Bench) -> None:
-    write(bench.home / "run.json" / "in the way", "a folder where a file should be")
+def test_a_fault_that_is_not_ours_is_passed_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Transferred:
+        raise TransportError("copying from node failed")
+
+    monkeypatch.setattr(bench.transport, "pull", refuse)
     with pytest.raises(TransportError, match="copying from"):
         bench.pull_one()
+
+
+@pytest.mark.parametrize(
+    ("successes", "expected"),
+    [
+        ({500: 0.5, 1000: 0.9, 2000: 0.7}, 1000),  # just there
+        ({500: 0.9, 2000: 0.7}, 1000),  # the next one after it
+        ({1500: 0.9, 2000: 0.7}, 2000),
+        ({1000: 0.9, 2000: 0.9}, 2000),  # the later of equal ones
+        ({9000: 0.9}, 2000),  # none after it: the last before
+        ({}, 2000),  # never evaluated: the newest
+    ],
+)
+def test_the_best_checkpoint(bench: Bench, successes: dict[int, float], expected: int) -> None:
+    rows = [{"kind": "eval", "step": step, "success/mean": mean} for step, mean in successes.items()]
+    rows += [{"kind": "eval", "step": 1000, "attempt": 1, "success/mean": None}, {"kind": "train", "step": 1}]
+    write(bench.run_dir / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert bench.pull_one(Checkpoints.BEST).problems == ()
+    here = {path.name for path in bench.home.glob("checkpoints/*")}
+    assert here == {"final_model.pt", f"step-{expected:012d}"}
+    assert bench.pull_one(Checkpoints.BEST).up_to_date
+
+
+def test_the_best_of_a_lost_stretch_is_that_of_the_newer_attempt(bench: Bench) -> None:
+    rows = [
+        {"kind": "eval", "step": 1000, "attempt": 0, "success/mean": 0.99},
+        {"kind": "eval", "step": 1000, "attempt": 1, "success/mean": 0.1},
+        {"kind": "eval", "step": 2000, "attempt": 1, "success/mean": 0.5},
+    ]
+    write(bench.run_dir / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    bench.pull_one(Checkpoints.BEST)
+    assert {path.name for path in bench.home.glob("checkpoints/step-*")} == {"step-000000002000"}
+
+
+def test_a_checkpoint_that_is_damaged_in_silence(bench: Bench) -> None:
+    model = bench.run_dir / "checkpoints/step-000000002000/model.pt"
+    data = bytearray(model.read_bytes())
+    data[7] ^= 1
+    model.write_bytes(data)
+    assert bench.pull_one().problems == (
+        "checkpoints/step-000000002000/model.pt is damaged: its SHA-256 is not that of its manifest",
+    )
 
 
 def test_what_came_is_checked(bench: Bench) -> None:

@@ -1,0 +1,205 @@
+"""Frees the cluster's disk of what lies here too: what may go, and the script that compares and removes it.
+
+A file goes when the cluster's own SHA-256 of it is that of the file here, in the same breath. Pure, but for
+looks at what is here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clusterkit.results.listing import RemoteFile
+from clusterkit.results.selection import CLEANED
+from clusterkit.run_dir import read_object
+
+_STAYS = re.compile(
+    r"run\.json|job\.sh|launch\.py|[a-z]+\.json|metrics\.jsonl|submissions/.*|attempts/[^/]*/[^/]*\.json",
+    re.DOTALL,
+)
+"""What `status`, `why` and `resume` read. It is small."""
+_LOG = re.compile(r"slurm\.log|attempts/\d+/(log|stderr)")
+_SMALL_LOG = 1 << 20
+_CHECKPOINT = re.compile(r"checkpoints/(step-\d{12})/(.+)", re.DOTALL)
+_SEGMENT = re.compile(r"checkpoints/replay/([^/]+)")
+
+REMOVE = f"""
+cd -- "$1" || exit 3
+test ! -e "$2" || {{ echo same; exit 4; }}
+umask 077
+if command -v sha256sum >/dev/null; then sum() {{ sha256sum; }}; else sum() {{ shasum -a 256; }}; fi
+run= skip=
+while IFS= read -r kind && IFS= read -r word && IFS= read -r path; do
+  case $kind in
+  run)
+    run=$path skip=
+    test ! -e "$path/submissions/$word" || {{ skip=1; echo "again $path"; }} ;;
+  mark)
+    test -n "$skip" || {{
+      printf '%s\\n' "$word" >"$run/.{CLEANED}.tmp" && mv -f "$run/.{CLEANED}.tmp" "$run/{CLEANED}"
+    }} || {{ skip=1; echo "locked $run"; }} ;;
+  *)
+    test -z "$skip" || continue
+    test -f "$path" && test ! -L "$path" || continue
+    found=$(sum <"$path")
+    test "${{found%% *}}" = "$word" && rm -f -- "$path" || continue
+    echo "removed $kind"
+    folder=${{path%/*}}
+    while test "$folder" != "$run" && rmdir -- "$folder" 2>/dev/null; do folder=${{folder%/*}}; done ;;
+  esac
+done
+echo end
+"""
+"""For POSIX sh; $1 is the folder of all runs, $2 a file that is in the folder of results now; standard
+input holds three lines an order (`orders`)."""
+
+
+@dataclass(frozen=True)
+class Removable:
+    """What of one run may go."""
+
+    run_id: str
+    files: tuple[RemoteFile, ...]
+    """In the order they go: of a checkpoint its manifest first, so that no half of it counts."""
+    newest: str | None = None
+    """The newest checkpoint, when it stays because the run could go on from it."""
+    newest_bytes: int = 0
+    """Its size, with its replay rows."""
+    absent_bytes: int = 0
+    """What stays because it does not lie here, or not in the same size."""
+    submissions: int = 0
+    """How often it was submitted."""
+
+    @property
+    def bytes(self) -> int:
+        """What its end frees."""
+        return sum(file.size for file in self.files)
+
+
+def removable(run_id: str, files: Iterable[RemoteFile], results: Path, *, everything: bool) -> Removable:
+    """What may go of a run that has ended.
+
+    Args:
+        run_id: of the run.
+        files: all that the cluster has of it.
+        results: the local folder of results.
+        everything: also the newest checkpoint.
+    """
+    mine = [file for file in files if file.run_id == run_id]
+    numbers = [int(found[1]) for file in mine if (found := re.match(r"submissions/(\d{1,9})/", file.inside))]
+    large = [file for file in mine if not _stays(file)]
+    here = {file.inside for file in large if _is_here(file, results)}
+    folders: dict[str, list[RemoteFile]] = defaultdict(list)
+    for file in large:
+        if found := _CHECKPOINT.fullmatch(file.inside):
+            folders[found[1]].append(file)
+    newest = None if everything else _newest(folders)
+    staying = {name for name, held in folders.items() if not all(file.inside in here for file in held)}
+    staying |= {newest} if newest else set()
+    needed = _segments(results / run_id, staying)
+    newest_rows = _segments(results / run_id, {newest}) if newest else frozenset()
+
+    def kept(file: RemoteFile, names: set[str], rows: frozenset[str] | None) -> bool:
+        if found := _CHECKPOINT.fullmatch(file.inside):
+            return found[1] in names
+        segment = _SEGMENT.fullmatch(file.inside)
+        return segment is not None and (rows is None or segment[1] in rows)
+
+    going = [file for file in large if file.inside in here and not kept(file, staying, needed)]
+    going.sort(key=lambda file: not file.inside.endswith("/manifest.json"))
+    saved = [file for file in large if newest and kept(file, {newest}, newest_rows)]
+    gone = {file.path for file in (*going, *saved)}
+    return Removable(
+        run_id,
+        tuple(going),
+        newest,
+        sum(file.size for file in saved),
+        sum(file.size for file in large if file.path not in gone),
+        max(numbers, default=-1) + 1,
+    )
+
+
+def _stays(file: RemoteFile) -> bool:
+    small_log = _LOG.fullmatch(file.inside) is not None and file.size <= _SMALL_LOG
+    return small_log or _STAYS.fullmatch(file.inside) is not None
+
+
+def _is_here(file: RemoteFile, results: Path) -> bool:
+    """Whether a regular file of that size lies here, and no link is on the way."""
+    path = results
+    names = file.path.split("/")
+    for name in names:
+        path /= name
+        try:
+            info = os.lstat(path)
+        except OSError:
+            return False
+        if name is not names[-1] and not stat.S_ISDIR(info.st_mode):
+            return False
+    return stat.S_ISREG(info.st_mode) and info.st_size == file.size
+
+
+def _newest(folders: Mapping[str, Sequence[RemoteFile]]) -> str | None:
+    """The checkpoint saved last; an unfinished one is none."""
+    times = {
+        name: file.mtime_ns
+        for name, held in folders.items()
+        for file in held
+        if file.inside.endswith("/manifest.json")
+    }
+    return max(times, key=lambda name: (times[name], name), default=None)
+
+
+def _segments(run_dir: Path, names: Iterable[str]) -> frozenset[str] | None:
+    """Replay rows that checkpoints list; None when a manifest cannot be read here, for then it may be any."""
+    found = set()
+    for name in names:
+        document = read_object(run_dir / "checkpoints" / name / "manifest.json")
+        if document is None:
+            return None
+        replay = document.get("replay")
+        listed = replay.get("segments") if isinstance(replay, dict) else None
+        for segment in listed if isinstance(listed, list) else []:
+            found.add(str(segment.get("file")) if isinstance(segment, dict) else "")
+    return frozenset(found)
+
+
+def cleaning(one: Removable, digests: Mapping[str, str], *, by: str, time: float) -> dict[str, Any]:
+    """An entry of cleaned.json: who removes what, and when.
+
+    Args:
+        one: what goes; files without a digest do not.
+        digests: SHA-256 by path.
+        by: user and machine.
+        time: Unix seconds.
+    """
+    files = {
+        file.inside: {"bytes": file.size, "sha256": digests[file.path]}
+        for file in one.files
+        if file.path in digests
+    }
+    return {"time": int(time), "by": by, "files": files}
+
+
+def orders(
+    one: Removable, digests: Mapping[str, str], mark: str, first: int
+) -> tuple[bytes, list[RemoteFile]]:
+    """Standard input of `REMOVE` for one run, and its files by the numbers they got, from `first` on.
+
+    Args:
+        one: what goes.
+        digests: SHA-256 by path; files without one are left out.
+        mark: the run's cleaned.json, one line.
+        first: number of the first file.
+    """
+    files = [file for file in one.files if file.path in digests]
+    lines = ["run", str(one.submissions), one.run_id, "mark", mark, ""]
+    for number, file in enumerate(files, start=first):
+        lines += [str(number), digests[file.path], file.path]
+    return "".join(f"{line}\n" for line in lines).encode(), files

@@ -1,0 +1,89 @@
+"""What keeps a transfer inside the results folder: nothing is written through links, or in place of folders.
+
+The names were checked when they were listed (`listing`); here it is what lies on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from clusterkit.results.listing import RemoteFile
+from clusterkit.results.selection import LocalFile
+
+PARTIAL = ".clusterkit-partial"
+"""The folder of the transfer's unfinished files, beside each file."""
+
+
+@dataclass
+class Here:
+    """What lies in the results folder of some files of the cluster."""
+
+    results: str
+    local: dict[str, LocalFile] = field(default_factory=dict)
+    """Regular files, by path."""
+    blocked: dict[str, str] = field(default_factory=dict)
+    """Files that cannot be written, and why, by path."""
+    _folders: dict[str, str | None] = field(default_factory=dict)
+
+    def look(self, files: Iterable[RemoteFile]) -> list[RemoteFile]:
+        """Take note of what is here of some files; returns those that may be written."""
+        free = []
+        for file in files:
+            why = self._folder(file.path.rpartition("/")[0]) or self._file(file.path)
+            if why:
+                self.blocked[file.path] = why
+            else:
+                free.append(file)
+        return free
+
+    def _folder(self, path: str) -> str | None:
+        """Why nothing may be written into a folder; None when it may, or is not there yet."""
+        if path not in self._folders:
+            above = path.rpartition("/")[0]
+            why = self._folder(above) if above else None
+            self._folders[path] = why or self._unfit(path) or self._unfit(f"{path}/{PARTIAL}")
+        return self._folders[path]
+
+    def _unfit(self, path: str) -> str | None:
+        info = self._lstat(path)
+        if info is None or stat.S_ISDIR(info.st_mode):
+            return None
+        what = "a link, and nothing is written through links" if stat.S_ISLNK(info.st_mode) else "no folder"
+        return f"{self.results}/{path} is {what}"
+
+    def _file(self, path: str) -> str | None:
+        info = self._lstat(path)
+        if info is None:
+            return None
+        if not stat.S_ISREG(info.st_mode):
+            what = {stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link"}.get(
+                stat.S_IFMT(info.st_mode), "no file"
+            )
+            return f"{self.results}/{path} is {what} here"
+        self.local[path] = LocalFile(info.st_size, info.st_mtime_ns, shared=info.st_nlink > 1)
+        return None
+
+    def too_large(self, files: Iterable[RemoteFile]) -> dict[str, str]:
+        """Files that cannot fit on the disk, and why, by path."""
+        disk = os.statvfs(self.results)
+        free = disk.f_bavail * disk.f_frsize
+        found = {}
+        for file in files:
+            if file.size > free and file.size - self._arrived(file) > free:
+                found[file.path] = f"it has {file.size:,} bytes, and {free:,} are free here"
+        return found
+
+    def _arrived(self, file: RemoteFile) -> int:
+        """Bytes of it that need no more room."""
+        folder, _, name = file.path.rpartition("/")
+        there = (self._lstat(file.path), self._lstat(f"{folder}/{PARTIAL}/{name}"))
+        return max((info.st_size for info in there if info is not None), default=0)
+
+    def _lstat(self, path: str) -> os.stat_result | None:
+        try:
+            return os.lstat(f"{self.results}/{path}")  # a Path costs more than the call
+        except (FileNotFoundError, NotADirectoryError):
+            return None
