@@ -198,7 +198,10 @@ def test_it_is_one_run_in_wandb(user: User, runs: tuple[Run, Run]) -> None:
         arrived = server.runs[runs[1].id]
         assert arrived.state == "finished"
         steps = {row["env_steps"] for row in arrived.history if any(key.startswith("train/") for key in row)}
-        assert steps >= set(runs[1].lines("train"))
+        # The client has a row for a moment before it writes it: a node that dies may take the last one along.
+        missing = [line for step, line in runs[1].lines("train").items() if step not in steps]
+        assert all(not (runs[1].dir / f"attempts/{one['attempt']}/exit.json").exists() for one in missing)
+        assert len(missing) <= 1
         assert server.unknown == []
 
 

@@ -146,4 +146,4 @@ def test_the_command_while_something_runs(site: SlurmSite) -> None:
     assert f"{RUNNING.run_id}  RUNNING" in errors
     assert "results lie in" in errors
     assert RUNNING.run_id in printed
-    assert site.calls() == {"squeue": 1, "sacct": 1}
+    assert site.calls() == {"squeue": 1}
