@@ -75,6 +75,13 @@ class RunRecord:
         return self.submissions[-1] if self.submissions else None
 
     @property
+    def request(self) -> Mapping[str, Any]:
+        """request.json of the newest submission that was not refused; of the newest where all were."""
+        taken = [each for each in self.submissions if each.refusal is None]
+        newest = (taken or self.submissions)[-1:]
+        return (newest[0].request if newest else None) or {}
+
+    @property
     def cancelled(self) -> bool:
         """Whether a cancel was asked for the newest start, or before there was one."""
         newest = self.started
@@ -92,8 +99,7 @@ class RunRecord:
     @property
     def packed(self) -> bool:
         """Whether its job is also that of other runs."""
-        newest = self.submission
-        return newest is not None and int((newest.request or {}).get("pack") or 1) > 1
+        return int(self.request.get("pack") or 1) > 1
 
     @property
     def cancel_detail(self) -> str | None:

@@ -72,10 +72,21 @@ def read_run_dir(path: Path) -> RunDirectory:
 
 
 def newest_request(folder: Path) -> dict[str, Any]:
-    """request.json of a run's newest submission; empty when there is none."""
-    folders = [each for each in folder.glob("submissions/*") if each.name.isdecimal()]
-    newest = max(folders, key=lambda each: int(each.name), default=None)
-    return (read_object(newest / "request.json") if newest else None) or {}
+    """request.json of a run's newest submission that was not refused; empty when there is none."""
+    folders = sorted(
+        (path.parent for path in folder.glob("submissions/*/request.json") if path.parent.name.isdecimal()),
+        key=lambda each: (not _refused(each), int(each.name)),
+    )
+    return (read_object(folders[-1] / "request.json") if folders else None) or {}
+
+
+def _refused(submission: Path) -> bool:
+    try:
+        with (submission / "status").open("rb") as file:
+            status = file.read(16).strip()
+    except OSError:  # of a group it is a link to what lies on the cluster
+        return False
+    return status.isdigit() and int(status) != 0
 
 
 def read_object(path: Path) -> dict[str, Any] | None:

@@ -177,8 +177,7 @@ def _expected_start(record: RunRecord, job: Job | None) -> float | None:
 
 def _asked_limit(record: RunRecord) -> int | None:
     """The time limit that was asked for, in seconds."""
-    request = (record.submission.request if record.submission else None) or {}
-    options = request.get("options")
+    options = record.request.get("options")
     texts = [text for text in options if isinstance(text, str)] if isinstance(options, list) else []
     limits = [parse_time(text.partition("=")[2]) for text in texts if text.startswith("--time=")]
     return limits[-1] if limits else None

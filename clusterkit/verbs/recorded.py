@@ -16,10 +16,12 @@ from clusterkit.verbs.report import find_pulled
 
 _READ = (
     'cat "$1/run.json" || exit 1; printf "\\036"; '
-    'newest=$(ls "$1/submissions" 2>/dev/null | sort -n | tail -n 1); '
-    'test -z "$newest" || cat "$1/submissions/$newest/request.json" 2>/dev/null || true'
+    'n=; taken=; for n in $(ls "$1/submissions" 2>/dev/null | sort -n); do '
+    'case $(cat "$1/submissions/$n/status" 2>/dev/null) in "" | 0) taken=$n ;; esac; done; '
+    'n=${taken:-$n}; test -z "$n" || cat "$1/submissions/$n/request.json" 2>/dev/null || true'
 )
-"""run.json and the newest request.json of the run directory $1, with a record separator between."""
+"""run.json and the newest request.json that was not refused, of the run directory $1, with a record separator
+between."""
 
 
 @dataclass(frozen=True)

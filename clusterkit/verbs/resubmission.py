@@ -60,13 +60,12 @@ class Ended:
 
     @property
     def before(self) -> Mapping[str, Any]:
-        """request.json of the newest submission."""
-        submission = self.record.submission
-        return (submission.request if submission else None) or {}
+        """request.json of the newest submission; one that was refused has left the run as it was."""
+        return self.record.request
 
     @property
     def argv(self) -> list[str]:
-        """Of the newest submission."""
+        """Of that submission."""
         return list(self.before.get("argv") or self.document["argv"])
 
 

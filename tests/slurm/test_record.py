@@ -12,6 +12,8 @@ import pytest
 
 from clusterkit.errors import RunError
 from clusterkit.record import Attempt, RunRecord, collect_script, parse_collect
+from clusterkit.run_dir import newest_request
+from clusterkit.verbs.recorded import _READ
 from tests.slurm.runs import collect
 
 
@@ -105,3 +107,25 @@ def test_no_runs() -> None:
 )
 def test_whom_a_cancel_meant(attempts: tuple[Attempt, ...], cancelled: bool) -> None:
     assert RunRecord(attempts=attempts).cancelled is cancelled
+
+
+@pytest.mark.parametrize(
+    ("statuses", "counts"),
+    [(["0", "0"], 1), (["0", "1"], 0), (["1", "1"], 1), (["0", None], 1), (["0", *["0"] * 9, "1"], 9)],
+)
+def test_a_refused_submission_leaves_the_run_as_it_was(
+    tmp_path: Path, statuses: list[str | None], counts: int
+) -> None:
+    write(tmp_path / "run.json", {})
+    for number, status in enumerate(statuses):
+        write(tmp_path / f"submissions/{number}/request.json", {"number": number})
+        if status is not None:
+            write(tmp_path / f"submissions/{number}/status", f"{status}\n")
+    record = collect(tmp_path)[str(tmp_path)]
+    assert record.request == newest_request(tmp_path) == {"number": counts}
+    assert record.submission is not None
+    assert record.submission.number == len(statuses) - 1
+    read = subprocess.run(
+        ["sh", "-c", _READ, "sh", str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert json.loads(read.stdout.partition("\x1e")[2]) == {"number": counts}
