@@ -113,7 +113,7 @@ def rerun(settings: Settings, request: RerunRequest, ledger: Ledger, name: str, 
         else:
             origin = _known(settings, ledger, name, site_of)
         recorded = origin.recorded
-        before = recorded.run.cluster if recorded.run else str(recorded.document["cluster"])
+        before = recorded.run.cluster if recorded.run else str(recorded.document.get("cluster"))
         # The names of clusters in an archive are those of whoever made it.
         wanted = request.changes.cluster or (None if packed else before)
         site = site_of(settings.cluster(wanted).name)
@@ -125,8 +125,7 @@ def rerun(settings: Settings, request: RerunRequest, ledger: Ledger, name: str, 
                 check(folder, identity)
                 with bar("code", None):
                     snapshots.transplant(site, identity, folder)
-        shared = (recorded.document.get("group") or {}).get("pack") or 1  # of a job for several runs
-        same_place = not packed and shared == 1 and site.cluster.name == before
+        same_place = not packed and site.cluster.name == before
         run, parcel, choice = _plan(settings, site, recorded, request, same_place=same_place)
         job_id = hand_over(site, ledger, parcel)
     return Rerun(replace(run, job_id=job_id), job_id, str(recorded.document["run_id"]), choice)
@@ -154,7 +153,7 @@ def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str
     recorded = read_recorded(
         settings.project.results, ledger, name, lambda cluster: site_of(cluster).transport
     )
-    cluster = recorded.run.cluster if recorded.run else str(recorded.document["cluster"])
+    cluster = recorded.run.cluster if recorded.run else str(recorded.document.get("cluster"))
 
     def copy_of(identity: str) -> Path:
         home = snapshots_home(settings)

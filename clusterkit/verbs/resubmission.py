@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _OF_THE_WAY = ("--requeue", "--array", "--dependency")
 """Options that belong to one submission and are chosen anew for the next."""
+_OF_THE_PACK = ("--cpus-per-task", "--mem")
+"""Options that were asked for all runs of a shared job."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,8 @@ def options_of(
     """
     extra = list(request.sbatch)
     if request.profile is None and before.get("options"):
-        kept = [str(each) for each in before["options"] if each.partition("=")[0] not in _OF_THE_WAY]
+        left = (*_OF_THE_WAY, *(_OF_THE_PACK if int(before.get("pack") or 1) > 1 else ()))
+        kept = [str(each) for each in before["options"] if each.partition("=")[0] not in left]
         changed = {each.partition("=")[0] for each in extra}
         if request.time is not None:
             changed |= {"--time", "--signal"}

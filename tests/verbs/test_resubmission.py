@@ -1,0 +1,30 @@
+"""What the next submission of a run asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clusterkit.config.models import Cluster, Profile
+from clusterkit.site import Site, open_site
+from clusterkit.verbs.resubmission import ResumeRequest, options_of
+
+OPTIONS = ["--cpus-per-task=32", "--mem=65536M", "--qos=long", "--array=0-3", "--time=01:00:00"]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with open_site(Cluster(name="here", kind="local", root=str(tmp_path / "root"), container="none")) as site:
+        yield site
+
+
+@pytest.mark.parametrize(("pack", "cpus", "memory"), [(4, "8", "16G"), (1, "32", "65536M")])
+def test_a_run_of_a_pack_asks_for_the_share_of_one(site: Site, pack: int, cpus: str, memory: str) -> None:
+    profile = Profile(name="mine", cpus=8, memory="16G", time="1h")  # type: ignore[arg-type]
+    before = {"options": OPTIONS, "pack": pack}
+    options = options_of(site, ResumeRequest(), profile, before, goes_on=False, training=False)
+    assert {f"--cpus-per-task={cpus}", "--qos=long", "--time=01:00:00"} <= set(options)
+    assert [each for each in options if each.startswith("--mem")] == [f"--mem={memory}"]
+    assert not any(each.startswith("--array") for each in options)
