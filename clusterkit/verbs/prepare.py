@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 
+PREVIOUS = "CLUSTERKIT_PREVIOUS_RUN_DIR"
+"""Where a program finds the run directory of the pipeline's stage before."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What the user asked for."""
@@ -163,7 +167,7 @@ def prepare(
         env={
             **run_program.env,
             **(member.env if member else {}),
-            **({"CLUSTERKIT_PREVIOUS_RUN_DIR": before} if before else {}),
+            **({PREVIOUS: before} if before else {}),
         },
         workdir=f"{code}/project",
         python_path=(bundle,),

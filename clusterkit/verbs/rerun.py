@@ -224,7 +224,7 @@ def _plan(
         state=JobState.PENDING,
         until_done=choice.way if choice else "",
     )
-    job = job_of(site, run, old, profile, options, choice, 0, check=True)
+    job = job_of(site, run, old, env, profile, options, choice, 0, check=True)
     table = changes.profile.model_dump(mode="json") if changes.profile else dict(old["profile"])
     document = {
         **old,

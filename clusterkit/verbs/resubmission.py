@@ -23,6 +23,7 @@ from clusterkit.slurm.script import JobScript, render
 from clusterkit.state import RunState
 from clusterkit.submission import request_json
 from clusterkit.verbs.handover import Parcel, job_name
+from clusterkit.verbs.prepare import PREVIOUS
 from clusterkit.verbs.until_done import choose_way
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def plan(
     options = (*options, *(choice.options if choice else ()))
     number = max((each.number for each in ended.record.submissions), default=-1) + 1
     run = replace(run, cluster=site.cluster.name, run_dir=run_dir)
-    job = job_of(site, run, document, profile, options, choice, number, check=check and same_place)
+    job = job_of(site, run, document, env, profile, options, choice, number, check=check and same_place)
     way = choice.way if choice else None
     wanted = request_json(
         number,
@@ -174,6 +175,7 @@ def job_of(
     site: Site,
     run: LedgerRun,
     document: Mapping[str, Any],
+    env: Mapping[str, str],
     profile: Profile,
     options: tuple[str, ...],
     choice: Choice | None,
@@ -187,6 +189,7 @@ def job_of(
         site: where it shall run.
         run: which, with its run directory there.
         document: run.json of the run that the code and the image are of.
+        env: of the program.
         profile: its resources.
         options: of sbatch.
         choice: how it goes on past its time limit.
@@ -225,13 +228,22 @@ def job_of(
         image=image.path(site.layout.images) if image else None,
         image_bytes=image.bytes if image else None,
         image_digest=image.digest if image else None,
-        binds=(*cluster.binds, f"{bundle}:{bundle}:ro"),
+        binds=(*cluster.binds, f"{bundle}:{bundle}:ro", *_stage_before(site, env)),
         nv=profile.gpu_count > 0,
-        wandb_login=document["env"].get("WANDB_MODE") == "online",
+        wandb_login=env.get("WANDB_MODE") == "online",
         prelude=cluster.prelude,
         submission=number,
         until_done=choice.way if choice else None,
     )
+
+
+def _stage_before(site: Site, env: Mapping[str, str]) -> tuple[str, ...]:
+    """The mount of the run directory of a pipeline's stage before, where it is there."""
+    before = env.get(PREVIOUS, "")
+    if before != site.layout.run(posixpath.basename(before)):  # only a run directory is shown to a program
+        return ()
+    there = site.transport.run(["test", "-d", before], check=False).returncode == 0
+    return (f"{before}:{before}:ro",) if there else ()
 
 
 def bundle_of(site: Site, document: Mapping[str, Any]) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from clusterkit.config.models import Cluster, Profile
+from clusterkit.ledger import LedgerRun
 from clusterkit.site import Site, open_site
-from clusterkit.verbs.resubmission import ResumeRequest, options_of
+from clusterkit.verbs.resubmission import ResumeRequest, job_of, options_of
 
 OPTIONS = ["--cpus-per-task=32", "--mem=65536M", "--qos=long", "--array=0-3", "--time=01:00:00"]
 
@@ -28,3 +29,20 @@ def test_a_run_of_a_pack_asks_for_the_share_of_one(site: Site, pack: int, cpus: 
     assert {f"--cpus-per-task={cpus}", "--qos=long", "--time=01:00:00"} <= set(options)
     assert [each for each in options if each.startswith("--mem")] == [f"--mem={memory}"]
     assert not any(each.startswith("--array") for each in options)
+
+
+def test_what_the_program_sees_is_as_its_own_environment_says(site: Site) -> None:
+    root, profile = site.layout.root, Profile(name="mine", time="1h")  # type: ignore[arg-type]
+    run = LedgerRun("r-1", "here", "r", "mine", "", 0, "", "", site.layout.run("r-1"), 0, "PENDING")
+    document = {"workdir": f"{root}/snapshots/{'0' * 16}/project", "python_path": [f"/x/{'1' * 16}/bundle"]}
+
+    def job(**env: str) -> tuple[tuple[str, ...], bool]:
+        made = job_of(site, run, document, env, profile, (), None, 1, check=False)
+        return made.binds[1:], made.wandb_login
+
+    before = site.layout.run("r-0")
+    assert job(CLUSTERKIT_PREVIOUS_RUN_DIR=before) == ((), False)
+    Path(before).mkdir(parents=True)
+    assert job(CLUSTERKIT_PREVIOUS_RUN_DIR=before) == ((f"{before}:{before}:ro",), False)
+    assert job(CLUSTERKIT_PREVIOUS_RUN_DIR=root) == ((), False)
+    assert job(WANDB_MODE="online") == ((), True)
