@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 
+_READ = 'cat "$1/run.json" || exit 1; printf "\\036"; cat "$1/moved.json" 2>/dev/null || true'
+"""run.json of the run directory $1 and, behind a record separator, where the run has gone."""
+
+
 @dataclass(frozen=True)
 class Resumed:
     """A run the scheduler has accepted again."""
@@ -74,20 +78,28 @@ def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
     """The run with its newest job, its state and its records.
 
     Raises:
-        RunError: its run directory is gone.
+        RunError: its run directory is gone, or was left behind when it moved to another cluster.
     """
     if run.state == JobState.SUBMITTING:
         settle(site.cluster, site.transport, ledger, [run])
         run = ledger.get(run.run_id) or run
-    answer = site.transport.run(["sh"], stdin=collect_script([run.run_dir]).encode()).text
+    answer = site.transport.run(
+        ["sh"], stdin=collect_script([run.run_dir]).encode("utf-8", "surrogateescape")
+    ).text
     record = parse_collect(answer)[run.run_dir]
-    done = site.transport.run(["cat", f"{run.run_dir}/run.json"], check=False)
+    done = site.transport.run(["sh", "-c", _READ, "sh", run.run_dir], check=False)
     if not record.exists or done.returncode != 0:
         raise RunError(
             f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}",
             hint="`clusterkit submit` starts a new run",
         )
-    document: dict[str, Any] = json.loads(done.text)
+    text, _, note = done.text.partition("\x1e")
+    if note:
+        raise RunError(
+            f"{run.run_id}: it has moved on from {run.cluster}, to what {run.run_dir}/moved.json says",
+            hint="resume it where that was done; or remove that file, to go on here with what lies here",
+        )
+    document: dict[str, Any] = json.loads(text)
     newest = record.submission
     if newest is not None and newest.number > run.submission and newest.job_id:
         run = replace(run, job_id=newest.job_id, submission=newest.number)  # of a chain
