@@ -33,10 +33,12 @@ def find(known: list[_Run], names: Iterable[str]) -> list[_Run]:
         names: as they were typed.
 
     Raises:
-        RunError: a name matches no run, or several.
+        RunError: a name matches no run, or several, or is empty.
     """
     found: list[_Run] = []
     for name in names:
+        if not name:  # of a script's variable that was never set: it would be the beginning of every run id
+            raise RunError("the name of a run is empty", hint="`clusterkit status` lists the runs")
         matches = _matching(name, known)
         if not matches and known:
             raise RunError(f"no run {name!r} is known in this project", hint="`clusterkit status` lists them")
