@@ -161,6 +161,17 @@ def test_signals_reach_every_run_and_the_pack_goes_on_with_those_that_want_to(tm
     assert "g-0 has ended already" in group.said
 
 
+def test_an_interrupt_reaches_every_run(tmp_path: Path) -> None:
+    caught = "trap 'code=85; why=requeue' INT; touch ready; " + WAIT
+    group = Group(tmp_path, caught, caught, pack=2)
+    process = group.start()
+    until(lambda: len(list(group.root.glob("runs/*/ready"))) == 2)
+    process.send_signal(signal.SIGINT)
+    until(lambda: all(group.ends()))
+    assert process.wait(timeout=60) == 85
+    assert group.ends() == [["requeue"], ["requeue"]]
+
+
 @pytest.mark.parametrize("sign", ["submissions/1/request.json", "submissions/0/over"])
 def test_a_run_that_goes_on_elsewhere_or_not_at_all_is_not_started_again(tmp_path: Path, sign: str) -> None:
     """It died of a fault of its own, its record says no more than a signal; somebody may have resumed it."""
