@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,6 +43,26 @@ class Evidence:
     wandb: tuple[str, ...]
     """Names of W&B's run folders."""
     run_id: str
+
+
+def read_evidence(
+    text: str,
+) -> tuple[tuple[str, ...], tuple[Mapping[str, Any], ...], tuple[str, ...]]:
+    """Lines about signals, lines of metrics.jsonl, names of W&B's folders: each behind the word for its kind.
+
+    A line that the program is just writing, or was killed in, is left out.
+    """
+    parts = [line.partition(" ")[::2] for line in text.split("\n")]
+    metrics = []
+    for kind, rest in parts:
+        if kind == "metric":
+            with contextlib.suppress(ValueError):
+                metrics.append(json.loads(rest))
+    return (
+        tuple(rest for kind, rest in parts if kind == "log"),
+        tuple(metrics),
+        tuple(rest for kind, rest in parts if kind == "wandb"),
+    )
 
 
 def over(record: RunRecord, state: RunState, *, training: bool) -> bool:

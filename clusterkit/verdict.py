@@ -47,6 +47,8 @@ _WAITING = frozenset({JobState.PENDING, JobState.REQUEUED})
 _SCHEDULER_KNOWS_BEST = frozenset(
     {JobState.TIMEOUT, JobState.CANCELLED, JobState.NODE_FAIL, JobState.PREEMPTED}
 )
+_ENDING = frozenset({"USR1", "USR2", "TERM", "INT"})
+"""Signals with which the scheduler ends a job."""
 _IN_VAIN = "a run that it was to start after has not completed, so it never started"
 _CHECKPOINTED = "it checkpointed and can be resumed"
 
@@ -105,7 +107,7 @@ def number(record: Mapping[str, Any], key: str) -> float | None:
 def _state(
     record: RunRecord, job: Job | None, newest: Attempt | None, ended: Mapping[str, Any] | None
 ) -> tuple[JobState, str | None]:
-    if ended is not None and record.packed and _ended_alone(ended, job):
+    if ended is not None and record.packed and _ended_alone(ended, job, cancelled=record.cancelled):
         return _by_exit(ended, cancelled=record.cancelled)
     if job is not None and job.state is JobState.OUT_OF_MEMORY:
         return job.state, explain("OUT_OF_MEMORY")
@@ -140,11 +142,14 @@ def _state(
     return JobState.FAILED, "it left the queue without having started; slurm.log may say why"
 
 
-def _ended_alone(ended: Mapping[str, Any], job: Job | None) -> bool:
+def _ended_alone(ended: Mapping[str, Any], job: Job | None, *, cancelled: bool) -> bool:
     """Whether a run of a pack has come to its own end, whatever becomes of the job it shared."""
-    why = ended.get("why")
-    shared = job is not None and (job.state.active or job.state is JobState.OUT_OF_MEMORY)
-    return why in ("completed", "failed", "container") or (shared and why == "signalled")
+    if ended.get("why") != "signalled":
+        return ended.get("why") in ("completed", "failed", "container")
+    if job is None or cancelled or ended.get("signal") not in _ENDING:
+        return job is not None and (job.state.active or job.state is JobState.OUT_OF_MEMORY)
+    # The signal may have been for the whole job, which may start it again.
+    return job.state in (JobState.RUNNING, JobState.OUT_OF_MEMORY)
 
 
 def _stopped(record: RunRecord, newest: Attempt | None) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from clusterkit.record import Attempt, RunRecord
-from clusterkit.rehearsal import Check, Evidence, checklist, over
+from clusterkit.rehearsal import Check, Evidence, checklist, over, read_evidence
 from clusterkit.scheduler import JobState
 from clusterkit.state import RunState
 
@@ -52,6 +52,13 @@ def test_a_good_one() -> None:
         "finished",
     ]
     assert failed(GOOD) == []
+
+
+def test_a_line_that_is_just_being_written_is_left_out() -> None:
+    whole = '{"kind": "event", "message": "a\u2028b"}'
+    text = f'log 0 caught SIGUSR1\nmetric {whole}\nmetric {{"kind": "checkpoint", "st\nwandb run-1\n'
+    message = {"kind": "event", "message": "a\u2028b"}
+    assert read_evidence(text) == (("0 caught SIGUSR1",), (message,), ("run-1",))
 
 
 def test_a_job_that_never_started() -> None:

@@ -78,14 +78,10 @@ class Supervisor:
         """
         for restarts in itertools.count(1):
             while self._job.poll() is None:
-                for number in self._wait(signals):
-                    if number == signal.SIGTERM:
-                        self._requeue = False
-                        self._plan_stop(time.monotonic())
-                    elif number in _FORWARDED:
-                        self._send(signal.Signals(number))
+                self._obey(_arrived(signals, self._pause()))
                 self._send_due()
             kill_family(os.getpid())
+            self._obey(_arrived(signals, 0.0))  # a cancel that came when the job had just ended
             if not self._requeue or self._job.returncode != REQUEUE_CODE:
                 break
             self._job = self._start(restarts)
@@ -95,13 +91,17 @@ class Supervisor:
         """SIGTERM then, SIGKILL after the grace; a stop that is planned already comes first."""
         self._due += [(moment, signal.SIGTERM), (moment + self._grace, signal.SIGKILL)]
 
-    def _wait(self, signals: int) -> bytes:
-        """The signals that arrive before something is due."""
-        timeout = None
-        if self._due:
-            timeout = max(0.0, min(moment for moment, _ in self._due) - time.monotonic())
-        ready, _, _ = select.select([signals], [], [], timeout)
-        return os.read(signals, 512) if ready else b""
+    def _obey(self, numbers: bytes) -> None:
+        for number in numbers:
+            if number == signal.SIGTERM:
+                self._requeue = False
+                self._plan_stop(time.monotonic())
+            elif number in _FORWARDED:
+                self._send(signal.Signals(number))
+
+    def _pause(self) -> float | None:
+        """Seconds until something is due; None when nothing is."""
+        return max(0.0, min(self._due)[0] - time.monotonic()) if self._due else None
 
     def _send_due(self) -> None:
         now = time.monotonic()
@@ -120,6 +120,12 @@ class Supervisor:
             self._job.kill()
         elif self._job.poll() is None:
             self._job.send_signal(number)
+
+
+def _arrived(signals: int, timeout: float | None) -> bytes:
+    """The signals that have arrived, or that arrive before a time is up."""
+    ready, _, _ = select.select([signals], [], [], timeout)
+    return os.read(signals, 512) if ready else b""
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.record import RunRecord, collect_script, parse_collect
-from clusterkit.rehearsal import Check, Evidence, checklist, over
+from clusterkit.rehearsal import Check, Evidence, checklist, over, read_evidence
 from clusterkit.site import connected, scheduler_of
 from clusterkit.slurm.abilities import Choice
 from clusterkit.verbs.deploy import Bar
@@ -140,12 +140,5 @@ def _end(cluster: Cluster, transport: Transport, row: StatusRow, record: RunReco
 
 def _evidence(transport: Transport, run: LedgerRun, record: RunRecord, row: StatusRow) -> Evidence:
     text = transport.run(["sh", "-c", _EVIDENCE, "sh", run.run_dir], check=False).text
-    parts = [line.partition(" ")[::2] for line in text.splitlines()]
-    return Evidence(
-        record,
-        row.state,
-        signals=tuple(rest for kind, rest in parts if kind == "log"),
-        metrics=tuple(json.loads(rest) for kind, rest in parts if kind == "metric"),
-        wandb=tuple(rest for kind, rest in parts if kind == "wandb"),
-        run_id=run.run_id,
-    )
+    signals, metrics, wandb = read_evidence(text)
+    return Evidence(record, row.state, signals=signals, metrics=metrics, wandb=wandb, run_id=run.run_id)

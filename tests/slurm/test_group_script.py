@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -158,6 +159,58 @@ def test_signals_reach_every_run_and_the_pack_goes_on_with_those_that_want_to(tm
     assert group.run(SLURM_ARRAY_JOB_ID="42", SLURM_JOB_ID="44") == 0
     assert group.ends() == [["completed"], ["failed"], ["requeue", "completed"], ["requeue", "completed"]]
     assert "g-0 has ended already" in group.said
+
+
+def test_an_interrupt_reaches_every_run(tmp_path: Path) -> None:
+    caught = "trap 'code=85; why=requeue' INT; touch ready; " + WAIT
+    group = Group(tmp_path, caught, caught, pack=2)
+    process = group.start()
+    until(lambda: len(list(group.root.glob("runs/*/ready"))) == 2)
+    process.send_signal(signal.SIGINT)
+    until(lambda: all(group.ends()))
+    assert process.wait(timeout=60) == 85
+    assert group.ends() == [["requeue"], ["requeue"]]
+
+
+@pytest.mark.parametrize("sign", ["submissions/1/request.json", "submissions/0/over"])
+def test_a_run_that_goes_on_elsewhere_or_not_at_all_is_not_started_again(tmp_path: Path, sign: str) -> None:
+    """It died of a fault of its own, its record says no more than a signal; somebody may have resumed it."""
+    group = Group(tmp_path, "code=137; why=signalled", "code=85; why=requeue", pack=2, options=("--requeue",))
+    assert group.run(SLURM_JOB_ID="42") == 85
+    path = group.members[0] / sign
+    path.parent.mkdir(parents=True)
+    path.touch()
+    group.run(SLURM_JOB_ID="42")
+    assert [len(ends) for ends in group.ends()] == [1, 2]
+
+
+def test_a_pack_that_slurm_does_not_requeue_says_so_of_each_run(tmp_path: Path) -> None:
+    again = "code=85; why=requeue"
+    group = Group(tmp_path, again, again, "", pack=3, options=("--requeue",))
+    (group.bin / "scontrol").write_text("#!/bin/sh\necho 'Invalid job \"id\" \\' >&2; exit 1\n")
+    assert group.run(SLURM_JOB_ID="42") == 85
+    why = "Slurm did not requeue the job: Invalid job id "
+    for folder in group.members[:2]:
+        assert json.loads((folder / "stopped.json").read_text())["why"] == why
+    assert not (group.members[2] / "stopped.json").exists()
+
+
+def test_a_requeue_that_slurm_has_begun_itself_is_no_refusal(tmp_path: Path) -> None:
+    group = Group(tmp_path, "code=85; why=requeue", "", pack=2, options=("--requeue",))
+    (group.bin / "scontrol").write_text("#!/bin/sh\necho 'Job is pending execution' >&2; exit 1\n")
+    assert group.run(SLURM_JOB_ID="42") == 85
+    assert not (group.members[0] / "stopped.json").exists()
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+@pytest.mark.parametrize(("pack", "options"), [(1, ()), (4, ()), (4, ("--requeue", "--array=0-3"))])
+def test_shellcheck_has_no_warnings(pack: int, options: tuple[str, ...], tmp_path: Path) -> None:
+    values = {"job_name": "g", "group_dir": "/a b/'g'", "part": 0, "origin": 0, "first": 0, "pack": pack}
+    (tmp_path / "job.sh").write_text(render_group(GroupScript(**values, options=options)))  # type: ignore[arg-type]
+    checked = subprocess.run(
+        ["shellcheck", "-S", "warning", tmp_path / "job.sh"], capture_output=True, text=True
+    )
+    assert checked.stdout == ""
 
 
 def test_a_pack_that_slurm_is_ending_asks_for_nothing(tmp_path: Path) -> None:

@@ -196,6 +196,13 @@ def test_the_prelude_runs_and_may_use_unset_variables(tmp_path: Path) -> None:
     assert "\nx\n" in run.log()
 
 
+def test_a_prelude_that_leaves_errexit_on(tmp_path: Path) -> None:
+    program = python("signal.signal(signal.SIGUSR1, lambda *_: sys.exit(85))", "ready()", "time.sleep(60)")
+    run = Run(tmp_path, program, job={"prelude": ("set -e",)})
+    assert run.signalled(signal.SIGUSR1) == 85
+    assert run.exit == {"code": 85, "signal": "USR1", "why": "requeue"}
+
+
 def test_a_prelude_that_gives_up_leaves_an_exit_record(tmp_path: Path) -> None:
     run = Run(tmp_path, job={"prelude": ("exit 9",)})
     assert run.run() == 9

@@ -106,3 +106,14 @@ def test_a_refused_successor_is_said(tmp_path: Path) -> None:
     here.answers("sbatch", "echo 'sbatch: error: too many jobs' >&2; exit 1")
     here.attempt()
     assert stopped(here.run) == "the job that would go on was refused: sbatch: error: too many jobs"
+
+
+def test_a_successor_whose_answer_was_lost(tmp_path: Path) -> None:
+    """The link was killed while it asked, and Slurm started it again."""
+    here = chain(tmp_path, FURTHER, "sys.exit(85)")
+    (here.run.dir / "submissions/1").mkdir()
+    (here.run.dir / "submissions/1/asked").touch()
+    here.attempt()
+    assert here.calls == []
+    why = "nobody knows whether the job that would go on was submitted; clusterkit resume goes on"
+    assert stopped(here.run) == why

@@ -211,6 +211,27 @@ def test_a_node_without_scontrol(tmp_path: Path) -> None:
     assert "not found" in str(stopped(here.run))
 
 
+# --- in a pack
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "over"),
+    [
+        ("sys.exit(85)", 85, False),
+        ("sys.exit(1)", 1, True),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137, True),
+    ],
+)
+def test_a_run_of_a_pack_tells_the_pack_whether_it_goes_on(
+    tmp_path: Path, program: str, code: int, over: bool
+) -> None:
+    here = site(tmp_path, FURTHER, program)
+    here.request()
+    assert here.attempt(CLUSTERKIT_PACKED="2") == code
+    assert (here.run.dir / "submissions/0/over").exists() is over
+    assert here.calls == []
+
+
 # --- on this machine
 
 

@@ -105,3 +105,11 @@ def test_a_name_that_is_not_of_the_store_is_taken_as_it_is(tmp_path: Path) -> No
     own.write_bytes(CONTENT)
     run = contained(tmp_path, image=os.fspath(own))
     assert run.run() == 0, run.log()
+
+
+def test_a_node_that_names_no_home_folder_has_no_login_to_show(tmp_path: Path) -> None:
+    run = contained(tmp_path, wandb_login=True)
+    job = run.path.read_text()
+    run.path.write_text(job.replace("set -u\n", "set -u; unset HOME\n", 1))
+    assert run.run() == 0, run.log()
+    assert "the container was started" in run.log()

@@ -140,6 +140,23 @@ def test_the_notice_before_the_limit(tmp_path: Path) -> None:
 GROWS = "os.makedirs(run_dir + '/checkpoints/step-' + os.environ['CLUSTERKIT_ATTEMPT'])"
 
 
+def test_a_cancel_between_two_attempts_is_not_forgotten(tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("""echo >>"$0.starts"; exit 85""")
+    late = (
+        "import os, signal, sys, time",
+        "from clusterkit.local.supervisor import Supervisor, incoming_signals",
+        "with incoming_signals() as signals:",
+        "    job = Supervisor(sys.argv[1], requeue=True)",
+        "    while job._job.poll() is None: time.sleep(0.01)",
+        "    os.kill(os.getpid(), signal.SIGTERM)",
+        "    sys.exit(job.run(signals))",
+    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(late), script], start_new_session=True, timeout=60)
+    assert done.returncode == 85
+    assert (tmp_path / "job.sh.starts").read_text() == "\n"
+
+
 def test_a_job_that_may_be_requeued_is_started_again_with_a_new_limit(tmp_path: Path) -> None:
     last = "os.environ['CLUSTERKIT_ATTEMPT'] == '2' and sys.exit(0)"
     run = Run(tmp_path, python(GROWS, last, *FOREVER), job={"until_done": "requeue"})

@@ -167,4 +167,4 @@ def test_the_login_of_the_node_is_shown_only_where_it_is_wanted() -> None:
     assert ".netrc" not in contained()
     assert ".netrc" not in text(wandb_login=True)  # without a container the home folder is there
     script = contained(wandb_login=True)
-    assert script.index('--bind "$HOME/.netrc') < script.index('command+=("$image"')
+    assert script.index('--bind "$netrc:') < script.index('command+=("$image"')

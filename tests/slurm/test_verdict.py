@@ -39,6 +39,10 @@ from tests.slurm.records import COMPLETED, NOW, REQUEUE, START, ending, job, mut
         (packed(ending("signalled", 137, "KILL")), job("RUNNING"), "FAILED", "too little memory"),
         (packed(ending("signalled", 143, "TERM"), cancel={}), job("RUNNING"), "CANCELLED", "was cancelled"),
         (packed(ending("signalled", 143, "TERM")), job("CANCELLED"), "CANCELLED", "was cancelled"),
+        (packed(ending("signalled", 143, "TERM")), job("COMPLETING"), "COMPLETING", None),
+        (packed(ending("signalled", 143, "TERM")), job("PENDING", None), "PENDING", None),
+        (packed(ending("signalled", 143, "TERM"), cancel={}), job("PENDING", None), "CANCELLED", "cancelled"),
+        (packed(ending("signalled", 137, "KILL")), job("PENDING", None), "FAILED", "too little memory"),
         (packed(REQUEUE), job("RUNNING"), "RUNNING", None),
         (packed(), job("OUT_OF_MEMORY"), "OUT_OF_MEMORY", "memory"),
         # It was to start after another one.
