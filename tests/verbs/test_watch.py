@@ -226,6 +226,28 @@ def test_without_a_terminal_it_tells_what_has_changed(site: SlurmSite) -> None:
     assert WAITING.run_id not in printed
 
 
+def test_a_run_that_has_ended_is_shown_and_nobody_is_asked(site: SlurmSite) -> None:
+    done = Member(3, JobState.COMPLETED)
+    site.remember([done])
+    settings = load_settings(config=site.project / "clusterkit.toml")
+    with site.ledger() as ledger:
+        (only,) = watch(settings, ledger, names=[done.run_id], paces=QUICK)
+    assert only.over
+    assert states(only) == ["COMPLETED"]
+    assert only.report.silent == {}
+    assert site.calls() == {}
+
+
+def test_a_cluster_that_is_not_configured_any_more_is_named(site: SlurmSite) -> None:
+    lost = replace(site.entry(Member(3, JobState.RUNNING)), cluster="gone")
+    settings = load_settings(config=site.project / "clusterkit.toml")
+    with site.ledger() as ledger:
+        ledger.add(lost)
+        (only,) = watch(settings, ledger, names=[lost.run_id], paces=QUICK)
+    assert only.over
+    assert only.report.silent == {"gone": "it is not configured here"}
+
+
 def test_nothing_to_watch(tmp_path: Path) -> None:
     with closing(SlurmSite(tmp_path / "other")) as site:
         shown = site.types("status", "--watch")
