@@ -83,6 +83,14 @@ def test_it_is_drawn(learning: tuple[Project, str]) -> None:
     assert "success  75%" in shown[1]
 
 
+def test_the_name_of_a_group_is_not_one_run(project: Project) -> None:
+    group = project.run("submit", "--seeds", "1,2").stdout.split()[0].rpartition("-")[0]
+    for name in (group, "last"):
+        refused = project.run("watch", "--once", name, code=8).stderr
+        assert "is 2 runs of the group" in refused
+        assert "name one of them" in refused
+
+
 def test_a_run_without_metrics(project: Project) -> None:
     run_id = project.submit()
     project.ended(run_id)
