@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from clusterkit.scheduler import JobState
+from tests.doubles.slurm_site import Member, SlurmSite
 from tests.verbs.conftest import Project
 
 FAULT = """
@@ -61,6 +64,15 @@ def test_a_run_that_completed(project: Project) -> None:
     project.ended(run_id)
     answer = why(project, run_id)
     assert (answer["cause"], answer["next"]) == ("completed", f"clusterkit sync-results {run_id}")
+
+
+def test_the_job_of_another_laptop_is_the_one_that_is_told_of(tmp_path: Path) -> None:
+    run = Member(1, JobState.RUNNING)
+    with closing(SlurmSite(tmp_path / "site")) as site:
+        site.remember([run])
+        site.resume(run, "800001")
+        answer = json.loads(site.types("why", "--json", run.run_id).stdout)
+    assert (answer["job_id"], answer["attempt"]) == ("800001", 1)
 
 
 def test_a_run_that_does_not_exist(project: Project) -> None:
