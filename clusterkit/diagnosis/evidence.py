@@ -134,6 +134,11 @@ class Evidence:
         return (started.exit if started else None) or {}
 
     @property
+    def own_end(self) -> bool:
+        """The newest start came to an end of its own: no signal, no time limit."""
+        return self.exit.get("why") in ("completed", "failed", "container")
+
+    @property
     def program_log(self) -> Text:
         """What the newest start has printed."""
         return self.texts.get("log", Text("log"))
