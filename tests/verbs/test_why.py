@@ -39,6 +39,16 @@ def test_a_run_that_failed(project: Project) -> None:
     assert shown.splitlines()[-1] == f"next  clusterkit logs {run_id} -n 200"
 
 
+def test_a_log_cannot_give_orders_to_the_terminal(project: Project) -> None:
+    (project.folder / "train.py").write_text(r"""raise ValueError("\x1b]0;owned\x07 \x1b[31mred")""")
+    run_id = project.submit()
+    project.ended(run_id)
+    shown = project.run("why", run_id).stdout
+    assert "program-failed" in shown
+    assert shown.count(r"\x1b[31mred") >= 2  # in the sentence, and where it was seen
+    assert "\x1b" not in shown
+
+
 def test_the_json_is_documented(project: Project) -> None:
     run_id = project.submit()
     project.ended(run_id)
