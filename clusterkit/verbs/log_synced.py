@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit.errors import RunError, TransportError
+from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.ledger import LedgerRun
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def synced_logs(
     run: LedgerRun,
     wanted: Wanted,
     *,
-    silence: TransportError,
+    silence: ClusterkitError,
     say: Callable[[str], None],
 ) -> Iterator[bytes]:
     """The wanted part of the copy here; it cannot be followed.
@@ -34,7 +34,7 @@ def synced_logs(
         say: told how old the copy is.
 
     Raises:
-        TransportError: `silence`, when nothing of the run is here.
+        ClusterkitError: `silence`, when nothing of the run is here.
         RunError: the attempt that is wanted is not here.
     """
     name = "stderr" if wanted.stderr else "log"

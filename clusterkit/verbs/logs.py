@@ -56,7 +56,8 @@ def logs(
         say: told, between the pieces, what they are and why there are none.
 
     Raises:
-        ConfigError: one attempt is wanted, and all of them.
+        ConfigError: one attempt is wanted, and all of them; or the cluster is not configured any more, and the
+            run was not synced.
         RunError: there is no log yet, no such attempt, or no run directory.
         TransportError: the cluster cannot be reached, and the run was not synced.
     """
@@ -69,7 +70,7 @@ def logs(
             name = "stderr" if wanted.stderr else "log"
             source = LogSource(transport, run, name, patient=wanted.follow, say=say)
             look = source.look()
-        except TransportError as error:
+        except (TransportError, ConfigError) as error:
             yield from synced_logs(settings.project.results, run, wanted, silence=error, say=say)
             return
         if not look.record.exists:

@@ -156,6 +156,9 @@ def test_a_silent_cluster_and_a_copy_here(site: SlurmSite) -> None:
     assert (success(one), one.state.state) == ([0.1], "RUNNING")
     assert one.synced is not None
     assert said[-1].endswith("; this is the synced copy")
+    (one,) = curves(settings, replace(run, cluster="gone"), follow=True, say=said.append)
+    assert success(one) == [0.1]
+    assert "'gone'" in said[-1]
 
 
 def success(one: Curves) -> list[float | None]:

@@ -97,3 +97,10 @@ def test_a_silent_cluster_has_the_synced_copy(talk: Project) -> None:
     assert "this is the synced copy" in offline.stderr
     assert talk.run("logs", "-n", "2").stdout == "".join(before.splitlines(keepends=True)[-2:])
     talk.run("logs", "--attempt", "3", code=8)
+    with sqlite3.connect(talk.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
+        ledger.execute("UPDATE runs SET cluster = 'gone'")
+    unknown = talk.run("logs")
+    assert unknown.stdout == before
+    assert "'gone'" in unknown.stderr
+    (talk.folder / "results").rename(talk.folder / "elsewhere")
+    assert "'gone'" in talk.run("logs", code=3).stderr
