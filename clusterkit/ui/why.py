@@ -35,7 +35,8 @@ def show_diagnosis(diagnosis: Diagnosis) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     colour = "red" if finding.cause.trouble else "green"
-    table.add_row("why", Text.assemble((_shown(finding.sentence), colour), (f"  ({finding.cause.slug})", "dim")))
+    sentence = (_shown(finding.sentence), colour)
+    table.add_row("why", Text.assemble(sentence, (f"  ({finding.cause.slug})", "dim")))
     for number, line in enumerate(finding.evidence):
         table.add_row(
             "seen" if number == 0 else "",
@@ -44,7 +45,8 @@ def show_diagnosis(diagnosis: Diagnosis) -> None:
     if finding.cause.trouble:
         table.add_row("cure", Text(finding.cure))
     for number, other in enumerate(diagnosis.also):
-        table.add_row("also" if number == 0 else "", Text(f"{_shown(other.sentence)}  ({other.cause.slug})", "dim"))
+        words = f"{_shown(other.sentence)}  ({other.cause.slug})"
+        table.add_row("also" if number == 0 else "", Text(words, "dim"))
     out.print(table)
     if finding.next:
         # On a line of its own and never folded, so that it can be copied.

@@ -56,8 +56,8 @@ def logs(
         say: told, between the pieces, what they are and why there are none.
 
     Raises:
-        ConfigError: one attempt is wanted, and all of them; or the cluster is not configured any more, and the
-            run was not synced.
+        ConfigError: one attempt is wanted, and all of them; or the cluster is not configured any more, and
+            the run was not synced.
         RunError: there is no log yet, no such attempt, or no run directory.
         TransportError: the cluster cannot be reached, and the run was not synced.
     """
