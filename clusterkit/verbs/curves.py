@@ -147,4 +147,10 @@ def _ended(run: LedgerRun, copy: Path) -> RunState | None:
     if not here.ended or (here.attempts[-1].start or {}).get("submission", 0) != run.submission:
         return None
     last = here.attempts[-1].exit or {}
+    stopped = here.stopped is not None or here.attempts[-1].cancel is not None
+    if run.until_done and last.get("why") in ("timeout", "signalled") and not stopped:
+        return None  # it may have gone on
+    known = known_state(run)
+    if known.final:
+        return known
     return RunState(JobState.COMPLETED if last.get("why") == "completed" else JobState.FAILED)
