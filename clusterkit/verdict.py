@@ -8,6 +8,7 @@ The first rule that fits decides:
 | still active, OUT_OF_MEMORY | of a pack, exit record of this job: signalled | by the exit record |
 | OUT_OF_MEMORY | anything | OUT_OF_MEMORY, whatever the exit code |
 | anything | exit record of this job: completed | COMPLETED, even while the scheduler lags |
+| PENDING, REQUEUED | of a pack, and a cancel asked | CANCELLED: it will not start with the others |
 | PENDING, REQUEUED | | the scheduler's |
 | RUNNING, SUSPENDED, COMPLETING | exit record of this job: failed, container | by the exit record |
 | RUNNING, SUSPENDED, COMPLETING | any exit record of this job, and a cancel asked | CANCELLED |
@@ -112,6 +113,8 @@ def _state(
     if ended is not None and ended.get("why") == "completed":
         return JobState.COMPLETED, None
     if job is not None and job.state in _WAITING:
+        if record.packed and record.cancelled:
+            return JobState.CANCELLED, "it was cancelled; the job that it shared waits for other runs"
         return job.state, _words(job)
     if job is not None and job.state.active:
         if ended is not None and _over(ended, record):
