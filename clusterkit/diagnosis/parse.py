@@ -55,6 +55,8 @@ def _evidence(subject: Subject, texts: dict[str, Text], record: RunRecord) -> Ev
     state = fold(record, known) if subject.job_id or record.started else _unsubmitted(record)
     raw = known.raw_state if known else ""
     reason = queued.get("%r") or job.get("Reason") or ""
+    if subject.scheduler == "local" and known is not None:
+        reason = known.reason or ""
     for source in list(texts):
         if match := re.fullmatch(r"attempts/\d+/(log|stderr)", source):
             texts[match[1]] = texts[source]
@@ -91,8 +93,7 @@ def _job(
 ) -> Job | None:
     """What the scheduler knows, as `status` sees it: the queue, then the books, then its memory."""
     if subject.scheduler == "local":
-        alive = any(line.strip() == subject.job_id for line in texts.get("local", Text("")).lines)
-        return Job(subject.job_id, JobState.RUNNING, "RUNNING") if alive and subject.job_id else None
+        return _local_job(subject.job_id, texts.get("local", Text("")))
     raw = queued.get("%T") or booked.get("State") or job.get("JobState") or ""
     if not raw:
         silent = _silent(texts)
@@ -114,6 +115,15 @@ def _job(
         limit_seconds=parse_time(limit),
         exit_code=_said(booked.get("ExitCode") or job.get("ExitCode")),
     )
+
+
+def _local_job(job_id: str, said: Text) -> Job | None:
+    """A job of this machine that lives; one that waits for others has the reason behind its id."""
+    words = next((words for line in said.lines if (words := line.split())[:1] == [job_id]), None)
+    if words is None:
+        return None
+    state = JobState.PENDING if words[1:] else JobState.RUNNING
+    return Job(job_id, state, state.value, reason=" ".join(words[1:]) or None)
 
 
 def _unsubmitted(record: RunRecord) -> RunState:

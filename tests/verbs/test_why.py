@@ -69,6 +69,20 @@ def test_a_run_that_is_well_and_one_that_was_cancelled(project: Project) -> None
     assert why(project, run_id)["cause"] == "cancelled-by-you"
 
 
+def test_runs_of_a_group_that_wait_for_others(project: Project) -> None:
+    project.run("submit", "--seeds", "1,2", "--max-parallel", "1", "--", "sleep")
+    document = json.loads(project.run("status", "--json").stdout)
+    first, second = (run["run_id"] for run in document["runs"])
+    project.run("submit", "--after", first, "--", "sleep")
+    project.until((project.run_dir(first) / "heartbeat.json").exists)
+    assert why(project, first)["cause"] == "running"
+    waiting, after = why(project, second), why(project, "last")
+    assert (waiting["state"], waiting["cause"], waiting["trouble"]) == ("PENDING", "waiting", False)
+    assert waiting["evidence"] == [{"source": "scheduler", "text": "PENDING, reason JobArrayTaskLimit"}]
+    assert (after["state"], after["cause"]) == ("PENDING", "dependency")
+    project.run("cancel", "--all", "--yes")
+
+
 def test_a_run_that_completed(project: Project) -> None:
     run_id = project.submit()
     project.ended(run_id)
