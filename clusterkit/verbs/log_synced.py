@@ -51,10 +51,11 @@ def synced_logs(
     for number in chosen if wanted.everything else chosen[-1:]:
         if wanted.everything:
             say(f"attempt {number}")
-        yield from _last_lines(found[number], wanted.lines)
+        yield from last_lines(found[number], wanted.lines)
 
 
-def _last_lines(path: Path, lines: int | None) -> Iterator[bytes]:
+def last_lines(path: Path, lines: int | None) -> Iterator[bytes]:
+    """The end of a file; all of it where `lines` is None."""
     with path.open("rb") as file:
         if lines is not None:
             file.seek(_start(path, lines))
