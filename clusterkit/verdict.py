@@ -44,7 +44,6 @@ STALE_SECONDS = 180.0
 SETTLED_SECONDS = 120.0
 """A shared file system may show an exit record so much later than the scheduler tells of the end."""
 
-_WAITING = frozenset({JobState.PENDING, JobState.REQUEUED})
 _SCHEDULER_KNOWS_BEST = frozenset(
     {JobState.TIMEOUT, JobState.CANCELLED, JobState.NODE_FAIL, JobState.PREEMPTED}
 )
@@ -112,7 +111,7 @@ def _state(
         return job.state, explain("OUT_OF_MEMORY")
     if ended is not None and ended.get("why") == "completed":
         return JobState.COMPLETED, None
-    if job is not None and job.state in _WAITING:
+    if job is not None and job.state.waiting:
         if record.packed and record.cancelled:
             return JobState.CANCELLED, "it was cancelled; the job that it shared waits for other runs"
         return job.state, _words(job)

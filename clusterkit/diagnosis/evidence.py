@@ -12,8 +12,6 @@ from clusterkit.record import RunRecord
 from clusterkit.scheduler import JobState
 from clusterkit.state import RunState
 
-_WAITING = frozenset({JobState.PENDING, JobState.REQUEUED})
-
 
 @dataclass(frozen=True)
 class Line:
@@ -120,7 +118,7 @@ class Evidence:
     @property
     def waiting(self) -> bool:
         """It is in the queue."""
-        return self.state.state in _WAITING
+        return self.state.state.waiting
 
     @property
     def ended_badly(self) -> bool:

@@ -145,8 +145,7 @@ def _silent(texts: Mapping[str, Text]) -> str:
 def _of_task(rows: Sequence[dict[str, str]], task: str) -> dict[str, str]:
     """The row of a job; of an array that of the task that runs, else waits, else started last."""
     active = [row for row in rows if job_state(row["%T"]).active]
-    waiting = (JobState.PENDING, JobState.REQUEUED)
-    active.sort(key=lambda row: job_state(row["%T"]) in waiting)
+    active.sort(key=lambda row: job_state(row["%T"]).waiting)
     started = [row for row in rows if row["%i"] == task]
     return next(iter([*active, *started, *rows]), {})
 
