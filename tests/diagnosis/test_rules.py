@@ -291,6 +291,13 @@ def test_a_submission_that_was_interrupted(tmp_path: Path) -> None:
     assert diagnosis_of(submitted(make_run(tmp_path))).finding.cause.slug == "never-submitted"
 
 
+def test_a_submission_that_was_interrupted_before_anything_was_written(tmp_path: Path) -> None:
+    finding = diagnose(parse_evidence(ask(tmp_path / "runs" / "r-1"))).finding
+    assert finding.cause.slug == "never-submitted"
+    assert finding.next == "clusterkit submit --profile tiny"
+    assert "does not exist" in finding.evidence[0].text
+
+
 def test_a_submission_that_is_still_open(tmp_path: Path) -> None:
     run = submitted(make_run(tmp_path), asked=str(int(time.time())))
     assert diagnosis_of(run).finding.cause.slug == "submitting"
