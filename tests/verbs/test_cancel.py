@@ -70,6 +70,7 @@ def test_a_group(project: Project) -> None:
     with sqlite3.connect(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
         ledger.execute("UPDATE runs SET \"group\" = 'sweep-1' WHERE run_id IN (?, ?)", (first, second))
     assert "--yes" in project.run("cancel", "--group", "sweep", code=3).stderr
+    assert "no group ''" in project.run("cancel", "--group", "", "--yes", code=8).stderr
     assert "no group 'swoop'" in project.run("cancel", "--group", "swoop", code=8).stderr
     assert "exclude each other" in project.run("cancel", other, "--group", "sweep-1", code=3).stderr
     assert project.run("cancel", "--group", "sweep", "--yes").stdout.count("cancelled") == 2
@@ -94,5 +95,10 @@ def test_the_job_of_another_laptop_is_the_one_that_ends(tmp_path: Path) -> None:
 
 
 def test_nothing_named(project: Project) -> None:
+    """Also by a variable of a script that holds nothing, while there is a single run."""
+    (only,) = sleeping(project, 1)
+    assert "no run ''" in project.run("cancel", "", "--yes", code=8).stderr
+    assert states(project) == ["RUNNING"]
+    project.run("cancel", only)
     assert "--all" in project.run("cancel", code=3).stderr
     assert "nosuch" in project.run("cancel", "--all", "--cluster", "nosuch", code=3).stderr
