@@ -43,6 +43,11 @@ class JobState(StrEnum):
         """Whether the job may still run or is running."""
         return self in _ACTIVE
 
+    @property
+    def waiting(self) -> bool:
+        """Whether it is in the queue."""
+        return self in (JobState.PENDING, JobState.REQUEUED)
+
 
 _ACTIVE = frozenset(
     {

@@ -17,8 +17,6 @@ from clusterkit.verdict import STALE_SECONDS, Verdict, number, silence, verdict
 
 __all__ = ["Attempt", "RunRecord", "RunState", "collect_script", "fold", "parse_collect", "remembered"]
 
-_WAITING = frozenset({JobState.PENDING, JobState.REQUEUED})
-
 
 @dataclass(frozen=True)
 class RunState:
@@ -85,7 +83,7 @@ def fold(
         judged.state,
         judged.why,
         judged.final,
-        expected_start=_expected_start(record, job) if judged.state in _WAITING else None,
+        expected_start=_expected_start(record, job) if judged.state.waiting else None,
         elapsed_seconds=_elapsed(record, job, judged.state),
         limit_seconds=(job.limit_seconds if job else None) or _asked_limit(record),
         attempt=newest.number if newest else None,
@@ -185,11 +183,11 @@ def _asked_limit(record: RunRecord) -> int | None:
 
 def _elapsed(record: RunRecord, job: Job | None, state: JobState) -> float | None:
     """Seconds since the newest start: the scheduler's, else of the run directory's records."""
-    if job is not None and job.elapsed_seconds is not None and state not in _WAITING:
+    if job is not None and job.elapsed_seconds is not None and not state.waiting:
         return float(job.elapsed_seconds)
     newest = record.started
     started = number((newest.start if newest else None) or {}, "started")
-    if newest is None or started is None or state in _WAITING:
+    if newest is None or started is None or state.waiting:
         return None
     until = number(newest.exit, "ended") if newest.exit else record.now if state.active else None
     return max(0.0, until - started) if until is not None else None

@@ -8,6 +8,7 @@ The first rule that fits decides:
 | still active, OUT_OF_MEMORY | of a pack, exit record of this job: signalled | by the exit record |
 | OUT_OF_MEMORY | anything | OUT_OF_MEMORY, whatever the exit code |
 | anything | exit record of this job: completed | COMPLETED, even while the scheduler lags |
+| PENDING, REQUEUED | of a pack, and a cancel asked | CANCELLED: it will not start with the others |
 | PENDING, REQUEUED | | the scheduler's |
 | RUNNING, SUSPENDED, COMPLETING | exit record of this job: failed, container | by the exit record |
 | RUNNING, SUSPENDED, COMPLETING | any exit record of this job, and a cancel asked | CANCELLED |
@@ -43,7 +44,6 @@ STALE_SECONDS = 180.0
 SETTLED_SECONDS = 120.0
 """A shared file system may show an exit record so much later than the scheduler tells of the end."""
 
-_WAITING = frozenset({JobState.PENDING, JobState.REQUEUED})
 _SCHEDULER_KNOWS_BEST = frozenset(
     {JobState.TIMEOUT, JobState.CANCELLED, JobState.NODE_FAIL, JobState.PREEMPTED}
 )
@@ -113,7 +113,9 @@ def _state(
         return job.state, explain("OUT_OF_MEMORY")
     if ended is not None and ended.get("why") == "completed":
         return JobState.COMPLETED, None
-    if job is not None and job.state in _WAITING:
+    if job is not None and job.state.waiting:
+        if record.packed and record.cancelled:
+            return JobState.CANCELLED, "it was cancelled; the job that it shared waits for other runs"
         return job.state, _words(job)
     if job is not None and job.state.active:
         if ended is not None and _over(ended, record):

@@ -31,6 +31,6 @@ def watch(
 
     settings = load(config)
     with open_ledger(settings) as ledger:
-        (run,) = ledger.find([name])
+        run = ledger.find_one(name)
     live = is_live() and not once
     (show_live if live else show_once)(curves(settings, run, follow=live, say=note))

@@ -12,8 +12,6 @@ from clusterkit.record import RunRecord
 from clusterkit.scheduler import JobState
 from clusterkit.state import RunState
 
-_WAITING = frozenset({JobState.PENDING, JobState.REQUEUED})
-
 
 @dataclass(frozen=True)
 class Line:
@@ -120,7 +118,7 @@ class Evidence:
     @property
     def waiting(self) -> bool:
         """It is in the queue."""
-        return self.state.state in _WAITING
+        return self.state.state.waiting
 
     @property
     def ended_badly(self) -> bool:
@@ -132,6 +130,11 @@ class Evidence:
         """The exit record of the newest start; empty when there is none."""
         started = self.record.started
         return (started.exit if started else None) or {}
+
+    @property
+    def own_end(self) -> bool:
+        """The newest start came to an end of its own: no signal, no time limit."""
+        return self.exit.get("why") in ("completed", "failed", "container")
 
     @property
     def program_log(self) -> Text:

@@ -45,13 +45,18 @@ def parse_evidence(stdout: str) -> Evidence:
 
 
 def _evidence(subject: Subject, texts: dict[str, Text], record: RunRecord) -> Evidence:
-    queued = _first(_rows(texts, "squeue", SQUEUE_FIELDS))
-    booked = _booked(_rows(texts, "sacct", SACCT_FIELDS))
-    job = _words(texts.get("job"))
+    task = str(((record.started.start if record.started else None) or {}).get("job_id") or "")
+    queued = _of_task(_rows(texts, "squeue", SQUEUE_FIELDS), task)
+    booked = _booked(_rows(texts, "sacct", SACCT_FIELDS), task)
+    job = _words(_of_state(texts.get("job"), queued.get("%T", "")))
+    if "slurm.log" in texts:
+        texts["slurm.log"] = _of_job(texts["slurm.log"], subject, record)
     known = _job(subject, texts, queued, booked, job)
     state = fold(record, known) if subject.job_id or record.started else _unsubmitted(record)
     raw = known.raw_state if known else ""
     reason = queued.get("%r") or job.get("Reason") or ""
+    if subject.scheduler == "local" and known is not None:
+        reason = known.reason or ""
     for source in list(texts):
         if match := re.fullmatch(r"attempts/\d+/(log|stderr)", source):
             texts[match[1]] = texts[source]
@@ -88,8 +93,7 @@ def _job(
 ) -> Job | None:
     """What the scheduler knows, as `status` sees it: the queue, then the books, then its memory."""
     if subject.scheduler == "local":
-        alive = any(line.strip() == subject.job_id for line in texts.get("local", Text("")).lines)
-        return Job(subject.job_id, JobState.RUNNING, "RUNNING") if alive and subject.job_id else None
+        return _local_job(subject.job_id, texts.get("local", Text("")))
     raw = queued.get("%T") or booked.get("State") or job.get("JobState") or ""
     if not raw:
         silent = _silent(texts)
@@ -113,6 +117,15 @@ def _job(
     )
 
 
+def _local_job(job_id: str, said: Text) -> Job | None:
+    """A job of this machine that lives; one that waits for others has the reason behind its id."""
+    words = next((words for line in said.lines if (words := line.split())[:1] == [job_id]), None)
+    if words is None:
+        return None
+    state = JobState.PENDING if words[1:] else JobState.RUNNING
+    return Job(job_id, state, state.value, reason=" ".join(words[1:]) or None)
+
+
 def _unsubmitted(record: RunRecord) -> RunState:
     """The state of a run without a job: the caller has looked whether the scheduler has one of its name."""
     came = outcome(record.submission, None, Found((), certain=True), now=record.now)
@@ -129,10 +142,37 @@ def _silent(texts: Mapping[str, Text]) -> str:
     return ""
 
 
-def _booked(rows: Sequence[Mapping[str, str]]) -> dict[str, str]:
+def _of_task(rows: Sequence[dict[str, str]], task: str) -> dict[str, str]:
+    """The row of a job; of an array that of the task that runs, else waits, else started last."""
+    active = [row for row in rows if job_state(row["%T"]).active]
+    active.sort(key=lambda row: job_state(row["%T"]).waiting)
+    started = [row for row in rows if row["%i"] == task]
+    return next(iter([*active, *started, *rows]), {})
+
+
+def _of_state(text: Text | None, raw: str) -> Text | None:
+    """Of an array, which scontrol shows task by task, one in this state."""
+    paragraphs = "\n".join(text.lines).split("\n\n") if text else []
+    matching = [each for each in paragraphs if f"JobState={raw} " in each]
+    return Text(text.source, tuple(matching[0].split("\n"))) if text and raw and matching else text
+
+
+def _of_job(log: Text, subject: Subject, record: RunRecord) -> Text:
+    """The scheduler's log without what it says of the run's earlier jobs: all of them write into one file."""
+    ids = [str((attempt.start or {}).get("job_id") or "") for attempt in record.attempts]
+    ids += [each.job_id or "" for each in record.submissions]
+    now, *earlier = (re.split("[_;]", each)[0] for each in (subject.job_id, *ids))
+    others = set(earlier) - {now, ""}
+    named = re.compile(r"\b(?:StepId=|JOB |STEP |JobId=)(\d+)")
+    kept = (line for line in log.lines if not {*named.findall(line)} & others)
+    return Text(log.source, tuple(kept))
+
+
+def _booked(rows: Sequence[Mapping[str, str]], task: str) -> dict[str, str]:
     """The newest start: its own row, with the largest memory of its steps, and a memory kill."""
     newest: dict[str, str] = {}
-    for row in rows:
+    of_task = [row for row in rows if row["JobID"].partition(".")[0] == task]
+    for row in of_task or rows:
         if "." not in row["JobID"]:
             newest = dict(row)
         elif newest:
@@ -161,10 +201,6 @@ def _rows(texts: Mapping[str, Text], name: str, fields: Sequence[str]) -> list[d
         for row in parts
         if len(row) == len(fields)
     ]
-
-
-def _first(rows: Sequence[dict[str, str]]) -> dict[str, str]:
-    return rows[0] if rows else {}
 
 
 def _words(text: Text | None) -> dict[str, str]:

@@ -17,7 +17,7 @@ from clusterkit.report.metrics import Row, latest
 from clusterkit.scheduler import JobState
 from clusterkit.ui.console import out
 from clusterkit.ui.plot import plot
-from clusterkit.ui.text import format_count, format_seconds
+from clusterkit.ui.text import format_count, format_seconds, printable
 
 if TYPE_CHECKING:
     from clusterkit.verbs.curves import Curves
@@ -106,7 +106,7 @@ def _events(one: Curves) -> list[Text]:
     texts = [row.values["message"] for row in one.rows if row.kind == "event" and "message" in row.values]
     if not one.rows and one.state.why:
         texts = [one.state.why]
-    return [Text(" ".join(str(texts[-1]).split()), style="dim")] if texts else []
+    return [Text(printable(" ".join(str(texts[-1]).split())), style="dim")] if texts else []
 
 
 def _panels(one: Curves) -> list[_Panel]:

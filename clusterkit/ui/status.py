@@ -12,7 +12,7 @@ from rich.text import Text
 
 from clusterkit.scheduler import JobState
 from clusterkit.ui.console import err, note, out
-from clusterkit.ui.text import format_count, format_seconds
+from clusterkit.ui.text import format_count, format_seconds, printable
 
 if TYPE_CHECKING:
     from clusterkit.state import RunState
@@ -230,7 +230,7 @@ def _folded_cells(line: Folded, *, bar: bool) -> dict[str, str | Text]:
 def _remark(line: StatusRow | Folded) -> Text:
     if isinstance(line, Folded):
         return Text(_counted(line), style="dim")
-    why = Text(line.state.why or "", style="dim")
+    why = Text(printable(line.state.why or ""), style="dim")
     parts = [part for part in (why, Text(line.state.outlook or "", style="yellow")) if part]
     return Text("; ", style="dim").join(parts)
 

@@ -35,16 +35,18 @@ def show_diagnosis(diagnosis: Diagnosis) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     colour = "red" if finding.cause.trouble else "green"
-    table.add_row("why", Text.assemble((finding.sentence, colour), (f"  ({finding.cause.slug})", "dim")))
+    sentence = (_shown(finding.sentence), colour)
+    table.add_row("why", Text.assemble(sentence, (f"  ({finding.cause.slug})", "dim")))
     for number, line in enumerate(finding.evidence):
         table.add_row(
             "seen" if number == 0 else "",
-            Text.assemble((f"{line.source}: ", "dim"), printable(_short(line.text))),
+            Text.assemble((f"{line.source}: ", "dim"), _shown(line.text)),
         )
     if finding.cause.trouble:
         table.add_row("cure", Text(finding.cure))
     for number, other in enumerate(diagnosis.also):
-        table.add_row("also" if number == 0 else "", Text(f"{other.sentence}  ({other.cause.slug})", "dim"))
+        words = f"{_shown(other.sentence)}  ({other.cause.slug})"
+        table.add_row("also" if number == 0 else "", Text(words, "dim"))
     out.print(table)
     if finding.next:
         # On a line of its own and never folded, so that it can be copied.
@@ -71,12 +73,17 @@ def _object(finding: Finding) -> dict[str, Any]:
     return {
         "cause": finding.cause.slug,
         "trouble": finding.cause.trouble,
-        "sentence": finding.sentence,
+        "sentence": _short(finding.sentence),
         "evidence": [{"source": line.source, "text": _short(line.text)} for line in finding.evidence],
         "cure": finding.cure,
         "next": finding.next,
         "sure": finding.sure.name.lower(),
     }
+
+
+def _shown(text: str) -> str:
+    """Part of a log, perhaps: what a terminal would obey is escaped."""
+    return printable(_short(text))
 
 
 def _short(text: str) -> str:

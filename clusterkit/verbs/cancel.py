@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
@@ -128,7 +128,12 @@ def cancel(settings: Settings, ledger: Ledger, chosen: Chosen, *, agrees: Agree)
         if result.refused:
             return result
         for name, (cluster, transport) in open_to.items():
-            mine = [row.run for row in ending if row.run.cluster == name]
+            # Another laptop may have resumed it since: then its job is not the one the ledger knows.
+            mine = [
+                replace(row.run, job_id=row.state.job_id or row.run.job_id)
+                for row in ending
+                if row.run.cluster == name
+            ]
             if mine:
                 _end(cluster, transport, ledger, mine)
                 ledger.set_states((run.run_id, JobState.CANCELLED) for run in mine)

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit.errors import RunError, SchedulerError, TransportError
+from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
 from clusterkit.ledger import LedgerRun
 from clusterkit.report.metrics import Row, parse
 from clusterkit.run_dir import read_run_dir
@@ -70,18 +70,19 @@ def curves(
 
     Raises:
         RunError: the run has ended and wrote no metrics.
-        TransportError: the cluster cannot be reached, and the run was not synced.
+        TransportError, ConfigError: the cluster cannot be reached, or is not configured any more, and the run
+            was not synced.
     """
     copy = settings.project.results / run.run_id / "metrics.jsonl"
     ended = _ended(run, copy.parent) if copy.is_file() else None
     if ended is not None:
         yield _synced(run, copy, ended)
         return
-    cluster = settings.cluster(run.cluster)
     try:
+        cluster = settings.cluster(run.cluster)
         with connected(cluster) as transport:
             yield from _looks(cluster, LogSource(transport, run, "log", patient=follow, say=say), follow)
-    except TransportError as error:
+    except (TransportError, ConfigError) as error:
         if not copy.is_file():
             raise
         say(f"{error.cause}; this is the synced copy")
@@ -146,4 +147,10 @@ def _ended(run: LedgerRun, copy: Path) -> RunState | None:
     if not here.ended or (here.attempts[-1].start or {}).get("submission", 0) != run.submission:
         return None
     last = here.attempts[-1].exit or {}
+    stopped = here.stopped is not None or here.attempts[-1].cancel is not None
+    if run.until_done and last.get("why") in ("timeout", "signalled") and not stopped:
+        return None  # it may have gone on
+    known = known_state(run)
+    if known.final:
+        return known
     return RunState(JobState.COMPLETED if last.get("why") == "completed" else JobState.FAILED)

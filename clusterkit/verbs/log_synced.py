@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit.errors import RunError, TransportError
+from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.ledger import LedgerRun
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def synced_logs(
     run: LedgerRun,
     wanted: Wanted,
     *,
-    silence: TransportError,
+    silence: ClusterkitError,
     say: Callable[[str], None],
 ) -> Iterator[bytes]:
     """The wanted part of the copy here; it cannot be followed.
@@ -34,7 +34,7 @@ def synced_logs(
         say: told how old the copy is.
 
     Raises:
-        TransportError: `silence`, when nothing of the run is here.
+        ClusterkitError: `silence`, when nothing of the run is here.
         RunError: the attempt that is wanted is not here.
     """
     name = "stderr" if wanted.stderr else "log"
@@ -51,10 +51,11 @@ def synced_logs(
     for number in chosen if wanted.everything else chosen[-1:]:
         if wanted.everything:
             say(f"attempt {number}")
-        yield from _last_lines(found[number], wanted.lines)
+        yield from last_lines(found[number], wanted.lines)
 
 
-def _last_lines(path: Path, lines: int | None) -> Iterator[bytes]:
+def last_lines(path: Path, lines: int | None) -> Iterator[bytes]:
+    """The end of a file; all of it where `lines` is None."""
     with path.open("rb") as file:
         if lines is not None:
             file.seek(_start(path, lines))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError, RunError, TransportError
@@ -15,7 +16,7 @@ from clusterkit.scheduler import JobState
 from clusterkit.site import connected
 from clusterkit.state import RunState
 from clusterkit.verbs.log_source import SCHEDULER_LOG, LogSource, Look
-from clusterkit.verbs.log_synced import synced_logs
+from clusterkit.verbs.log_synced import last_lines, synced_logs
 from clusterkit.verbs.status import query
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def logs(
         say: told, between the pieces, what they are and why there are none.
 
     Raises:
-        ConfigError: one attempt is wanted, and all of them.
+        ConfigError: one attempt is wanted, and all of them; or the cluster is not configured any more, and
+            the run was not synced.
         RunError: there is no log yet, no such attempt, or no run directory.
         TransportError: the cluster cannot be reached, and the run was not synced.
     """
@@ -69,20 +71,21 @@ def logs(
             name = "stderr" if wanted.stderr else "log"
             source = LogSource(transport, run, name, patient=wanted.follow, say=say)
             look = source.look()
-        except TransportError as error:
+        except (TransportError, ConfigError) as error:
             yield from synced_logs(settings.project.results, run, wanted, silence=error, say=say)
             return
         if not look.record.exists:
             raise _no_directory(run, transport.where)
-        yield from _Teller(cluster, source, wanted, say).tell(look)
+        yield from _Teller(cluster, source, wanted, settings.project.results, say).tell(look)
 
 
 class _Teller:
     """Decides what comes next."""
 
     def __init__(
-        self, cluster: Cluster, source: LogSource, wanted: Wanted, say: Callable[[str], None]
+        self, cluster: Cluster, source: LogSource, wanted: Wanted, results: Path, say: Callable[[str], None]
     ) -> None:
+        self._results = results
         self._cluster, self._source, self._wanted, self._say = cluster, source, wanted, say
         self._said = ""
         self._pause = self._asked = 0.0
@@ -105,8 +108,8 @@ class _Teller:
             if len(numbers) > 1:
                 self._say(f"attempt {at}{_place(look.attempt(at))}")
             self._source.offset = None
-            if wanted.stderr and at not in look.sizes and _over(look, at):
-                self._say(f"attempt {at} kept no standard error apart")
+            if at not in look.sizes and _over(look, at):
+                yield from self._gone(at)
             yield from self._print(at, look, wanted.lines)
         if wanted.follow:
             yield from self._follow(at)
@@ -115,6 +118,18 @@ class _Teller:
         """What there is of one attempt by now."""
         while at in look.sizes and (self._source.offset is None or self._source.offset < look.sizes[at]):
             yield from self._source.stream(at, lines=lines, follow=False)
+
+    def _gone(self, at: int) -> Iterator[bytes]:
+        """A file that is not there: it was cleaned away, or left behind when the run moved."""
+        run, name = self._source.run, "stderr" if self._wanted.stderr else "log"
+        copy = self._results / run.run_id / "attempts" / str(at) / name
+        if copy.is_file():
+            self._say(f"the {name} of attempt {at} is not on {run.cluster} any more; this is the synced copy")
+            yield from last_lines(copy, self._wanted.lines)
+        elif self._wanted.stderr:
+            self._say(f"attempt {at} kept no standard error apart")
+        else:
+            self._say(f"the log of attempt {at} is not on {run.cluster} any more, and was not synced")
 
     def _follow(self, at: int | None) -> Iterator[bytes]:
         """Everything from now on; `at` is the attempt that was printed so far."""

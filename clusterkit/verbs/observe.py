@@ -41,6 +41,9 @@ class Observer:
     def ask(self, runs: Sequence[LedgerRun], *, also: str = "") -> tuple[list[RunState], str]:
         """Ask the scheduler and read the run directories.
 
+        A run directory may name a later job than the ledger knows. Where the scheduler has not told of it by
+        itself, it is asked once more.
+
         Args:
             runs: of this cluster.
             also: a shell fragment to run on the way.
@@ -51,13 +54,14 @@ class Observer:
         Raises:
             TransportError, SchedulerError, RunError: there was no answer, or half of one.
         """
-        scheduler = scheduler_of(self.cluster)
-        self._asked = time.monotonic()
-        ids = list(dict.fromkeys(run.job_id for run in runs if run.job_id))
-        text = self._run(scheduler.query_script(ids) + also, runs)
-        self._ids, self.seconds = frozenset(ids), time.monotonic() - self._asked
-        self._jobs, self.trouble = scheduler.parse_query(text), scheduler.parse_trouble(text)
-        return self._states(runs, parse_collect(text)), text
+        ids = [run.job_id for run in runs if run.job_id]
+        text = self._question(ids, also, runs)
+        records = parse_collect(text)
+        newest = [self._newest(run, records[run.run_dir])[0] for run in runs]
+        later = [job_id for job_id in newest if self._unheard(job_id)]
+        if later and self.trouble is None:
+            records = parse_collect(self._question([*ids, *later], "", runs))
+        return self._states(runs, records), text
 
     def look(self, runs: Sequence[LedgerRun]) -> list[RunState]:
         """Read the run directories only; what the scheduler said last still counts.
@@ -66,6 +70,18 @@ class Observer:
             TransportError, RunError: there was no answer, or half of one.
         """
         return self._states(runs, parse_collect(self._run("", runs)))
+
+    def _question(self, ids: Sequence[str], also: str, runs: Sequence[LedgerRun]) -> str:
+        scheduler = scheduler_of(self.cluster)
+        self._asked = time.monotonic()
+        text = self._run(scheduler.query_script(list(dict.fromkeys(ids))) + also, runs)
+        self._ids, self.seconds = frozenset(ids), time.monotonic() - self._asked
+        self._jobs, self.trouble = scheduler.parse_query(text), scheduler.parse_trouble(text)
+        return text
+
+    def _unheard(self, job_id: str) -> bool:
+        """Whether the scheduler has neither told of a job nor been asked about it."""
+        return job_id != "" and job_id not in self._ids and job_id not in self._jobs
 
     def _run(self, script: str, runs: Sequence[LedgerRun]) -> str:
         script += collect_script([run.run_dir for run in runs])
@@ -81,7 +97,7 @@ class Observer:
         last = known_state(run)
         job_id, number = self._newest(run, record)
         job = self._job(job_id, run)
-        if not job_id or (job is None and run.job_id not in self._ids):
+        if not job_id or (job is None and self._unheard(job_id)):
             return last  # there may be no job, or it was not asked about yet
         if job is not None and not job.state.active:
             job = self._task(job, record)
@@ -96,7 +112,8 @@ class Observer:
         """
         job_id, number = run.job_id, run.submission
         for later in record.submissions:
-            if later.number <= number or later.job_id is None:
+            known = number if job_id else number - 1  # of a hand-over that was interrupted it has the answer
+            if later.number <= known or later.job_id is None:
                 continue
             if (later.request or {}).get("kind") == "chain" and not self._goes_on(job_id, later, run, record):
                 break

@@ -128,7 +128,9 @@ def watch(
             for name, station in stations.items():
                 mine = [run for run in runs if run.cluster == name]
                 shown |= {run.run_id for run in station.look(ledger, mine) if selection.matches(run)}
-            watched = _watched([run for run in ledger.runs() if run.run_id in shown], stations, selection)
+            watched = _watched(
+                settings, [run for run in ledger.runs() if run.run_id in shown], stations, selection
+            )
             yield watched
             if watched.over:
                 return
@@ -142,11 +144,15 @@ def _going(runs: Sequence[LedgerRun]) -> list[LedgerRun]:
     return [run for run in runs if run.group in groups or not settled(run)]
 
 
-def _watched(runs: Sequence[LedgerRun], stations: Mapping[str, _Station], selection: Selection) -> Watched:
+def _watched(
+    settings: Settings, runs: Sequence[LedgerRun], stations: Mapping[str, _Station], selection: Selection
+) -> Watched:
     states = {run_id: state for station in stations.values() for run_id, state in station.states.items()}
     rows = [StatusRow(run, states.get(run.run_id) or as_remembered(run)) for run in runs]
     silent = {name: station.silent for name, station in stations.items() if station.silent}
-    silent |= {run.cluster: "it is not configured here" for run in runs if run.cluster not in stations}
+    # Of a run that has ended nobody need be asked, so its cluster may have no station.
+    lost = (run.cluster for run in runs if run.cluster not in settings.clusters and not settled(run))
+    silent |= dict.fromkeys(lost, "it is not configured here")
     report = StatusReport(
         tuple(row for row in rows if selection.shows(row.state)),
         silent=silent,

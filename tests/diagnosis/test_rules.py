@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import time
@@ -290,9 +291,72 @@ def test_a_submission_that_was_interrupted(tmp_path: Path) -> None:
     assert diagnosis_of(submitted(make_run(tmp_path))).finding.cause.slug == "never-submitted"
 
 
+def test_a_submission_that_was_interrupted_before_anything_was_written(tmp_path: Path) -> None:
+    finding = diagnose(parse_evidence(ask(tmp_path / "runs" / "r-1"))).finding
+    assert finding.cause.slug == "never-submitted"
+    assert finding.next == "clusterkit submit --profile tiny"
+    assert "does not exist" in finding.evidence[0].text
+
+
 def test_a_submission_that_is_still_open(tmp_path: Path) -> None:
     run = submitted(make_run(tmp_path), asked=str(int(time.time())))
     assert diagnosis_of(run).finding.cause.slug == "submitting"
+
+
+OOM = "slurmstepd-a40n1: error: Detected 1 oom_kill event in StepId=25.batch. Some of the step tasks have"
+PREEMPTED = (
+    "slurmstepd-a40n1: error: *** JOB 25 ON a40n1 CANCELLED AT 2026-11-20T12:43:13 DUE TO PREEMPTION ***"
+)
+
+
+def start_again(run: Path, job_id: str, log: str) -> None:
+    """Another start, which the program ended with exit code 1."""
+    first, again = run / "attempts" / "0", run / "attempts" / "1"
+    shutil.copytree(first, again)
+    start = json.loads((first / "start.json").read_text())
+    (first / "start.json").write_text(json.dumps(start | {"job_id": "25"}))
+    (again / "start.json").write_text(json.dumps(start | {"attempt": 1, "job_id": job_id}))
+    (again / "log").write_text(log)
+
+
+def test_what_became_of_an_earlier_job_is_not_the_cause(tmp_path: Path) -> None:
+    run = make_run(tmp_path, slurm_log=f"{OOM}\n")
+    start_again(run, "30", f"{TRACEBACK}ModuleNotFoundError: No module named 'cv2'\n")
+    diagnosis = diagnose(parse_evidence(ask(run, "30")))
+    assert diagnosis.finding.cause.slug == "import-error"
+    assert diagnosis.also == ()
+
+
+def test_a_preemption_before_the_last_start_is_not_the_cause(tmp_path: Path) -> None:
+    run = make_run(tmp_path, slurm_log=f"{PREEMPTED}\n")
+    start_again(run, "25", f"{TRACEBACK}ModuleNotFoundError: No module named 'cv2'\n")
+    assert diagnose(parse_evidence(ask(run, "25"))).finding.cause.slug == "import-error"
+
+
+@pytest.mark.parametrize(
+    ("ended", "slug"),
+    [({}, "import-error"), ({"code": 137, "why": "signalled", "signal": "KILL"}, "out-of-memory")],
+)
+def test_of_a_pack_the_one_that_was_killed_had_too_little_memory(
+    ended: dict[str, object], slug: str, tmp_path: Path
+) -> None:
+    log = f"{TRACEBACK}ModuleNotFoundError: No module named 'cv2'\n" if not ended else "step 1\n"
+    run = make_run(tmp_path, log, ended=ended, slurm_log=f"{OOM}\n")
+    (run / "submissions" / "0").mkdir(parents=True)
+    (run / "submissions" / "0" / "request.json").write_text(json.dumps({"number": 0, "pack": 2}))
+    assert diagnosis_of(run).finding.cause.slug == slug
+
+
+def test_of_an_array_the_task_that_runs_counts() -> None:
+    text = recorded("running--")
+    (row,) = re.findall(r"(?<=part squeue\n).*", text)
+    job_id = row.partition("\x1f")[0]
+    waiting = f"{job_id}_[1-9%1]\x1fPENDING\x1fJobArrayTaskLimit\x1fgpu\x1f\x1fN/A\x1f0:00\x1f10:00"
+    array = text.replace(row, f"{waiting}\n{row.replace(job_id, f'{job_id}_0', 1)}")
+    array = array.replace("part job\n", f"part job\nJobId={job_id}\n   JobState=PENDING Reason=None\n\n")
+    finding = diagnose(parse_evidence(array)).finding
+    assert finding == diagnose(parse_evidence(text)).finding
+    assert finding.cause.slug == "running"
 
 
 def test_a_run_that_was_stopped_for_making_no_progress(tmp_path: Path) -> None:

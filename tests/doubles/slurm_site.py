@@ -113,6 +113,24 @@ class SlurmSite:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(content if isinstance(content, str) else json.dumps(content))
 
+    def resume(self, member: Member, job_id: str) -> None:
+        """Let another laptop have resumed a run that failed: its second job has started."""
+        ended = replace(member, state=JobState.FAILED)
+        start = run_files(ended)["attempts/0/start.json"]
+        again = {"attempt": 1, "job_id": job_id, "submission": 1, "started": int(time.time()) - 10}
+        request = {"schema": 1, "number": 1, "kind": "resume", "options": []}
+        self.settle([ended])
+        for path, text in {
+            "submissions/1/request.json": json.dumps(request),
+            "submissions/1/asked": "1767250000\n",
+            "submissions/1/answer": f"{job_id}\n",
+            "submissions/1/status": "0\n",
+            "attempts/1/start.json": json.dumps(start | again),
+        }.items():
+            target = self.root / "runs" / member.run_id / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+
     def beat(self, member: Member, **changes: Any) -> None:
         """A heartbeat of this moment."""
         path = self.root / "runs" / member.run_id / "heartbeat.json"

@@ -33,10 +33,11 @@ def record(
 def packed(
     exit: dict[str, Any] | None = None,  # noqa: A002
     *,
+    start: dict[str, Any] | None = START,
     cancel: dict[str, Any] | None = None,
 ) -> RunRecord:
     """What a run of a pack has left."""
-    return record(exit, cancel=cancel, submissions=(Submission(0, {"pack": 4}),))
+    return record(exit, start=start, cancel=cancel, submissions=(Submission(0, {"pack": 4}),))
 
 
 def job(state: str, reason: str | None = None, job_id: str = "7") -> Job:

@@ -44,6 +44,10 @@ from tests.slurm.records import COMPLETED, NOW, REQUEUE, START, ending, job, mut
         (packed(ending("signalled", 143, "TERM"), cancel={}), job("PENDING", None), "CANCELLED", "cancelled"),
         (packed(ending("signalled", 137, "KILL")), job("PENDING", None), "FAILED", "too little memory"),
         (packed(REQUEUE), job("RUNNING"), "RUNNING", None),
+        (packed(REQUEUE), job("PENDING", reason="Priority"), "PENDING", "before it"),
+        (packed(REQUEUE, cancel={}), job("PENDING"), "CANCELLED", "waits for other runs"),
+        (packed(start=None, cancel={}), job("PENDING"), "CANCELLED", "waits for other runs"),
+        (record(start=None, cancel={}), job("PENDING", reason="Priority"), "PENDING", "before it"),
         (packed(), job("OUT_OF_MEMORY"), "OUT_OF_MEMORY", "memory"),
         # It was to start after another one.
         (RunRecord(now=NOW), job("CANCELLED", "DependencyNeverSatisfied"), "CANCELLED", "never started"),

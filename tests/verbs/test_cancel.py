@@ -6,8 +6,12 @@ import json
 import os
 import sqlite3
 import sys
+from contextlib import closing
+from pathlib import Path
 
+from clusterkit.scheduler import JobState
 from tests.doubles.person import type_at_terminal
+from tests.doubles.slurm_site import Member, SlurmSite, queue_row
 from tests.verbs.conftest import Project
 
 
@@ -66,6 +70,7 @@ def test_a_group(project: Project) -> None:
     with sqlite3.connect(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
         ledger.execute("UPDATE runs SET \"group\" = 'sweep-1' WHERE run_id IN (?, ?)", (first, second))
     assert "--yes" in project.run("cancel", "--group", "sweep", code=3).stderr
+    assert "no group ''" in project.run("cancel", "--group", "", "--yes", code=8).stderr
     assert "no group 'swoop'" in project.run("cancel", "--group", "swoop", code=8).stderr
     assert "exclude each other" in project.run("cancel", other, "--group", "sweep-1", code=3).stderr
     assert project.run("cancel", "--group", "sweep", "--yes").stdout.count("cancelled") == 2
@@ -73,6 +78,27 @@ def test_a_group(project: Project) -> None:
     project.run("cancel", other)
 
 
+def test_the_job_of_another_laptop_is_the_one_that_ends(tmp_path: Path) -> None:
+    """It has resumed the run since this ledger was asked last."""
+    run = Member(1, JobState.RUNNING)
+    with closing(SlurmSite(tmp_path / "site")) as site:
+        site.remember([run])
+        site.resume(run, "800001")
+        site.says("squeue", [queue_row(run).replace(run.job_id, "800001")])
+        scancel = site.bin / "scancel"
+        scancel.write_text(f'#!/bin/sh\necho "scancel $*" >>{site.folder}/calls\n')
+        scancel.chmod(0o755)
+        assert site.types("cancel", run.run_id).stdout == f"{run.run_id}  cancelled\n"
+        assert "scancel -Q 800001\n" in (site.folder / "calls").read_text()
+        record = site.root / "runs" / run.run_id / "attempts" / "1" / "cancel.json"
+        assert json.loads(record.read_text())["job_id"] == "800001"
+
+
 def test_nothing_named(project: Project) -> None:
+    """Also by a variable of a script that holds nothing, while there is a single run."""
+    (only,) = sleeping(project, 1)
+    assert "no run ''" in project.run("cancel", "", "--yes", code=8).stderr
+    assert states(project) == ["RUNNING"]
+    project.run("cancel", only)
     assert "--all" in project.run("cancel", code=3).stderr
     assert "nosuch" in project.run("cancel", "--all", "--cluster", "nosuch", code=3).stderr

@@ -16,6 +16,7 @@ from clusterkit.cli.common import load, open_ledger
 from clusterkit.config.load import load_settings
 from clusterkit.errors import TransportError
 from clusterkit.scheduler import JobState
+from clusterkit.state import RunState, to_text
 from clusterkit.verbs import curves as module
 from clusterkit.verbs.curves import Curves, curves
 from tests.doubles.slurm_site import Member, SlurmSite
@@ -83,6 +84,14 @@ def test_it_is_drawn(learning: tuple[Project, str]) -> None:
     assert "success  75%" in shown[1]
 
 
+def test_the_name_of_a_group_is_not_one_run(project: Project) -> None:
+    group = project.run("submit", "--seeds", "1,2").stdout.split()[0].rpartition("-")[0]
+    for name in (group, "last"):
+        refused = project.run("watch", "--once", name, code=8).stderr
+        assert "is 2 runs of the group" in refused
+        assert "name one of them" in refused
+
+
 def test_a_run_without_metrics(project: Project) -> None:
     run_id = project.submit()
     project.ended(run_id)
@@ -148,7 +157,29 @@ def test_a_silent_cluster_and_a_copy_here(site: SlurmSite) -> None:
     assert (success(one), one.state.state) == ([0.1], "RUNNING")
     assert one.synced is not None
     assert said[-1].endswith("; this is the synced copy")
+    (one,) = curves(settings, replace(run, cluster="gone"), follow=True, say=said.append)
+    assert success(one) == [0.1]
+    assert "'gone'" in said[-1]
 
 
 def success(one: Curves) -> list[float | None]:
     return [row.number("success/mean") for row in one.rows if row.kind == "eval"]
+
+
+def test_a_run_that_goes_on_past_its_time_limit_is_asked_about(site: SlurmSite) -> None:
+    settings = load_settings(config=site.project / "clusterkit.toml")
+    with site.ledger() as ledger:
+        (run,) = ledger.find([MEMBER.run_id])
+    write(site, 100)
+    copy = settings.project.results / MEMBER.run_id
+    shutil.copytree(site.root / "runs" / MEMBER.run_id, copy)
+    (copy / "attempts/0/exit.json").write_text('{"code": 143, "why": "timeout", "ended": 1767243600}')
+    write(site, 200)
+    looks = curves(settings, replace(run, until_done="requeue"), follow=True)
+    assert success(next(looks)) == [0.1, 0.2]
+    looks.close()  # type: ignore[attr-defined]
+    (one,) = curves(settings, run, follow=True)
+    assert (success(one), one.state.state) == ([0.1], "FAILED")
+    cancelled = RunState(JobState.CANCELLED, final=True)
+    (one,) = curves(settings, replace(run, state="CANCELLED", last=to_text(cancelled)), follow=True)
+    assert (success(one), one.state.state) == ([0.1], "CANCELLED")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 
@@ -84,3 +85,12 @@ def test_a_person_watches_until_ctrl_c(project: Project) -> None:
     assert done.returncode == 0, done.stdout
     assert "heartbeat" in done.stdout
     project.run("cancel", run_id)
+
+
+def test_a_run_whose_answer_was_lost_is_known_by_its_run_directory(project: Project) -> None:
+    run_id = project.submit("--", "3")
+    project.ended(run_id)
+    with sqlite3.connect(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
+        ledger.execute("UPDATE runs SET state = 'SUBMITTING', job_id = '', last = ''")
+    refused = project.run("top", "--once", run_id, code=8).stderr
+    assert "has ended, it is FAILED: the program ended with exit code 3" in refused

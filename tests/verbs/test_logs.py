@@ -97,3 +97,25 @@ def test_a_silent_cluster_has_the_synced_copy(talk: Project) -> None:
     assert "this is the synced copy" in offline.stderr
     assert talk.run("logs", "-n", "2").stdout == "".join(before.splitlines(keepends=True)[-2:])
     talk.run("logs", "--attempt", "3", code=8)
+    with sqlite3.connect(talk.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
+        ledger.execute("UPDATE runs SET cluster = 'gone'")
+    unknown = talk.run("logs")
+    assert unknown.stdout == before
+    assert "'gone'" in unknown.stderr
+    (talk.folder / "results").rename(talk.folder / "elsewhere")
+    assert "'gone'" in talk.run("logs", code=3).stderr
+
+
+def test_a_log_that_is_not_there_any_more(talk: Project) -> None:
+    run_id = talk.submit("--", "9")
+    talk.ended(run_id)
+    talk.run("sync-results")
+    before = talk.run("logs").stdout
+    (talk.run_dir(run_id) / "attempts/0/log").unlink()
+    cleaned = talk.run("logs", "--attempt", "0")
+    assert cleaned.stdout == before
+    assert "not on local any more; this is the synced copy" in cleaned.stderr
+    (talk.folder / "results").rename(talk.folder / "elsewhere")
+    gone = talk.run("logs", "--all")
+    assert gone.stdout == ""
+    assert "the log of attempt 0 is not on local any more, and was not synced" in gone.stderr

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from clusterkit.scheduler import JobState
-from tests.doubles.slurm_site import Member, SlurmSite, heartbeat, queue_row
+from tests.doubles.slurm_site import Member, SlurmSite, accounting_rows, heartbeat, queue_row
 
 RUNNING, WAITING = Member(1, JobState.RUNNING), Member(2, JobState.PENDING)
 DONE, FAILED = Member(3, JobState.COMPLETED), Member(4, JobState.FAILED)
@@ -157,6 +157,23 @@ def test_the_answer_is_cut_short(site: SlurmSite) -> None:
     cut = site.status()
     assert "far" in cut["silent"]
     assert states(cut) == ["RUNNING", "PENDING", "COMPLETED", "FAILED"]
+
+
+def test_a_job_of_another_laptop_that_has_left_the_queue(site: SlurmSite) -> None:
+    """The ledger knows the run's first job; of the second only the run directory and accounting know."""
+    known(site, [RUNNING])
+    site.resume(RUNNING, "800001")
+    site.says("squeue")
+    rows = (site.folder / "sacct.out").read_text()
+    ended = accounting_rows(replace(RUNNING, state=JobState.OUT_OF_MEMORY))
+    site.says("sacct", [row.replace(RUNNING.job_id, "800001") for row in ended])
+    (site.folder / "first.out").write_text(rows)
+    tool = (site.bin / "sacct").read_text()
+    choose = f'case "$*" in *800001*) ;; *) cat {site.folder}/first.out; exit ;; esac\n'
+    (site.bin / "sacct").write_text(tool.replace("\ncat ", f"\n{choose}cat ", 1))
+    run = by_id(site.status())[RUNNING.run_id]
+    assert (run["state"], run["job_id"], run["submission"]) == ("OUT_OF_MEMORY", "800001", 1)
+    assert site.calls() == {"squeue": 2, "sacct": 2}
 
 
 def test_a_state_that_nobody_knows_yet(site: SlurmSite) -> None:

@@ -19,7 +19,7 @@ import pytest
 from clusterkit.config.load import load_settings
 from clusterkit.scheduler import JobState
 from clusterkit.verbs.watch import LONGEST_PAUSE, Pace, Paces, Watched, watch
-from tests.doubles.slurm_site import Member, SlurmSite
+from tests.doubles.slurm_site import Member, SlurmSite, queue_row
 
 RUNNING, WAITING = Member(1, JobState.RUNNING), Member(2, JobState.PENDING)
 QUICK = Paces(scheduler=1.0, heartbeat=0.2, login=0.2)
@@ -99,6 +99,17 @@ def test_a_run_submitted_meanwhile_joins(site: SlurmSite, looks: Iterator[Watche
     deadline = time.monotonic() + 30
     while states(watched := next(looks)) != ["RUNNING", "PENDING", "PENDING"] or watched.report.mute:
         assert time.monotonic() < deadline
+
+
+def test_a_job_that_the_scheduler_has_not_told_of_yet_is_not_judged(
+    site: SlurmSite, looks: Iterator[Watched]
+) -> None:
+    next(looks)
+    site.resume(RUNNING, "800001")
+    site.says("squeue", [queue_row(WAITING), queue_row(RUNNING).replace(RUNNING.job_id, "800001")])
+    while (state := next(looks).report.rows[0].state).job_id != "800001":
+        assert state.state is JobState.RUNNING
+    assert (state.state, state.submission, state.attempt) == (JobState.RUNNING, 1, 1)
 
 
 def test_it_backs_off_while_the_controller_is_down(site: SlurmSite, looks: Iterator[Watched]) -> None:
@@ -224,6 +235,28 @@ def test_without_a_terminal_it_tells_what_has_changed(site: SlurmSite) -> None:
     assert f"{RUNNING.run_id}  COMPLETED" in errors
     assert "COMPLETED" in printed
     assert WAITING.run_id not in printed
+
+
+def test_a_run_that_has_ended_is_shown_and_nobody_is_asked(site: SlurmSite) -> None:
+    done = Member(3, JobState.COMPLETED)
+    site.remember([done])
+    settings = load_settings(config=site.project / "clusterkit.toml")
+    with site.ledger() as ledger:
+        (only,) = watch(settings, ledger, names=[done.run_id], paces=QUICK)
+    assert only.over
+    assert states(only) == ["COMPLETED"]
+    assert only.report.silent == {}
+    assert site.calls() == {}
+
+
+def test_a_cluster_that_is_not_configured_any_more_is_named(site: SlurmSite) -> None:
+    lost = replace(site.entry(Member(3, JobState.RUNNING)), cluster="gone")
+    settings = load_settings(config=site.project / "clusterkit.toml")
+    with site.ledger() as ledger:
+        ledger.add(lost)
+        (only,) = watch(settings, ledger, names=[lost.run_id], paces=QUICK)
+    assert only.over
+    assert only.report.silent == {"gone": "it is not configured here"}
 
 
 def test_nothing_to_watch(tmp_path: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from clusterkit.scheduler import JobState
+from tests.doubles.slurm_site import Member, SlurmSite
 from tests.verbs.conftest import Project
 
 FAULT = """
@@ -36,6 +39,16 @@ def test_a_run_that_failed(project: Project) -> None:
     assert shown.splitlines()[-1] == f"next  clusterkit logs {run_id} -n 200"
 
 
+def test_a_log_cannot_give_orders_to_the_terminal(project: Project) -> None:
+    (project.folder / "train.py").write_text(r"""raise ValueError("\x1b]0;owned\x07 \x1b[31mred")""")
+    run_id = project.submit()
+    project.ended(run_id)
+    shown = project.run("why", run_id).stdout
+    assert "program-failed" in shown
+    assert shown.count(r"\x1b[31mred") >= 2  # in the sentence, and where it was seen
+    assert "\x1b" not in shown
+
+
 def test_the_json_is_documented(project: Project) -> None:
     run_id = project.submit()
     project.ended(run_id)
@@ -56,11 +69,34 @@ def test_a_run_that_is_well_and_one_that_was_cancelled(project: Project) -> None
     assert why(project, run_id)["cause"] == "cancelled-by-you"
 
 
+def test_runs_of_a_group_that_wait_for_others(project: Project) -> None:
+    project.run("submit", "--seeds", "1,2", "--max-parallel", "1", "--", "sleep")
+    document = json.loads(project.run("status", "--json").stdout)
+    first, second = (run["run_id"] for run in document["runs"])
+    project.run("submit", "--after", first, "--", "sleep")
+    project.until((project.run_dir(first) / "heartbeat.json").exists)
+    assert why(project, first)["cause"] == "running"
+    waiting, after = why(project, second), why(project, "last")
+    assert (waiting["state"], waiting["cause"], waiting["trouble"]) == ("PENDING", "waiting", False)
+    assert waiting["evidence"] == [{"source": "scheduler", "text": "PENDING, reason JobArrayTaskLimit"}]
+    assert (after["state"], after["cause"]) == ("PENDING", "dependency")
+    project.run("cancel", "--all", "--yes")
+
+
 def test_a_run_that_completed(project: Project) -> None:
     run_id = project.submit()
     project.ended(run_id)
     answer = why(project, run_id)
     assert (answer["cause"], answer["next"]) == ("completed", f"clusterkit sync-results {run_id}")
+
+
+def test_the_job_of_another_laptop_is_the_one_that_is_told_of(tmp_path: Path) -> None:
+    run = Member(1, JobState.RUNNING)
+    with closing(SlurmSite(tmp_path / "site")) as site:
+        site.remember([run])
+        site.resume(run, "800001")
+        answer = json.loads(site.types("why", "--json", run.run_id).stdout)
+    assert (answer["job_id"], answer["attempt"]) == ("800001", 1)
 
 
 def test_a_run_that_does_not_exist(project: Project) -> None:

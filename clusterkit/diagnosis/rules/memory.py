@@ -32,7 +32,10 @@ _KILLS = r"oom[-_ ]kill|Exceeded job memory limit|Exceeded step memory limit|Out
 def out_of_memory(evidence: Evidence) -> Finding | None:
     """The control group killed it: the scheduler's state, or the words of slurmstepd."""
     named = evidence.state.state is JobState.OUT_OF_MEMORY
-    killed = evidence.line(_KILLS, "slurm.log", "log") if named or evidence.ended_badly else None
+    # Of several runs in one job it was another one that was killed, when this one came to its own end.
+    own = evidence.record.packed and evidence.own_end and not named
+    texts = ("log",) if own else ("slurm.log", "log")
+    killed = evidence.line(_KILLS, *texts) if named or evidence.ended_badly else None
     if not named and not killed:
         return None
     asked_for = _wanted(evidence)

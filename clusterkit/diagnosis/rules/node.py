@@ -42,7 +42,8 @@ def preempted(evidence: Evidence) -> Finding | None:
     """PREEMPTED, also when slurmstepd alone says so."""
     words = evidence.line(r"DUE TO PREEMPTION", "slurm.log")
     named = evidence.raw_state.startswith("PREEMPTED")
-    if not named and not (words and evidence.ended_badly):
+    # It may have been preempted before, and started again.
+    if not named and not (words and evidence.ended_badly and not evidence.own_end):
         return None
     checkpointed = evidence.exit.get("why") == "requeue"
     return PREEMPTED.found(

@@ -67,4 +67,5 @@ def asked(evidence: Evidence, *names: str) -> Line | None:
 
 def queue(evidence: Evidence) -> Line | None:
     """The scheduler's reason, as evidence."""
-    return Line("squeue", f"{evidence.raw_state}, reason {evidence.reason}") if evidence.reason else None
+    source = "scheduler" if evidence.subject.scheduler == "local" else "squeue"
+    return Line(source, f"{evidence.raw_state}, reason {evidence.reason}") if evidence.reason else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
-from clusterkit.diagnosis.rules.commands import resume, status
+from clusterkit.diagnosis.rules.commands import resume, status, submit
 from clusterkit.scheduler import JobState
 from clusterkit.slurm.explain import sbatch_error
 
@@ -48,9 +48,13 @@ def never_submitted(evidence: Evidence) -> Finding | None:
     """Nobody asked the scheduler, or it has no such job."""
     if evidence.state.state is not JobState.NOT_SUBMITTED:
         return None
+    there = evidence.record.exists
     return NEVER_SUBMITTED.found(
-        Line("submissions", evidence.state.why or "no submission is recorded"),
-        command=resume(evidence),
+        Line("submissions", evidence.state.why or "no submission is recorded")
+        if there
+        else Line("ls", f"{evidence.subject.run_dir} does not exist"),
+        command=resume(evidence) if there else submit(evidence),
+        cure="" if there else "submit it again; nothing of it has been written",
         sure=Sure.LIKELY,
     )
 
