@@ -11,6 +11,7 @@ from typing import Any
 from clusterkit.errors import RunError
 from clusterkit.record import Attempt
 
+_YEAR_9999 = 253_370_764_800
 _LARGEST = 64 << 20
 """Bytes. What comes from a cluster is not trusted to be small."""
 
@@ -39,7 +40,9 @@ class RunDirectory:
         last = self.attempts[-1]
         if last.exit is None:
             return False
-        stopped = self.stopped is not None and self.stopped.get("time", 0) >= last.exit.get("ended", 0)
+        stopped = self.stopped is not None and (moment(self.stopped, "time") or 0.0) >= (
+            moment(last.exit, "ended") or 0.0
+        )
         return stopped or last.cancel is not None or last.exit.get("why") != "requeue"
 
 
@@ -76,6 +79,20 @@ def newest_request(folder: Path) -> dict[str, Any]:
     folders = [each for each in folder.glob("submissions/*") if each.name.isdecimal()]
     newest = max(folders, key=lambda each: int(each.name), default=None)
     return (read_object(newest / "request.json") if newest else None) or {}
+
+
+def table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """An object in a document; empty where there is something else, for what is pulled is not trusted."""
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def moment(document: Mapping[str, Any], key: str) -> float | None:
+    """Unix seconds in a document; None where there is no time that a calendar has."""
+    value = document.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < _YEAR_9999 else None
 
 
 def read_object(path: Path) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.report.groups import Run
-from clusterkit.run_dir import read_object
+from clusterkit.run_dir import newest_request, read_object
 from clusterkit.units import parse_duration, parse_size
 
 _GPU_MEMORY = re.compile(
@@ -59,7 +59,7 @@ def read_evidence(run: Run) -> Evidence:
     lines += [str(row.values.get("message", "")) for row in run.rows if row.kind == "event"]
     return Evidence(
         run,
-        asked(run.document, _newest_request(folder)),
+        asked(run.document, newest_request(folder)),
         read_object(folder / "heartbeat.json") or {},
         next((line.strip() for line in lines if _GPU_MEMORY.search(line)), None),
         next((line.strip() for line in lines if _MEMORY.search(line)), None),
@@ -90,12 +90,6 @@ def asked(document: Mapping[str, Any], request: Mapping[str, Any]) -> Asked:
     )
 
 
-def _newest_request(folder: Path) -> Mapping[str, Any]:
-    numbered = [path for path in folder.glob("submissions/*/request.json") if path.parent.name.isdecimal()]
-    newest = max(numbered, key=lambda path: int(path.parent.name), default=None)
-    return (read_object(newest) if newest else None) or {}
-
-
 def _options(request: Mapping[str, Any]) -> dict[str, str]:
     given = request.get("options")
     texts = [option for option in given if isinstance(option, str)] if isinstance(given, list) else []
@@ -112,7 +106,7 @@ def _tail(path: Path) -> list[str]:
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 62 else None
 
 
 def _size(text: str | None, pack: int) -> int | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit import __version__
+from clusterkit.errors import RunError
 from clusterkit.run_dir import newest_request
 from clusterkit.sharing.archive import Member, of_file
 from clusterkit.snapshots.manifest import Entry
@@ -36,9 +37,16 @@ class Code:
 
 
 def snapshot_ids(document: Mapping[str, Any]) -> tuple[str, str]:
-    """Ids of the snapshots with a run's code and with its trainer."""
-    (bundle,) = document["python_path"]
-    code = posixpath.basename(posixpath.dirname(str(document["workdir"])))
+    """Ids of the snapshots with a run's code and with its trainer.
+
+    Raises:
+        RunError: run.json does not say.
+    """
+    try:
+        (bundle,) = document["python_path"]
+        code = posixpath.basename(posixpath.dirname(str(document["workdir"])))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError("run.json does not say which code the run had: it is none of clusterkit's") from error
     return code, posixpath.basename(posixpath.dirname(str(bundle)))
 
 
