@@ -96,7 +96,7 @@ def contents(
     about = {
         "schema": SCHEMA,
         "clusterkit": __version__,
-        "run_id": document["run_id"],
+        "run_id": str(document.get("run_id", run_dir.name)),
         "code": code.identity,
         "trainer": trainer.identity,
         "image": {**facts, "included": image is not None} if facts else None,
@@ -117,9 +117,9 @@ def readme(document: Mapping[str, Any], request: Mapping[str, Any], about: Mappi
         request: request.json of the newest submission; its arguments made the results.
         about: export.json.
     """
-    run_id, image = document["run_id"], about["image"]
+    run_id, image = about["run_id"], about["image"]
     snapshot = document.get("snapshot") or {}
-    argv = shlex.join(map(str, request.get("argv") or document["argv"]))
+    argv = shlex.join(map(str, request.get("argv") or document.get("argv") or []))
     env = " ".join(
         f"{name}={shlex.quote(str(value))}"
         for name, value in (request.get("env") or document.get("env") or {}).items()
