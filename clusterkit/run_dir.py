@@ -100,7 +100,15 @@ def read_object(path: Path) -> dict[str, Any] | None:
     try:
         with path.open("rb") as file:
             data = file.read(_LARGEST + 1)
-        document = json.loads(data) if len(data) <= _LARGEST else None
-    except (OSError, ValueError, RecursionError):
+    except OSError:
+        return None
+    return parse_object(data) if len(data) <= _LARGEST else None
+
+
+def parse_object(data: bytes | str) -> dict[str, Any] | None:
+    """A JSON object; None when it is something else."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None

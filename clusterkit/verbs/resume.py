@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.ledger import Ledger, LedgerRun
@@ -14,6 +13,7 @@ from clusterkit.plan import option_of, trains
 from clusterkit.record import collect_script, parse_collect
 from clusterkit.results.cleaning import REMAINING, removed_checkpoint
 from clusterkit.results.selection import CLEANED
+from clusterkit.run_dir import parse_object
 from clusterkit.scheduler import JobState
 from clusterkit.site import Site, open_site
 from clusterkit.slurm.abilities import Choice
@@ -21,6 +21,7 @@ from clusterkit.state import RunState
 from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.handover import hand_over, settle
 from clusterkit.verbs.moving import NOTES, check_target, leave_note, move
+from clusterkit.verbs.recorded import unreadable
 from clusterkit.verbs.resubmission import Ended, ResumeRequest, plan
 from clusterkit.verbs.status import query
 
@@ -91,7 +92,9 @@ def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
             f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}",
             hint="`clusterkit submit` starts a new run",
         )
-    document: dict[str, Any] = json.loads(done.text)
+    document = parse_object(done.text)
+    if document is None:
+        raise unreadable(run)
     newest = record.submission
     if newest is not None and newest.number > run.submission and newest.job_id:
         run = replace(run, job_id=newest.job_id, submission=newest.number)  # of a chain

@@ -114,6 +114,13 @@ def test_what_cannot_be_resumed_says_why(steps: Project) -> None:
     assert not (steps.run_dir(done) / "submissions/1").exists()
 
 
+def test_a_run_json_that_is_none(steps: Project) -> None:
+    run_id = cancelled(steps)
+    (steps.run_dir(run_id) / "run.json").write_text("[1]")
+    for words in (("resume", run_id), ("diff", run_id, run_id)):
+        assert "run.json on local cannot be read" in steps.run(*words, code=8).stderr
+
+
 def test_the_code_it_began_with_must_be_there(steps: Project) -> None:
     run_id = cancelled(steps)
     for snapshot in (steps.folder / ".clusterkit/local/snapshots").iterdir():
