@@ -6,6 +6,7 @@ A cache of convenience: the run directories on the cluster are the truth.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -14,6 +15,7 @@ from clusterkit import naming
 from clusterkit.errors import ClusterkitError, RunError
 
 _VERSION = 3
+_BUSY_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,26 @@ _ADDED = {
     "part": "INTEGER NOT NULL DEFAULT 0",
 }
 """Columns that earlier formats did not have."""
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS runs (
+        run_id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, profile TEXT NOT NULL,
+        recipe TEXT NOT NULL, seed INTEGER NOT NULL, job_id TEXT NOT NULL, submitted TEXT NOT NULL,
+        run_dir TEXT NOT NULL, total_steps INTEGER NOT NULL, state TEXT NOT NULL
+    )""",
+    """CREATE TABLE IF NOT EXISTS digests (
+        path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, digest TEXT NOT NULL
+    )""",
+    """CREATE TABLE IF NOT EXISTS deployments (
+        cluster TEXT PRIMARY KEY, digest TEXT NOT NULL, bytes INTEGER NOT NULL
+    )""",
+    "CREATE TABLE IF NOT EXISTS snapshots (cluster TEXT PRIMARY KEY, id TEXT NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS rates (
+        cluster TEXT PRIMARY KEY, bytes_per_second REAL NOT NULL, measured TEXT NOT NULL
+    )""",
+    """CREATE TABLE IF NOT EXISTS strangers (
+        cluster TEXT NOT NULL, run_id TEXT NOT NULL, PRIMARY KEY (cluster, run_id)
+    )""",
+)
 
 
 class Ledger:
@@ -62,12 +84,17 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         if not path.parent.exists():
-            path.parent.mkdir(parents=True, mode=0o700)
+            path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
             # Like other tools' state folders: never part of the user's repository.
             (path.parent / ".gitignore").write_text("*\n")
-        self.connection = sqlite3.connect(path, timeout=10.0, isolation_level=None)
         try:
+            self.connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
             self._migrate(path)
+        except sqlite3.OperationalError as error:  # busy, read-only, a full disk: nothing is wrong with it
+            raise ClusterkitError(
+                f"{path}: cannot be used: {error}",
+                hint="another clusterkit may be busy with it (try again), or the disk is full or read-only",
+            ) from error
         except sqlite3.DatabaseError as error:
             self.connection.close()
             raise ClusterkitError(
@@ -85,36 +112,29 @@ class Ledger:
                 f"{path}: written by a newer clusterkit (ledger {version}, this one reads {_VERSION})",
                 hint="upgrade clusterkit, or move the ledger away: it is only a cache",
             )
-        self.connection.executescript(
-            """
-            PRAGMA journal_mode = WAL;
-            CREATE TABLE IF NOT EXISTS runs (
-                run_id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, profile TEXT NOT NULL,
-                recipe TEXT NOT NULL, seed INTEGER NOT NULL, job_id TEXT NOT NULL, submitted TEXT NOT NULL,
-                run_dir TEXT NOT NULL, total_steps INTEGER NOT NULL, state TEXT NOT NULL
-            );
-            CREATE TABLE IF NOT EXISTS digests (
-                path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, digest TEXT NOT NULL
-            );
-            CREATE TABLE IF NOT EXISTS deployments (
-                cluster TEXT PRIMARY KEY, digest TEXT NOT NULL, bytes INTEGER NOT NULL
-            );
-            CREATE TABLE IF NOT EXISTS snapshots (cluster TEXT PRIMARY KEY, id TEXT NOT NULL);
-            CREATE TABLE IF NOT EXISTS rates (
-                cluster TEXT PRIMARY KEY, bytes_per_second REAL NOT NULL, measured TEXT NOT NULL
-            );
-            CREATE TABLE IF NOT EXISTS strangers (
-                cluster TEXT NOT NULL, run_id TEXT NOT NULL, PRIMARY KEY (cluster, run_id)
-            );
-            """
-        )
+        self._write_ahead()
         self.connection.execute("BEGIN IMMEDIATE")
+        for table in _TABLES:
+            self.connection.execute(table)
         present = {row[1] for row in self.connection.execute("PRAGMA table_info(runs)")}
         for name, kind in _ADDED.items():
             if name not in present:
                 self.connection.execute(f'ALTER TABLE runs ADD COLUMN "{name}" {kind}')
         self.connection.execute(f"PRAGMA user_version = {_VERSION}")
         self.connection.execute("COMMIT")
+
+    def _write_ahead(self) -> None:
+        """Let readers and a writer go on side by side; SQLite does not wait for another that sets this."""
+        until = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                self.connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
 
     def __enter__(self) -> Ledger:
         return self

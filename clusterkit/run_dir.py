@@ -11,6 +11,7 @@ from typing import Any
 from clusterkit.errors import RunError
 from clusterkit.record import Attempt
 
+_YEAR_9999 = 253_370_764_800
 _LARGEST = 64 << 20
 """Bytes. What comes from a cluster is not trusted to be small."""
 
@@ -39,7 +40,9 @@ class RunDirectory:
         last = self.attempts[-1]
         if last.exit is None:
             return False
-        stopped = self.stopped is not None and self.stopped.get("time", 0) >= last.exit.get("ended", 0)
+        stopped = self.stopped is not None and (moment(self.stopped, "time") or 0.0) >= (
+            moment(last.exit, "ended") or 0.0
+        )
         return stopped or last.cancel is not None or last.exit.get("why") != "requeue"
 
 
@@ -89,12 +92,34 @@ def _refused(submission: Path) -> bool:
     return status.isdigit() and int(status) != 0
 
 
+def table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """An object in a document; empty where there is something else, for what is pulled is not trusted."""
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def moment(document: Mapping[str, Any], key: str) -> float | None:
+    """Unix seconds in a document; None where there is no time that a calendar has."""
+    value = document.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < _YEAR_9999 else None
+
+
 def read_object(path: Path) -> dict[str, Any] | None:
     """The JSON object in a small file; None when it is missing, far too large or something else."""
     try:
         with path.open("rb") as file:
             data = file.read(_LARGEST + 1)
-        document = json.loads(data) if len(data) <= _LARGEST else None
-    except (OSError, ValueError, RecursionError):
+    except OSError:
+        return None
+    return parse_object(data) if len(data) <= _LARGEST else None
+
+
+def parse_object(data: bytes | str) -> dict[str, Any] | None:
+    """A JSON object; None when it is something else."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None

@@ -1,6 +1,8 @@
 """The ledger remembers runs, digests and deployments, and finds runs by what a person types."""
 
 import sqlite3
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,3 +139,47 @@ def test_find_takes_a_group_for_all_of_its_runs(tmp_path: Path) -> None:
         ledger.add(replace(run("g-3-1", "5", submitted="2026-02-01T00:00:00Z"), group="g-3"))
         assert [found.run_id for found in ledger.find(["last"])] == ["g-3-0", "g-3-1"]
         assert [found.run_id for found in ledger.find(["5"])] == ["g-3-0", "g-3-1"]
+
+
+_OPEN = """
+import sys, time
+from pathlib import Path
+from clusterkit.ledger import Ledger
+from clusterkit.wandb.ledger import SqliteUploads
+print("ready", flush=True)
+sys.stdin.read()
+for number in range(40):
+    with Ledger(Path(sys.argv[1], str(number), "ledger")) as ledger:
+        SqliteUploads(ledger.connection)
+"""
+
+
+def test_several_processes_may_be_the_first(tmp_path: Path) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _OPEN, str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.close()
+    for process in processes:
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert process.wait() == 0
+        process.stdout.close()  # type: ignore[union-attr]
+        process.stderr.close()
+
+
+def test_a_ledger_that_cannot_be_opened_is_not_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ClusterkitError, match="folder: cannot be used"):
+        Ledger(tmp_path / "folder")

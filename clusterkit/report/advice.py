@@ -10,6 +10,7 @@ from clusterkit.report.checks import Check, Verdict, checks
 from clusterkit.report.evidence import Evidence
 from clusterkit.report.measured import Measured
 from clusterkit.report.needs import Need, needs
+from clusterkit.run_dir import table
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def _advise(
 ) -> Advice:
     evidence, measured = _typical(runs)
     binding = what_binds(measured)
-    values = evidence.run.recipe.get("values") or {}
+    values = table(evidence.run.recipe, "values")
     rivals = {
         name: [one for _, one in others]
         for name, others in groups

@@ -12,6 +12,7 @@ from clusterkit.report.groups import Group, Run
 from clusterkit.report.measured import PARTS, Measured
 from clusterkit.report.panels import format_time, time_ticks
 from clusterkit.report.words import share, span
+from clusterkit.run_dir import moment
 
 _PART_COLOURS = dict(zip(PARTS, ("c0", "c5", "c1", "c2", "c4", "rest"), strict=True))
 _ENDS = {"completed": "c2", "requeue": "c0", "timeout": "c4"}
@@ -160,5 +161,4 @@ def _created(run: Run) -> float | None:
 
 def _time(attempt: Attempt, key: str) -> float | None:
     record = attempt.start if key == "started" else attempt.exit
-    value = (record or {}).get(key)
-    return float(value) if isinstance(value, int | float) else None
+    return moment(record or {}, key)

@@ -144,7 +144,7 @@ def _physics(measured: Measured, recipe: Mapping[str, Any]) -> list[Change]:
         gain = acting + waiting  # a worker each: more environments use the same wait for more steps
     tasks = recipe.get("tasks")
     known = {"MT10": 10, "MT25": 25, "MT50": 50}
-    count = sum(known.get(str(task), 1) for task in tasks) if isinstance(tasks, list) else 1
+    count = sum(known.get(str(task), 1) for task in tasks) if isinstance(tasks, list) and tasks else 1
     wanted = -(-2 * envs // count) * count
     why = "each action and each wait then serves twice as many environments"
     why += f" (a multiple of the {count} tasks)" if count > 1 else ""
@@ -157,6 +157,7 @@ def _learner(measured: Measured, recipe: Mapping[str, Any]) -> list[Change]:
     learning = measured.shares["learn"] + (measured.shares["act"] if (measured.gpu or 0) >= _BUSY else 0.0)
     on_gpu = measured.capability is not None
     per = recipe.get("env_steps_per_update")
+    per = per if isinstance(per, float) or (isinstance(per, int) and abs(per) < 1e9) else None
     rule = f"an update every {per:g} steps is the recipe's, whatever num_envs is" if per else "updates bind"
     if on_gpu and measured.gpu is not None and measured.gpu < _BUSY:
         return []  # kernels too small to fill the GPU: rounding them saves nothing

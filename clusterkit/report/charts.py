@@ -11,6 +11,7 @@ from clusterkit.report.groups import Group, Point, Run
 from clusterkit.report.metrics import Row
 from clusterkit.report.panels import STEPS, TIME, Axis, Panel, Series, panel
 from clusterkit.report.statistics import iqm, iqm_interval
+from clusterkit.run_dir import moment
 
 WIDE = (620.0, 300.0)
 SMALL = (260.0, 150.0)
@@ -99,8 +100,8 @@ def machine(groups: Sequence[Group]) -> list[Plot]:
 
 def began(run: Run) -> float:
     """Unix seconds of a run's first start; of its first line where no attempt is recorded."""
-    starts = [(attempt.start or {}).get("started") for attempt in run.directory.attempts]
-    known = [float(start) for start in starts if isinstance(start, int | float)]
+    starts = [moment(attempt.start or {}, "started") for attempt in run.directory.attempts]
+    known = [start for start in starts if start is not None]
     return min(known or [row.time for row in run.rows if row.kind == "train"], default=0.0)
 
 

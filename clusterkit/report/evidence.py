@@ -106,7 +106,7 @@ def _tail(path: Path) -> list[str]:
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 62 else None
 
 
 def _size(text: str | None, pack: int) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any
 from clusterkit.record import Attempt
 from clusterkit.report.groups import Run
 from clusterkit.report.words import size, span
+from clusterkit.run_dir import moment, table
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,13 @@ class RunFacts:
 def describe(run: Run) -> RunFacts:
     """Put a run into words."""
     document = run.document
-    profile, snapshot = _table(document, "profile"), _table(document, "snapshot")
-    image, wandb = _table(document, "image"), _table(document, "wandb")
-    modified = _table(run.recipe, "modified")
+    profile, snapshot = table(document, "profile"), table(document, "snapshot")
+    image, wandb = table(document, "image"), table(document, "wandb")
+    modified = table(run.recipe, "modified")
     changes = ", ".join(f"{name}: {_change(both)}" for name, both in modified.items())
     commit = str(snapshot.get("git_commit") or "")[:10]
     git = f"{snapshot.get('git_branch') or 'detached'}@{commit}" if commit else "no git"
-    total = document.get("total_steps")
+    total, argv = document.get("total_steps"), document.get("argv")
     speed = run.steps_per_second
     facts = [
         Fact("cluster", str(document.get("cluster") or "-")),
@@ -73,9 +74,9 @@ def describe(run: Run) -> RunFacts:
         Fact("created", str(document.get("created") or "-")),
         Fact("W&B run", str(wandb.get("run_id") or "-")),
         Fact("versions", ", ".join(f"{name} {text}" for name, text in _versions(run).items()) or "-"),
-        Fact("program", shlex.join(map(str, document.get("argv") or []))),
+        Fact("program", shlex.join(map(str, argv if isinstance(argv, list) else []))),
     ]
-    values = _table(run.recipe, "values")
+    values = table(run.recipe, "values")
     return RunFacts(
         run,
         tuple(facts),
@@ -86,7 +87,7 @@ def describe(run: Run) -> RunFacts:
 
 def _resources(run: Run) -> str:
     """What the profile asked for; "-" when run.json says nothing about it."""
-    profile = _table(run.document, "profile")
+    profile = table(run.document, "profile")
     parts = [
         f"{profile['gpus'] if profile.get('gpus') else 1} x {profile['gpu']}" if profile.get("gpu") else ""
     ]
@@ -99,7 +100,7 @@ def _resources(run: Run) -> str:
 
 def _settings(run: Run) -> str:
     header = _header(run)
-    profile = _table(run.document, "profile")
+    profile = table(run.document, "profile")
     names = ("num_envs", "precision", "eval_every", "checkpoint_every", "workers", "threads")
     found = {name: header.get(name, profile.get(name)) for name in names}
     return ", ".join(f"{name} {_value(value)}" for name, value in found.items() if value is not None) or "-"
@@ -132,23 +133,17 @@ def _versions(run: Run) -> dict[str, str]:
     return {name: text for name, text in known.items() if isinstance(text, str)}
 
 
-def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = document.get(key)
-    return value if isinstance(value, dict) else {}
-
-
 def _change(both: object) -> str:
     return " → ".join(map(str, both)) if isinstance(both, list) else str(both)
 
 
 def _attempt(attempt: Attempt) -> AttemptRow:
     start, end = attempt.start or {}, attempt.exit or {}
-    started = start.get("started")
-    ended = end.get("ended")
+    started, ended = moment(start, "started"), moment(end, "ended")
     began = lasted = "-"
-    if isinstance(started, int | float):
+    if started is not None:
         began = f"{datetime.fromtimestamp(started, UTC):%Y-%m-%d %H:%M:%S}"
-        lasted = span(ended - started) if isinstance(ended, int | float) else "-"
+        lasted = span(ended - started) if ended is not None else "-"
     how = [str(end.get("why") or "no record: still running, or the node died")]
     how += [str(end["signal"])] if end.get("signal") else []
     how += [f"exit code {end['code']}"] if end.get("code") not in (None, 0) else []

@@ -13,7 +13,7 @@ from typing import Any
 from clusterkit.errors import RunError
 from clusterkit.report.metrics import Row, latest, parse, stretched
 from clusterkit.report.statistics import Interval, student, wilson
-from clusterkit.run_dir import RunDirectory, read_run_dir
+from clusterkit.run_dir import RunDirectory, read_run_dir, table
 
 _SUCCESS, _RETURN = "success/", "return/"
 _STRETCHES = 50
@@ -35,7 +35,7 @@ class Run:
     @property
     def recipe(self) -> Mapping[str, Any]:
         """The recipe's entry of run.json; empty for a program of the user's own."""
-        return self.document.get("recipe") or {}
+        return table(self.document, "recipe")
 
     @cached_property
     def evaluations(self) -> list[Row]:
@@ -145,7 +145,7 @@ class Group:
         ]
 
     def _trials(self, row: Row, key: str) -> int:
-        episodes = int(row.number("episodes") or 0)
+        episodes = int(min(row.number("episodes") or 0.0, 1e9))  # so many that an interval has no width
         return episodes * len(self.tasks) if key == "success/mean" else episodes
 
     def _interval(self, key: str, values: Sequence[float], trials: int) -> Interval | None:
@@ -199,7 +199,7 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
     groups: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
         name = str(run.document.get("name") or run.directory.run_id)
-        point = run.document.get("sweep") or {}
+        point = table(run.document, "sweep")
         swept = ", ".join(f"{key}={text}" for key, text in point.items() if key != "seed")
         modified = json.dumps(run.recipe.get("modified") or {}, sort_keys=True)
         label = f"{name} {swept}" if swept else name

@@ -11,6 +11,7 @@ from typing import Any
 from clusterkit.report.evidence import Evidence
 from clusterkit.report.groups import Run
 from clusterkit.report.metrics import Row
+from clusterkit.run_dir import moment, table
 
 PARTS = ("learn", "act", "env", "evaluate", "checkpoint", "other")
 """The parts of the loop's time, in the order in which they are shown."""
@@ -69,9 +70,9 @@ def measure(evidence: Evidence) -> Measured:
     seconds = sum(weight for _, weight in weighed)
     header = next((row.values for row in reversed(run.rows) if row.kind == "run"), {})
     beat = evidence.heartbeat
-    gpu = _table(beat, "gpu")
+    gpu = table(beat, "gpu")
     lasted = _lasted_each(run)
-    capability = _number(_table(header, "versions").get("capability"))
+    capability = _number(table(header, "versions").get("capability"))
     cpus = [share for row, _ in weighed if (share := row.number("cpu/share")) is not None]
     evaluations = [spent for row in run.rows if row.kind == "eval" and (spent := row.number("seconds"))]
     return Measured(
@@ -84,8 +85,8 @@ def measure(evidence: Evidence) -> Measured:
         last_step=run.last_step,
         completed=_completed(run),
         steps_per_second=run.steps_per_second,
-        num_envs=_whole(header.get("num_envs") or _table(run.document, "profile").get("num_envs")),
-        precision=_text(header.get("precision") or _table(run.document, "profile").get("precision")),
+        num_envs=_whole(header.get("num_envs") or table(run.document, "profile").get("num_envs")),
+        precision=_text(header.get("precision") or table(run.document, "profile").get("precision")),
         device=_text(header.get("device")),
         capability=capability,
         processors=_whole(header.get("processors"))
@@ -97,7 +98,7 @@ def measure(evidence: Evidence) -> Measured:
         gpu_high=_highest(run.rows, "gpu/utilization_max"),
         gpu_memory=_highest(run.rows, "gpu/memory_bytes", gpu.get("memory_used_bytes")),
         gpu_memory_total=_number(gpu.get("memory_total_bytes"))
-        or _number(_table(header, "versions").get("memory_bytes")),
+        or _number(table(header, "versions").get("memory_bytes")),
         evaluating=sum(evaluations) / seconds if evaluations and seconds else None,
         dormant=_last(run.evaluations, "diagnostics/dormant/critic"),
         skipped=int(_last(run.training, "updates_skipped") or 0),
@@ -161,7 +162,7 @@ def _lasted_each(run: Run) -> list[float]:
 
 
 def _lasted(start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> float | None:
-    started, ended = _number((start or {}).get("started")), _number((end or {}).get("ended"))
+    started, ended = moment(start or {}, "started"), moment(end or {}, "ended")
     return ended - started if started is not None and ended is not None and ended >= started else None
 
 
@@ -179,23 +180,18 @@ def _completed(run: Run) -> bool:
     return bool(last) and (last or {}).get("why") == "completed"
 
 
-def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = document.get(key)
-    return value if isinstance(value, dict) else {}
-
-
 def _number(value: object) -> float | None:
     try:
         number = (
             float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
         )
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return number if number is not None and number == number and abs(number) != float("inf") else None
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62 else None
 
 
 def _text(value: object) -> str | None:

@@ -25,10 +25,7 @@ class Row:
 
     def number(self, key: str) -> float | None:
         """A finite number, or None."""
-        value = self.values.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            return None
-        return float(value)
+        return _finite(self.values.get(key))
 
 
 def parse(lines: Iterable[bytes]) -> list[Row]:
@@ -73,9 +70,18 @@ def _row(line: bytes) -> Row | None:
         document = json.loads(line)
         kind, step = document.pop("kind"), document.pop("step")
         time, attempt = document.pop("time", 0.0), document.pop("attempt", 0)
-    except (ValueError, AttributeError, KeyError, TypeError):
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         return None
-    numbers = (step, time, attempt)
-    if not isinstance(kind, str) or not all(isinstance(n, int | float) and math.isfinite(n) for n in numbers):
+    if not isinstance(kind, str) or any(_finite(number) is None for number in (step, time, attempt)):
         return None
     return Row(kind, int(step), float(time), int(attempt), document)
+
+
+def _finite(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+    return number if math.isfinite(number) else None

@@ -110,7 +110,7 @@ def _whole_run(evidence: Evidence, measured: Measured) -> float | None:
     total = evidence.run.document.get("total_steps")
     if measured.completed or not measured.running:
         return measured.running or None
-    if not isinstance(total, int) or not measured.last_step:
+    if not isinstance(total, int) or not 0 < total < 1 << 62 or not measured.last_step:
         return None
     return measured.running * max(1.0, total / measured.last_step)
 

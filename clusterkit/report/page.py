@@ -19,6 +19,7 @@ from clusterkit.report.paper import Published, published
 from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
 from clusterkit.report.words import share, span
 from clusterkit.resources import resource
+from clusterkit.run_dir import table
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -127,7 +128,7 @@ def summarise(group: Group, advice: Advice, colour: int = 0) -> Summary:
         dormant=_mean([one.dormant for one in advice.measured if one.dormant is not None]),
         seeds_iqm=iqm(means) if means else None,
         seeds_interval=iqm_interval([means]) if means else None,
-        published=published(group.runs[0].recipe.get("values") or {}),
+        published=published(table(group.runs[0].recipe, "values")),
     )
 
 

@@ -6,6 +6,7 @@ looks at what is here.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -27,6 +28,7 @@ _STAYS = re.compile(
 _LOG = re.compile(r"slurm\.log|attempts/\d+/(log|stderr)")
 _SMALL_LOG = 1 << 20
 _CHECKPOINT = re.compile(r"checkpoints/(step-\d{12})/(.+)", re.DOTALL)
+_MANIFEST = re.compile(r"checkpoints/step-\d{12}/manifest\.json")
 _SEGMENT = re.compile(r"checkpoints/replay/([^/]+)")
 
 REMOVE = f"""
@@ -58,6 +60,16 @@ echo end
 """
 """For POSIX sh; $1 is the folder of all runs, $2 a file that is in the folder of results now; standard
 input holds three lines an order (`orders`)."""
+
+
+REMAINING = f"""
+cd -- "$1" && test -e {CLEANED} || exit 0
+cat {CLEANED}
+for manifest in checkpoints/step-*/manifest.json; do
+  test ! -e "$manifest" || printf '\\036%s' "$manifest"
+done
+"""
+"""What `removed_checkpoint` reads, of run directory $1; nothing where nothing was ever removed."""
 
 
 @dataclass(frozen=True)
@@ -203,3 +215,21 @@ def orders(
     for number, file in enumerate(files, start=first):
         lines += [str(number), digests[file.path], file.path]
     return "".join(f"{line}\n" for line in lines).encode(), files
+
+
+def removed_checkpoint(answer: str, newest: str | None) -> str | None:
+    """The checkpoint that a run would go on from, had it not been removed; None when it was not.
+
+    Args:
+        answer: what `REMAINING` printed.
+        newest: the newest checkpoint that the run has told of, by name.
+    """
+    text, *manifests = answer.split("\x1e")
+    try:
+        inside = [name for entry in json.loads(text)["cleanings"] for name in entry["files"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    gone = {name.split("/")[1] for name in inside if _MANIFEST.fullmatch(name) and name not in manifests}
+    if newest in gone:
+        return newest
+    return max(gone, default=None) if not manifests else None

@@ -24,7 +24,7 @@ from clusterkit.results.listing import (
 from clusterkit.results.selection import APPENDED, CLEANED, Checkpoints, compare, select
 from clusterkit.transport.base import Progress, ProgressCallback, SyncOptions, Transport
 
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TRIES = 3
 _LIST_SECONDS = 300.0
 _NAMED = 6
@@ -83,7 +83,7 @@ def pull_runs(
         TransportError: the connection or the transfer failed, or the cluster's answer cannot be trusted.
     """
     for run_id in run_ids:
-        if not _RUN_ID.fullmatch(run_id):
+        if not RUN_ID.fullmatch(run_id):
             raise RunError(f"{run_id!r} is not a run id")
     if not run_ids:
         return []

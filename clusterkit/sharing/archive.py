@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from clusterkit.errors import ClusterkitError, RunError
 
 SUMS = "SHA256SUMS"
 _BLOCK = 1 << 20
+_LONGEST_SUMS = 64 << 20
+"""Bytes; it is read whole. What comes from somebody else is not trusted to be small."""
 _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 
 
@@ -106,7 +109,7 @@ def read(path: Path, into: Path | None = None) -> str:
             for entry in archive:
                 top, _, name = entry.name.partition("/")
                 root = root or top
-                if top != root or not _harmless(entry.name):
+                if top != root or not name or not _harmless(entry.name):
                     raise RunError(f"{path}: {entry.name!r} may not be in it")
                 if entry.issym():
                     links[name] = entry.linkname
@@ -114,13 +117,13 @@ def read(path: Path, into: Path | None = None) -> str:
                 source = archive.extractfile(entry) if entry.isreg() else None
                 if source is None:
                     raise RunError(f"{path}: {entry.name!r} is neither a file nor a link")
-                if sums is None and name == SUMS:
+                if sums is None and name == SUMS and entry.size <= _LONGEST_SUMS:
                     sums = _parse_sums(source.read().decode("utf-8", "surrogateescape"))
                     continue
                 target = None if into is None else into / entry.name
                 if sums is None or sums.pop(name, None) != _copy(source, target, entry.mode):
                     raise RunError(f"{path}: {name!r} is damaged, or not in {SUMS}")
-    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError) as error:
         raise RunError(f"{path}: cannot be read as an export of clusterkit: {error}") from error
     if sums is None or sums:
         what = f"{next(iter(sums))!r} is missing" if sums else f"it has no {SUMS}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit import __version__
+from clusterkit.errors import RunError
 from clusterkit.run_dir import newest_request
 from clusterkit.sharing.archive import Member, of_file
 from clusterkit.snapshots.manifest import Entry
@@ -36,9 +37,16 @@ class Code:
 
 
 def snapshot_ids(document: Mapping[str, Any]) -> tuple[str, str]:
-    """Ids of the snapshots with a run's code and with its trainer."""
-    (bundle,) = document["python_path"]
-    code = posixpath.basename(posixpath.dirname(str(document["workdir"])))
+    """Ids of the snapshots with a run's code and with its trainer.
+
+    Raises:
+        RunError: run.json does not say.
+    """
+    try:
+        (bundle,) = document["python_path"]
+        code = posixpath.basename(posixpath.dirname(str(document["workdir"])))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError("run.json does not say which code the run had: it is none of clusterkit's") from error
     return code, posixpath.basename(posixpath.dirname(str(bundle)))
 
 
@@ -88,7 +96,7 @@ def contents(
     about = {
         "schema": SCHEMA,
         "clusterkit": __version__,
-        "run_id": document["run_id"],
+        "run_id": str(document.get("run_id", run_dir.name)),
         "code": code.identity,
         "trainer": trainer.identity,
         "image": {**facts, "included": image is not None} if facts else None,
@@ -109,9 +117,9 @@ def readme(document: Mapping[str, Any], request: Mapping[str, Any], about: Mappi
         request: request.json of the newest submission; its arguments made the results.
         about: export.json.
     """
-    run_id, image = document["run_id"], about["image"]
+    run_id, image = about["run_id"], about["image"]
     snapshot = document.get("snapshot") or {}
-    argv = shlex.join(map(str, request.get("argv") or document["argv"]))
+    argv = shlex.join(map(str, request.get("argv") or document.get("argv") or []))
     env = " ".join(
         f"{name}={shlex.quote(str(value))}"
         for name, value in (request.get("env") or document.get("env") or {}).items()

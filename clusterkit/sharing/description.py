@@ -11,6 +11,7 @@ from typing import Any
 from clusterkit.plan import trains
 from clusterkit.record import Attempt
 from clusterkit.report.metrics import Row, latest
+from clusterkit.run_dir import moment, table
 
 Name = tuple[str, str]
 """Section and name of a value."""
@@ -67,7 +68,7 @@ def describe(
         attempts: its starts.
     """
     request = request or {}
-    argv = tuple(map(str, request.get("argv") or document.get("argv") or ()))
+    argv = tuple(map(str, _list(request, "argv") or _list(document, "argv")))
     values: dict[Name, Any] = {}
     for section, items in (
         ("run", _run(document, training=trains(argv))),
@@ -77,7 +78,7 @@ def describe(
         ("environment", _environment(document, request)),
         ("sbatch", _sbatch(request)),
         ("code", _code(document)),
-        ("image", iter((_table(document, "image") or {"digest": "no container"}).items())),
+        ("image", iter((table(document, "image") or {"digest": "no container"}).items())),
         ("versions", iter(_versions(document, rows or ()).items())),
         ("results", _results(rows or (), attempts) if rows is not None else iter(())),
     ):
@@ -88,7 +89,7 @@ def describe(
         where,
         values,
         () if trains(argv) else argv,
-        _table(document, "snapshot"),
+        table(document, "snapshot"),
         rows is not None,
     )
 
@@ -96,22 +97,22 @@ def describe(
 def _run(document: Mapping[str, Any], *, training: bool) -> Iterator[tuple[str, Any]]:
     for name in ("name", "project", "cluster", "created"):
         yield name, document.get(name)
-    yield "group", _table(document, "group").get("id")
-    yield "wandb project", _table(document, "wandb").get("project")
+    yield "group", table(document, "group").get("id")
+    yield "wandb project", table(document, "wandb").get("project")
     if not training:
         yield "seed", document.get("seed")
 
 
 def _recipe(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    recipe = _table(document, "recipe")
+    recipe = table(document, "recipe")
     yield "name", recipe.get("name")
-    yield from _table(recipe, "values").items()
-    for name, change in _table(recipe, "modified").items():
+    yield from table(recipe, "values").items()
+    for name, change in table(recipe, "modified").items():
         yield f"{name} unlocked", change
 
 
 def _profile(document: Mapping[str, Any], *, training: bool) -> Iterator[tuple[str, Any]]:
-    for name, value in _table(document, "profile").items():
+    for name, value in table(document, "profile").items():
         if name in ("env", "program") or (training and name in _IN_ARGUMENTS):
             continue
         yield name, value
@@ -139,7 +140,7 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _environment(document: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    env = request.get("env") or _table(document, "env")
+    env = table(request, "env") or table(document, "env")
     own = str(env.get("WANDB_DIR") or "\0")  # the run directory
     for name, value in env.items():
         if name not in _OF_ONE_RUN:
@@ -147,18 +148,18 @@ def _environment(document: Mapping[str, Any], request: Mapping[str, Any]) -> Ite
 
 
 def _sbatch(request: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for option in request.get("options") or ():
+    for option in _list(request, "options"):
         name, equals, value = str(option).partition("=")
         yield name, value if equals else True
 
 
 def _code(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    snapshot = _table(document, "snapshot")
+    snapshot = table(document, "snapshot")
     yield "snapshot", snapshot.get("id")
     yield "commit", snapshot.get("git_commit")
     yield "branch", snapshot.get("git_branch")
     yield "uncommitted changes", bool(snapshot.get("dirty"))
-    for bundle in document.get("python_path") or ():
+    for bundle in _list(document, "python_path"):
         yield "trainer", posixpath.basename(posixpath.dirname(str(bundle)))
 
 
@@ -166,7 +167,7 @@ def _versions(document: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, str
     """What the node reported, beside what the laptop recorded."""
     reported = [row.values["versions"] for row in rows if row.kind == "run" and "versions" in row.values]
     there = reported[-1] if reported and isinstance(reported[-1], dict) else {}
-    here = {f"{name} (laptop)": text for name, text in _table(document, "versions").items()}
+    here = {f"{name} (laptop)": text for name, text in table(document, "versions").items()}
     return {name: text for name, text in (here | there).items() if isinstance(text, str)}
 
 
@@ -187,9 +188,10 @@ def _results(rows: Sequence[Row], attempts: Sequence[Attempt]) -> Iterator[tuple
     if speeds:
         yield "steps a second", statistics.median(speeds)
     spans = [
-        (each.exit or {}).get("ended", 0) - (each.start or {}).get("started", 0)
+        ended - started
         for each in attempts
-        if each.start and each.exit
+        if (ended := moment(each.exit or {}, "ended")) is not None
+        and (started := moment(each.start or {}, "started")) is not None
     ]
     if spans:
         yield "seconds", sum(spans)
@@ -198,6 +200,6 @@ def _results(rows: Sequence[Row], attempts: Sequence[Attempt]) -> Iterator[tuple
         yield "end", (attempts[-1].exit or {}).get("why")
 
 
-def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _list(document: Mapping[str, Any], key: str) -> list[Any]:
     value = document.get(key)
-    return value if isinstance(value, dict) else {}
+    return value if isinstance(value, list) else []

@@ -185,7 +185,8 @@ def _remove(
             f"{results} is the folder of runs of {transport.where} itself: there is no second copy",
             hint="nothing was removed; set `results` of [project] to a folder of its own",
         )
-    gone = {numbered[int(line.split()[1])].path for line in lines if line.startswith("removed ")}
+    said = {line.removeprefix("removed ") for line in lines if line.startswith("removed ")}
+    gone = {file.path for number, file in enumerate(numbered) if str(number) in said}
     for line in lines:
         word, _, run_id = line.partition(" ")
         if word == "again":

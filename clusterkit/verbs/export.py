@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import posixpath
+import re
 import shutil
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clusterkit import images
 from clusterkit.errors import ImageError, RunError
@@ -18,7 +20,7 @@ from clusterkit.images import Image
 from clusterkit.images.image import sha256_of
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.report.metrics import Row, parse
-from clusterkit.results.pull import pull_runs
+from clusterkit.results.pull import RUN_ID, pull_runs
 from clusterkit.results.selection import Checkpoints
 from clusterkit.run_dir import read_run_dir
 from clusterkit.sharing import archive
@@ -86,8 +88,7 @@ def export(
         directory = read_run_dir(source.run_dir)
         document = directory.document
         code, trainer = (source.code(identity) for identity in snapshot_ids(document))
-        facts = document.get("image")
-        wanted = Image(str(facts["digest"]), int(facts["bytes"])) if facts else None
+        wanted = _image(document)
         image = source.image(wanted) if wanted and with_image else None
         models = models_here(source.run_dir, _rows(source.run_dir))
         model = models[-1].path if models else None
@@ -101,7 +102,9 @@ def export(
             image=image,
             model=model,
         )
-        run_id = str(document["run_id"])
+        run_id = directory.run_id
+        if not RUN_ID.fullmatch(run_id):  # it names files here
+            raise RunError(f"{source.run_dir / 'run.json'}: {run_id!r} is not a run id")
         suffix = SUFFIXES[0] if shutil.which("zstd") else SUFFIXES[1]
         path = out or settings.project.results / "exports" / f"{run_id}{suffix}"
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -183,6 +186,20 @@ class _Source:
         if not pulled.found:
             raise RunError(f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}")
         return results / run.run_id
+
+
+def _image(document: Mapping[str, Any]) -> Image | None:
+    """The image of run.json, whose digest names files here and there."""
+    facts = document.get("image")
+    if not facts:
+        return None
+    try:
+        image = Image(str(facts["digest"]), int(facts["bytes"]))
+    except (KeyError, TypeError, ValueError):
+        image = Image("", 0)
+    if not re.fullmatch(r"[0-9a-f]{64}", image.digest):
+        raise RunError("the image in its run.json is none of clusterkit's")
+    return image
 
 
 def _rows(run_dir: Path) -> list[Row]:

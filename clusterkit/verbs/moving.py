@@ -16,6 +16,7 @@ from clusterkit.images import Image
 from clusterkit.ledger import LedgerRun
 from clusterkit.results.pull import NOT_HOME, PulledRun, pull_runs
 from clusterkit.results.selection import Checkpoints
+from clusterkit.sharing.contents import snapshot_ids
 from clusterkit.site import Site
 from clusterkit.transport.base import SyncOptions
 from clusterkit.verbs.deploy import Bar
@@ -81,7 +82,7 @@ def move(
         )
     _check_whole(run, pulled)
     with bar(f"{run.run_id} to {target.cluster.name}", None) as progress:
-        for identity in _snapshots(document):
+        for identity in snapshot_ids(document):
             _move_snapshot(source, target, identity)
         there = target.layout.run(run.run_id)
         # By content: what an earlier stay left there may have the size of today's.
@@ -104,13 +105,6 @@ def leave_note(source: Site, run: LedgerRun, moved: LedgerRun) -> None:
     """Say in the old run directory where the run has gone."""
     note = {"cluster": moved.cluster, "run_dir": moved.run_dir, "time": int(time.time())}
     source.transport.write(f"{run.run_dir}/moved.json", (json.dumps(note) + "\n").encode())
-
-
-def _snapshots(document: Mapping[str, Any]) -> tuple[str, str]:
-    """Ids of the run's code and of its trainer."""
-    (bundle,) = document["python_path"]
-    code = posixpath.dirname(str(document["workdir"]))
-    return posixpath.basename(code), posixpath.basename(posixpath.dirname(bundle))
 
 
 def _move_snapshot(source: Site, target: Site, identity: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from clusterkit.errors import RunError
 from clusterkit.ledger import Ledger, LedgerRun
-from clusterkit.run_dir import newest_request, read_run_dir
+from clusterkit.run_dir import newest_request, parse_object, read_run_dir
 from clusterkit.transport.base import Transport
 from clusterkit.verbs.report import find_pulled
 
@@ -67,6 +66,14 @@ def _several(name: str, ids: Sequence[str]) -> RunError:
     return RunError(f"{name!r} is {len(ids)} runs", hint=f"name one of them: {ids[0]} to {ids[-1]}")
 
 
+def unreadable(run: LedgerRun) -> RunError:
+    """The error for a run whose run.json on its cluster is none."""
+    return RunError(
+        f"{run.run_id}: {run.run_dir}/run.json on {run.cluster} cannot be read",
+        hint="copy it back from an earlier `clusterkit sync-results`, or start a new run",
+    )
+
+
 def read_recorded(
     results: Path, ledger: Ledger, name: str, transport_to: Callable[[str], Transport]
 ) -> Recorded:
@@ -86,12 +93,15 @@ def read_recorded(
     if folder is None:
         run = ledger.find_one(name)  # what is wrong with the name shows here
         done = transport_to(run.cluster).run(["sh", "-c", _READ, "sh", run.run_dir], check=False)
-        document, _, request = done.stdout.decode("utf-8", "surrogateescape").partition("\x1e")
+        text, _, request = done.stdout.decode("utf-8", "surrogateescape").partition("\x1e")
         if done.returncode != 0:
             raise RunError(
                 f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}",
                 hint="`clusterkit status` tells what became of it",
             )
-        return Recorded(json.loads(document), json.loads(request) if request else {}, None, run)
+        document = parse_object(text)
+        if document is None:
+            raise unreadable(run)
+        return Recorded(document, parse_object(request) or {}, None, run)
     directory = read_run_dir(folder)
     return Recorded(directory.document, newest_request(folder), folder, ledger.get(directory.run_id))

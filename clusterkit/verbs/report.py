@@ -16,7 +16,7 @@ from clusterkit.report.groups import Group, group_runs, load_runs, read_runs
 from clusterkit.report.machine_figure import write_machine_figure
 from clusterkit.report.measured import measure
 from clusterkit.report.page import render
-from clusterkit.run_dir import read_run_dir
+from clusterkit.run_dir import read_run_dir, table
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime) -> Reported:
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     page = out / "report.html"
     advice = _advice(groups)
-    page.write_text(render(groups, advice, now=now), encoding="utf-8")
+    page.write_text(render(groups, advice, now=now), encoding="utf-8", errors="backslashreplace")
     figures = write_figures(groups, out)
     figures += write_machine_figure(groups, [one.measured for one in advice], out)
     left_out = tuple(run.directory.run_id for run in runs if not run.evaluations)
@@ -126,7 +126,7 @@ def _is_group(folders: Sequence[Path], name: str) -> bool:
 
 def _group_of(folder: Path) -> str:
     """The id of a pulled run's group; empty for a run of its own."""
-    return str((read_run_dir(folder).document.get("group") or {}).get("id", ""))
+    return str(table(read_run_dir(folder).document, "group").get("id", ""))
 
 
 def _advice(groups: Sequence[Group]) -> list[Advice]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.plan import option_of, trains
 from clusterkit.record import collect_script, parse_collect
+from clusterkit.results.cleaning import REMAINING, removed_checkpoint
+from clusterkit.results.selection import CLEANED
+from clusterkit.run_dir import parse_object
 from clusterkit.scheduler import JobState
 from clusterkit.site import Site, open_site
 from clusterkit.slurm.abilities import Choice
@@ -18,6 +21,7 @@ from clusterkit.state import RunState
 from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.handover import hand_over, settle
 from clusterkit.verbs.moving import NOTES, check_target, leave_note, move
+from clusterkit.verbs.recorded import unreadable
 from clusterkit.verbs.resubmission import Ended, ResumeRequest, plan
 from clusterkit.verbs.status import query
 
@@ -47,7 +51,8 @@ def resume(settings: Settings, request: ResumeRequest, ledger: Ledger, name: str
     On another cluster than its own it goes on when all that it needs has been moved there.
 
     Raises:
-        RunError: the run is unknown, may still run, is complete, or is not there any more.
+        RunError: the run is unknown, may still run, is complete, or is not there any more, or not its
+            newest checkpoint.
         ConfigError: the request is wrong.
         ImageError: the cluster does not have its image any more.
         SchedulerError: the scheduler refused; the run is as it was.
@@ -65,13 +70,13 @@ def resume(settings: Settings, request: ResumeRequest, ledger: Ledger, name: str
             plan(there, ended, request, check=False)  # what is wrong with the request shows before the move
             move(site, there, ended.run, ended.document, settings.project.results, bar=bar)
         again, parcel, choice = plan(there, ended, request)
+        newest = _newest(ended)
+        _check_checkpoints(there, again, newest, settings.project.results)
         there.transport.run(["rm", "-f", *(f"{again.run_dir}/{name}" for name in NOTES)])
         job_id = hand_over(there, ledger, parcel)
         if target.name != run.cluster:
             leave_note(site, ended.run, again)
-    checkpoint = (ended.record.heartbeat or {}).get("checkpoint")
-    name_of = str(checkpoint).rpartition("/")[2] if checkpoint else None
-    return Resumed(replace(again, job_id=job_id), job_id, ended.state, name_of, choice)
+    return Resumed(replace(again, job_id=job_id), job_id, ended.state, newest, choice)
 
 
 def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
@@ -99,12 +104,36 @@ def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
             f"{run.run_id}: it has moved on from {run.cluster}, to what {run.run_dir}/moved.json says",
             hint="resume it where that was done; or remove that file, to go on here with what lies here",
         )
-    document: dict[str, Any] = json.loads(text)
+    document = parse_object(text)
+    if document is None:
+        raise unreadable(run)
     newest = record.submission
     if newest is not None and newest.number > run.submission and newest.job_id:
         run = replace(run, job_id=newest.job_id, submission=newest.number)  # of a chain
     (state,) = query(site.cluster, site.transport, [run])
     return Ended(run, state, record, document)
+
+
+def _newest(ended: Ended) -> str | None:
+    """Name of the newest checkpoint that its heartbeat tells of."""
+    checkpoint = (ended.record.heartbeat or {}).get("checkpoint")
+    return str(checkpoint).rpartition("/")[2] if checkpoint else None
+
+
+def _check_checkpoints(site: Site, run: LedgerRun, newest: str | None, results: Path) -> None:
+    """Find out whether what it would go on from was removed by `clean --all`.
+
+    Raises:
+        RunError: it was; the run would begin again, or go on from something older.
+    """
+    answer = site.transport.run(["sh", "-c", REMAINING, "sh", run.run_dir], check=False).text
+    gone = removed_checkpoint(answer, newest)
+    if gone is not None:
+        raise RunError(
+            f"{run.run_id} cannot go on: `clusterkit clean --all` has removed {gone} from {run.cluster}",
+            hint=f"copy {results / run.run_id / 'checkpoints'} back to {run.run_dir}; "
+            f"without {run.run_dir}/{CLEANED} it goes on from what is left there",
+        )
 
 
 def _check(ended: Ended, request: ResumeRequest) -> None:

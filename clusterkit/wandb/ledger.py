@@ -51,15 +51,22 @@ class SqliteUploads:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        if set(_LATER_COLUMNS) <= self._columns():
+            return
+        connection.execute("BEGIN IMMEDIATE")  # two processes may be the first ones
         connection.execute(
             "CREATE TABLE IF NOT EXISTS uploads (destination TEXT NOT NULL, path TEXT NOT NULL, "
             "size INTEGER NOT NULL, sha256 TEXT NOT NULL, history INTEGER NOT NULL, proven INTEGER NOT NULL, "
             "PRIMARY KEY (destination, path))"
         )
-        there = {row[1] for row in connection.execute("PRAGMA table_info(uploads)")}
+        there = self._columns()
         for name, kind in _LATER_COLUMNS.items():
             if name not in there:
                 connection.execute(f"ALTER TABLE uploads ADD COLUMN {name} {kind}")
+        connection.execute("COMMIT")
+
+    def _columns(self) -> set[str]:
+        return {row[1] for row in self._connection.execute("PRAGMA table_info(uploads)")}
 
     def get(self, destination: str, path: str) -> Upload | None:
         """The last recorded upload of a log to a destination."""

@@ -30,7 +30,8 @@ def history_lines(
     Raises:
         WandbError: the server cannot be reached, or refuses the key.
     """
-    import urllib.error  # as slow to import as a whole sync that finds nothing is quick
+    import http.client  # as slow to import as a whole sync that finds nothing is quick
+    import urllib.error
     import urllib.request
 
     variables = {"project": project, "entity": entity, "name": run_id}
@@ -57,7 +58,7 @@ def history_lines(
             f"{credentials.base_url} cannot be reached: {reason}",
             hint="results are here and safe; `clusterkit sync-results` uploads them when it can",
         ) from error
-    except ValueError:
+    except (ValueError, http.client.HTTPException):  # no JSON, or no HTTP
         return None
 
 

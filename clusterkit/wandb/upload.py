@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -104,29 +104,56 @@ def upload_runs(
         WandbError: no run can be uploaded: client missing, server out of reach, key refused.
     """
     for run_id, run_dir in run_dirs.items():
-        logs = [inspect(path) for path in (*find_logs(run_dir), *find_logs(run_dir, online=True))]
-        known = {log.path: ledger.get(target.destination, _name(run_id, log)) for log in logs}
-        plans = plan(logs, known, outcome=outcome(run_id), live=live)
-        if logs and not plans:
+        paths = [*find_logs(run_dir), *find_logs(run_dir, online=True)]
+        plans = _plans(run_id, paths, outcome(run_id), target, ledger, live=live)
+        if paths and not plans:
             yield RunUpload(run_id, None, UploadState.NOTHING)
         for one in plans:
             if not one.send:
-                state = UploadState.RUNNING if one.waiting else UploadState.UP_TO_DATE
-                yield RunUpload(run_id, one.wandb_run_id, state)
+                yield _nothing_new(run_id, one)
             elif dry_run:
                 certain = one.certain
                 history = sum(log.history - certain[log.path] for log in one.send)
                 yield RunUpload(run_id, one.wandb_run_id, UploadState.WOULD_UPLOAD, len(one.send), history)
             else:
                 on_run(run_id)
-                yield _upload(run_id, one, target, ledger)
+                yield _upload(run_id, one, target, ledger, live=live)
 
 
-def _upload(run_id: str, one: RunPlan, target: UploadTarget, ledger: UploadLedger) -> RunUpload:
+def _plans(
+    run_id: str,
+    paths: Iterable[Path],
+    outcome: Outcome,
+    target: UploadTarget,
+    ledger: UploadLedger,
+    *,
+    live: bool,
+) -> list[RunPlan]:
+    """What is to be sent, by the logs and the ledger as they are now."""
+    logs = [inspect(path) for path in paths]
+    known = {log.path: ledger.get(target.destination, _name(run_id, log)) for log in logs}
+    return plan(logs, known, outcome=outcome, live=live)
+
+
+def _nothing_new(run_id: str, one: RunPlan) -> RunUpload:
+    state = UploadState.RUNNING if one.waiting else UploadState.UP_TO_DATE
+    return RunUpload(run_id, one.wandb_run_id, state)
+
+
+def _upload(
+    run_id: str, one: RunPlan, target: UploadTarget, ledger: UploadLedger, *, live: bool
+) -> RunUpload:
     version = client.installed_version()
     with _only_upload_of(one) as lock:
         if lock is None:
             return _failed(run_id, one, "another upload of it is going on; sync again when it has ended")
+        # While this one waited, another may have sent all of it.
+        plans = _plans(run_id, [log.path for log in one.logs], one.outcome, target, ledger, live=live)
+        if len(plans) != 1:
+            return _failed(run_id, one, "its logs were replaced meanwhile; sync again")
+        (one,) = plans
+        if not one.send:
+            return _nothing_new(run_id, one)
         before = _settled_history(one, target) if one.doubtful else _server_history(one, target)
         if before is None and (one.doubtful or not client.is_known(version)):
             message = "an earlier upload broke off" if one.doubtful else f"wandb {version} is not known here"

@@ -290,3 +290,25 @@ def test_entity_and_project_can_be_chosen(bench: Bench) -> None:
     )
     run = bench.server.runs["w1"]
     assert (run.entity, run.project, run.once) == ("lab", "thesis", True)
+
+
+def test_what_another_process_has_sent_meanwhile_is_not_sent_again(bench: Bench) -> None:
+    """Both found the same to send; the server of the second one does not count."""
+    other: list[RunUpload] = []
+
+    def before_ours(_: str) -> None:
+        other.append(bench.upload())
+        bench.server.fail("RunResumeStatus", 400)
+
+    target = UploadTarget(Credentials(bench.server.url, API_KEY))
+    (ours,) = upload_runs(
+        {"r1": bench.run_dir},
+        outcome=lambda _: Outcome.FINISHED,
+        target=target,
+        ledger=bench.ledger,
+        on_run=before_ours,
+    )
+    assert other[0].state is UploadState.UPLOADED
+    assert ours.state is UploadState.UP_TO_DATE
+    assert bench.server.runs["w1"].once
+    assert bench.steps == list(range(STEPS))

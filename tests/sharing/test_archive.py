@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import os
+import random
 import shutil
 import subprocess
 import tarfile
@@ -92,6 +93,19 @@ def test_a_damaged_archive(tmp_path: Path, suffix: str) -> None:
             archive.read(path)
 
 
+def test_no_damage_is_a_surprise(tmp_path: Path) -> None:
+    chance = random.Random(3)
+    content = chance.randbytes(20_000) + b"hello" * 5000
+    path = tmp_path / "a.tar.gz"
+    archive.write(path, "root", {"a": Member(content=content), "b": Member(content=content[::-1])})
+    whole = path.read_bytes()
+    for _ in range(150):
+        at = chance.randrange(10, len(whole))
+        path.write_bytes(whole[:at] + chance.randbytes(20) + whole[at + 20 :])
+        with pytest.raises(RunError):
+            archive.read(path)
+
+
 def crafted(path: Path, *entries: tuple[str, bytes, bytes | str]) -> None:
     """A tar with a right SHA256SUMS: (name, type, content or target)."""
     sums = "".join(
@@ -121,6 +135,7 @@ HOSTILE = {
     "through a link": [("root/d", SYM, ".."), ("root/d/evil", REG, b"x")],
     "through a link, twice": [("root/d", SYM, "../.."), ("root/d", SYM, "../.."), ("root/d/e", REG, b"x")],
     "a link through a link": [("root/d", SYM, "../.."), ("root/d/evil", SYM, "/etc/passwd")],
+    "a link in the place of all": [("root", SYM, "/etc")],
     "a hard link": [("root/evil", HARD, "/etc/passwd")],
     "a device": [("root/evil", tarfile.CHRTYPE, b"")],
     "a pipe": [("root/evil", tarfile.FIFOTYPE, b"")],

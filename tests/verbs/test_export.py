@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,3 +74,21 @@ def test_code_that_is_damaged_or_gone(project: Project, run_id: str) -> None:
 def test_what_is_no_name_for_an_archive(project: Project) -> None:
     refused = project.run("export", "last", "-o", "x.zip", code=8)
     assert ".tar.zst or a .tar.gz" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        ({"run_id": "../../outside"}, "is not a run id"),
+        ({"image": {"digest": "../../outside", "bytes": 1}}, "none of clusterkit's"),
+        ({"python_path": []}, "does not say which code"),
+    ],
+    ids=["run_id", "image", "python_path"],
+)
+def test_what_run_json_may_not_name(project: Project, run_id: str, odd: dict[str, Any], said: str) -> None:
+    project.run("sync-results", "--no-wandb")
+    path = project.folder / "results" / run_id / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | odd))
+    before = set(project.folder.parent.iterdir())
+    assert said in project.run("export", run_id, code=8).stderr
+    assert set(project.folder.parent.iterdir()) == before

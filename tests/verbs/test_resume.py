@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.results.test_pull import make_checkpoint
 from tests.verbs.conftest import Project
 
 STEPS = """
@@ -112,6 +113,13 @@ def test_what_cannot_be_resumed_says_why(steps: Project) -> None:
     shutil.rmtree(steps.run_dir(run_id))
     assert "no run directory" in steps.run("resume", run_id, code=8).stderr
     assert not (steps.run_dir(done) / "submissions/1").exists()
+
+
+def test_a_run_json_that_is_none(steps: Project) -> None:
+    run_id = cancelled(steps)
+    (steps.run_dir(run_id) / "run.json").write_text("[1]")
+    for words in (("resume", run_id), ("diff", run_id, run_id)):
+        assert "run.json on local cannot be read" in steps.run(*words, code=8).stderr
 
 
 def test_the_code_it_began_with_must_be_there(steps: Project) -> None:
@@ -220,3 +228,22 @@ def test_a_run_that_never_reached_the_scheduler_starts(steps: Project) -> None:
     assert "from the beginning" in again.stderr
     steps.until((steps.run_dir(run_id) / "ready-0").exists)
     steps.run("cancel", run_id)
+
+
+def test_a_run_whose_newest_checkpoint_was_removed_does_not_begin_again(steps: Project) -> None:
+    run_id = cancelled(steps)
+    run_dir, here = steps.run_dir(run_id), steps.folder / "results" / run_id
+    newest = f"checkpoints/{make_checkpoint(run_dir, 2000).name}"
+    steps.run("sync-results", "--no-wandb", "--checkpoints", "all")
+    steps.run("clean", "--yes", "--all", run_id)
+    assert not (run_dir / "checkpoints").exists()
+    refused = steps.run("resume", run_id, code=8).stderr
+    assert "clean --all" in refused
+    assert "step-000000002000" in refused
+    make_checkpoint(run_dir, 1000)  # one that is older does not count when the heartbeat knows of a newer one
+    (run_dir / "heartbeat.json").write_text(json.dumps({"schema": 1, "checkpoint": newest}))
+    assert "step-000000002000" in steps.run("resume", run_id, code=8).stderr
+    assert not (run_dir / "submissions/1").exists()
+    shutil.copytree(here / "checkpoints", run_dir / "checkpoints", dirs_exist_ok=True)
+    steps.run("resume", run_id)
+    completed(steps, run_id)

@@ -1,0 +1,83 @@
+"""Run directories whose JSON holds what nobody expects: a page or one clear error, and no other end."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterkit.errors import ClusterkitError
+from clusterkit.report.advice import advise
+from clusterkit.report.evidence import read_evidence
+from clusterkit.report.groups import group_runs, load_runs
+from clusterkit.report.measured import measure
+from clusterkit.report.metrics import parse
+from clusterkit.report.page import render
+from clusterkit.run_dir import newest_request, read_run_dir
+from clusterkit.sharing.comparison import Code, as_json, compare
+from clusterkit.sharing.contents import snapshot_ids
+from clusterkit.sharing.description import describe
+from clusterkit.ui.advice import show_advice
+from tests.results.run_dirs import make_run_dir
+
+ODD: tuple[Any, ...] = (
+    *(None, True, -1, 0, 10**18, 10**400, 1e300, float("inf"), float("nan")),
+    *("", "x", "\ud800", "--output=evil", [], [1], [{}], {}, {"a": 1}),
+)
+
+
+def spoilt(value: Any, chance: random.Random, share: float) -> Any:
+    if chance.random() < share:
+        return chance.choice(ODD)
+    if isinstance(value, dict):
+        return {
+            key: spoilt(each, chance, share) for key, each in value.items() if chance.random() > share / 2
+        }
+    return [spoilt(each, chance, share) for each in value] if isinstance(value, list) else value
+
+
+def spoil(folder: Path, chance: random.Random) -> None:
+    share = chance.choice((0.02, 0.1))
+    for path in sorted(folder.rglob("*.json")):
+        path.write_text(json.dumps(spoilt(json.loads(path.read_text()), chance, share)))
+    metrics = folder / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    metrics.write_text("".join(json.dumps(spoilt(line, chance, share / 5)) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_report_a_comparison_and_an_export(tmp_path: Path, seed: int) -> None:
+    whole = make_run_dir(tmp_path, "whole", seed=1)
+    folder = make_run_dir(
+        tmp_path, "spoilt", seed=2, machine={"gpu": 0.2, "time/act": 0.1}, sweep={"lr": "1"}
+    )
+    spoil(folder, random.Random(seed))
+
+    def reported() -> None:
+        groups = group_runs(load_runs([whole, folder]))
+        seen = [(group.label, [read_evidence(run) for run in group.runs]) for group in groups]
+        advice = advise([(label, [(one, measure(one)) for one in those]) for label, those in seen])
+        render(groups, advice, now=datetime.now(UTC))
+        show_advice(advice)
+
+    def compared() -> None:
+        sides = []
+        for path in (whole, folder):
+            run, rows = read_run_dir(path), parse((path / "metrics.jsonl").read_bytes().splitlines())
+            request = newest_request(path)
+            sides.append(describe(run.document, str(path), request=request, rows=rows, attempts=run.attempts))
+        json.dumps(as_json(compare(*sides, Code())))
+
+    def exported() -> None:
+        run = read_run_dir(folder)
+        assert run.ended in (True, False)
+        snapshot_ids(run.document)
+
+    for work in (reported, compared, exported):
+        with suppress(ClusterkitError):
+            work()
