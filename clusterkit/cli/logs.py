@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 def logs(
     name: Annotated[
-        str, typer.Argument(metavar="[RUN]", help="A run id, its beginning, a job id, or `last`.")
+        str, typer.Argument(metavar="RUN", help="A run id, its beginning, a job id, or `last`.")
     ] = "last",
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on, from start to start, until the run ends.")

@@ -26,13 +26,20 @@ def submit(
         typer.Argument(metavar="-- ARGUMENT", help="Passed to the program, to the letter."),
     ] = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", "-p", help="What to ask for: `clusterkit profiles` lists them.")
+        str | None,
+        typer.Option(
+            "--profile", "-p", metavar="PROFILE", help="What to ask for: `clusterkit profiles` lists them."
+        ),
     ] = None,
     cluster: ClusterOption = None,
-    name: Annotated[str | None, typer.Option(help="Name of the run; the profile's name if left out.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run.")] = None,
-    total_steps: Annotated[int | None, typer.Option(min=1, help="Environment steps over all tasks.")] = None,
-    time: Annotated[str | None, typer.Option(help="Time limit, e.g. 90m, 4h, 1d12h.")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the run; the profile's name if left out.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of the run.")] = None,
+    total_steps: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Environment steps over all tasks.")
+    ] = None,
+    time: Annotated[str | None, typer.Option(metavar="TIME", help="Time limit, e.g. 90m, 4h, 1d12h.")] = None,
     until_done: Annotated[
         bool | None,
         typer.Option(
