@@ -30,6 +30,7 @@ def build(
         str | None,
         typer.Option(
             "--from",
+            metavar="BASE",
             help="Base: a Docker image, a Debian suite, or a .sif file. Or a finished image to convert: "
             "docker-daemon:NAME, docker-archive:FILE, oci:FOLDER, docker://NAME.",
         ),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from clusterkit.cli.common import ClusterOption, ConfigOption, SendLargeOption, large_files, load, open_ledger
 from clusterkit.errors import ConfigError
@@ -17,7 +18,22 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Mount the command."""
-    app.command(context_settings={"allow_interspersed_args": True})(submit)
+    app.command(cls=_Submit)(submit)
+
+
+class _Submit(TyperCommand):
+    """Takes arguments for the program only behind `--`: a forgotten `--profile` is no reason to submit."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        behind = args[args.index("--") + 1 :] if "--" in args else []
+        rest = super().parse_args(ctx, args)
+        given = ctx.params.get("arguments") or []
+        if len(given) > len(behind):
+            raise ConfigError(
+                f"{given[0]!r} stands before any --",
+                hint="a profile is named by `--profile`; arguments of the program come last, behind `--`",
+            )
+        return rest
 
 
 def submit(
