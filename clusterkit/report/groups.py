@@ -105,9 +105,9 @@ class Group:
     def curve(self, key: str) -> list[Point]:
         """The mean of a success rate or a return over runs, with its 95% interval, by step.
 
-        Several runs: Student's t over them. Success rates of one run: the interval it logged with them. Where it
-        logged none, and of runs that agree exactly (whose spread would be nothing): Wilson's over all their
-        episodes.
+        Several runs: Student's t over them. Success rates of one run: the interval it logged with them. Where
+        it logged none, and of runs that agree exactly (whose spread would be nothing): Wilson's over all
+        their episodes.
         """
         logged: dict[int, Interval] = {}
         values: dict[int, list[float]] = {}
