@@ -1,10 +1,14 @@
 """The package as a user gets it: a light import, and its data found in a checkout and in a wheel."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from clusterkit.cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("paramiko", "jinja2", "torch", "pydantic", "numpy", "matplotlib", "wandb", "sqlite3")
@@ -41,39 +45,45 @@ def test_help_imports_nothing_heavy() -> None:
     assert python(code).splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "deploy",
-        "submit",
-        "status",
-        "logs",
-        "cancel",
-        "sync-results",
-        "report",
-        "evaluate",
-        "play",
-        "diff",
-        "export",
-        "rerun",
-        "images",
-        "gc",
-        "watch",
-        "login",
-        "logout",
-        "build",
-        "config",
-        "profiles",
-        "demo",
-    ],
-)
-def test_every_command_has_help_and_is_listed(command: str) -> None:
+def commands() -> list[str]:
+    return [
+        one.name or one.callback.__name__.replace("_", "-") for one in app.registered_commands if one.callback
+    ]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_has_help_for_a_narrow_terminal(command: str) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "clusterkit", command, "--help"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "clusterkit", command, "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "80"},
     )
     assert run.returncode == 0, run.stderr
-    assert "Usage" in run.stdout
-    assert command in (ROOT / "docs" / "commands.md").read_text()
+    usage, _, options = run.stdout.partition("Options:")
+    assert "Usage" in usage
+    assert "[[" not in usage
+    assert not re.search(r"<[a-z]", options), "an option without a metavar"
+
+
+def test_no_summary_is_cut_on_a_narrow_terminal() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "clusterkit", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "80"},
+    )
+    listed = run.stdout.partition("Commands:")[2].strip().splitlines()
+    assert [line.split()[0] for line in listed] == commands()
+    assert [line for line in listed if line.endswith("...") or not line.endswith(".")] == []
+
+
+def test_the_commands_stand_in_the_documentation_in_the_order_of_the_help() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text()
+    headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
+    assert [name for line in headings[:-1] for name in line.split(", ")] == commands()
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:

@@ -70,6 +70,7 @@ _COMMANDS = (
     inside,
     cancel,
     resume,
+    drill,
     results,
     model,
     share,
@@ -78,7 +79,6 @@ _COMMANDS = (
     login,
     build,
     config,
-    drill,
     demo,
 )
 for room in _COMMANDS:

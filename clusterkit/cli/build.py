@@ -18,21 +18,26 @@ def register(app: typer.Typer) -> None:
 def build(
     output: Annotated[
         Path | None,
-        typer.Argument(help="Where to write it; left out: clusterkit-trainer.sif.", metavar="[IMAGE.sif]"),
+        typer.Argument(help="Where to write it; left out: clusterkit-trainer.sif.", metavar="IMAGE.sif"),
     ] = None,
     bootstrap: Annotated[
         str | None,
-        typer.Option(help="How the image starts: docker (as when left out), debootstrap or localimage."),
+        typer.Option(
+            metavar="WAY", help="How the image starts: docker (as when left out), debootstrap or localimage."
+        ),
     ] = None,
     source: Annotated[
         str | None,
         typer.Option(
             "--from",
+            metavar="BASE",
             help="Base: a Docker image, a Debian suite, or a .sif file. Or a finished image to convert: "
             "docker-daemon:NAME, docker-archive:FILE, oci:FOLDER, docker://NAME.",
         ),
     ] = None,
-    torch: Annotated[str, typer.Option(help="Which torch: cuda, or cpu, which is 2 GB smaller.")] = "cuda",
+    torch: Annotated[
+        str, typer.Option(metavar="cuda|cpu", help="Which torch: cuda, or cpu, which is 2 GB smaller.")
+    ] = "cuda",
     definition: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="An Apptainer definition of your own instead of the trainer's."),

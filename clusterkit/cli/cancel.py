@@ -17,13 +17,15 @@ def register(app: typer.Typer) -> None:
 def cancel(
     names: RunsArgument = None,
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="All runs of a group, of a sweep for example.")
+        str | None,
+        typer.Option("--group", "-g", metavar="GROUP", help="All runs of a group, of a sweep for example."),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="All runs of this project that may still run.")
     ] = False,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", help="With --all: only those of this cluster.")
+        str | None,
+        typer.Option("--cluster", "-c", metavar="NAME", help="With --all: only those of this cluster."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     config: ConfigOption = None,

@@ -17,7 +17,9 @@ def register(app: typer.Typer) -> None:
 
 def clean(
     runs: RunsArgument = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Only runs there.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Only runs there.")
+    ] = None,
     older: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Only runs in which nothing has changed for so long, e.g. 30d."),
@@ -29,7 +31,7 @@ def clean(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Remove from the cluster what is here too, of runs that have ended.
+    """Free the cluster's disk of what is here too.
 
     Each file is compared by its SHA-256 first. Records, metrics and short logs stay; asks first.
     """

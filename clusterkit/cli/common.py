@@ -25,11 +25,12 @@ ConfigOption = Annotated[
     ),
 ]
 ClusterOption = Annotated[
-    str | None, typer.Option("--cluster", "-c", help="Cluster to use instead of the default one.")
+    str | None,
+    typer.Option("--cluster", "-c", metavar="NAME", help="Cluster to use instead of the default one."),
 ]
 RunsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[RUN]...", help="Run ids, beginnings of them, job ids, or `last`."),
+    typer.Argument(metavar="RUN", help="Run ids, beginnings of them, job ids, or `last`."),
 ]
 SendLargeOption = Annotated[
     bool, typer.Option("--send-large", help="Let files over `max_file_size` travel without asking.")

@@ -15,7 +15,9 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    profile: Annotated[str, typer.Option("--profile", "-p", help="What to run.")] = "local-demo",
+    profile: Annotated[
+        str, typer.Option("--profile", "-p", metavar="PROFILE", help="What to run.")
+    ] = "local-demo",
     config: ConfigOption = None,
 ) -> None:
     """Train a small run here, start to finish.

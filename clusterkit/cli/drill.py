@@ -16,7 +16,8 @@ def register(app: typer.Typer) -> None:
 
 def drill(
     profile: Annotated[
-        str | None, typer.Option("--profile", "-p", help="Whose resources and signal to rehearse.")
+        str | None,
+        typer.Option("--profile", "-p", metavar="PROFILE", help="Whose resources and signal to rehearse."),
     ] = None,
     cluster: ClusterOption = None,
     config: ConfigOption = None,

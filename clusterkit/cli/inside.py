@@ -39,7 +39,7 @@ def shell(
 
 def top(
     name: Annotated[
-        str, typer.Argument(metavar="[RUN]", help="A run id, its beginning, a job id, or `last`.")
+        str, typer.Argument(metavar="RUN", help="A run id, its beginning, a job id, or `last`.")
     ] = "last",
     once: Annotated[bool, typer.Option("--once", help="Print it once.")] = False,
     as_json: Annotated[

@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 def login(
     cluster: Annotated[
-        str | None, typer.Argument(metavar="[CLUSTER]", help="The default one if left out.")
+        str | None, typer.Argument(metavar="CLUSTER", help="The default one if left out.")
     ] = None,
     keep: Annotated[
         str | None,
@@ -52,7 +52,7 @@ def login(
 
 
 def logout(
-    cluster: Annotated[str | None, typer.Argument(metavar="[CLUSTER]", help="Every one if left out.")] = None,
+    cluster: Annotated[str | None, typer.Argument(metavar="CLUSTER", help="Every one if left out.")] = None,
     config: ConfigOption = None,
 ) -> None:
     """End a kept login and whatever rides on it."""

@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 def logs(
     name: Annotated[
-        str, typer.Argument(metavar="[RUN]", help="A run id, its beginning, a job id, or `last`.")
+        str, typer.Argument(metavar="RUN", help="A run id, its beginning, a job id, or `last`.")
     ] = "last",
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on, from start to start, until the run ends.")
@@ -28,17 +28,17 @@ def logs(
         ),
     ] = None,
     attempt: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Which start of the run; the newest if left out.")
+        int | None, typer.Option(metavar="N", min=0, help="Which attempt; the newest if left out.")
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All starts of the run, whole, one after the other.")
+        bool, typer.Option("--all", help="All attempts, whole, one after the other.")
     ] = False,
     stderr: Annotated[bool, typer.Option("--stderr", help="Only the program's standard error.")] = False,
     config: ConfigOption = None,
 ) -> None:
     """Print a run's log, or follow it.
 
-    Followed, it goes on with the next start of a run that is requeued; Ctrl-C stops.
+    Followed, it goes on with the next attempt of a run that is requeued; Ctrl-C stops.
     """
     import sys
 

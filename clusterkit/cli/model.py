@@ -29,11 +29,13 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     name: _Model = "last",
     checkpoint: _Checkpoint = "last",
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes per task.")] = 50,
+    episodes: Annotated[
+        int, typer.Option("--episodes", "-n", metavar="N", min=1, help="Episodes per task.")
+    ] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Play a pulled model here and print its success rates with 95% intervals.
+    """Measure a synced model's success rates here.
 
     Needs the trainer's packages: pip install 'clusterkit[train]'.
     """
@@ -57,14 +59,18 @@ def play(
         typer.Option("--task", "-t", metavar="TASK", help="Only this task; may be given several times."),
     ] = None,
     checkpoint: _Checkpoint = "last",
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes per task.")] = 1,
-    size: Annotated[int, typer.Option(min=64, help="Width and height of the picture in pixels.")] = 320,
+    episodes: Annotated[
+        int, typer.Option("--episodes", "-n", metavar="N", min=1, help="Episodes per task.")
+    ] = 1,
+    size: Annotated[
+        int, typer.Option(metavar="PIXELS", min=64, help="Width and height of the picture in pixels.")
+    ] = 320,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where the videos go.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Film a pulled model here: a video for each task, and a contact sheet of all.
+    """Film a synced model here, task by task.
 
     Needs the trainer's packages: pip install 'clusterkit[train]'.
     """

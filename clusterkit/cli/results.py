@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.cli.common import ClusterOption, ConfigOption, RunsArgument, load, open_ledger
+from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
 from clusterkit.errors import ConfigError, WandbError
 from clusterkit.results.selection import Checkpoints
 
@@ -27,13 +27,16 @@ def register(app: typer.Typer) -> None:
 
 def sync_results(
     runs: RunsArgument = None,
-    cluster: ClusterOption = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Only runs there.")
+    ] = None,
     checkpoints: Annotated[
         Checkpoints,
         typer.Option(
+            metavar="last|best|all|none",
             help="Which checkpoints to bring: the last without its replay data (it can be evaluated and "
             "filmed), the best by its evaluations likewise, all with it (they can be resumed elsewhere), or "
-            "none. The final model comes with all of them."
+            "none. The final model comes with all of them.",
         ),
     ] = Checkpoints.LAST,
     watch: Annotated[
@@ -44,14 +47,22 @@ def sync_results(
     wandb_dry_run: Annotated[
         bool, typer.Option("--wandb-dry-run", help="Say what would be uploaded to W&B, and upload nothing.")
     ] = False,
-    wandb_entity: Annotated[str | None, typer.Option(help="Upload to this W&B entity.")] = None,
-    wandb_project: Annotated[str | None, typer.Option(help="Upload to this W&B project.")] = None,
+    wandb_entity: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Upload to this W&B entity.")
+    ] = None,
+    wandb_project: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Upload to this W&B project.")
+    ] = None,
     bandwidth_limit: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Bytes a second at most, e.g. 5M.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Bring home what is new of all runs or the named ones, then upload offline W&B runs that have ended."""
+    """Bring home what is new, then upload to W&B.
+
+    Of all runs or the named ones; nothing here is deleted. Offline W&B runs are uploaded when
+    they have ended, with --watch while they go on.
+    """
     from clusterkit.units import parse_size
 
     try:
@@ -131,7 +142,10 @@ def report(
     ] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Draw learning curves of pulled runs (the last one if none is named) and write one HTML page."""
+    """Draw learning curves and write one page about runs.
+
+    Of runs that were synced, the last one if none is named; groups of seeds are compared.
+    """
     from datetime import UTC, datetime
 
     from clusterkit.ui.results import show_reported

@@ -18,14 +18,20 @@ def resume(
     name: Annotated[
         str, typer.Argument(metavar="RUN", help="A run id, its beginning, a job id, or `last`.")
     ] = "last",
-    time: Annotated[str | None, typer.Option(help="Another time limit, e.g. 90m, 4h, 1d12h.")] = None,
+    time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Another time limit, e.g. 90m, 4h, 1d12h.")
+    ] = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", "-p", help="Ask for what this profile asks for.")
+        str | None,
+        typer.Option("--profile", "-p", metavar="PROFILE", help="Ask for what this profile asks for."),
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", help="Move the run there, and go on there.")
+        str | None,
+        typer.Option("--cluster", "-c", metavar="NAME", help="Move the run there, and go on there."),
     ] = None,
-    total_steps: Annotated[int | None, typer.Option(min=1, help="Train to so many steps.")] = None,
+    total_steps: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Train to so many steps.")
+    ] = None,
     until_done: Annotated[
         bool | None,
         typer.Option(

@@ -67,15 +67,25 @@ def rerun(
     ] = "last",
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", "-c", help="Where; the run's cluster, or for an archive the default one."),
+        typer.Option(
+            "--cluster",
+            "-c",
+            metavar="NAME",
+            help="Where; the run's cluster, or for an archive the default one.",
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Another seed.")] = None,
-    new_name: Annotated[str | None, typer.Option("--name", help="Another name.")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Another seed.")] = None,
+    new_name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Another name.")] = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", "-p", help="Ask for what this profile asks for.")
+        str | None,
+        typer.Option("--profile", "-p", metavar="PROFILE", help="Ask for what this profile asks for."),
     ] = None,
-    time: Annotated[str | None, typer.Option(help="Another time limit, e.g. 90m, 4h, 1d12h.")] = None,
-    total_steps: Annotated[int | None, typer.Option(min=1, help="Train for so many steps.")] = None,
+    time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Another time limit, e.g. 90m, 4h, 1d12h.")
+    ] = None,
+    total_steps: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Train for so many steps.")
+    ] = None,
     until_done: Annotated[
         bool | None,
         typer.Option(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from clusterkit.cli.common import ClusterOption, ConfigOption, SendLargeOption, large_files, load, open_ledger
 from clusterkit.errors import ConfigError
@@ -17,7 +18,22 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Mount the command."""
-    app.command(context_settings={"allow_interspersed_args": True})(submit)
+    app.command(cls=_Submit)(submit)
+
+
+class _Submit(TyperCommand):
+    """Takes arguments for the program only behind `--`: a forgotten `--profile` is no reason to submit."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        behind = args[args.index("--") + 1 :] if "--" in args else []
+        rest = super().parse_args(ctx, args)
+        given = ctx.params.get("arguments") or []
+        if len(given) > len(behind):
+            raise ConfigError(
+                f"{given[0]!r} stands before any --",
+                hint="a profile is named by `--profile`; arguments of the program come last, behind `--`",
+            )
+        return rest
 
 
 def submit(
@@ -26,13 +42,20 @@ def submit(
         typer.Argument(metavar="-- ARGUMENT", help="Passed to the program, to the letter."),
     ] = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", "-p", help="What to ask for: `clusterkit profiles` lists them.")
+        str | None,
+        typer.Option(
+            "--profile", "-p", metavar="PROFILE", help="What to ask for: `clusterkit profiles` lists them."
+        ),
     ] = None,
     cluster: ClusterOption = None,
-    name: Annotated[str | None, typer.Option(help="Name of the run; the profile's name if left out.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run.")] = None,
-    total_steps: Annotated[int | None, typer.Option(min=1, help="Environment steps over all tasks.")] = None,
-    time: Annotated[str | None, typer.Option(help="Time limit, e.g. 90m, 4h, 1d12h.")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the run; the profile's name if left out.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of the run.")] = None,
+    total_steps: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Environment steps over all tasks.")
+    ] = None,
+    time: Annotated[str | None, typer.Option(metavar="TIME", help="Time limit, e.g. 90m, 4h, 1d12h.")] = None,
     until_done: Annotated[
         bool | None,
         typer.Option(

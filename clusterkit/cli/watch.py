@@ -16,14 +16,15 @@ def register(app: typer.Typer) -> None:
 
 def watch(
     name: Annotated[
-        str, typer.Argument(metavar="[RUN]", help="A run id, its beginning, a job id, or `last`.")
+        str, typer.Argument(metavar="RUN", help="A run id, its beginning, a job id, or `last`.")
     ] = "last",
     once: Annotated[bool, typer.Option("--once", help="Print the curves once.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Draw a run's success, return and speed in the terminal, live.
+    """Draw a run's curves in the terminal, live.
 
-    From the metrics it writes, on its cluster or as they were synced; no account is needed. Ctrl-C leaves it.
+    Success, return and speed, from the metrics it writes, on its cluster or as they were synced; no account
+    is needed. Ctrl-C leaves it.
     """
     from clusterkit.ui.console import note
     from clusterkit.ui.curves import is_live, show_live, show_once

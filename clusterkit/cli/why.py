@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 def why(
     name: Annotated[
-        str, typer.Argument(metavar="[RUN]", help="A run id, its beginning, a job id, or `last`.")
+        str, typer.Argument(metavar="RUN", help="A run id, its beginning, a job id, or `last`.")
     ] = "last",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
     config: ConfigOption = None,

@@ -105,9 +105,11 @@ class Group:
     def curve(self, key: str) -> list[Point]:
         """The mean of a success rate or a return over runs, with its 95% interval, by step.
 
-        Several runs: Student's t over them. Success rates of one run, or of runs that agree exactly (whose
-        spread would be nothing): Wilson's interval over all their episodes.
+        Several runs: Student's t over them. Success rates of one run: the interval it logged with them. Where
+        it logged none, and of runs that agree exactly (whose spread would be nothing): Wilson's over all
+        their episodes.
         """
+        logged: dict[int, Interval] = {}
         values: dict[int, list[float]] = {}
         trials: dict[int, int] = {}
         for run in self.runs:
@@ -116,8 +118,14 @@ class Group:
                 if value is not None:
                     values.setdefault(row.step, []).append(value)
                     trials[row.step] = trials.get(row.step, 0) + self._trials(row, key)
+                    if key.startswith(_SUCCESS) and (interval := _logged(row, key.removeprefix(_SUCCESS))):
+                        logged[row.step] = interval
         return [
-            Point(step, statistics.fmean(at), self._interval(key, at, trials[step]))
+            Point(
+                step,
+                statistics.fmean(at),
+                (logged.get(step) if len(at) == 1 else None) or self._interval(key, at, trials[step]),
+            )
             for step, at in sorted(values.items())
         ]
 
@@ -155,6 +163,12 @@ class Group:
             return wilson(min(1.0, max(0.0, values[0])), trials)
         interval = student(values)
         return interval and Interval(max(0.0, interval.low), min(1.0, interval.high))
+
+
+def _logged(row: Row, task: str) -> Interval | None:
+    """The interval that the program gave a success rate: it knows what its episodes have in common."""
+    low, high = (row.number(f"success_{side}/{task}") for side in ("low", "high"))
+    return None if low is None or high is None else Interval(low, high)
 
 
 def load_runs(folders: Iterable[Path]) -> list[Run]:

@@ -49,6 +49,10 @@ _OF_GROUP = re.compile(
     r"|slurm\.log (\.\./){2}groups/[^/]+/slurm-\d+(-\d+)?\.log)"
 )
 """What the scheduler said to a whole group: our own links, of which nothing is needed here."""
+_OF_WANDB = re.compile(
+    r"[^/]+/wandb/(offline-)?run-[^/]+/logs/debug-core\.log [^\0]*/core-debug-[0-9_]+\.log"
+)
+"""The W&B client's link to a log in its cache, in the directory of each of its runs."""
 _LONGEST_NAME, _LONGEST_PATH = 255, 2048
 """Bytes that file systems take in a name, and that leave room for the results folder in a path."""
 _KINDS = {
@@ -105,7 +109,8 @@ class Listing:
     """The runs that exist."""
     files: tuple[RemoteFile, ...]
     refused: tuple[Refused, ...]
-    """What is left on the cluster. Links of ours or inside their run are no loss and not named."""
+    """What is left on the cluster. Links of ours, of W&B's client and inside their run are no loss and
+    not named."""
 
 
 def list_argv(runs_root: str, run_ids: Sequence[str]) -> list[str]:
@@ -158,8 +163,10 @@ def _below(path: str, run_ids: Collection[str]) -> str:
 
 def _why_not(kind: str, path: str, target: str, *, readable: bool) -> str | None:
     """Why something must not come home; None for what may, or need not."""
-    if kind == "l" and (_stays_inside(path, target) or _OF_GROUP.fullmatch(f"{path} {target}")):
-        return None
+    if kind == "l":
+        link = f"{path} {target}"
+        if _stays_inside(path, target) or _OF_GROUP.fullmatch(link) or _OF_WANDB.fullmatch(link):
+            return None
     if not path.isprintable():
         return "its name holds characters that cannot be shown"
     if len(path) > _LONGEST_NAME // 4 and _too_long(path.encode()):

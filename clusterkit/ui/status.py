@@ -98,7 +98,11 @@ def show_status(report: StatusReport, *, expand: bool = False) -> None:
         runs = "1 run" if count == 1 else f"{count} runs"
         note(f"found {runs} on {cluster} that this ledger did not know")
     if not report.rows:
-        note("no such runs" if report.left_out else "no runs yet; `clusterkit submit` starts one")
+        note(
+            "no such runs; `clusterkit status --all` lists every one"
+            if report.known
+            else "no runs yet; `clusterkit submit` starts one"
+        )
         return
     lines = list(report.rows) if expand else fold_groups(report.rows)
     table, beside = status_table(lines, width=out.width)

@@ -146,10 +146,11 @@ def _processes(usage: Usage, most: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("pid", "cpu", "memory"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("command", no_wrap=True, overflow="ellipsis")
+    table.add_column("command")  # the only one that gives way, so not no_wrap as a column
     for one in usage.processes[:most]:
         cpu = "" if one.cpu is None else f"{one.cpu:.2f}"
-        table.add_row(str(one.pid), cpu, format_bytes(one.rss_bytes), Text(one.command))
+        command = Text(one.command, no_wrap=True, overflow="ellipsis")
+        table.add_row(str(one.pid), cpu, format_bytes(one.rss_bytes), command)
     return table
 
 

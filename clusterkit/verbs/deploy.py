@@ -156,6 +156,11 @@ def deploy(
                     hint="free some space there (`clusterkit gc` removes what no run uses), "
                     "or set `root` or `image_store` of the cluster to a larger file system",
                 )
+        if wanted and not path and not found.image_plan.present:
+            raise ImageError(
+                f"{site.transport.where}: the image this project uses there is gone, and none is here",
+                hint=f"`clusterkit build --on {cluster.name}` builds it again",
+            )
         if wanted and path:
             if not found.image_plan.present:
                 sent = _send_image(settings, site, path, wanted, found.image_plan, ledger, bar)
@@ -215,10 +220,11 @@ def _wanted(
     if cluster.container == "none":
         return None, None
     path = image or cluster.image
-    if path is None:
+    if image is None and not (path and path.is_file()):
         deployed = ledger.deployment(cluster.name)  # `build --on` leaves its image there and none here
         if deployed:
             return Image(*deployed), None
+    if path is None:
         raise ImageError(
             f"cluster {cluster.name} runs {cluster.container} and has no image",
             hint=f"`clusterkit build --on {cluster.name}` builds one there; or build one here, and name it "

@@ -110,8 +110,9 @@ def settled(run: LedgerRun) -> bool:
 
 
 def recent(runs: Sequence[LedgerRun]) -> list[LedgerRun]:
-    """All that may still run, and the last few that ended, in the order given."""
+    """All that may still run, and the last few that ended, in the order given; groups are shown whole."""
     ended = [run for run in runs if not JobState(run.state).active]
     ended.sort(key=lambda run: known_state(run).updated or 0.0)
     hidden = {run.run_id for run in ended[:-_RECENT]}
-    return [run for run in runs if run.run_id not in hidden]
+    groups = {run.group for run in runs if run.group and run.run_id not in hidden}
+    return [run for run in runs if run.run_id not in hidden or run.group in groups]

@@ -45,6 +45,8 @@ class StatusReport:
     """Cluster -> how many runs lay there that the ledger did not know."""
     left_out: int = 0
     """Older runs that were not asked for."""
+    known: int = 0
+    """Runs in the ledger, shown or not."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,9 @@ def status(
             mute[cluster_name] = answer.mute
     rows = [StatusRow(run, states[run.run_id]) for run in dict.fromkeys(chosen)]
     rows = [row for row in rows if selection.shows(row.state)]
-    left_out = 0 if names or selection else len(ledger.ids()) - len(rows)
-    return StatusReport(tuple(rows), silent, mute, found, left_out)
+    known = len(ledger.ids())
+    left_out = 0 if names or selection else known - len(rows)
+    return StatusReport(tuple(rows), silent, mute, found, left_out, known)
 
 
 def choose(

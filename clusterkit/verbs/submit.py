@@ -138,8 +138,10 @@ def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
     if deployed:
         return Image(*deployed)
     raise ImageError(
-        f"no image was deployed to {cluster.name}, and {cluster.image or 'none'} is configured",
-        hint=f"run `clusterkit deploy --cluster {cluster.name} --image FILE.sif`",
+        f"no image was deployed to {cluster.name}, and "
+        + (f"{cluster.image} is not there" if cluster.image else "none is configured"),
+        hint=f"`clusterkit build` makes one and `clusterkit deploy --cluster {cluster.name}` sends it; "
+        f"or `clusterkit build --on {cluster.name}`",
     )
 
 

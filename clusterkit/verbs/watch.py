@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -128,9 +128,7 @@ def watch(
             for name, station in stations.items():
                 mine = [run for run in runs if run.cluster == name]
                 shown |= {run.run_id for run in station.look(ledger, mine) if selection.matches(run)}
-            watched = _watched(
-                settings, [run for run in ledger.runs() if run.run_id in shown], stations, selection
-            )
+            watched = _watched(settings, ledger.runs(), shown, stations, selection)
             yield watched
             if watched.over:
                 return
@@ -145,8 +143,13 @@ def _going(runs: Sequence[LedgerRun]) -> list[LedgerRun]:
 
 
 def _watched(
-    settings: Settings, runs: Sequence[LedgerRun], stations: Mapping[str, _Station], selection: Selection
+    settings: Settings,
+    known: Sequence[LedgerRun],
+    shown: Set[str],
+    stations: Mapping[str, _Station],
+    selection: Selection,
 ) -> Watched:
+    runs = [run for run in known if run.run_id in shown]
     states = {run_id: state for station in stations.values() for run_id, state in station.states.items()}
     rows = [StatusRow(run, states.get(run.run_id) or as_remembered(run)) for run in runs]
     silent = {name: station.silent for name, station in stations.items() if station.silent}
@@ -158,6 +161,7 @@ def _watched(
         silent=silent,
         mute={name: station.mute for name, station in stations.items() if station.mute},
         found={name: station.found for name, station in stations.items() if station.found},
+        known=len(known),
     )
     now = time.monotonic()
     active = {row.run.cluster for row in rows if row.state.state.active}

@@ -9,7 +9,7 @@ import pytest
 
 from clusterkit.errors import RunError
 from clusterkit.report.groups import Point, group_runs, load_runs
-from clusterkit.report.statistics import student, wilson
+from clusterkit.report.statistics import Interval, student, wilson
 from tests.results.run_dirs import evaluation, make_run_dir, write_metrics
 
 
@@ -57,6 +57,21 @@ def test_one_run_has_binomial_intervals(tmp_path: Path) -> None:
     assert group.curve("success/x") == [Point(100, 0.2, wilson(0.2, 10))]
     assert group.curve("success/mean") == [Point(100, 0.4, wilson(0.4, 20))]
     assert group.curve("return/mean") == [Point(100, 400.0, None)]
+
+
+def test_the_intervals_of_one_run_are_those_it_logged(tmp_path: Path) -> None:
+    def folder(name: str) -> Path:
+        made = make_run_dir(tmp_path, name)
+        row = evaluation(100, {"x": 0.2, "y": 0.6})
+        write_metrics(made, [row | {"success_low/mean": 0.3, "success_high/mean": 0.5}])
+        return made
+
+    first, second = folder("a"), folder("b")
+    (group,) = group_runs(load_runs([first]))
+    assert group.curve("success/mean") == [Point(100, 0.4, Interval(0.3, 0.5))]
+    assert group.curve("success/x") == [Point(100, 0.2, wilson(0.2, 10))]
+    (group,) = group_runs(load_runs([first, second]))
+    assert group.curve("success/mean") == [Point(100, 0.4, wilson(0.4, 40))]
 
 
 def test_several_runs_have_intervals_over_runs(tmp_path: Path) -> None:

@@ -302,12 +302,16 @@ def test_a_run_id_that_is_none(bench: Bench, run_id: str) -> None:
 def test_links_and_odd_names_stay_there(bench: Bench) -> None:
     (bench.run_dir / "secrets").symlink_to("/etc")
     (bench.run_dir / "passwd").symlink_to("/etc/passwd")
+    of_wandb = bench.run_dir / "wandb" / "offline-run-20260101_000000-x" / "logs" / "debug-core.log"
+    of_wandb.parent.mkdir(parents=True)
+    of_wandb.symlink_to("/root/.cache/wandb/logs/core-debug-20260101_000000.log")
     os.mkfifo(bench.run_dir / "pipe")
     write(bench.run_dir / "evil\n\x1b[31mname", "x")
     write(bench.run_dir / "ünï -#; $(x) 'q'", "fine")
     run = bench.pull_one()
     assert not {"secrets", "passwd", "pipe"} & {path.name for path in bench.home.iterdir()}
     assert (bench.home / "ünï -#; $(x) 'q'").read_text() == "fine"
+    assert not list(bench.home.rglob("debug-core.log"))
     assert sorted(run.problems) == [
         r"not brought home: evil\n\x1b[31mname: its name holds characters that cannot be shown",
         "not brought home: passwd: a link out of the run (to /etc/passwd)",

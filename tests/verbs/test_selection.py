@@ -77,3 +77,11 @@ def test_recent_is_what_lives_and_what_ended_last() -> None:
     shown = [each.run_id for each in recent(runs)]
     assert shown[:2] == ["r000", "r001"]
     assert shown[2:] == [f"r{number:03}" for number in range(26, 40)]
+
+
+def test_of_a_group_all_runs_are_recent_or_none() -> None:
+    last = RunState(JobState.COMPLETED, final=True, updated=1.0)
+    grouped = [replace(run(number, "COMPLETED", last), group="g") for number in range(30)]
+    assert recent(grouped) == grouped
+    later = [replace(run(50, "COMPLETED", replace(last, updated=2.0)), run_id=f"x{n}") for n in range(20)]
+    assert recent([*grouped, *later]) == later[5:]

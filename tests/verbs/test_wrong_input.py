@@ -38,6 +38,26 @@ def test_an_unknown_profile_names_the_nearest(project: Project) -> None:
     assert len(lines(shown)) == 2
 
 
+@pytest.mark.parametrize("words", [("a40-2m",), ("mine", "--dry-run"), ("mine", "--", "--width", "3")])
+def test_a_word_before_the_dashes_is_no_argument_of_the_program(
+    project: Project, words: tuple[str, ...]
+) -> None:
+    shown = project.run("submit", *words, code=3).stderr
+    assert f"'{words[0]}'" in shown
+    assert "--profile" in shown
+    assert len(lines(shown)) == 2
+
+
+def test_arguments_behind_the_dashes_reach_the_program(project: Project) -> None:
+    shown = project.run("submit", "--dry-run", "--", "a", "--", "--dry-run", "").stdout
+    assert [line.split()[1:] for line in shown.splitlines() if "argv[" in line][-4:] == [
+        ["a"],
+        ["--"],
+        ["--dry-run"],
+        ["''"],
+    ]
+
+
 def test_an_unknown_cluster_names_the_nearest(project: Project) -> None:
     assert "local" in project.run("submit", "-c", "lokal", code=3).stderr
 
