@@ -70,16 +70,28 @@ def resume(settings: Settings, request: ResumeRequest, ledger: Ledger, name: str
     return Resumed(replace(again, job_id=job_id), job_id, ended.state, name_of, choice)
 
 
+def _check_here(site: Site, run: LedgerRun) -> None:
+    """What was left behind when a run moved is not to become a second one."""
+    if site.transport.run(["test", "-e", f"{run.run_dir}/moved.json"], check=False).returncode == 0:
+        raise RunError(
+            f"{run.run_id}: it has moved on from {run.cluster}, to what {run.run_dir}/moved.json says",
+            hint="resume it where that was done; or remove that file, to go on here with what lies here",
+        )
+
+
 def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
     """The run with its newest job, its state and its records.
 
     Raises:
-        RunError: its run directory is gone.
+        RunError: its run directory is gone, or was left behind when it moved to another cluster.
     """
     if run.state == JobState.SUBMITTING:
         settle(site.cluster, site.transport, ledger, [run])
         run = ledger.get(run.run_id) or run
-    answer = site.transport.run(["sh"], stdin=collect_script([run.run_dir]).encode()).text
+    _check_here(site, run)
+    answer = site.transport.run(
+        ["sh"], stdin=collect_script([run.run_dir]).encode("utf-8", "surrogateescape")
+    ).text
     record = parse_collect(answer)[run.run_dir]
     done = site.transport.run(["cat", f"{run.run_dir}/run.json"], check=False)
     if not record.exists or done.returncode != 0:

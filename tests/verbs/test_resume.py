@@ -169,6 +169,25 @@ def test_it_may_move_back(steps: Project, elsewhere: Path) -> None:
     assert json.loads((old / "submissions/2/request.json").read_text())["workdir"] is None
 
 
+def test_what_was_left_behind_does_not_go_on_as_a_second_run(steps: Project, elsewhere: Path) -> None:
+    run_id = cancelled(steps)
+    ledger = steps.folder / ".clusterkit" / "ledger.sqlite3"
+    with sqlite3.connect(ledger) as connection:
+        before = connection.execute(
+            "SELECT cluster, run_dir, job_id, submission, state, last FROM runs"
+        ).fetchone()
+    steps.run("resume", run_id, "--cluster", "other")
+    completed(steps, run_id)
+    with sqlite3.connect(ledger) as connection:  # as another laptop knows it
+        names = "cluster = ?, run_dir = ?, job_id = ?, submission = ?, state = ?, last = ?"
+        connection.execute(f"UPDATE runs SET {names}", before)
+    for more in ((), ("--cluster", "other")):
+        said = steps.run("resume", run_id, *more, code=8).stderr
+        assert "moved" in said
+        assert "moved.json" in said
+    assert not (steps.run_dir(run_id) / "submissions/1").exists()
+
+
 def test_what_cannot_move_stays(steps: Project, elsewhere: Path) -> None:
     settings = steps.folder / "clusterkit.toml"
     text = settings.read_text()
