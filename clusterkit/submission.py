@@ -258,6 +258,11 @@ def task_id(job_id: str, task: int) -> str:
     return f"{number}_{task}{semicolon}{cluster}"
 
 
+def array_id(job_id: str) -> str:
+    """The id of the whole job array of a task, `123;my_cluster` of `123_4;my_cluster`; another as it is."""
+    return re.sub(r"^(\d+)_\d+", r"\1", job_id)
+
+
 def outcome(
     submission: Submission | None, started: str | None, found: Found, *, now: float | None
 ) -> Outcome:

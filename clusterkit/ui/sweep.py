@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from clusterkit.submission import array_id
 from clusterkit.ui.console import err, note, out
 from clusterkit.ui.submit import show_dry_run
 from clusterkit.units import format_duration
@@ -75,7 +76,7 @@ def show_group(done: SubmittedGroup) -> None:
         what = f"is job {came.job_id}" if came.job_id else came.why
         err.print(f"[yellow]{run_id}[/], whose submission was interrupted: {what}", soft_wrap=True)
     group, cluster = done.plan.group, done.plan.request.base.cluster.name
-    jobs = list(dict.fromkeys(each.job_id.partition("_")[0] for each in done.handed))
+    jobs = list(dict.fromkeys(array_id(each.job_id).partition(";")[0] for each in done.handed))
     shown = ", ".join(jobs[:4]) + (f" and {len(jobs) - 4} more" if len(jobs) > 4 else "")
     note(f"{_runs(len(done.runs))}: job{'s' if len(jobs) > 1 else ''} {shown} on {cluster}")
     note(f"next: clusterkit status {group}, clusterkit logs {done.runs[0].run_id} -f")

@@ -11,6 +11,7 @@ from clusterkit.errors import ConfigError, RunError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.scheduler import JobState, Kind, Parent
 from clusterkit.site import Site, scheduler_of
+from clusterkit.submission import array_id
 from clusterkit.verbs.status import query
 
 if TYPE_CHECKING:
@@ -107,13 +108,11 @@ def _runs(ledger: Ledger, after: Sequence[After]) -> list[tuple[LedgerRun, Kind]
 
 def _folded(found: Sequence[tuple[LedgerRun, Kind]], ledger: Ledger) -> list[Parent]:
     """One parent for a whole job array."""
-    wanted = Counter((run.job_id.partition("_")[0], kind) for run, kind in found)
-    tasks = Counter(run.job_id.partition("_")[0] for run in ledger.runs() if run.state != JobState.COMPLETED)
+    wanted = Counter((array_id(run.job_id), kind) for run, kind in found)
+    tasks = Counter(array_id(run.job_id) for run in ledger.runs() if run.state != JobState.COMPLETED)
     folded: dict[tuple[str, Kind], Parent] = {}
     for run, kind in found:
-        base, underscore, rest = run.job_id.partition("_")
-        whole = underscore and wanted[base, kind] >= tasks[base]
-        cluster = f";{rest.partition(';')[2]}" if ";" in rest else ""
-        job_id = f"{base}{cluster}" if whole else run.job_id
+        base = array_id(run.job_id)
+        job_id = base if wanted[base, kind] >= tasks[base] else run.job_id
         folded.setdefault((job_id, kind), Parent(job_id, run.run_dir, kind))
     return list(folded.values())

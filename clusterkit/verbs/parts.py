@@ -17,7 +17,7 @@ from clusterkit.runspec import timestamp
 from clusterkit.scheduler import JobState, Kind, Parent
 from clusterkit.site import Site, scheduler_of
 from clusterkit.slurm.group_script import GroupScript, log_name, render_group
-from clusterkit.submission import request_json
+from clusterkit.submission import array_id, request_json
 from clusterkit.verbs.handover import Parcel, RefusedError, hand_over, job_name
 from clusterkit.verbs.prepare import Prepared, ledger_run, run_files
 from clusterkit.verbs.sweep import GroupPlan
@@ -149,7 +149,7 @@ class Handover:
         local = self._site.cluster.kind == "local"
         found = list(self._first) if part.stage == 0 else []
         if part.turn is not None and not local:
-            found.append(Parent(_whole(handed[part.turn]), "", "any"))
+            found.append(Parent(array_id(handed[part.turn].job_id), "", "any"))
         if part.before is not None:
             found += self._stage_before(part, handed[part.before], local=local)
         return scheduler_of(self._site.cluster).dependency(found)
@@ -159,7 +159,7 @@ class Handover:
         always = self._planned.request.then_always
         if not local:
             kind: Kind = "any" if always else "corr" if part.array(always=False) else "ok"
-            return [Parent(_whole(before), "", kind)]
+            return [Parent(array_id(before.job_id), "", kind)]
         found = []
         for index in part.members:
             run = self._ledger.get(self._planned.members[index].member.previous or "")
@@ -196,9 +196,3 @@ def part_script(planned: GroupPlan, part: Part, group_dir: str, options: tuple[s
             options=options,
         )
     )
-
-
-def _whole(handed: Handed) -> str:
-    """The id of all of a part's tasks."""
-    number, _, rest = handed.job_id.partition("_")
-    return number + (f";{rest.partition(';')[2]}" if ";" in rest else "")

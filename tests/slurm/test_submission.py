@@ -13,6 +13,7 @@ from clusterkit.submission import (
     Found,
     Submission,
     accepted_id,
+    array_id,
     bundle,
     hand_over_argv,
     outcome,
@@ -69,6 +70,13 @@ def test_a_member_of_an_array_is_one_of_its_tasks() -> None:
     lost = Submission(0, request={"task": 3}, asked=NOW)
     assert outcome(lost, None, Found(("12",), certain=True), now=NOW).job_id == "12_3"
     assert task_id("12", 0) == "12_0"
+
+
+@pytest.mark.parametrize("job_id", ["12", "12;my_cluster", "12;c", "4711-138212", ""])
+def test_an_array_is_found_by_its_tasks(job_id: str) -> None:
+    assert array_id(job_id) == job_id
+    if job_id:
+        assert array_id(task_id(job_id, 7)) == job_id
 
 
 @pytest.mark.parametrize(
