@@ -37,7 +37,7 @@ def find(known: list[_Run], names: Iterable[str]) -> list[_Run]:
     """
     found: list[_Run] = []
     for name in names:
-        matches = _matching(name, known)
+        matches = _matching(name, known) if name else []  # every id begins with nothing
         if not matches and known:
             raise RunError(f"no run {name!r} is known in this project", hint="`clusterkit status` lists them")
         if not matches:

@@ -8,6 +8,7 @@ import pytest
 
 from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.ledger import Ledger, LedgerRun
+from clusterkit.verbs.cancel import Chosen, _choose
 
 
 def run(
@@ -41,6 +42,16 @@ def test_find_by_id_beginning_job_id_and_last(tmp_path: Path) -> None:
             ledger.find(["a40"])
         with pytest.raises(RunError, match="no run 'zz'"):
             ledger.find(["zz"])
+
+
+def test_an_empty_name_is_not_the_beginning_of_the_only_run_or_group(tmp_path: Path) -> None:
+    for group in ("", "g-1"):
+        with Ledger(tmp_path / (group or "l")) as ledger:
+            ledger.add(replace(run("g-1-0", "77"), group=group))
+            with pytest.raises(RunError, match="no run ''"):
+                ledger.find([""])
+            with pytest.raises(RunError, match="no group ''"):
+                _choose(None, ledger, Chosen(group=""))  # type: ignore[arg-type]
 
 
 def test_last_of_nothing_is_an_error(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def _group(ledger: Ledger, wanted: str) -> list[LedgerRun]:
     """The runs of a group that may still run."""
     known = ledger.runs()
     names = dict.fromkeys(run.group for run in known if run.group)
-    matches = [wanted] if wanted in names else [name for name in names if name.startswith(wanted)]
+    matches = [wanted] if wanted in names else [name for name in names if wanted and name.startswith(wanted)]
     if len(matches) != 1:
         several = f"{wanted!r} matches the groups {', '.join(matches)}" if matches else None
         raise RunError(
