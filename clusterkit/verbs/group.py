@@ -58,12 +58,12 @@ def submit(settings: Settings, planned: GroupPlan, ledger: Ledger, *, bar: Bar) 
         settled = settle_unclear(site, ledger)
         first = parents(site, ledger, base.after)
         size = None if site.cluster.kind == "local" or planned.jobs == 1 else _array_size(site)
-        way = _way(settings, site, planned)
+        choice = _choice(settings, site, planned)
         prepared = _slimmed(
-            prepare(settings, one.request, site.layout, snapshot, image, one.member, way=way)
+            prepare(settings, one.request, site.layout, snapshot, image, one.member, way=_always(choice))
             for one in planned.members
         )
-        split = [_going_on(part, prepared) for part in _split(planned, size)]
+        split = [_going_on(part, settings, planned, choice) for part in _split(planned, size)]
         sent = bring(site, snapshot, image, ledger, bar)
         handed, trouble = Handover(site, ledger, planned, split, prepared, first).over()
     accepted = [index for each in handed for index in each.part.members]
@@ -78,6 +78,9 @@ def dry_run(
 ) -> tuple[list[Part], list[str], Prepared]:
     """What `submit` would do; nothing is changed on the cluster, and its array limits are not asked for.
 
+    It is logged in to only when its root depends on the account there, or to ask how the runs can go on past
+    their time limits.
+
     Returns:
         The parts, their job scripts, and the first run.
 
@@ -87,9 +90,13 @@ def dry_run(
     base = planned.request.base
     image = image_of(base.cluster, ledger, bar)
     snapshot = take_snapshot(settings, base.allow_large, ledger)
-    layout = layout_of(base.cluster)
-    split = _split(planned, None)
-    first = prepare(settings, planned.members[0].request, layout, snapshot, image, planned.members[0].member)
+    layout, choice, one = None, None, planned.members[0]
+    if any(goes_on(settings, each.request) for each in planned.members):
+        with open_site(base.cluster, create=False) as site:
+            layout, choice = site.layout, _choice(settings, site, planned)
+    layout = layout or layout_of(base.cluster)
+    split = [_going_on(part, settings, planned, choice) for part in _split(planned, None)]
+    first = prepare(settings, one.request, layout, snapshot, image, one.member, way=_always(choice))
     scripts = [
         part_script(planned, part, f"{layout.root}/groups/{planned.group}", part_options(planned, part))
         for part in split
@@ -97,7 +104,7 @@ def dry_run(
     return split, scripts, first
 
 
-def _way(settings: Settings, site: Site, planned: GroupPlan) -> Callable[[Sequence[str]], Choice] | None:
+def _choice(settings: Settings, site: Site, planned: GroupPlan) -> Choice | None:
     """How its runs go on past their time limits, asked once for all of them; None when none is to.
 
     Raises:
@@ -112,13 +119,18 @@ def _way(settings: Settings, site: Site, planned: GroupPlan) -> Callable[[Sequen
             f"by {choice.way}: {choice.why}",
             hint="submit the runs one by one, or without --until-done and `resume` them",
         )
-    return lambda _options: choice
+    return choice
 
 
-def _going_on(part: Part, prepared: Sequence[Prepared]) -> Part:
+def _always(choice: Choice | None) -> Callable[[Sequence[str]], Choice] | None:
+    return None if choice is None else lambda _options: choice
+
+
+def _going_on(part: Part, settings: Settings, planned: GroupPlan, choice: Choice | None) -> Part:
     """The part with what its runs need to go on past their time limits."""
-    choices = [choice for index in part.members if (choice := prepared[index].choice)]
-    return replace(part, options=(*part.options, *choices[0].options)) if choices else part
+    if choice and any(goes_on(settings, planned.members[index].request) for index in part.members):
+        return replace(part, options=(*part.options, *choice.options))
+    return part
 
 
 def _slimmed(prepared: Iterable[Prepared]) -> list[Prepared]:
