@@ -128,6 +128,8 @@ def test_wrong_requests_change_nothing(project: Project, gated: Path) -> None:
         ("--seeds", "1,2", "--sbatch", "array=0-3"): "job array itself",
         ("--then", "second", "--sweep", "profile=tiny"): "every stage has its own profile",
         ("--after", "nothing:sometimes"): "RUN:any",
+        ("--max-parallel", "2"): "this is one run",
+        ("--seeds", "1,2", "--then-always"): "there is none",
     }.items():
         assert said in project.run("submit", *words, code=3).stderr
     assert "none was submitted" in project.run("submit", "--after", "nothing", code=8).stderr
@@ -144,6 +146,9 @@ def test_a_dry_run_of_a_group_shows_the_grid_and_both_scripts(project: Project, 
     assert "#SBATCH --array=0-1" in shown
     assert "#SBATCH --cpus-per-task=4" in shown
     assert "argv[2]  1" in shown
+    assert "--requeue" not in shown
+    here = project.run("submit", "--seeds", "1,2", "--until-done", "--dry-run").stdout
+    assert "#SBATCH --requeue" in here
     many = project.run("submit", "-c", "far", "-p", "many", "--seeds", "1..80", "--dry-run").stdout
     assert "80 runs" in many
     assert len([line for line in many.splitlines() if line.startswith("many-")]) < 30
