@@ -29,7 +29,10 @@ from clusterkit.verbs.until_done import choose_way
 if TYPE_CHECKING:
     from clusterkit.config.models import Profile
 
-_OF_THE_WAY = ("--requeue", "--array", "--dependency")
+_OF_THE_WAY = (
+    *("--requeue", "--array", "--dependency", "--kill-on-invalid-dep"),
+    *("--after", "--after-task"),  # of this machine's scheduler
+)
 """Options that belong to one submission and are chosen anew for the next."""
 _OF_THE_PACK = ("--cpus-per-task", "--mem")
 """Options that were asked for all runs of a shared job."""

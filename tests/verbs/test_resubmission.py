@@ -31,6 +31,21 @@ def test_a_run_of_a_pack_asks_for_the_share_of_one(site: Site, pack: int, cpus: 
     assert not any(each.startswith("--array") for each in options)
 
 
+def test_what_it_waited_for_at_first_it_does_not_wait_for_again(site: Site) -> None:
+    profile = Profile(name="mine", time="1h")  # type: ignore[arg-type]
+    waiting = [
+        "--dependency=afterok:7",
+        "--kill-on-invalid-dep=yes",
+        "--after=ok:1-2:/a b",
+        "--after-task=1:ok:1-2:/a",
+    ]
+    options = options_of(
+        site, ResumeRequest(), profile, {"options": ["--qos=long", *waiting]}, goes_on=False, training=False
+    )
+    assert "--qos=long" in options
+    assert not any("dep" in each or each.startswith("--after") for each in options)
+
+
 def test_what_the_program_sees_is_as_its_own_environment_says(site: Site) -> None:
     root, profile = site.layout.root, Profile(name="mine", time="1h")  # type: ignore[arg-type]
     run = LedgerRun("r-1", "here", "r", "mine", "", 0, "", "", site.layout.run("r-1"), 0, "PENDING")
