@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _LONG = re.compile(r"[a-z][a-z0-9-]+")
 _SHORT = {
@@ -42,6 +43,22 @@ def long_name(written: str) -> str:
     if reason := _PROTECTED.get(name):
         raise ValueError(f"--{name} cannot be set: {reason}")
     return name
+
+
+def names_of(options: Iterable[str]) -> frozenset[str]:
+    """The long names of "--name=value" and "--flag" texts; what is none, or not to be set, stays as it is.
+
+    >>> sorted(names_of(["--c=4", "--mail_user=me", "--exclusive"]))
+    ['cpus-per-task', 'exclusive', 'mail-user']
+    """
+    names = set()
+    for option in options:
+        written = option.partition("=")[0]
+        try:
+            names.add(long_name(written))
+        except ValueError:
+            names.add(written.lstrip("-"))
+    return frozenset(names)
 
 
 def rivals(name: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from clusterkit.config.options import names_of
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.scheduler import JobState, Kind, Parent
@@ -48,7 +49,7 @@ def check_after(ledger: Ledger, cluster: Cluster, after: Sequence[After], sbatch
         RunError: a run is not known.
         ConfigError: it is on another cluster, or two ways of waiting are asked for.
     """
-    if after and any(option.startswith(("--dependency", "-d")) for option in sbatch):
+    if after and "dependency" in names_of(sbatch):
         raise ConfigError(
             "--after and --sbatch dependency=... both say what to wait for", hint="Use one of them."
         )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from clusterkit.config.options import names_of
 from clusterkit.errors import ClusterkitError, ConfigError, RecipeLockedError
 from clusterkit.group import Batch, batches, member_id
 from clusterkit.ledger import Ledger
@@ -229,7 +230,7 @@ def _shared(options: Sequence[str], pack: int, given: Sequence[str]) -> tuple[st
 
     What the command line gives with --sbatch is for the whole job.
     """
-    named = {option.lstrip("-").partition("=")[0] for option in given}
+    named = names_of(given)
     shared = []
     for option in options:
         name, _, value = option.removeprefix("--").partition("=")

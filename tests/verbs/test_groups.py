@@ -128,6 +128,7 @@ def test_wrong_requests_change_nothing(project: Project, gated: Path) -> None:
         ("--seeds", "1,2", "--sbatch", "array=0-3"): "job array itself",
         ("--then", "second", "--sweep", "profile=tiny"): "every stage has its own profile",
         ("--after", "nothing:sometimes"): "RUN:any",
+        ("--after", "last", "--sbatch", "d=singleton"): "both say what to wait for",
         ("--max-parallel", "2"): "this is one run",
         ("--seeds", "1,2", "--then-always"): "there is none",
     }.items():
@@ -147,6 +148,8 @@ def test_a_dry_run_of_a_group_shows_the_grid_and_both_scripts(project: Project, 
     assert "#SBATCH --cpus-per-task=4" in shown
     assert "argv[2]  1" in shown
     assert "--requeue" not in shown
+    whole = project.run("submit", *words[:-1], "--sbatch", "c=6", "--dry-run", "--", "{seed}").stdout
+    assert "#SBATCH --cpus-per-task=6" in whole
     here = project.run("submit", "--seeds", "1,2", "--until-done", "--dry-run").stdout
     assert "#SBATCH --requeue" in here
     many = project.run("submit", "-c", "far", "-p", "many", "--seeds", "1..80", "--dry-run").stdout
