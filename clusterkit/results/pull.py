@@ -29,6 +29,8 @@ _TRIES = 3
 _LIST_SECONDS = 300.0
 _NAMED = 6
 """So many files that stayed away are named."""
+NOT_HOME = "not brought home: "
+"""Begins the line of a problem that is a file which stayed away."""
 GROWTH = 64 << 20
 """Bytes that files may have grown since they were listed, all together."""
 
@@ -233,9 +235,9 @@ class _Tally:
 
 
 def _result(run_id: str, listing: Listing, tally: _Tally, results: Path) -> PulledRun:
-    found = [f"not brought home: {one.text}" for one in tally.left[:_NAMED]]
+    found = [f"{NOT_HOME}{one.text}" for one in tally.left[:_NAMED]]
     if len(tally.left) > _NAMED:
-        found.append(f"not brought home: {len(tally.left) - _NAMED} more")
+        found.append(f"{NOT_HOME}{len(tally.left) - _NAMED} more")
     if run_id not in listing.run_ids:
         return PulledRun(run_id, found=False, problems=tuple(found))
     if tally.new:

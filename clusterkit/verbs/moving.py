@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit import images, snapshots
-from clusterkit.errors import ConfigError, ImageError
+from clusterkit.errors import ConfigError, ImageError, RunError
 from clusterkit.images import Image
 from clusterkit.ledger import LedgerRun
-from clusterkit.results.pull import pull_runs
+from clusterkit.results.pull import NOT_HOME, PulledRun, pull_runs
 from clusterkit.results.selection import Checkpoints
 from clusterkit.site import Site
 from clusterkit.transport.base import SyncOptions
@@ -67,10 +67,11 @@ def move(
         bar: opens progress bars.
 
     Raises:
+        RunError: some of it cannot be brought here, and would be missing there.
         TransportError: a transfer broke off.
     """
     with bar(f"{run.run_id} from {run.cluster}", None) as progress:
-        pull_runs(
+        (pulled,) = pull_runs(
             source.transport,
             runs_root=posixpath.dirname(run.run_dir),
             run_ids=[run.run_id],
@@ -78,6 +79,7 @@ def move(
             checkpoints=Checkpoints.ALL,
             progress=progress,
         )
+    _check_whole(run, pulled)
     with bar(f"{run.run_id} to {target.cluster.name}", None) as progress:
         for identity in _snapshots(document):
             _move_snapshot(source, target, identity)
@@ -85,6 +87,17 @@ def move(
         # By content: what an earlier stay left there may have the size of today's.
         options = SyncOptions(exclude=_LEFT_BEHIND, checksum=True, mode="D700,F600")
         target.transport.push(results / run.run_id, there, options=options, progress=progress)
+
+
+def _check_whole(run: LedgerRun, pulled: PulledRun) -> None:
+    """What is not at home, but for what no program needs, would be missing where the run goes on."""
+    away = [each.removeprefix(NOT_HOME) for each in pulled.problems if each.startswith(NOT_HOME)]
+    needed = [each for each in away if not each.startswith("wandb/")]
+    if needed:
+        raise RunError(
+            f"{run.run_id} cannot be moved whole: {'; '.join(needed)}",
+            hint=f"see to these in {run.run_dir} on {run.cluster}, or remove them there; nothing was moved",
+        )
 
 
 def leave_note(source: Site, run: LedgerRun, moved: LedgerRun) -> None:

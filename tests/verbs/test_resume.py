@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -153,6 +154,15 @@ def test_a_run_moves_to_another_cluster_with_all_it_needs(steps: Project, elsewh
     steps.run("resume", run_id)
     steps.until((new / "attempts/2/exit.json").exists)
     assert (new / "arguments-2").exists()
+
+
+def test_what_cannot_be_moved_whole_stays(steps: Project, elsewhere: Path) -> None:
+    run_id = cancelled(steps)
+    os.mkfifo(steps.run_dir(run_id) / "pipe")
+    said = steps.run("resume", run_id, "--cluster", "other", code=8).stderr
+    assert "pipe: " in said
+    assert list((elsewhere / "runs").iterdir()) == []
+    assert not (steps.run_dir(run_id) / "moved.json").exists()
 
 
 def test_it_may_move_back(steps: Project, elsewhere: Path) -> None:
