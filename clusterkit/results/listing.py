@@ -44,7 +44,10 @@ exec python3 -c "$PROGRAM" "$@"
 BSD and busybox find have no -printf."""
 
 _ENTRY = re.compile(r"(.)([+-]) (\d{1,19}) (-?\d{1,18})(?:\.(\d+))? (.*)", re.DOTALL)
-_OF_GROUP = re.compile(r"[^/]+/submissions/\d+/[a-z]+ (\.\./){4}groups/[^/]+/submissions/\d+/[a-z]+")
+_OF_GROUP = re.compile(
+    r"[^/]+/(submissions/\d+/[a-z]+ (\.\./){4}groups/[^/]+/submissions/\d+/[a-z]+"
+    r"|slurm\.log (\.\./){2}groups/[^/]+/slurm-\d+(-\d+)?\.log)"
+)
 """What the scheduler said to a whole group: our own links, of which nothing is needed here."""
 _LONGEST_NAME, _LONGEST_PATH = 255, 2048
 """Bytes that file systems take in a name, and that leave room for the results folder in a path."""

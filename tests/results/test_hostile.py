@@ -177,6 +177,15 @@ CASES: dict[str, tuple[Callable[[Stage], object], str]] = {
         lambda s: link(s.there / "submissions/0/answer", "../../../../groups/g-1/submissions/0/answer"),
         "",
     ),
+    "link to the log of a group": (
+        lambda s: link(s.there / "slurm.log", "../../groups/g-1/slurm-0-12.log"),
+        "",
+    ),
+    "link to the log of a job": (lambda s: link(s.there / "slurm.log", "../../groups/g-1/slurm-3.log"), ""),
+    "link to another log": (
+        lambda s: link(s.there / "slurm.log", "../../groups/g-1/../x/slurm-3.log"),
+        "slurm.log: a link out",
+    ),
     "link that looks like one": (
         lambda s: link(s.there / "submissions/0/answer", "../../../../groups/../../mine/secret"),
         "submissions/0/answer: a link out",
