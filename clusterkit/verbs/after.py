@@ -59,7 +59,7 @@ def check_after(ledger: Ledger, cluster: Cluster, after: Sequence[After], sbatch
                 f"--after {run.run_id}: it is on {run.cluster}, and this run goes to {cluster.name}",
                 hint="A scheduler waits for its own jobs only.",
             )
-        if run.until_done in ("array", "chain"):
+        if run.until_done in ("array", "chain") and run.state != JobState.COMPLETED:
             raise ConfigError(
                 f"--after {run.run_id}: it goes on in more jobs than its first one ({run.until_done})",
                 hint='Where the site allows it, continue_by = "requeue" keeps one job.',
