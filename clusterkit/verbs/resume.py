@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 
-_READ = 'cat "$1/run.json" || exit 1; printf "\\036"; cat "$1/moved.json" 2>/dev/null || true'
-"""run.json of the run directory $1 and, behind a record separator, where the run has gone."""
-
-
 @dataclass(frozen=True)
 class Resumed:
     """A run the scheduler has accepted again."""
@@ -79,6 +75,15 @@ def resume(settings: Settings, request: ResumeRequest, ledger: Ledger, name: str
     return Resumed(replace(again, job_id=job_id), job_id, ended.state, newest, choice)
 
 
+def _check_here(site: Site, run: LedgerRun) -> None:
+    """What was left behind when a run moved is not to become a second one."""
+    if site.transport.run(["test", "-e", f"{run.run_dir}/moved.json"], check=False).returncode == 0:
+        raise RunError(
+            f"{run.run_id}: it has moved on from {run.cluster}, to what {run.run_dir}/moved.json says",
+            hint="resume it where that was done; or remove that file, to go on here with what lies here",
+        )
+
+
 def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
     """The run with its newest job, its state and its records.
 
@@ -88,23 +93,18 @@ def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
     if run.state == JobState.SUBMITTING:
         settle(site.cluster, site.transport, ledger, [run])
         run = ledger.get(run.run_id) or run
+    _check_here(site, run)
     answer = site.transport.run(
         ["sh"], stdin=collect_script([run.run_dir]).encode("utf-8", "surrogateescape")
     ).text
     record = parse_collect(answer)[run.run_dir]
-    done = site.transport.run(["sh", "-c", _READ, "sh", run.run_dir], check=False)
+    done = site.transport.run(["cat", f"{run.run_dir}/run.json"], check=False)
     if not record.exists or done.returncode != 0:
         raise RunError(
             f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}",
             hint="`clusterkit submit` starts a new run",
         )
-    text, _, note = done.text.partition("\x1e")
-    if note:
-        raise RunError(
-            f"{run.run_id}: it has moved on from {run.cluster}, to what {run.run_dir}/moved.json says",
-            hint="resume it where that was done; or remove that file, to go on here with what lies here",
-        )
-    document = parse_object(text)
+    document = parse_object(done.text)
     if document is None:
         raise unreadable(run)
     newest = record.submission
