@@ -15,7 +15,7 @@ from clusterkit.slurm.abilities import Way
 from clusterkit.state import RunState
 
 _SIGNAL = re.compile(
-    r"(?P<attempt>\d+) .*caught (?P<name>SIG\w+)(?:, (?P<left>-?\d+) s before the time limit)?"
+    r"(?P<attempt>\d+) .*caught (?P<name>SIG\w+)(?:, (?P<left>\d+) s (?P<side>before|after) the time limit)?"
 )
 
 
@@ -117,7 +117,7 @@ def _signal(evidence: Evidence, attempt: int, limit: int) -> Check:
             f"no signal came before the time limit of {limit} s",
             "this Slurm ignores --signal: see `clusterkit logs`, and ask the administrators",
         )
-    if match["left"] is None or int(match["left"]) > 0:
+    if match["left"] is None or (match["side"] == "before" and int(match["left"]) > 0):
         left = f", {match['left']} s before the time limit" if match["left"] else ""
         return Check(True, f"{match['name']} arrived{left}")
     return Check(False, f"{match['name']} came only at the time limit", "this Slurm ignores --signal")

@@ -69,7 +69,7 @@ def test_a_job_that_never_started() -> None:
 
 def test_a_signal_that_did_not_come() -> None:
     assert failed(replace(GOOD, signals=())) == ["no signal came before the time limit of 120 s"]
-    late = replace(GOOD, signals=("0 [clusterkit] caught SIGTERM, -1 s before the time limit",))
+    late = replace(GOOD, signals=("0 [clusterkit] caught SIGTERM, 1 s after the time limit",))
     assert failed(late) == ["SIGTERM came only at the time limit"]
     other = replace(GOOD, signals=("1 [clusterkit] caught SIGUSR1, 3 s before the time limit",))
     assert len(failed(other)) == 1

@@ -115,6 +115,17 @@ def test_a_stop_at_the_deadline_is_a_timeout(tmp_path: Path) -> None:
     assert run.exit == {"code": 143, "signal": "TERM", "why": "timeout"}
 
 
+def test_the_log_says_how_far_off_the_time_limit_a_signal_came(tmp_path: Path) -> None:
+    for number, (offset, words) in enumerate(
+        [(-100, "s after the time limit"), (100, "s before the time limit")]
+    ):
+        run = Run(tmp_path / str(number), job={"prelude": ("kill -USR1 $$",)})
+        assert run.run(CLUSTERKIT_DEADLINE=str(int(time.time()) + offset)) == 138
+        (line,) = (line for line in run.log().splitlines() if "caught SIGUSR1, " in line)
+        assert line.endswith(words)
+        assert 90 <= int(line.split()[3]) <= 110
+
+
 def test_a_killed_program(tmp_path: Path) -> None:
     run = Run(tmp_path, python("os.kill(os.getpid(), signal.SIGKILL)"))
     assert run.run() == 137
