@@ -14,7 +14,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"JobArrayTaskLimit", "the array's own limit of tasks at a time is reached"),
     (r"Licenses", "it waits for a licence"),
     (r"Cleaning", "the previous start of this job is still being cleaned up"),
-    (r"Prolog|Nodes_?Not_?Ready|NodesNotReady", "its nodes are being prepared"),
+    (r"Prolog|Nodes_?Not_?Ready", "its nodes are being prepared"),
     (
         r"ReqNodeNotAvail.*[Mm]aint.*|ReqNodeNotAvail,?\s*Reserved for maintenance.*|Reservation(Maint)?",
         "it cannot end before a maintenance or reservation begins: ask for less time, or wait",
@@ -53,15 +53,15 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "no node has what it asks for, so it will never start: check GPU, memory, constraint",
     ),
     (
-        r"(Job)?HeldUser|JobHeldUser",
+        r"(Job)?HeldUser",
         "held by you: `scontrol release JOBID` on the cluster lets it go",
     ),
     (
-        r"(Job)?HeldAdmin|JobHeldAdmin|launch[_ ]failed[_ ]requeued[_ ]held|JobHoldMaxRequeue",
+        r"(Job)?HeldAdmin|launch[_ ]failed[_ ]requeued[_ ]held|JobHoldMaxRequeue",
         "held by the system, often after failed starts: `scontrol release JOBID`, or ask the administrators",
     ),
     (
-        r"InvalidAccount|AccountNotAllowed|AssociationJobLimit",
+        r"InvalidAccount|AccountNotAllowed",
         "its account may not run here: check the account",
     ),
     (r"InvalidQOS", "its QOS may not be used here: check the QOS"),
