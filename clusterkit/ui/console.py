@@ -7,7 +7,9 @@ same, by PEP 562. Plain lines go by `say`.
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from clusterkit.errors import ClusterkitError
@@ -20,17 +22,36 @@ if TYPE_CHECKING:
 
 _PIPED_WIDTH = 220
 """Columns where there is no terminal: wide enough that no table is cut for the program that reads it."""
+_UNTAMED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def __getattr__(name: str) -> Console:
     if name not in ("out", "err"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rich.console import Console
-
-    stream = sys.stdout if name == "out" else sys.stderr
-    made = Console(stderr=name == "err", highlight=False, width=_width(stream))
-    globals()[name] = made
+    globals()[name] = made = _console(stderr=name == "err")
     return made
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class TamedConsole(Console):
+        """Run directories and clusters are not trusted to leave the terminal as it is: see `tamed`."""
+
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else tamed(text), style, control)
+
+    width = _width(sys.stderr if stderr else sys.stdout)
+    return TamedConsole(stderr=stderr, highlight=False, width=width)
+
+
+def tamed(text: str) -> str:
+    """Text that moves no cursor and can be written: control characters and halves of pairs become `?`."""
+    return text if text.isprintable() else _UNTAMED.sub("?", text)
 
 
 def _width(stream: TextIO) -> int | None:

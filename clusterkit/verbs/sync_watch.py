@@ -18,6 +18,7 @@ from clusterkit.verbs.selection import Selection, settled
 from clusterkit.verbs.status import StatusReport, StatusRow, as_remembered, searched_clusters
 from clusterkit.verbs.sync import Synced, SyncRequest, sync_results, upload
 from clusterkit.verbs.watch import Paces, Watched, watch
+from clusterkit.wandb.log import find_logs
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -87,6 +88,7 @@ def watch_results(
             yield SyncLook(watched, follower.take_news(), follower.synced)
         silent = watched.report.silent
         follower.once(follower.unfinished(frozenset(silent)))
+        follower.upload()  # what the last look could not
         yield SyncLook(watched, follower.take_news(), follower.synced)
         for name, why in silent.items():
             raise TransportError(f"{name}: {why}", hint="`clusterkit sync-results --watch` goes on from here")
@@ -148,7 +150,7 @@ class _Follower:
         )
         self._whole |= {run.run_id for run in runs}
         self._note(synced.runs)
-        self._join(synced)
+        self._join(synced, {run.run_id: run for run in synced.runs})
 
     def unfinished(self, silent: frozenset[str]) -> list[LedgerRun]:
         """Runs that have ended and could not be pulled since, where the cluster answers."""
@@ -163,7 +165,8 @@ class _Follower:
             synced = Synced(self._settings.project.results, tuple(pulled.values()))
             runs = [run for run in known if run is not None]
             request = replace(self._request, wandb_live=True)
-            self._join(upload(synced, request, self._ledger, runs, lambda _: None, self._environment))
+            done = upload(synced, request, self._ledger, runs, lambda _: None, self._environment)
+            self._join(done, pulled)
 
     def take_news(self) -> tuple[PulledRun, ...]:
         """What has come since the last time."""
@@ -179,11 +182,18 @@ class _Follower:
         self._news += [run for run in pulled if run.files]
         self.synced = replace(self.synced, runs=tuple(self._runs.values()))
 
-    def _join(self, synced: Synced) -> None:
+    def _join(self, synced: Synced, tried: Mapping[str, PulledRun]) -> None:
+        if synced.wandb_error:
+            self._to_upload = {**tried, **self._to_upload}  # the next look tries again
         uploads = {(each.run_id, each.wandb_run_id): each for each in (*self.synced.uploads, *synced.uploads)}
         self.synced = replace(
             self.synced,
             uploads=tuple(uploads.values()),
-            waiting_for_key=self.synced.waiting_for_key + synced.waiting_for_key,
-            wandb_error=synced.wandb_error or self.synced.wandb_error,
+            waiting_for_key=self._logs() if synced.waiting_for_key else self.synced.waiting_for_key,
+            wandb_error=synced.wandb_error,
         )
+
+    def _logs(self) -> int:
+        """Offline W&B logs of all that has come; a look that found no key knows only some of them."""
+        results = self._settings.project.results
+        return sum(len(find_logs(results / run_id)) for run_id in self._runs)

@@ -147,3 +147,30 @@ def test_the_command_while_something_runs(site: SlurmSite) -> None:
     assert "results lie in" in errors
     assert RUNNING.run_id in printed
     assert site.calls() == {"squeue": 1}
+
+
+def test_what_w_and_b_still_needs_is_counted_once_and_tried_again(site: SlurmSite) -> None:
+    log_file = site.root / "runs" / RUNNING.run_id / "wandb/offline-run-1/run-1.wandb"
+    log_file.parent.mkdir(parents=True)
+    environment = {"NETRC": str(site.project / "none"), "WANDB_CONFIG_DIR": str(site.project)}
+    settings = load_settings(config=site.project / "clusterkit.toml")
+    with site.ledger() as ledger:
+        looks = watch_results(
+            settings,
+            SyncRequest(),
+            ledger,
+            bar=lambda *_: nullcontext(lambda _: None),
+            environment=environment,
+            paces=QUICK,
+        )
+        for text in ("more\n", "and more\n", "still more\n"):
+            with log_file.open("a") as file:
+                file.write(text)
+            synced = next(looks).synced
+        assert synced.waiting_for_key == 1
+        environment["WANDB_BASE_URL"] = "nowhere"
+        with log_file.open("a") as file:
+            file.write("the last\n")
+        assert next(looks).synced.wandb_error is not None
+        del environment["WANDB_BASE_URL"]
+        assert next(looks).synced.wandb_error is None  # nothing new has come

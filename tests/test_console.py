@@ -1,0 +1,35 @@
+"""What is printed leaves the terminal as it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_PRINT = r"""
+from rich.table import Table
+from rich.text import Text
+from clusterkit.errors import RunError
+from clusterkit.ui.console import note, out, show_error
+evil = "a\x1b]0;title\x07\x1b[2J\rb\x9bc\ud800d"
+table = Table("run")
+table.add_row(Text(evil))
+out.print(table)
+out.print(evil, markup=False)
+out.print("[bold]two\nlines[/]")
+note(evil)
+show_error(RunError(evil, hint=evil))
+"""
+
+
+def test_control_characters_of_others_do_nothing() -> None:
+    for colours in ({}, {"FORCE_COLOR": "1", "TERM": "xterm-256color"}):
+        env = {"PYTHONIOENCODING": "utf-8", **colours}
+        done = subprocess.run(
+            [sys.executable, "-c", _PRINT], capture_output=True, text=True, env=env, check=True
+        )
+        shown = done.stdout + done.stderr
+        assert "a?]0;title?[2Jb?c?d" in shown
+        assert "\x1b]" not in shown
+        assert "\x1b[2J" not in shown
+        assert "\r" not in shown
+        assert "two\nlines" in done.stdout or "two\x1b[0m\n\x1b[1mlines" in done.stdout
