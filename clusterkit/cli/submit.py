@@ -160,6 +160,13 @@ def submit(
         after=parse_after(after or ()),
     )
     group = SweepRequest(request, over, max_parallel, pack, tuple(then or ()), then_always)
+    if max_parallel and not group.several:
+        raise ConfigError(
+            "--max-parallel is for runs that are submitted together",
+            hint="give it with --seeds, --sweep or --then; `--after RUN` makes one run wait for another",
+        )
+    if then_always and not then:
+        raise ConfigError("--then-always says how --then goes on, and there is no --then")
     with open_ledger(settings) as ledger:
         if group.several:
             _submit_group(settings, group, ledger, dry_run=dry_run, yes=yes)
