@@ -28,7 +28,7 @@ class _Submit(TyperCommand):
         behind = args[args.index("--") + 1 :] if "--" in args else []
         rest = super().parse_args(ctx, args)
         given = ctx.params.get("arguments") or []
-        if len(given) > len(behind):
+        if len(given) > len(behind) and not ctx.resilient_parsing:  # not while the shell completes words
             raise ConfigError(
                 f"{given[0]!r} stands before any --",
                 hint="a profile is named by `--profile`; arguments of the program come last, behind `--`",
