@@ -28,7 +28,7 @@ class _Submit(TyperCommand):
         behind = args[args.index("--") + 1 :] if "--" in args else []
         rest = super().parse_args(ctx, args)
         given = ctx.params.get("arguments") or []
-        if len(given) > len(behind):
+        if len(given) > len(behind) and not ctx.resilient_parsing:  # not while the shell completes words
             raise ConfigError(
                 f"{given[0]!r} stands before any --",
                 hint="a profile is named by `--profile`; arguments of the program come last, behind `--`",
@@ -160,6 +160,13 @@ def submit(
         after=parse_after(after or ()),
     )
     group = SweepRequest(request, over, max_parallel, pack, tuple(then or ()), then_always)
+    if max_parallel and not group.several:
+        raise ConfigError(
+            "--max-parallel is for runs that are submitted together",
+            hint="give it with --seeds, --sweep or --then; `--after RUN` makes one run wait for another",
+        )
+    if then_always and not then:
+        raise ConfigError("--then-always says how --then goes on, and there is no --then")
     with open_ledger(settings) as ledger:
         if group.several:
             _submit_group(settings, group, ledger, dry_run=dry_run, yes=yes)

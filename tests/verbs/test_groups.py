@@ -129,8 +129,8 @@ def test_wrong_requests_change_nothing(project: Project, gated: Path) -> None:
         ("--then", "second", "--sweep", "profile=tiny"): "every stage has its own profile",
         ("--after", "nothing:sometimes"): "RUN:any",
         ("--after", "last", "--sbatch", "d=singleton"): "both say what to wait for",
-        ("--max-parallel", "2"): "this is one run",
-        ("--seeds", "1,2", "--then-always"): "there is none",
+        ("--max-parallel", "2"): "submitted together",
+        ("--seeds", "1,2", "--then-always"): "there is no --then",
     }.items():
         assert said in project.run("submit", *words, code=3).stderr
     assert "none was submitted" in project.run("submit", "--after", "nothing", code=8).stderr
