@@ -125,12 +125,10 @@ def test_wrong_requests_change_nothing(project: Project, gated: Path) -> None:
         ("--seeds", "1,2", "--then", "sceond"): "no profile 'sceond'",
         ("--pack", "2", "--seeds", "1,2"): "--max-parallel 2",
         ("--seeds", "1..60"): "--yes",
+        ("--after", "last", "--sbatch", "d=singleton"): "both say what to wait for",
         ("--seeds", "1,2", "--sbatch", "array=0-3"): "job array itself",
         ("--then", "second", "--sweep", "profile=tiny"): "every stage has its own profile",
         ("--after", "nothing:sometimes"): "RUN:any",
-        ("--after", "last", "--sbatch", "d=singleton"): "both say what to wait for",
-        ("--max-parallel", "2"): "this is one run",
-        ("--seeds", "1,2", "--then-always"): "there is none",
     }.items():
         assert said in project.run("submit", *words, code=3).stderr
     assert "none was submitted" in project.run("submit", "--after", "nothing", code=8).stderr
