@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """What the user asked for.
-
-    Raises:
-        ConfigError: it says how several runs go on, and asks for one.
-    """
+    """What the user asked for."""
 
     base: Request
     axes: tuple[Axis, ...] = ()
@@ -47,15 +43,6 @@ class SweepRequest:
     """Profiles of the stages that follow."""
     then_always: bool = False
     """A stage starts also when the one before has failed."""
-
-    def __post_init__(self) -> None:
-        if self.then_always and not self.then:
-            raise ConfigError("--then-always says how --then goes on, and there is none", hint="Add --then.")
-        if self.max_parallel is not None and not self.several:
-            raise ConfigError(
-                "--max-parallel is for the jobs of a group, and this is one run",
-                hint="Add --seeds or --sweep.",
-            )
 
     @property
     def several(self) -> bool:

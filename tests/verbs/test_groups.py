@@ -125,6 +125,7 @@ def test_wrong_requests_change_nothing(project: Project, gated: Path) -> None:
         ("--seeds", "1,2", "--then", "sceond"): "no profile 'sceond'",
         ("--pack", "2", "--seeds", "1,2"): "--max-parallel 2",
         ("--seeds", "1..60"): "--yes",
+        ("--after", "last", "--sbatch", "d=singleton"): "both say what to wait for",
         ("--seeds", "1,2", "--sbatch", "array=0-3"): "job array itself",
         ("--then", "second", "--sweep", "profile=tiny"): "every stage has its own profile",
         ("--after", "nothing:sometimes"): "RUN:any",
