@@ -129,7 +129,6 @@ def test_wrong_requests_change_nothing(project: Project, gated: Path) -> None:
         ("--seeds", "1,2", "--sbatch", "array=0-3"): "job array itself",
         ("--then", "second", "--sweep", "profile=tiny"): "every stage has its own profile",
         ("--after", "nothing:sometimes"): "RUN:any",
-        ("--after", "last", "--sbatch", "d=singleton"): "both say what to wait for",
         ("--max-parallel", "2"): "submitted together",
         ("--seeds", "1,2", "--then-always"): "there is no --then",
     }.items():
