@@ -53,15 +53,16 @@ echo "1, NVIDIA A40, [N/A], 512, 46068, [Not Supported], 31"
 
 
 @pytest.fixture(scope="module")
-def talker(user: User) -> User:
-    """With a program that talks, deployed."""
+def talker(user: User) -> Iterator[User]:
+    """With a program that talks, deployed, and a tool that tells of GPUs on one node meanwhile."""
     with (user.folder / "clusterkit.toml").open("a") as file:
         file.write(PROFILE)
     (user.folder / "talk.py").write_text(TALK)
     user.types("deploy")
     install = 'printf "%s" "$1" >/usr/local/bin/nvidia-smi && chmod 755 /usr/local/bin/nvidia-smi'
     user.cluster.run("a40n1", ["sh", "-c", install, "sh", NVIDIA_SMI])
-    return user
+    yield user
+    user.cluster.run("a40n1", ["rm", "-f", "/usr/local/bin/nvidia-smi"])  # apptainer --nv would show it
 
 
 @pytest.fixture(scope="module")
