@@ -45,7 +45,7 @@ def test_every_state_has_an_outcome() -> None:
 
 
 def test_a_ledger_of_an_older_clusterkit_goes_on() -> None:
-    connection = sqlite3.connect(":memory:")
+    connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute(
         "CREATE TABLE uploads (destination TEXT NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL, "
         "sha256 TEXT NOT NULL, history INTEGER NOT NULL, proven INTEGER NOT NULL, "

@@ -97,7 +97,7 @@ def test_the_job_of_another_laptop_is_the_one_that_ends(tmp_path: Path) -> None:
 def test_nothing_named(project: Project) -> None:
     """Also by a variable of a script that holds nothing, while there is a single run."""
     (only,) = sleeping(project, 1)
-    assert "no run ''" in project.run("cancel", "", "--yes", code=8).stderr
+    assert "is empty" in project.run("cancel", "", "--yes", code=8).stderr
     assert states(project) == ["RUNNING"]
     project.run("cancel", only)
     assert "--all" in project.run("cancel", code=3).stderr
