@@ -1,4 +1,4 @@
-"""Reads and writes sizes ("64G") and durations ("1d12h") the way Slurm means them. Pure."""
+"""Reads and writes sizes ("64G"), durations ("1d12h") the way Slurm means them, and spans. Pure."""
 
 from __future__ import annotations
 
@@ -58,6 +58,18 @@ def format_duration(seconds: int) -> str:
     day, hour = divmod(hours, 24)
     parts = ((day, "d"), (hour, "h"), (minute, "m"), (second, "s"))
     return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
+
+
+def format_seconds(seconds: float) -> str:
+    """A span of time in its two largest units, e.g. "2h 05m"."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d {hour:02}h"
+    if hours:
+        return f"{hours}h {minute:02}m"
+    return f"{minutes}m {second:02}s" if minutes else f"{second}s"
 
 
 def slurm_time(seconds: int) -> str:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from clusterkit.ui.text import format_bytes, format_count, format_seconds
+from clusterkit.ui.text import format_bytes, format_count
+from clusterkit.units import format_seconds
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from clusterkit.report.binding import NAMES
 from clusterkit.report.groups import Group, Run
 from clusterkit.report.measured import PARTS, Measured
 from clusterkit.report.panels import format_time, time_ticks
-from clusterkit.report.words import share, span
+from clusterkit.report.words import share
 from clusterkit.run_dir import moment
+from clusterkit.units import format_seconds
 
 _PART_COLOURS = dict(zip(PARTS, ("c0", "c5", "c1", "c2", "c4", "rest"), strict=True))
 _ENDS = {"completed": "c2", "requeue": "c0", "timeout": "c4"}
@@ -133,10 +134,10 @@ def _stretches(run: Run) -> list[tuple[float, float, str, str]]:
         stop = _time(attempt, "ended")
         stop = max(start, last_line if stop is None else stop)
         if start - now >= 1:
-            stretches.append((now - origin, start - origin, "rest", f"waited {span(start - now)}"))
+            stretches.append((now - origin, start - origin, "rest", f"waited {format_seconds(start - now)}"))
         why = str((attempt.exit or {}).get("why") or "no record of its end")
         colour = _ENDS.get(why, "bad" if attempt.exit else "c5")
-        words = f"attempt {attempt.number}: {span(stop - start)}, {why}"
+        words = f"attempt {attempt.number}: {format_seconds(stop - start)}, {why}"
         stretches.append((start - origin, stop - origin, colour, words))
         now = stop
     return stretches

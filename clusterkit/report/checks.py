@@ -12,7 +12,8 @@ from enum import StrEnum
 from clusterkit.report.binding import Binding
 from clusterkit.report.evidence import Evidence
 from clusterkit.report.measured import Measured
-from clusterkit.report.words import share, size, span
+from clusterkit.report.words import share, size
+from clusterkit.units import format_seconds
 
 GPU_LOW = 0.3
 """The optimisation guide's "Low GPU Utilization (<30%)"."""
@@ -176,7 +177,8 @@ def _lost(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
     more = max((len(evidence.run.directory.attempts) for evidence, _ in runs), default=0) - 1
     if more < 1:
         return Check(rule, "each run took one attempt", Verdict.FINE)
-    told = f"{lost:,} steps done twice ({share(lost / max(1, steps))}), {span(waited)} between attempts"
+    twice = f"{lost:,} steps done twice ({share(lost / max(1, steps))})"
+    told = f"{twice}, {format_seconds(waited)} between attempts"
     outside = max(
         (1 - measured.seconds / measured.running for _, measured in runs if measured.running), default=0
     )

@@ -10,8 +10,9 @@ from typing import Any
 
 from clusterkit.record import Attempt
 from clusterkit.report.groups import Run
-from clusterkit.report.words import size, span
+from clusterkit.report.words import size
 from clusterkit.run_dir import moment, table
+from clusterkit.units import format_seconds
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _resources(run: Run) -> str:
     parts += [f"{profile['cpus']} CPUs" if profile.get("cpus") else ""]
     memory, seconds = profile.get("memory"), run.document.get("time_limit_seconds")
     parts += [f"{size(memory)} memory" if isinstance(memory, int) else ""]
-    parts += [f"{span(seconds)} an attempt" if isinstance(seconds, int) else ""]
+    parts += [f"{format_seconds(seconds)} an attempt" if isinstance(seconds, int) else ""]
     return ", ".join(part for part in parts if part) or "-"
 
 
@@ -143,7 +144,7 @@ def _attempt(attempt: Attempt) -> AttemptRow:
     began = lasted = "-"
     if started is not None:
         began = f"{datetime.fromtimestamp(started, UTC):%Y-%m-%d %H:%M:%S}"
-        lasted = span(ended - started) if ended is not None else "-"
+        lasted = format_seconds(ended - started) if ended is not None else "-"
     how = [str(end.get("why") or "no record: still running, or the node died")]
     how += [str(end["signal"])] if end.get("signal") else []
     how += [f"exit code {end['code']}"] if end.get("code") not in (None, 0) else []

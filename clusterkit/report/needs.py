@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from clusterkit.report.evidence import Evidence
 from clusterkit.report.measured import Measured
-from clusterkit.report.words import GIB, share, size, span
-from clusterkit.units import format_duration
+from clusterkit.report.words import GIB, share, size
+from clusterkit.units import format_duration, format_seconds
 
 MEMORY_MARGIN = 1.3
 """Samples are seconds apart and miss short peaks."""
@@ -94,14 +94,19 @@ def _time(runs: Sequence[tuple[Evidence, Measured]]) -> Need | None:
     longest = max(known)
     attempts = max(len(evidence.run.directory.attempts) for evidence, _ in runs)
     unfinished = not all(measured.completed for _, measured in runs)
-    told = f"{span(longest)} in all" + (f", {attempts} attempts" if attempts > 1 else "")
+    told = f"{format_seconds(longest)} in all" + (f", {attempts} attempts" if attempts > 1 else "")
     told += ", as far as it came, carried on to its last step" if unfinished else ""
     enough = _round_time(longest * TIME_MARGIN)
     short = attempts == 1 and 0 < asked < longest / _TIGHT  # else it went on in the next attempt
     differs = not asked or short or enough <= _SMALLER * asked
-    shown = f"{span(asked)} an attempt" if asked else "not given"
+    shown = f"{format_seconds(asked)} an attempt" if asked else "not given"
     return Need(
-        "time", shown, told, span(enough), f'time = "{format_duration(enough)}"' if differs else "", short
+        "time",
+        shown,
+        told,
+        format_seconds(enough),
+        f'time = "{format_duration(enough)}"' if differs else "",
+        short,
     )
 
 

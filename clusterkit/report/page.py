@@ -17,9 +17,10 @@ from clusterkit.report.figures import OVERLAID_TASKS, interval_meaning, task_nam
 from clusterkit.report.groups import Group, Point
 from clusterkit.report.paper import Published, published
 from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
-from clusterkit.report.words import share, span
+from clusterkit.report.words import share
 from clusterkit.resources import resource
 from clusterkit.run_dir import table
+from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -79,7 +80,7 @@ def render(groups: Sequence[Group], advice: Sequence[Advice], *, now: datetime) 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"span": span, "share": share, "marked": _marked}
+    environment.filters |= {"span": format_seconds, "share": share, "marked": _marked}
     tasks = task_names(groups)
     summaries = [
         summarise(group, one, number % charts.INK)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from clusterkit.report.groups import Point
-from clusterkit.report.words import span
+from clusterkit.units import format_seconds
 
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 8.0, 24.0
 """Margins around the plot area, for the tick labels; SVG user units."""
@@ -133,7 +133,9 @@ STEPS = Axis(
     lambda step: format_value(step),
     lambda step: f"at {step:,.0f} steps",
 )
-TIME = Axis("time since the first start", time_ticks, format_time, lambda seconds: f"after {span(seconds)}")
+TIME = Axis(
+    "time since the first start", time_ticks, format_time, lambda seconds: f"after {format_seconds(seconds)}"
+)
 
 
 def panel(

@@ -1,20 +1,8 @@
-"""Spans, sizes and shares as a report writes them. Pure."""
+"""Sizes and shares as a report writes them. Pure."""
 
 from __future__ import annotations
 
 GIB = 1 << 30
-
-
-def span(seconds: float) -> str:
-    """A span of time in its two largest units: "45s", "12m 05s", "3h 07m", "2d 04h"."""
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    if days:
-        return f"{days}d {hour:02}h"
-    if hours:
-        return f"{hours}h {minute:02}m"
-    return f"{minutes}m {second:02}s" if minutes else f"{second}s"
 
 
 def size(count: float) -> str:

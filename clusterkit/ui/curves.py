@@ -17,7 +17,8 @@ from clusterkit.report.metrics import Row, latest
 from clusterkit.scheduler import JobState
 from clusterkit.ui.console import out
 from clusterkit.ui.plot import plot
-from clusterkit.ui.text import format_count, format_seconds, printable
+from clusterkit.ui.text import format_count, printable
+from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.verbs.curves import Curves

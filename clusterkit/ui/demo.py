@@ -12,7 +12,8 @@ from rich.text import Text
 
 from clusterkit.ui.console import err, note, out
 from clusterkit.ui.status import status_table
-from clusterkit.ui.text import format_bytes, format_count, format_seconds
+from clusterkit.ui.text import format_bytes, format_count
+from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.verbs.demo import Demonstrated

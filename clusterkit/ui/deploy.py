@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from clusterkit.ui import console
 from clusterkit.ui.console import bold, say
-from clusterkit.ui.text import format_bytes, format_seconds, printable
+from clusterkit.ui.text import format_bytes, printable
+from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.snapshots import Large, Snapshot

@@ -11,7 +11,8 @@ from rich.text import Text
 from clusterkit.sharing.comparison import as_json
 from clusterkit.sharing.description import Rate
 from clusterkit.ui.console import note, out
-from clusterkit.ui.text import format_bytes, format_seconds, printable
+from clusterkit.ui.text import format_bytes, printable
+from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.sharing.comparison import Changed, Comparison

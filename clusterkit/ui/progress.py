@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 from clusterkit.transport.base import Progress as Report
 from clusterkit.transport.base import ProgressCallback
-from clusterkit.ui.text import format_bytes, format_seconds
+from clusterkit.ui.text import format_bytes
+from clusterkit.units import format_seconds
 
 
 @contextmanager

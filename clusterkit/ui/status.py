@@ -12,7 +12,8 @@ from rich.text import Text
 
 from clusterkit.scheduler import JobState
 from clusterkit.ui.console import err, note, out
-from clusterkit.ui.text import format_count, format_seconds, printable
+from clusterkit.ui.text import format_count, printable
+from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.state import RunState

@@ -1,4 +1,4 @@
-"""Numbers as a person reads them."""
+"""Numbers and names as a person reads them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,6 @@ def format_count(count: float) -> str:
         if count >= factor:
             return f"{count / factor:.2f}".rstrip("0").rstrip(".") + unit
     return f"{count:.0f}"
-
-
-def format_seconds(seconds: float) -> str:
-    """A span of time in its two largest units, e.g. "2h 05m"."""
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    if days:
-        return f"{days}d {hour:02}h"
-    if hours:
-        return f"{hours}h {minute:02}m"
-    return f"{minutes}m {second:02}s" if minutes else f"{second}s"
 
 
 def printable(name: str) -> str:

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.ui.console import note, out
-from clusterkit.ui.text import format_bytes, format_count, format_seconds
+from clusterkit.ui.text import format_bytes, format_count
+from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.usage import Gpu, Usage

@@ -13,7 +13,7 @@ from clusterkit.scheduler import JobState
 from clusterkit.ui.console import note, out
 from clusterkit.ui.status import Folded, fold_groups, remarks, show_status, status_table, summary
 from clusterkit.ui.status_json import print_json
-from clusterkit.ui.text import format_seconds
+from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.verbs.status import StatusRow
