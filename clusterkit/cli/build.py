@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, load, open_ledger
+from clusterkit.cli.common import ConfigOption, load, open_ledger, sbatch_words
 
 
 def register(app: typer.Typer) -> None:
@@ -79,7 +79,7 @@ def build(
             output = output or Path("clusterkit-trainer.sif")
             built = verb.build_here(settings, request, output, ledger, force=force, say=say, bar=transfer_bar)
         else:
-            options = tuple(text if text.startswith("-") else f"--{text}" for text in sbatch or ())
+            options = sbatch_words(sbatch)
             where = settings.cluster(on)
             note("this takes minutes")
             built = verb.build_there(

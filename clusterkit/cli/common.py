@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
     from clusterkit.ledger import Ledger
     from clusterkit.snapshots import Allow
+    from clusterkit.verbs.resubmission import ResumeRequest
 
 _NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
 
@@ -31,6 +32,31 @@ ClusterOption = Annotated[
 RunsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="RUN", help="Run ids, beginnings of them, job ids, or `last`."),
+]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run id, its beginning, a job id, or `last`.")
+]
+OtherTimeOption = Annotated[
+    str | None, typer.Option("--time", metavar="TIME", help="Another time limit, e.g. 90m, 4h, 1d12h.")
+]
+OtherProfileOption = Annotated[
+    str | None,
+    typer.Option("--profile", "-p", metavar="PROFILE", help="Ask for what this profile asks for."),
+]
+UntilDoneAsBeforeOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--until-done/--not-until-done",
+        help="Go on past the time limit, in as many attempts as it takes; as before if left out.",
+    ),
+]
+SbatchOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sbatch",
+        metavar="OPTION",
+        help="An sbatch option that wins over all others, e.g. qos=long.",
+    ),
 ]
 SendLargeOption = Annotated[
     bool, typer.Option("--send-large", help="Let files over `max_file_size` travel without asking.")
@@ -64,6 +90,44 @@ def open_ledger(settings: Settings) -> Ledger:
     from clusterkit.ledger import Ledger
 
     return Ledger(settings.project_dir / ".clusterkit" / "ledger.sqlite3")
+
+
+def sbatch_words(texts: list[str] | None) -> tuple[str, ...]:
+    """`--name=value` of what `--sbatch` was given, with or without its dashes."""
+    return tuple(text if text.startswith("-") else f"--{text}" for text in texts or ())
+
+
+def changes(
+    settings: Settings,
+    *,
+    profile: str | None,
+    cluster: str | None,
+    time: str | None,
+    total_steps: int | None,
+    until_done: bool | None,
+    sbatch: list[str] | None,
+) -> ResumeRequest:
+    """What is to be different when a run is submitted again, out of the options of `resume` and `rerun`.
+
+    Raises:
+        ConfigError: there is no such profile or cluster, or the time is none.
+    """
+    from clusterkit.errors import ConfigError
+    from clusterkit.units import parse_duration
+    from clusterkit.verbs.resubmission import ResumeRequest
+
+    try:
+        seconds = None if time is None else parse_duration(time)
+    except ValueError as error:
+        raise ConfigError(f"--time: {error}") from None
+    return ResumeRequest(
+        profile=None if profile is None else settings.profile(profile),
+        cluster=None if cluster is None else settings.cluster(cluster).name,
+        time=seconds,
+        total_steps=total_steps,
+        until_done=until_done,
+        sbatch=sbatch_words(sbatch),
+    )
 
 
 def large_files(send: bool) -> Allow | None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, load, open_ledger
+from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
 
 
 def register(app: typer.Typer) -> None:
@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 
 def shell(
-    name: Annotated[str, typer.Argument(metavar="RUN", help="A run id, its beginning, a job id, or `last`.")],
+    name: RunArgument,
     command: Annotated[
         list[str] | None, typer.Argument(metavar="COMMAND", help="After `--`: run this instead of a shell.")
     ] = None,
@@ -38,9 +38,7 @@ def shell(
 
 
 def top(
-    name: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run id, its beginning, a job id, or `last`.")
-    ] = "last",
+    name: RunArgument = "last",
     once: Annotated[bool, typer.Option("--once", help="Print it once.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON for scripts, an object a line.")

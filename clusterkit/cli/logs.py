@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, load, open_ledger
+from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
 
 
 def register(app: typer.Typer) -> None:
@@ -15,9 +15,7 @@ def register(app: typer.Typer) -> None:
 
 
 def logs(
-    name: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run id, its beginning, a job id, or `last`.")
-    ] = "last",
+    name: RunArgument = "last",
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on, from start to start, until the run ends.")
     ] = False,

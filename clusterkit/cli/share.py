@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, load, open_ledger
+from clusterkit.cli.common import (
+    ConfigOption,
+    OtherProfileOption,
+    OtherTimeOption,
+    SbatchOption,
+    UntilDoneAsBeforeOption,
+    changes,
+    load,
+    open_ledger,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -76,53 +85,33 @@ def rerun(
     ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Another seed.")] = None,
     new_name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Another name.")] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option("--profile", "-p", metavar="PROFILE", help="Ask for what this profile asks for."),
-    ] = None,
-    time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Another time limit, e.g. 90m, 4h, 1d12h.")
-    ] = None,
+    profile: OtherProfileOption = None,
+    time: OtherTimeOption = None,
     total_steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Train for so many steps.")
     ] = None,
-    until_done: Annotated[
-        bool | None,
-        typer.Option(
-            "--until-done/--not-until-done",
-            help="Go on past the time limit, in as many attempts as it takes; as before if left out.",
-        ),
-    ] = None,
-    sbatch: Annotated[
-        list[str] | None,
-        typer.Option(metavar="OPTION", help="An sbatch option that wins over all others, e.g. qos=long."),
-    ] = None,
+    until_done: UntilDoneAsBeforeOption = None,
+    sbatch: SbatchOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Submit a run once more, as a new one; print its run id.
 
     With the code, the image and the arguments of that run, whatever the working tree is now.
     """
-    from clusterkit.errors import ConfigError
     from clusterkit.ui.progress import transfer_bar
     from clusterkit.ui.share import show_rerun
-    from clusterkit.units import parse_duration
     from clusterkit.verbs.rerun import RerunRequest
     from clusterkit.verbs.rerun import rerun as verb
-    from clusterkit.verbs.resubmission import ResumeRequest
 
     settings = load(config)
-    try:
-        seconds = None if time is None else parse_duration(time)
-    except ValueError as error:
-        raise ConfigError(f"--time: {error}") from None
-    changes = ResumeRequest(
-        profile=None if profile is None else settings.profile(profile),
-        cluster=None if cluster is None else settings.cluster(cluster).name,
-        time=seconds,
+    again = changes(
+        settings,
+        profile=profile,
+        cluster=cluster,
+        time=time,
         total_steps=total_steps,
         until_done=until_done,
-        sbatch=tuple(text if text.startswith("-") else f"--{text}" for text in sbatch or ()),
+        sbatch=sbatch,
     )
     with open_ledger(settings) as ledger:
-        show_rerun(verb(settings, RerunRequest(changes, new_name, seed), ledger, name, bar=transfer_bar))
+        show_rerun(verb(settings, RerunRequest(again, new_name, seed), ledger, name, bar=transfer_bar))

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from clusterkit.cli.common import ClusterOption, ConfigOption, SendLargeOption, large_files, load, open_ledger
+from clusterkit.cli.common import (
+    ClusterOption,
+    ConfigOption,
+    SbatchOption,
+    SendLargeOption,
+    large_files,
+    load,
+    open_ledger,
+    sbatch_words,
+)
 from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -100,10 +109,7 @@ def submit(
         list[str] | None,
         typer.Option(metavar="NAME", help="Let a locked recipe value change; marks the run as modified."),
     ] = None,
-    sbatch: Annotated[
-        list[str] | None,
-        typer.Option(metavar="OPTION", help="An sbatch option that wins over all others, e.g. qos=long."),
-    ] = None,
+    sbatch: SbatchOption = None,
     verify_image: Annotated[
         bool, typer.Option("--verify-image", help="Let the job check its image's digest before it starts.")
     ] = False,
@@ -153,7 +159,7 @@ def submit(
         arguments=tuple(arguments or ()),
         overrides=assignments(overrides or (), "--set"),
         unlock=tuple(unlock or ()),
-        sbatch=tuple(text if text.startswith("-") else f"--{text}" for text in sbatch or ()),
+        sbatch=sbatch_words(sbatch),
         verify_image=verify_image,
         allow_large=large_files(send_large),
         until_done=until_done,
