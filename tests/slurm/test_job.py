@@ -22,6 +22,7 @@ def test_success(tmp_path: Path) -> None:
     start = run.record.attempts[0].start
     assert start is not None
     assert abs(start.pop("started") - time.time()) < 60  # type: ignore[attr-defined]
+    assert start.pop("pid") > 1  # type: ignore[attr-defined]
     assert start == {
         "attempt": 0,
         "job_id": "42",
@@ -140,6 +141,23 @@ def test_attempts_are_numbered_and_old_scratch_goes(tmp_path: Path) -> None:
     assert run.run() == 0
     assert f"1 {run.scratch}/run-1-1\n" in run.log(1)
     assert [attempt.number for attempt in run.record.attempts] == [0, 1]
+    assert list(run.scratch.iterdir()) == []
+
+
+def test_scratch_of_an_attempt_that_still_runs_stays(tmp_path: Path) -> None:
+    stop = tmp_path / "stop"
+    run = Run(tmp_path, python(f"while not os.path.exists({str(stop)!r}): time.sleep(0.05)"))
+    first = run.start()
+    until((run.scratch / "run-1-0" / "enter").exists)
+    second = run.start()
+    until((run.scratch / "run-1-1" / "enter").exists)
+    assert (run.scratch / "run-1-0" / "enter").exists()
+    second.kill()  # has no chance to clean up
+    second.wait()
+    stop.touch()
+    assert first.wait(60) == 0
+    assert [path.name for path in run.scratch.iterdir()] == ["run-1-1"]
+    assert run.run() == 0
     assert list(run.scratch.iterdir()) == []
 
 
