@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import typer
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.errors import ConfigError, TransportError
+from clusterkit.errors import TransportError
 from clusterkit.ui.console import err, note, out
+from clusterkit.ui.removal import may_remove
 from clusterkit.ui.text import format_bytes
 
 if TYPE_CHECKING:
@@ -30,18 +29,7 @@ def ask_first(*, dry_run: bool, yes: bool) -> Callable[[Sequence[Found]], bool]:
         _say_what_stays(found)
         going = sum(one.removable.bytes for one in found)
         where = ", ".join(dict.fromkeys(one.run.cluster for one in found if one.removable.files))
-        if dry_run:
-            note(f"would free {format_bytes(going)} on {where}; nothing was removed")
-            return False
-        if yes:
-            return True
-        if not sys.stdin.isatty():
-            cause = "clean asks before it removes anything, and there is no terminal to ask on"
-            raise ConfigError(cause, hint="use --yes or --dry-run")
-        agreed = typer.confirm(f"Remove this on {where} and free {format_bytes(going)}?", err=True)
-        if not agreed:
-            note("nothing was removed")
-        return agreed
+        return may_remove("clean", going, where, dry_run=dry_run, yes=yes)
 
     return agrees
 

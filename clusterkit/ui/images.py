@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import typer
 from rich.table import Table
 
-from clusterkit.errors import ConfigError
 from clusterkit.ui.console import note, out
+from clusterkit.ui.removal import may_remove
 from clusterkit.ui.text import format_bytes
 
 if TYPE_CHECKING:
@@ -81,15 +79,7 @@ def ask_first(*, dry_run: bool, yes: bool) -> Callable[[str, Rubbish], bool]:
             out.print(f"  snapshot  {name[:12]}")
         for kind, name in rubbish.left_over:
             out.print(f"  left over {name}, from an upload ({kind})", markup=False, soft_wrap=True)
-        if dry_run:
-            note(f"would free {format_bytes(rubbish.bytes)} on {cluster}; nothing was removed")
-            return False
-        if yes:
-            return True
-        if not sys.stdin.isatty():
-            cause = "gc asks before it removes anything, and there is no terminal to ask on"
-            raise ConfigError(cause, hint="use --yes or --dry-run")
-        return typer.confirm(f"Remove this and free {format_bytes(rubbish.bytes)} on {cluster}?", err=True)
+        return may_remove("gc", rubbish.bytes, cluster, dry_run=dry_run, yes=yes)
 
     return agrees
 
