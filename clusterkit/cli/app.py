@@ -6,6 +6,7 @@ Commands import what they need when they run, so that `clusterkit --help` stays 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from clusterkit.cli import (
     build,
     cancel,
     clean,
+    completion,
     config,
     demo,
     deploy,
@@ -39,6 +41,7 @@ app = typer.Typer(
     name="clusterkit",
     help="Take a reinforcement-learning run to a Slurm cluster and bring its results home.",
     no_args_is_help=True,
+    add_completion=False,  # `completion` knows runs and profiles, too
     rich_markup_mode=None,  # plain help: the panels cost as much time as all the rest of the start
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -79,6 +82,7 @@ _COMMANDS = (
     login,
     build,
     config,
+    completion,
     demo,
 )
 for room in _COMMANDS:
@@ -97,8 +101,20 @@ def _leave_out_the_others(words: list[str]) -> None:
         app.registered_commands[:] = chosen
 
 
+def _complete() -> None:
+    """Answer a shell that completes a line; a fault of ours must not be seen in the middle of typing."""
+    line = os.environ[completion.LINE]
+    words = completion.words_of(line)[1:]
+    if len(words) > 1:
+        _leave_out_the_others(words[:-1])
+    typer.echo(completion.answer(typer.main.get_command(app), line, os.environ.get(completion.SHELL, "")))
+
+
 def main() -> None:
     """Console entry point. Foreseeable faults end in one line and a documented exit code."""
+    if completion.LINE in os.environ:
+        _complete()
+        return
     _leave_out_the_others(sys.argv[1:])
     try:
         app()
