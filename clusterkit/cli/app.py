@@ -11,6 +11,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer.models import CommandInfo
 
 from clusterkit import __version__
 from clusterkit.cli import (
@@ -35,10 +36,12 @@ from clusterkit.cli import (
     watch,
     why,
 )
+from clusterkit.cli.guide import Command, Grouped
 from clusterkit.errors import ClusterkitError
 
 app = typer.Typer(
     name="clusterkit",
+    cls=Grouped,
     help="Take a reinforcement-learning run to a Slurm cluster and bring its results home.",
     no_args_is_help=True,
     add_completion=False,  # `completion` knows runs and profiles, too
@@ -89,14 +92,18 @@ for room in _COMMANDS:
     room.register(app)
 
 
+def _name(command: CommandInfo) -> str:
+    return command.name or getattr(command.callback, "__name__", "").replace("_", "-")
+
+
+for each in app.registered_commands:
+    each.cls = each.cls if each.cls and issubclass(each.cls, Command) else Command
+
+
 def _leave_out_the_others(words: list[str]) -> None:
     """Typer takes the options of every command apart; only those of the one that will run are needed."""
     asked = next((word for word in words if not word.startswith("-")), "")
-    chosen = [
-        one
-        for one in app.registered_commands
-        if asked == (one.name or getattr(one.callback, "__name__", "").replace("_", "-"))
-    ]
+    chosen = [one for one in app.registered_commands if asked == _name(one)]
     if chosen:
         app.registered_commands[:] = chosen
 
