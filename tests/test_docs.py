@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from docs.tools import scratch
+from docs.tools import pictures, scratch
 from tests.documented import ROOT, Shown, group, invoke, options, pages, shown
 
 NEED_MORE = {
@@ -143,6 +143,16 @@ def test_every_clusterkit_command_in_the_docs_exists() -> None:
         )
         for name in re.findall(r"(?:^ *|`)clusterkit ([a-z][a-z-]+)", code, re.MULTILINE):
             assert name in known, f"{page.name}: clusterkit {name}"
+
+
+def test_the_pictures_are_used_small_and_of_nobodys_machine() -> None:
+    used = {name for page in pages() for name in re.findall(r"pictures/([a-z-]+\.svg)", page.read_text())}
+    files = list(pictures.FOLDER.glob("*"))
+    assert {file.name for file in files} == used
+    for file in files:
+        text = file.read_text()
+        assert len(text) < pictures.LARGEST
+        assert not re.search(r"/(tmp|home|root)/|https?://(?!www\.w3\.org)|<script", text)
 
 
 def test_the_makefile_has_what_the_pages_name() -> None:
