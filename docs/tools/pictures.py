@@ -13,6 +13,7 @@ import io
 import os
 import platform
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from docs.tools import scratch
 FOLDER = Path(__file__).resolve().parent.parent / "pictures"
 LARGEST = 60_000
 """Bytes of a picture."""
-_STRANGE = platform.node()
+_STRANGE = re.compile(rf"\b{re.escape(platform.node())}\b")
 _FRAME = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
 .{unique_id}-matrix {{ font-family: "DejaVu Sans Mono", Menlo, Consolas, "Liberation Mono", monospace;
@@ -73,7 +74,7 @@ class Terminal:
         """Run a command, and keep the line and what it prints."""
         self.seen.append("$ ", style="bright_black")
         self.seen.append(f"{line}\n", style="bold")
-        printed = run(self.project, line.split()[1:], variables, self.width).replace(_STRANGE, "laptop")
+        printed = _STRANGE.sub("laptop", run(self.project, line.split()[1:], variables, self.width))
         self.seen.append_text(Text.from_ansi(printed.rstrip()))
         self.seen.append("\n")
 
