@@ -1,36 +1,143 @@
-"""The documentation says what the commands take, and the README's commands exist."""
+"""The documentation says what the commands take, and the commands it shows work."""
 
+from __future__ import annotations
+
+import json
 import re
+import subprocess
+import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
-import typer
+import pytest
 
-from clusterkit.cli.app import app
+from docs.tools import pictures, scratch
+from tests.documented import ROOT, Shown, group, invoke, options, pages, shown
 
-ROOT = Path(__file__).resolve().parent.parent
+NEED_MORE = {
+    "build": "Apptainer",
+    "login": "a site",
+    "images": "a site",
+    "drill": "two minutes",
+    "demo": "minutes",
+    "evaluate": "a model",
+    "play": "a model",
+    "shell": "a run that runs",
+    "top": "a run that runs",
+    "resume": "a run that ended early",
+    "--with-image": "an image",
+    "paper.tar.zst": "what --with-image would have made",
+    "--unlock": "the trainer",
+    "--pack": "a scheduler",
+}
+"""What the scratch project cannot run, and what it would need; lines with these words are parsed only."""
+PROFILES = ("a40-2m", "check", "heavy", "baseline", "sac", "ppo", "a2c", "l40s-mine")
 
 
 def commands() -> dict[str, Any]:
-    # Typer brings a click of its own, or uses the installed one: only the shape is the same.
-    return dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    return dict(group().commands)
 
 
 def test_every_option_is_documented() -> None:
+    """In the section of its command."""
     text = (ROOT / "docs" / "commands.md").read_text()
+    every, *sections = re.split(r"^## ", text, flags=re.MULTILINE)
+    of_all = set(re.findall(r"--[a-z][a-z-]+", every))
+    about = {name: body for body in sections for name in body.partition("\n")[0].split(", ")}
     missing = [
         f"{name} {option}"
         for name, command in commands().items()
-        for parameter in command.params
-        for option in parameter.opts
-        if option.startswith("--") and option not in text
+        for option in sorted(options(command) - of_all)
+        if not re.search(rf"{option}(?![a-z-])", about[name])
     ]
     assert missing == []
 
 
+def test_a_synopsis_names_what_there_is() -> None:
+    for one in shown():
+        if one.synopsis:
+            name = one.line.split()[1]
+            assert name in commands(), one
+            assert set(re.findall(r"--[a-z][a-z-]+", one.line)) <= options(commands()[name]), one
+
+
+def test_every_example_parses() -> None:
+    for one in shown():
+        if not one.synopsis:
+            name, *arguments = one.words
+            assert name in commands(), one
+            commands()[name].make_context(name, arguments)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A scratch project with a run and a group of runs that have ended and were synced."""
+    folder = tmp_path_factory.mktemp("docs") / "reacher"
+    scratch.make(folder, PROFILES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("XDG_CONFIG_HOME", str(folder / "none"))
+        patch.setenv("STEPS", "8")
+        patch.delenv("WANDB_API_KEY", raising=False)
+        patch.setenv("NETRC", str(folder / "none"))
+        for words in (["submit"], ["submit", "--seeds", "1,2"], ["sync-results", "--watch"]):
+            assert invoke(words)[0] == 0
+        yield folder
+
+
+def filled(one: Shown, project: Path) -> list[str]:
+    """The words of a line with a run where it says RUN, and a plan where it submits many."""
+    runs = sorted(path.name for path in (project / "results").iterdir() if path.name.startswith("a40-2m-"))
+    (grouped,) = {name.rpartition("-")[0] for name in runs if name.endswith("-1")}
+    lone = next(name for name in runs if not name.startswith(grouped))
+    names = {"RUN": lone, "RUN...": lone, "RUN:any": f"{lone}:any", "GROUP": grouped}
+    words = [names.get(word, lone if word.startswith("local-demo-") else word) for word in one.words]
+    many = {"--seeds", "--sweep", "--then"} & set(words)
+    return [*words[:1], "--dry-run", *words[1:]] if words[0] == "submit" and many else words
+
+
+def wait_until_ended() -> None:
+    """Wait for the newest run; what follows on a page is done when it has ended."""
+    until = time.monotonic() + 120
+    while json.loads(invoke(["status", "last", "--json"])[1])["runs"][0]["final"] is False:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_pages_run(project: Path) -> None:
+    """All that a machine without a site can run, page by page; the same line again only after a new run."""
+    failed, begun, done = [], set(), set()
+    for one in shown():
+        if one.synopsis or NEED_MORE.keys() & set(one.words):
+            continue
+        words = filled(one, project)
+        if tuple(words) in begun | done:
+            continue
+        starts = words[0] in ("submit", "rerun") and "--dry-run" not in words
+        begun, done = (begun | {tuple(words)}, set()) if starts else (begun, done | {tuple(words)})
+        code, _, error = invoke(words)
+        if code:
+            failed.append(f"{one.page}: {one.line}: {code} {error}")
+        elif starts:
+            wait_until_ended()
+    assert not failed, "\n".join(failed)
+
+
+def test_what_needs_more_is_in_the_pages() -> None:
+    assert NEED_MORE.keys() <= {word for one in shown() for word in one.line.split()}
+
+
+def test_the_settings_in_the_pages_are_toml() -> None:
+    for page in pages():
+        for block in re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            tomllib.loads(block)
+
+
 def test_every_clusterkit_command_in_the_docs_exists() -> None:
     known = commands()
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for page in pages():
         code = "\n".join(
             re.findall(r"^```.*?^```|^    .*?$|`[^`]+`", page.read_text(), re.MULTILINE | re.DOTALL)
         )
@@ -38,7 +145,17 @@ def test_every_clusterkit_command_in_the_docs_exists() -> None:
             assert name in known, f"{page.name}: clusterkit {name}"
 
 
-def test_the_makefile_has_what_the_readme_names() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for page in ("README.md", "CONTRIBUTING.md", "docs/index.md"):
-        assert set(re.findall(r"^make ([a-z]+)", (ROOT / page).read_text(), re.MULTILINE)) <= targets
+def test_the_pictures_are_used_small_and_of_nobodys_machine() -> None:
+    used = {name for page in pages() for name in re.findall(r"pictures/([a-z-]+\.svg)", page.read_text())}
+    files = list(pictures.FOLDER.glob("*"))
+    assert {file.name for file in files} == used
+    for file in files:
+        text = file.read_text()
+        assert len(text) < pictures.LARGEST
+        assert not re.search(r"/(tmp|home|root)/|https?://(?!www\.w3\.org)|<script", text)
+
+
+def test_the_makefile_has_what_the_pages_name() -> None:
+    lines = [*shown("make"), *(Shown("CONTRIBUTING.md", f"make {name}") for name in ("test", "check"))]
+    for one in lines:
+        subprocess.run(["make", "-n", *one.words], cwd=ROOT, check=True, capture_output=True)

@@ -6,16 +6,19 @@ Commands import what they need when they run, so that `clusterkit --help` stays 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from typing import Annotated
 
 import typer
+from typer.models import CommandInfo
 
 from clusterkit import __version__
 from clusterkit.cli import (
     build,
     cancel,
     clean,
+    completion,
     config,
     demo,
     deploy,
@@ -33,12 +36,15 @@ from clusterkit.cli import (
     watch,
     why,
 )
+from clusterkit.cli.guide import Command, Grouped
 from clusterkit.errors import ClusterkitError
 
 app = typer.Typer(
     name="clusterkit",
+    cls=Grouped,
     help="Take a reinforcement-learning run to a Slurm cluster and bring its results home.",
     no_args_is_help=True,
+    add_completion=False,  # `completion` knows runs and profiles, too
     rich_markup_mode=None,  # plain help: the panels cost as much time as all the rest of the start
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -79,26 +85,43 @@ _COMMANDS = (
     login,
     build,
     config,
+    completion,
     demo,
 )
 for room in _COMMANDS:
     room.register(app)
 
 
+def _name(command: CommandInfo) -> str:
+    return command.name or getattr(command.callback, "__name__", "").replace("_", "-")
+
+
+for each in app.registered_commands:
+    each.cls = each.cls if each.cls and issubclass(each.cls, Command) else Command
+
+
 def _leave_out_the_others(words: list[str]) -> None:
     """Typer takes the options of every command apart; only those of the one that will run are needed."""
     asked = next((word for word in words if not word.startswith("-")), "")
-    chosen = [
-        one
-        for one in app.registered_commands
-        if asked == (one.name or getattr(one.callback, "__name__", "").replace("_", "-"))
-    ]
+    chosen = [one for one in app.registered_commands if asked == _name(one)]
     if chosen:
         app.registered_commands[:] = chosen
 
 
+def _complete() -> None:
+    """Answer a shell that completes a line; a fault of ours must not be seen in the middle of typing."""
+    line = os.environ[completion.LINE]
+    words = completion.words_of(line)[1:]
+    if len(words) > 1:
+        _leave_out_the_others(words[:-1])
+    typer.echo(completion.answer(typer.main.get_command(app), line, os.environ.get(completion.SHELL, "")))
+
+
 def main() -> None:
     """Console entry point. Foreseeable faults end in one line and a documented exit code."""
+    if completion.LINE in os.environ:
+        _complete()
+        return
     _leave_out_the_others(sys.argv[1:])
     try:
         app()

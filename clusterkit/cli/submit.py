@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from clusterkit.cli.common import (
     ClusterOption,
@@ -17,6 +16,7 @@ from clusterkit.cli.common import (
     open_ledger,
     sbatch_words,
 )
+from clusterkit.cli.guide import Command
 from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
     app.command(cls=_Submit)(submit)
 
 
-class _Submit(TyperCommand):
+class _Submit(Command):
     """Takes arguments for the program only behind `--`: a forgotten `--profile` is no reason to submit."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -23,7 +23,7 @@ class Sure(IntEnum):
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a run is as it is. docs/why.md lists them all; a test compares the two."""
+    """Why a run is as it is. docs/troubleshooting.md is made from them all."""
 
     slug: str
     """Its name, for scripts."""

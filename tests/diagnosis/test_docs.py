@@ -1,18 +1,22 @@
-"""docs/why.md lists every cause, with the words the command uses."""
+"""docs/troubleshooting.md lists every cause, with the words the command uses."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from clusterkit.diagnosis import CAUSES, UNKNOWN
+from docs.tools import troubleshooting
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "why.md"
+
+def test_the_page_is_made_from_the_rules() -> None:
+    assert troubleshooting.PAGE.read_text(encoding="utf-8") == troubleshooting.page(), (
+        "make it anew: python -m docs.tools.troubleshooting"
+    )
 
 
-def test_the_page_lists_the_causes_as_the_command_names_them() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \| (.*?) \| (.*?) \|$", PAGE.read_text(), re.MULTILINE)
-    assert rows == [(cause.slug, cause.means, cause.cure) for cause in (*CAUSES, UNKNOWN)]
+def test_every_cause_has_its_theme() -> None:
+    listed = [cause for theme in troubleshooting.THEMES for cause in troubleshooting.causes(theme)]
+    assert listed == [*CAUSES, UNKNOWN]
 
 
 def test_every_cause_can_stand_in_a_table() -> None:

@@ -1,0 +1,237 @@
+"""`clusterkit completion`, and the answers to the scripts that it prints.
+
+The protocol between a script and clusterkit: the line up to the cursor in `_CLUSTERKIT_LINE`, the shell in
+`_CLUSTERKIT_SHELL`. The first line of the answer is `words`, `beginnings` (no space behind them) or `files`
+(the shell knows them itself); the others are a value each, with a tab and what is said about it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from clusterkit.cli.complete import FILES, Candidate, Project, project, values_of
+from clusterkit.errors import ClusterkitError, ConfigError
+
+LINE, SHELL = "_CLUSTERKIT_LINE", "_CLUSTERKIT_SHELL"
+
+
+class Shell(StrEnum):
+    """The shells that are completed."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the command."""
+    app.command()(completion)
+
+
+def completion(
+    shell: Annotated[
+        Shell | None, typer.Argument(metavar="bash|zsh|fish", help="Which shell; yours if left out.")
+    ] = None,
+    install: Annotated[
+        bool, typer.Option("--install", help="Install it for your user, and say what was written.")
+    ] = False,
+) -> None:
+    """Print or install completion for your shell.
+
+    Of commands, options, run ids, groups, profiles, clusters, tasks and checkpoints; no cluster is asked.
+    """
+    from clusterkit.resources import resource
+    from clusterkit.ui.console import note
+
+    chosen = shell or _own_shell()
+    text = resource("templates", "completion", f"clusterkit.{chosen}").read_text(encoding="utf-8")
+    if not install:
+        typer.echo(text, nl=False)
+        return
+    for line in _install(chosen, text):
+        note(line)
+    note("it takes effect in new shells")
+
+
+def _own_shell() -> Shell:
+    name = Path(os.environ.get("SHELL", "")).name
+    try:
+        return Shell(name)
+    except ValueError:
+        raise ConfigError(
+            f"there is no completion for your shell, {name or 'which $SHELL does not tell'}",
+            hint="name one: `clusterkit completion bash`, `zsh` or `fish`",
+        ) from None
+
+
+def _install(shell: Shell, text: str) -> list[str]:
+    """Write the script, and for bash and zsh the line that loads it; tells what was written.
+
+    Raises:
+        ClusterkitError: a file cannot be written.
+    """
+    home = Path.home()
+    if shell is Shell.FISH:
+        base = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+        return [_write(base / "fish" / "completions" / "clusterkit.fish", text)]
+    base = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    script = base / "clusterkit" / f"completion.{shell}"
+    rc = home / ".bashrc" if shell is Shell.BASH else Path(os.environ.get("ZDOTDIR") or home) / ".zshrc"
+    told, line = _write(script, text), f"[ -r {shlex.quote(str(script))} ] && . {shlex.quote(str(script))}"
+    try:
+        before = rc.read_text(encoding="utf-8", errors="surrogateescape") if rc.exists() else ""
+        if line in before.splitlines():
+            return [told, f"{rc}: loads it already"]
+        with rc.open("a", encoding="utf-8") as file:
+            file.write(f"{'' if before.endswith(chr(10)) or not before else chr(10)}{line}\n")
+    except OSError as error:
+        raise ClusterkitError(
+            f"{rc}: cannot be written: {error.strerror}", hint=f"add this line to it yourself: {line}"
+        ) from error
+    return [told, f"{rc}: added the line that loads it"]
+
+
+def _write(file: Path, text: str) -> str:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ClusterkitError(
+            f"{file}: cannot be written: {error.strerror}",
+            hint="`clusterkit completion` prints the script; load it from a file of your own",
+        ) from error
+    return f"{file}: written"
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a line up to the cursor; the last one is the one that is completed, maybe empty."""
+    for closed in (line, f"{line}'", f'{line}"'):
+        try:
+            words = shlex.split(closed)
+        except ValueError:
+            continue
+        return [*words, ""] if closed is line and line[-1:].isspace() else words or [""]
+    return [""]
+
+
+def answer(group: Any, line: str, shell: str) -> str:
+    """The answer to a script of `clusterkit completion`.
+
+    Args:
+        group: the command line as click knows it; Typer brings a click of its own, or uses the installed one.
+        line: up to the cursor.
+        shell: its name; bash completes only what follows the last `=` or `:` of a word.
+    """
+    kind, found, start = _complete(group, words_of(line))
+    if shell == Shell.FISH:
+        cut = 0
+    elif shell == Shell.BASH:
+        cut = max(start.rfind("="), start.rfind(":")) + 1
+    else:
+        cut = start.find("=") + 1 if start.startswith("-") else 0
+    if found and all(value.endswith(("=", ":", "/")) for value, _ in found):
+        kind = "beginnings"
+    lines = [f"{value[cut:]}\t{about}" if about else value[cut:] for value, about in found]
+    return "\n".join([kind, *lines])
+
+
+def _complete(group: Any, words: list[str]) -> tuple[str, list[Candidate], str]:
+    """Kind, candidates as whole words, and the word they complete."""
+    *before, start = words[1:] or [""]
+    commands: Mapping[str, Any] = group.commands
+    given = [word for word in before if not word.startswith("-")]
+    if not given:
+        named = [(name, command.get_short_help_str(limit=200)) for name, command in commands.items()]
+        return "words", _fitting(start, _options(group.params, ()) if start.startswith("-") else named), start
+    command = commands.get(given[0])
+    if command is None:
+        return "words", [], start
+    kind, found = _words_of_command(command, before[before.index(given[0]) + 1 :], start)
+    return kind, found, start
+
+
+def _words_of_command(command: Any, before: list[str], start: str) -> tuple[str, list[Candidate]]:
+    if "--" in before:
+        return "files", []
+    options = {
+        name: one for one in command.params for name in (*one.opts, *one.secondary_opts) if name[0] == "-"
+    }
+    config = _value_before("--config", before)
+    at = project(config, before)
+    if start.startswith("--") and "=" in start:
+        name, _, value = start.partition("=")
+        one = options.get(name)
+        kind, found = _values(one, at, value) if one else ("words", [])
+        return kind, [(f"{name}={text}", about) for text, about in found]
+    if before and _takes_value(options.get(before[-1])):
+        return _values(options[before[-1]], at, start)
+    if start.startswith("-"):
+        return "words", _fitting(start, _options(command.params, before))
+    places = [one for one in command.params if one.param_type_name == "argument"]
+    used = _positional(before, options)
+    place = places[-1] if places and places[-1].nargs == -1 and len(used) >= len(places) - 1 else None
+    place = place or (places[len(used)] if len(used) < len(places) else None)
+    if place is not None and not (place.metavar or "").startswith("--"):
+        kind, found = _values(place, at, start)
+        if kind == "files":
+            return kind, found
+        found = [one for one in found if one[0] not in used]
+        if found or start:
+            return ("files", []) if not found and "/" in start else (kind, found)
+    return "words", _fitting(start, _options(command.params, before))
+
+
+def _values(param: Any, at: Project, start: str) -> tuple[str, list[Candidate]]:
+    metavar = param.metavar or ""
+    if metavar in FILES:
+        return "files", []
+    long = next((name for name in param.opts if name.startswith("--")), "")
+    head = start[: start.rfind(",") + 1] if metavar == "STATE" else ""  # several, with commas
+    return "words", _fitting(start, [(head + value, about) for value, about in values_of(long, metavar, at)])
+
+
+def _options(params: Any, before: list[str] | tuple[()]) -> list[Candidate]:
+    """Long names of the options that may still be given."""
+    return [
+        (name, one.help or "")
+        for one in params
+        if one.param_type_name == "option" and not getattr(one, "hidden", False)
+        if getattr(one, "multiple", False)
+        or not any(word in before for word in (*one.opts, *one.secondary_opts))
+        for name in (*one.opts, *one.secondary_opts)
+        if name.startswith("--")
+    ] + [("--help", "")]
+
+
+def _fitting(start: str, found: list[Candidate]) -> list[Candidate]:
+    return [one for one in found if one[0].startswith(start)]
+
+
+def _takes_value(option: Any) -> bool:
+    return option is not None and not option.is_flag
+
+
+def _positional(before: list[str], options: Mapping[str, Any]) -> list[str]:
+    found, skip = [], False
+    for word in before:
+        if skip or word.startswith("-"):
+            skip = not skip and _takes_value(options.get(word))
+        else:
+            found.append(word)
+    return found
+
+
+def _value_before(name: str, before: list[str]) -> str | None:
+    for index, word in enumerate(before):
+        if word == name and index + 1 < len(before):
+            return before[index + 1]
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+    return None

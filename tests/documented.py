@@ -1,0 +1,92 @@
+"""The commands that the pages show, as a person would type them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from clusterkit.cli.app import app
+from clusterkit.errors import ClusterkitError
+
+ROOT = Path(__file__).resolve().parent.parent
+_BLOCK = re.compile(r"^```(?s:.*?)^```|(?:^ {4}.*\n?)+", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A line of a code block that begins with a command of ours."""
+
+    page: str
+    line: str
+
+    @property
+    def synopsis(self) -> bool:
+        """Whether it says what may be given rather than what to type."""
+        return bool(re.search(r"[\[|]| \.\.\.$|<", re.sub(r"'[^']*'|\"[^\"]*\"", "", self.line)))
+
+    @property
+    def words(self) -> list[str]:
+        """The command and its arguments."""
+        return shlex.split(self.line)[1:]
+
+
+@cache
+def pages() -> list[Path]:
+    """The README, then all pages in the order of the navigation, then those that are in none."""
+    navigation = re.findall(r": ([a-z-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    named = [ROOT / "docs" / name for name in navigation]
+    return [ROOT / "README.md", *named, *sorted(set((ROOT / "docs").glob("*.md")) - set(named))]
+
+
+@cache
+def shown(program: str = "clusterkit") -> list[Shown]:
+    """Every line of a code block that calls a program, its comment cut off."""
+    return [
+        Shown(page.name, line)
+        for page in pages()
+        for block in _BLOCK.findall(page.read_text())
+        for line in _commands(block, program)
+    ]
+
+
+def _commands(block: str, program: str) -> Iterator[str]:
+    for line in block.splitlines():
+        text = line.strip().removeprefix("$ ")
+        if text.startswith(f"{program} "):
+            yield re.split(r"\s+#|\s{3,}", text)[0]
+
+
+@cache
+def group() -> Any:
+    """The command line as click knows it; Typer brings a click of its own, or uses the installed one."""
+    return typer.main.get_command(app)
+
+
+def options(command: Any) -> set[str]:
+    """The long names of a command's options."""
+    names = [name for one in command.params for name in (*one.opts, *one.secondary_opts)]
+    return {name for name in names if name.startswith("--")} | {"--help"}
+
+
+def invoke(words: list[str]) -> tuple[int, str, str]:
+    """Run a command in this process: exit code, standard output, the error it ended with."""
+    printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    code, error = 0, ""
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            code = app(words, standalone_mode=False) or 0
+        except ClusterkitError as fault:
+            code, error = fault.exit_code, fault.cause
+        except SystemExit as end:
+            code = int(end.code or 0)
+    printed.seek(0)
+    return code, printed.read(), error

@@ -1,0 +1,56 @@
+"""The help: every command has its place, and examples that work as they stand."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from clusterkit.cli.app import app
+from clusterkit.cli.examples import GUIDES, PANELS
+from clusterkit.cli.guide import epilog
+
+GROUP: Any = typer.main.get_command(app)
+NAV = (Path(__file__).resolve().parent.parent / "mkdocs.yml").read_text()
+
+
+def test_every_command_has_a_guide() -> None:
+    assert set(GUIDES) == set(GROUP.commands), "add it to clusterkit/cli/examples.py"
+    assert {guide.panel for guide in GUIDES.values()} == set(PANELS)
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_the_examples_of_a_command(name: str) -> None:
+    guide, command = GUIDES[name], GROUP.commands[name]
+    assert 2 <= len(guide.examples) <= 4 or name == "export"
+    for arguments, _ in guide.examples:
+        command.make_context(name, shlex.split(arguments))
+    assert guide.see
+    for other in guide.see:
+        assert other in GROUP.commands or f"- {other}: " in NAV, f"{other} is neither a command nor a page"
+    assert name not in guide.see
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_the_help_of_a_command(name: str) -> None:
+    command = GROUP.commands[name]
+    text = command.get_help(command.make_context(name, [], resilient_parsing=True))
+    assert all(len(line) <= 80 for line in text.splitlines())
+    for line in epilog(name).splitlines()[1:]:
+        if line.startswith("  clusterkit"):
+            assert f"  {line}\n" in f"{text}\n"  # neither wrapped nor joined to others
+    assert not re.search(r"<\w+(\[\w+\])?>", text), "a Python type"
+
+
+def test_the_commands_stand_in_groups() -> None:
+    text = GROUP.get_help(GROUP.make_context("clusterkit", [], resilient_parsing=True))
+    found = re.findall(r"^(\w+):$", text, re.MULTILINE)
+    assert found == ["Options", *PANELS]
+    assert (
+        len({line.index(line[16:].strip()) for line in text.splitlines() if re.match(r"  [a-z-]+  ", line)})
+        == 1
+    )

@@ -1,0 +1,104 @@
+"""docs/json.md: its samples have the fields that the commands print."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterkit.images.inventory import StoredImage
+from clusterkit.ui import images as show_images
+from clusterkit.ui import model as show_model
+from clusterkit.usage import Gpu
+from clusterkit.verbs.images import ImageRow
+from clusterkit.verbs.model import Chosen, Evaluated, Score
+from docs.tools import scratch
+from tests.documented import ROOT, group, invoke, options
+
+BY_NAME = {"states", "tasks", "heartbeat", "silent", "mute", "found"}
+"""Objects whose keys are no field names of ours."""
+
+
+def samples() -> dict[str, Any]:
+    _, *sections = re.split(r"^## ", (ROOT / "docs" / "json.md").read_text(), flags=re.MULTILINE)
+    blocks = {one.partition("\n")[0]: one.partition("```json\n")[2].partition("```")[0] for one in sections}
+    return {name: json.loads(block) for name, block in blocks.items()}
+
+
+def fields(value: Any) -> Any:
+    """The names in a document, without what they hold; of a list those of its first element."""
+    if isinstance(value, dict):
+        return {key: None if key in BY_NAME else fields(inner) for key, inner in value.items()}
+    return [fields(value[0])] if isinstance(value, list) and value else None
+
+
+def assert_same(sample: Any, printed: Any, place: str = "") -> None:
+    """Both have the same fields, as far as both have something."""
+    if isinstance(sample, dict) and isinstance(printed, dict):
+        assert list(sample) == list(printed), place
+        for key, value in sample.items():
+            assert_same(value, printed[key], f"{place}.{key}")
+    elif isinstance(sample, list) and isinstance(printed, list):
+        assert_same(sample[0], printed[0], f"{place}[]")
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the commands print, with runs that have ended and one that runs."""
+    folder = tmp_path_factory.mktemp("json") / "reacher"
+    scratch.make(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("XDG_CONFIG_HOME", str(folder / "none"))
+        patch.setenv("STEPS", "4")
+        assert invoke(["submit", "--seeds", "1,2"])[0] == 0
+        assert invoke(["submit", "--name", "broken", "--", "--broken"])[0] == 0
+        broken = invoke(["logs", "last", "--follow"])
+        assert b"metawrld" in broken[1].encode()
+        patch.setenv("STEPS", "1000")
+        patch.setenv("PAUSE", "0.1")
+        assert invoke(["submit", "--name", "live"])[0] == 0
+        until, first = time.monotonic() + 60, ""
+        while not first and time.monotonic() < until:  # it is about to start
+            first = invoke(["top", "--once", "--json"])[1]
+        commands = {
+            "status": ["status", "--all", "--json"],
+            "why": ["why", "broken", "--json"],
+            "deploy": ["deploy", "--plan", "--json"],
+            "diff": ["diff", "last", "broken", "--json"],
+        }
+        texts = {name: invoke(words)[1] for name, words in commands.items()}
+        assert invoke(["cancel", "last", "--yes"])[0] == 0
+    return {name: json.loads(text) for name, text in {**texts, "top": first}.items()}
+
+
+@pytest.mark.parametrize("name", ["status", "why", "deploy", "diff", "top"])
+def test_a_sample_has_the_fields_that_are_printed(name: str, printed: dict[str, Any]) -> None:
+    assert_same(fields(samples()[name]), fields(printed[name]))
+    assert samples()[name]["schema"] == printed[name]["schema"]
+
+
+def test_the_sample_of_a_gpu(printed: dict[str, Any]) -> None:
+    (gpu,) = samples()["top"]["gpus"]
+    assert list(gpu) == list(Gpu.__dataclass_fields__)
+
+
+def test_the_samples_of_what_needs_a_site_or_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    image = StoredImage("0123", 1, 1, False)
+    show_images.print_json("uni", [ImageRow(image, ("a",), (), True)])
+    assert_same(fields(samples()["images"]), fields(json.loads(capsys.readouterr().out)))
+    score = Score(0.5, 0.4, 0.6, 1.0)
+    model = Chosen(Path("m.pt"), "m", Path())
+    show_model.print_json(Evaluated(model, 1, 50, {"reach-v3": score}, score))
+    assert_same(fields(samples()["evaluate"]), fields(json.loads(capsys.readouterr().out)))
+
+
+def test_every_command_with_json_has_a_sample_or_a_page_of_its_own() -> None:
+    named = {name for name, one in group().commands.items() if "--json" in options(one)}
+    assert samples().keys() <= named
+    for name in named - samples().keys():
+        assert "\n## JSON\n" in (ROOT / "docs" / f"{name}.md").read_text()
