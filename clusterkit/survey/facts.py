@@ -62,6 +62,14 @@ class Partition:
         """Whether a node of it has a GPU."""
         return any(nodes.gpus for nodes in self.nodes)
 
+    def admits(self, account: str | None, groups: tuple[str, ...]) -> bool:
+        """Whether a user of these Unix groups may submit here with this account; None for any account."""
+        if self.root_only or (self.groups is not None and not set(self.groups) & set(groups)):
+            return False
+        if account is None:
+            return True
+        return account not in self.denied_accounts and (self.accounts is None or account in self.accounts)
+
 
 @dataclass(frozen=True)
 class Association:
@@ -174,6 +182,8 @@ class SiteSurvey:
     rsync: str | None = None
     """Its version."""
     python: str | None = None
+    workspaces: bool = False
+    """Whether the site hands out folders by `ws_allocate` (hpc-workspace)."""
     internet: bool | None = None
     """Whether the login node reaches the internet; of compute nodes that says nothing."""
     silent: tuple[str, ...] = ()
