@@ -21,6 +21,7 @@ from clusterkit.cli import (
     deploy,
     drill,
     images,
+    init,
     inside,
     login,
     logs,
@@ -61,6 +62,7 @@ def _main(
 
 
 _COMMANDS = (
+    init,
     deploy,
     submit,
     status,

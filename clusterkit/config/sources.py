@@ -18,12 +18,17 @@ _POSITION = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 def user_file() -> Path | None:
-    """The user's own settings file if there is one (XDG Base Directory Specification)."""
+    """The user's own settings file if there is one."""
+    file = user_path()
+    return file if file and _is_file(file) else None
+
+
+def user_path() -> Path | None:
+    """Where the user's own settings file belongs (XDG Base Directory Specification); None without a home."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
     home = _home()
     root = Path(base) if base.startswith("/") else home and home / ".config"
-    file = root and root / "clusterkit" / "config.toml"
-    return file if file and _is_file(file) else None
+    return root and root / "clusterkit" / "config.toml"
 
 
 def find_project_file(start: Path) -> Path | None:
