@@ -73,8 +73,8 @@ def init(
 ) -> None:
     """Look at a cluster over one login and write its settings.
 
-    GPU types and how the site spells them, partitions, limits, account, container, folders: all with comments,
-    and small profiles that fit. Nothing changes on the cluster.
+    GPU types and how the site spells them, partitions, limits, account, container, folders: all with
+    comments, and small profiles that fit. Nothing changes on the cluster.
     """
     from clusterkit.ui import init as ui
     from clusterkit.verbs import init as verb

@@ -10,6 +10,7 @@ from clusterkit.config.models import Profile
 from clusterkit.survey.access import account_for, longest, qos_for
 from clusterkit.survey.facts import Partition, Runtime, SiteSurvey, Slurm
 from clusterkit.survey.gpus import GpuType, gpu_types
+from clusterkit.survey.known_gpus import sizes_of
 from clusterkit.survey.missing import Missing, missing
 from clusterkit.survey.profiles import fitting_profiles
 from clusterkit.survey.tables import Entry, Table
@@ -127,9 +128,7 @@ def _cluster(
         entries.append(Entry("ssh_config", wishes.ssh_config))
     entries.append(Entry("root", wishes.root, wishes.root_about))
     image = wishes.image or before.get("image") or IMAGE
-    entries.append(
-        Entry("image", image, "on this machine" if wishes.image else "what `clusterkit build` makes")
-    )
+    entries.append(Entry("image", image, "on this machine; `clusterkit build` makes one"))
     entries += _container(wishes, runtime, before)
     if survey.login_shell:
         entries.append(Entry("login_shell", True, "Slurm is on PATH only there"))
@@ -217,6 +216,9 @@ def _about_gpu(one: GpuType, slurm: Slurm, wishes: Wishes) -> tuple[str, ...]:
     ]
     if others:
         lines.append(f"Also in: {', '.join(others)}")
+    if offer.memory is None and (sizes := sizes_of(offer.name)):
+        either = " or ".join(f'"{size}G"' for size in sizes)
+        lines.append(f"Slurm does not say which {offer.name} this is: add memory = {either}")
     return tuple(lines)
 
 

@@ -10,6 +10,7 @@ from clusterkit.survey.facts import Association, Gres, Nodes, Partition, SiteSur
 from clusterkit.survey.known_gpus import recognise, slice_memory
 
 _DAY = 86400
+_FEATURE_MEMORY = re.compile(r"gpu_?mem\w*[:_-]?(\d+)(?:gi?b?)?", re.IGNORECASE)
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -118,13 +119,15 @@ def _offers(partition: Partition) -> Iterator[Offer]:
             found.setdefault((name, gres.type), []).append((nodes, gres, feature, hint))
     untyped = sum(spelling is None for _, spelling in found)
     for (name, spelling), members in found.items():
-        feature = members[0][2]
+        features = dict.fromkeys(feature for _, _, feature, _ in members if feature is not None)
         yield Offer(
             name=name,
             partition=partition,
             spelling=spelling,
-            constraint=feature if spelling is None and untyped > 1 else None,
-            memory=next(filter(None, (_memory(gres, nodes, name) for nodes, gres, _, _ in members)), None),
+            constraint="|".join(features) or None if spelling is None and untyped > 1 else None,
+            memory=min(
+                filter(None, (_memory(gres, nodes, name) for nodes, gres, _, _ in members)), default=None
+            ),
             per_node=min(gres.count for _, gres, _, _ in members),
             cpus=min(nodes.cpus for nodes, _, _, _ in members),
             node_memory=min(nodes.memory for nodes, _, _, _ in members),
@@ -151,8 +154,11 @@ def _memory(gres: Gres, nodes: Nodes, name: str) -> int | None:
     """Bytes of one GPU: in the type's own words, a feature's, or the card's."""
     if gres.type is not None and (size := slice_memory(gres.type)):
         return size
-    told = [recognise(text) for text in (gres.type or "", *nodes.features, name)]
-    sizes = [one[1] for one in told if one and one[0] == name and one[1] is not None]
+    for feature in nodes.features:
+        if told := _FEATURE_MEMORY.fullmatch(feature):
+            return int(told[1]) * 2**30
+    known = [recognise(text) for text in (gres.type or "", *nodes.features, name)]
+    sizes = [one[1] for one in known if one and one[0] == name and one[1] is not None]
     return sizes[0] if sizes else None
 
 

@@ -3,7 +3,7 @@
 Memory is that of NVIDIA's data sheets (https://www.nvidia.com/en-us/data-center/,
 https://www.nvidia.com/en-us/design-visualization/, https://www.nvidia.com/en-us/geforce/graphics-cards/),
 their GB read as Slurm reads G. A card sold with more than one size (A100, V100, P100, GH200, RTX 3080) has
-none here: the site's own words may tell.
+none in the table: the site's own words may tell.
 """
 
 from __future__ import annotations
@@ -61,6 +61,16 @@ _CARDS: tuple[tuple[str, str, int | None], ...] = (
     (r"(?:gtx-?)?1080-?ti", "gtx1080ti", 11),
     (r"(?:gtx-?)?1080", "gtx1080", 8),
 )
+_SIZES = {
+    "a100": (40, 80),
+    "v100": (16, 32),
+    "p100": (12, 16),
+    "gh200": (96, 144),
+    "rtx3080": (10, 12),
+    "rtx5000": (16, 32),
+    "rtx6000": (24, 48),
+}
+"""GiB that cards of one name are sold with."""
 _PATTERNS = tuple(
     (re.compile(f"{_NOT_BEFORE}{spelled}{_NOT_AFTER}"), name, memory) for spelled, name, memory in _CARDS
 )
@@ -91,3 +101,8 @@ def slice_memory(text: str) -> int | None:
     """Bytes of a slice of a card such as `a100_3g.20gb`; None for what is no slice."""
     match = _SLICE.search(text.lower())
     return int(match[1]) * _G if match else None
+
+
+def sizes_of(name: str) -> tuple[int, ...]:
+    """GiB that cards of this name of ours are sold with, where there is more than one."""
+    return _SIZES.get(name, ())

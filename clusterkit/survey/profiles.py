@@ -37,11 +37,23 @@ def fitting_profiles(
                 key = ("profiles", name.format(one.name))
                 tables.append(Table(key, entries, (about.format(one.name),)))
         for profile in shipped.values():
-            if profile.gpu == one.name and (changes := _changes(profile, one.offer, limits.get(one.name))):
-                head = (f"The shipped {profile.name} asks for more than there is",)
+            if profile.gpu == one.name and not _fits(profile, one.offer, limits.get(one.name)):
+                head = (f"The shipped {profile.name} asks for more than a job may have there",)
+                changes = _changes(profile, one.offer, limits.get(one.name))
                 if profile.name not in (base for base, _, _ in _TESTS):
                     tables.append(Table(("profiles", profile.name), changes, head))
     return tuple(tables)
+
+
+def _fits(profile: Profile, offer: Offer, limit: int | None) -> bool:
+    """Whether one job may have what the profile asks for."""
+    cpus, memory = _share(offer, offer.per_node)
+    return (
+        profile.gpus <= offer.per_node
+        and profile.cpus <= cpus
+        and (profile.memory or 0) <= memory
+        and (limit is None or profile.time <= limit)
+    )
 
 
 def _changes(profile: Profile, offer: Offer, limit: int | None) -> tuple[Entry, ...]:

@@ -1,4 +1,4 @@
-"""What init asks and shows: hosts to choose from, what a site has, the file's differences, what to do next."""
+"""What init asks and shows: hosts to choose from, what a site has, what changes in the file, what is next."""
 
 from __future__ import annotations
 
@@ -111,24 +111,27 @@ def show_site(done: Described) -> None:
 
 def show_saved(proposal: Proposal) -> None:
     """Where it was written."""
-    note("wrote" if proposal.old is None else "changed")
-    out.print(display_path(proposal.file), markup=False, soft_wrap=True)
+    done = "wrote" if proposal.old is None else "changed"
+    err.print(Text.assemble(f"{done} ", (display_path(proposal.file), "bold")), soft_wrap=True)
 
 
 def show_next(done: Described) -> None:
     """The commands that come next."""
     cluster = done.settings.cluster(done.name)
     at = "" if done.settings.project.default_cluster == done.name else f" --cluster {done.name}"
-    words = ["next:"]
+    words = []
     if cluster.image is not None and cluster.container != "none" and not cluster.image.is_file():
-        words.append(f"  clusterkit build {display_path(cluster.image)}    # the image, once")
-    words.append(f"  clusterkit deploy{at}")
+        words.append((f"clusterkit build {display_path(cluster.image)}", "the image, once"))
+    words.append((f"clusterkit deploy{at}", "image and code to the cluster"))
     if done.draft.types:
-        words.append(f"  clusterkit submit{at} --profile check-{done.draft.types[0].name}")
+        check = f"clusterkit submit{at} --profile check-{done.draft.types[0].name}"
+        words.append((check, "container, GPU and imports on a node"))
     if done.questions:
-        words.append(f"  clusterkit login {done.name}    # the host asks at each login; this keeps one")
-    for word in words:
-        note(word)
+        words.append((f"clusterkit login {done.name}", "this host asks at each login; keeps one for the day"))
+    widest = max(len(command) for command, _ in words)
+    for number, (command, about) in enumerate(words):
+        start = "next:" if number == 0 else "     "
+        err.print(Text.assemble((start, "bold"), f"  {command:<{widest}}  ", (about, "dim")), soft_wrap=True)
 
 
 def _gpus(done: Described) -> Table:

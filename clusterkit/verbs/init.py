@@ -7,11 +7,12 @@ import re
 import tempfile
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 from pathlib import Path
 
 from clusterkit.config.layers import Layer
+from clusterkit.config.lines import quoted
 from clusterkit.config.settings import Settings, settings_from
 from clusterkit.config.sources import (
     PROJECT_FILE,
@@ -104,7 +105,8 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
         )
     old = _read(request.file)
     before = table_of(old or "", name)
-    _checked(request.file, old or "")
+    request = _as_before(request, name, before)
+    _check_options(_checked(request.file, old or ""), request, name)
     survey, questions = look(request.host, ssh_config=request.ssh_config, ask=ask)
     said = _settled(survey, request, name, dict(before), choose)
     shipped = settings_from(tuple(built_in_layers(request.file.parent)), request.file.parent, ()).profiles
@@ -164,7 +166,7 @@ def name_of(host: str) -> str:
 def examples() -> dict[str, str]:
     """What each ready-made description is about, by name."""
     files = sorted(resource("templates", "clusters").glob("*.toml"))
-    return {file.stem: file.read_text().partition("\n")[0].lstrip("# ") for file in files}
+    return {file.stem: file.read_text().lstrip("# ").partition(", as")[0] for file in files}
 
 
 def from_example(name: str, file: Path) -> Proposal:
@@ -219,7 +221,11 @@ def _settled(
         kept = _text(before, "account")
         stays = kept is not None and (not accounts.options or kept in {one.value for one in accounts.options})
         account = kept if stays else _chosen(accounts, choose)
-    ssh_config = str(request.ssh_config) if request.ssh_config else _text(before, "ssh_config")
+    written = _text(before, "ssh_config")
+    if request.ssh_config is None or (written and _at(written, request.file) == request.ssh_config):
+        ssh_config = written
+    else:
+        ssh_config = str(request.ssh_config)
     return Wishes(
         name=name,
         root=root,
@@ -228,9 +234,44 @@ def _settled(
         account=account,
         partition=request.partition,
         container=request.container or _text(before, "container"),
-        image=request.image,
+        image=request.image and _image(request.image, request.file.parent),
         ssh_config=ssh_config,
     )
+
+
+def _as_before(request: InitRequest, name: str, before: dict[str, object]) -> InitRequest:
+    """A cluster that is described already may be named instead of its host."""
+    written, config = _text(before, "host"), _text(before, "ssh_config")
+    if config is not None and request.ssh_config is None:
+        request = replace(request, ssh_config=_at(config, request.file))
+    return replace(request, host=written) if written and request.host == name else request
+
+
+def _at(written: str, file: Path) -> Path:
+    """A path of this machine as settings hold it: a relative one starts at their folder."""
+    return file.parent / Path(written).expanduser()
+
+
+def _check_options(settings: Settings, request: InitRequest, name: str) -> None:
+    """Finds wrong options before there is a login.
+
+    Raises:
+        ConfigError: one of them cannot be a setting.
+    """
+    values = {
+        "root": request.root or "~/clusterkit",
+        "account": request.account,
+        "partition": request.partition,
+        "container": request.container,
+    }
+    cluster = f"clusters.{quoted(name)}"
+    settings.with_values({f"{cluster}.{key}": value for key, value in values.items() if value is not None})
+
+
+def _image(written: str, project: Path) -> str:
+    """An image's path as settings hold it: from the project folder if it lies there."""
+    image = Path(written).expanduser().absolute()
+    return str(image.relative_to(project) if image.is_relative_to(project) else image)
 
 
 def _chosen(choice: Choice, choose: Choose) -> str | None:
