@@ -18,6 +18,19 @@ def may_charge(slurm: Slurm, account: str, partition: Partition) -> bool:
     )
 
 
+def may_submit(slurm: Slurm, partition: Partition, groups: tuple[str, ...]) -> bool:
+    """Whether a user of these Unix groups may submit jobs to the partition, as far as anybody tells."""
+    if not partition.up or partition.root_only:
+        return False
+    if partition.groups is not None and not set(partition.groups) & set(groups):
+        return False
+    usable = [one for one in slurm.associations if may_charge(slurm, one.account, partition)]
+    if not slurm.associations or not usable:
+        return not slurm.associations
+    known = {name for one in usable for name in (*one.qos, one.default_qos) if name}
+    return not known or any(_takes(partition, name) for name in known)
+
+
 def account_for(slurm: Slurm, account: str | None, partition: Partition) -> str | None:
     """Another account to name, where the partition does not take this one."""
     if account is None or may_charge(slurm, account, partition):
@@ -28,14 +41,14 @@ def account_for(slurm: Slurm, account: str | None, partition: Partition) -> str 
 
 def qos_for(slurm: Slurm, account: str | None, partition: Partition) -> str | None:
     """The QOS to name, where the partition does not take the one that a job would have."""
-    if partition.qos is None:
+    if partition.qos is None and not partition.denied_qos:
         return None
     mine = [one for one in slurm.associations if account in (None, one.account)]
     if not mine:
-        return partition.qos[0]
-    if any(one.default_qos in partition.qos for one in mine):
+        return partition.qos[0] if partition.qos else None
+    if any(one.default_qos and _takes(partition, one.default_qos) for one in mine):
         return None
-    return next((name for one in mine for name in one.qos if name in partition.qos), None)
+    return next((name for one in mine for name in one.qos if _takes(partition, name)), None)
 
 
 def longest(slurm: Slurm, account: str | None, partition: Partition) -> int | None:
@@ -51,3 +64,7 @@ def longest(slurm: Slurm, account: str | None, partition: Partition) -> int | No
     limits = [partition.max_time, walls.get(partition.own_qos or ""), walls.get(used or "")]
     limits += [one.max_time for one in mine]
     return min((limit for limit in limits if limit), default=None)
+
+
+def _takes(partition: Partition, qos: str) -> bool:
+    return qos not in partition.denied_qos and qos in (partition.qos or (qos,))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusterkit.config.models import Profile
-from clusterkit.survey.access import account_for, longest, qos_for
+from clusterkit.survey.access import account_for, longest, may_charge, may_submit, qos_for
 from clusterkit.survey.facts import Partition, Runtime, SiteSurvey, Slurm
 from clusterkit.survey.gpus import GpuType, gpu_types
 from clusterkit.survey.known_gpus import sizes_of
@@ -178,7 +178,8 @@ def _partition(
     """The partition for jobs without a GPU: the one before, or one where the site's default will not do."""
     if any(one.name == before.get("partition") for one in slurm.partitions):
         return str(before["partition"])
-    usable = [one for one in slurm.partitions if one.up and one.admits(account, groups)]
+    usable = [one for one in slurm.partitions if may_submit(slurm, one, groups)]
+    usable = [one for one in usable if account is None or may_charge(slurm, account, one)]
     if not usable or any(one.default for one in usable):
         return None
     return max(usable, key=lambda one: (not one.has_gpus, sum(nodes.count for nodes in one.nodes))).name

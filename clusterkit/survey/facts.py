@@ -47,6 +47,7 @@ class Partition:
     """The only Unix groups that may submit; None for all."""
     qos: tuple[str, ...] | None = None
     """The only QOS that may be asked for; None for all."""
+    denied_qos: tuple[str, ...] = ()
     own_qos: str | None = None
     """The QOS whose limits hold for every job of the partition."""
     root_only: bool = False
@@ -61,14 +62,6 @@ class Partition:
     def has_gpus(self) -> bool:
         """Whether a node of it has a GPU."""
         return any(nodes.gpus for nodes in self.nodes)
-
-    def admits(self, account: str | None, groups: tuple[str, ...]) -> bool:
-        """Whether a user of these Unix groups may submit here with this account; None for any account."""
-        if self.root_only or (self.groups is not None and not set(self.groups) & set(groups)):
-            return False
-        if account is None:
-            return True
-        return account not in self.denied_accounts and (self.accounts is None or account in self.accounts)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from clusterkit.survey.facts import Association, Gres, Nodes, Partition, SiteSurvey
+from clusterkit.survey.access import may_submit
+from clusterkit.survey.facts import Gres, Nodes, Partition, SiteSurvey
 from clusterkit.survey.known_gpus import recognise, slice_memory
 
 _DAY = 86400
+_ASIDE = re.compile(r"preempt|scaveng|backfill|besteffort|low-?prio|spot|devel|debug|test|interactive|viz")
+"""Parts of names of partitions that are not meant for ordinary jobs."""
 _FEATURE_MEMORY = re.compile(r"gpu_?mem\w*[:_-]?(\d+)(?:gi?b?)?", re.IGNORECASE)
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -73,9 +76,8 @@ def gpu_types(survey: SiteSurvey, *, partitions: Iterable[str] = ()) -> tuple[Gp
         return ()
     wanted = set(partitions)
     kinds: dict[tuple[str, str | None], list[Offer]] = {}
-    accounts = survey.slurm.associations
     for partition in survey.slurm.partitions:
-        if partition.up and _admitted(partition, accounts, survey.groups):
+        if may_submit(survey.slurm, partition, survey.groups):
             for offer in _offers(partition):
                 kinds.setdefault((offer.name, offer.spelling), []).append(offer)
     ordered = [sorted(kind, key=lambda one: _merit(one, wanted), reverse=True) for kind in kinds.values()]
@@ -91,17 +93,13 @@ def gpu_types(survey: SiteSurvey, *, partitions: Iterable[str] = ()) -> tuple[Gp
     return tuple(types)
 
 
-def _admitted(partition: Partition, accounts: tuple[Association, ...], groups: tuple[str, ...]) -> bool:
-    names: list[str | None] = [one.account for one in accounts if one.partition in (None, partition.name)]
-    return any(partition.admits(name, groups) for name in names or [None])
-
-
 def _merit(offer: Offer, wanted: set[str]) -> tuple[object, ...]:
     """What makes a partition the one to use, the most important first."""
     limit = offer.partition.max_time
     return (
         offer.partition.name in wanted,
         offer.working,
+        not _ASIDE.search(offer.partition.name.lower()),
         min(_DAY if limit is None else limit, _DAY),
         offer.partition.default,
         offer.nodes,

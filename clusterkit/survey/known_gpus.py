@@ -41,9 +41,10 @@ _CARDS: tuple[tuple[str, str, int | None], ...] = (
     (r"(?:rtx-?)?a-?4000", "a4000", 16),
     (r"rtx-?pro-?6000(?:-?blackwell)?", "rtxpro6000", 96),
     (r"rtx-?6000-?ada", "rtx6000ada", 48),
+    (r"rtx-?5000-?ada", "rtx5000ada", 32),
     (r"(?:quadro-)?rtx-?8000", "rtx8000", 48),
     (r"(?:quadro-)?rtx-?6000", "rtx6000", None),
-    (r"(?:quadro-)?rtx-?5000", "rtx5000", None),
+    (r"(?:quadro-)?rtx-?5000", "rtx5000", 16),
     (r"titan-?rtx", "titanrtx", 24),
     (r"titan-?v", "titanv", 12),
     (r"titan-?xp?", "titanxp", 12),
@@ -67,7 +68,6 @@ _SIZES = {
     "p100": (12, 16),
     "gh200": (96, 144),
     "rtx3080": (10, 12),
-    "rtx5000": (16, 32),
     "rtx6000": (24, 48),
 }
 """GiB that cards of one name are sold with."""

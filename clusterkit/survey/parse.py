@@ -22,12 +22,15 @@ from clusterkit.survey.facts import (
 from clusterkit.survey.script import MARK
 
 _PART = re.compile(rf"^{MARK} part (\w+)\n(.*?)^{MARK} end (\d+)$", re.MULTILINE | re.DOTALL)
+_PARTITION = re.compile(r"PartitionName=(.+?) (Allow\w+=.*|Deny\w+=.*)")
+"""Names may hold spaces."""
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
 _GRES = re.compile(
     r"(?:gres[:/])?gpu(?::(?P<type>[^:,()=]+?))?(?::no_consume)?[:=](?P<count>\d+)(?:\([^)]*\))?"
 )
 _LOST = ("down", "drain", "drng", "fail", "error", "unknown", "inval", "no_respond", "not_responding")
 _TIMED_OUT = 124
+_RUNTIMES = ("apptainer", "singularity")
 
 Parts = list[tuple[str, str, int]]
 """Name, text and exit status of each part, in order."""
@@ -88,7 +91,8 @@ def _slurm(texts: dict[str, str], user: str) -> Slurm:
     accounts = [row[0] for row in _rows(texts.get("shares", ""), 2) if row[1] == user]
     associations = tuple(
         Association(account, partition or None, _names(qos) or (), default or None, parse_time(limit))
-        for account, partition, qos, default, limit in _rows(texts.get("associations", ""), 5)
+        for account, partition, qos, default, limit, jobs in _rows(texts.get("associations", ""), 6)
+        if jobs != "0"  # some sites keep users without a project in such an account
     )
     return Slurm(
         version=_version(texts.get("version", "") or config.get("SLURM_VERSION", "")),
@@ -110,9 +114,9 @@ def _partitions(told: str, listed: str) -> tuple[Partition, ...]:
         alike[tuple(kind)] = (known[0] + int(count), known[1] + (0 if lost else int(count)))
     found = []
     for line in told.splitlines():
-        row = dict(re.findall(r"(\w+)=(\S*)", line))
-        if name := row.get("PartitionName", ""):
-            found.append(_partition(name, row, nodes.get(name, {})))
+        if match := _PARTITION.match(line):
+            row = dict(re.findall(r"(\w+)=(\S*)", match[2]))
+            found.append(_partition(match[1], row, nodes.get(match[1], {})))
     for name in nodes.keys() - {partition.name for partition in found}:
         found.append(_partition(name, {}, nodes[name]))
     return tuple(found)
@@ -121,7 +125,7 @@ def _partitions(told: str, listed: str) -> tuple[Partition, ...]:
 def _partition(name: str, row: dict[str, str], kinds: dict[tuple[str, ...], tuple[int, int]]) -> Partition:
     memory = row.get("MaxMemPerNode", "")
     cpus = row.get("MaxCPUsPerNode", "")
-    own = row.get("QoS", row.get("QOS", "N/A"))
+    own = row.get("QoS", "N/A")
     return Partition(
         name=name,
         default=row.get("Default") == "YES",
@@ -141,7 +145,8 @@ def _partition(name: str, row: dict[str, str], kinds: dict[tuple[str, ...], tupl
         accounts=_names(row.get("AllowAccounts", "ALL")),
         denied_accounts=_names(row.get("DenyAccounts", "ALL")) or (),
         groups=_names(row.get("AllowGroups", "ALL")),
-        qos=_names(row.get("AllowQos", row.get("AllowQOS", "ALL"))),
+        qos=_names(row.get("AllowQos", "ALL")),
+        denied_qos=_names(row.get("DenyQos", "ALL")) or (),
         own_qos=None if own in ("N/A", "(null)", "") else own,
         root_only=row.get("RootOnly") == "YES",
         whole_nodes="EXCLUSIVE" in row.get("OverSubscribe", row.get("Shared", "")),
@@ -151,16 +156,18 @@ def _partition(name: str, row: dict[str, str], kinds: dict[tuple[str, ...], tupl
 
 
 def _runtimes(parts: Parts) -> Iterator[Runtime]:
-    for name, text, _ in parts:
-        lines = text.strip().splitlines() if name == "loaded" else text.splitlines()
-        if name not in ("runtime", "loaded") or len(lines) < 2:
-            continue
-        setuid = re.search(r"SUID_INSTALL=(\d)", text)
+    modes = {"setuid": True, "namespaces": False}
+    for part, text, _ in parts:
+        lines = text.splitlines() if part in ("runtime", "loaded") else []
+        start = next((at for at, line in enumerate(lines) if line in _RUNTIMES), None)
+        if start is None or len(lines) < start + 2:
+            continue  # none there, or only what a login shell says to everybody
+        name, module, *told = lines[start:]
         yield Runtime(
-            name=lines[0],
-            version=next((_version(line) for line in lines[2:] if "SUID" not in line), None),
-            setuid=setuid[1] == "1" if setuid else None,
-            module=lines[1] or None,
+            name=name,
+            version=_version(told[0]) if told else None,
+            setuid=next((modes[line] for line in told if line in modes), None),
+            module=module or None,
         )
 
 

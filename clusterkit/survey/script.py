@@ -66,20 +66,31 @@ if [ "$1" != none ]; then
     last=0
     slurm_part user sacctmgr -n -P show user "$me" format=User,DefaultAccount
     slurm_part associations sacctmgr -n -P show assoc user="$me" \
-        format=Account,Partition,QOS,DefaultQOS,MaxWall
+        format=Account,Partition,QOS,DefaultQOS,MaxWall,MaxJobs
     slurm_part qos sacctmgr -n -P show qos format=Name,MaxWall
     slurm_part shares sshare -n -P -U -o Account,User
 fi
 
-runtime() { # COMMAND [MODULE]
-    begin runtime
-    printf '%s\n%s\n' "$1" "$2"
-    $limit "$1" --version </dev/null 2>/dev/null | tail -n 1
-    $limit "$1" buildcfg </dev/null 2>/dev/null | grep SUID_INSTALL
-    finish 0
-}
+# Its own `buildcfg` would say whether it is setuid, and leave a folder in the home.
+tell_runtime='printf "\n%s\n%s\n" "$1" "$2"
+"$1" --version </dev/null 2>/dev/null | tail -n 1
+bin=$(dirname "$(readlink -f "$(command -v "$1")")")
+for folder in "$bin/../libexec" /usr/libexec /usr/lib/*-linux-gnu /usr/local/libexec; do
+    for starter in "$folder"/*/bin/starter-suid; do
+        case $starter in */apptainer/*|*/singularity*/*) [ ! -u "$starter" ] || { echo setuid; exit; } ;; esac
+    done
+done
+for folder in "$bin/../libexec" /usr/libexec /usr/lib/*-linux-gnu /usr/local/libexec; do
+    for starter in "$folder"/apptainer/bin/starter "$folder"/singularity/bin/starter; do
+        [ ! -e "$starter" ] || { echo namespaces; exit; }
+    done
+done'
 for name in apptainer singularity; do
-    if has $name; then runtime $name ''; fi
+    if has $name; then
+        begin runtime
+        $limit sh -c "$tell_runtime" sh $name '' </dev/null 2>/dev/null
+        finish 0
+    fi
 done
 part userns unshare -U -r true
 
@@ -97,12 +108,10 @@ if has bash; then
                 module load $name >/dev/null 2>&1
                 for one in apptainer singularity; do
                     command -v $one >/dev/null || continue
-                    printf "\n%s\n%s\n" $one $name
-                    $one --version 2>/dev/null | tail -n 1
-                    $one buildcfg 2>/dev/null | grep SUID_INSTALL
+                    sh -c "$0" sh $one $name
                     exit
                 done
-            done' </dev/null 2>/dev/null
+            done' "$tell_runtime" </dev/null 2>/dev/null
         finish $?
     fi
 fi
