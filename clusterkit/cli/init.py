@@ -77,6 +77,7 @@ def init(
     comments, and small profiles that fit. Nothing changes on the cluster.
     """
     from clusterkit.ui import init as ui
+    from clusterkit.ui.console import note
     from clusterkit.verbs import init as verb
 
     if examples:
@@ -100,6 +101,7 @@ def init(
         image=image,
         ssh_config=ssh_config and ssh_config.resolve(),
     )
+    note(f"looking at {request.host}, over one login")
     done = verb.init(
         request,
         ask=accepting_new_hosts(ask_on_terminal) if accept_new else ask_on_terminal,

@@ -8,6 +8,8 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from clusterkit.config.sources import home_folder
+
 _DEEPEST = 16
 """Files that include files; OpenSSH's own limit (readconf.c, READCONF_MAX_DEPTH)."""
 
@@ -18,7 +20,7 @@ def configured_hosts(config: Path | None = None) -> list[str]:
     Args:
         config: instead of ~/.ssh/config.
     """
-    folder = Path.home() / ".ssh"
+    folder = (home_folder() or Path("/")) / ".ssh"
     return list(dict.fromkeys(_hosts(config or folder / "config", folder, 0)))
 
 
@@ -30,7 +32,7 @@ def _hosts(file: Path, folder: Path, depth: int) -> list[str]:
             found += [name for name in names if not set(name) & set("*?!")]
         elif keyword == "include" and depth < _DEEPEST:
             for pattern in names:
-                path = Path(pattern).expanduser()
+                path = folder.parent / pattern[2:] if pattern.startswith("~/") else Path(pattern)
                 root, rest = (folder, path) if not path.is_absolute() else (Path("/"), path.relative_to("/"))
                 for included in sorted(root.glob(str(rest))):
                     found += _hosts(included, folder, depth + 1)

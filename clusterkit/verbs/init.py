@@ -19,6 +19,7 @@ from clusterkit.config.sources import (
     built_in_layers,
     display_path,
     find_project_file,
+    home_folder,
     read_layer,
     user_path,
 )
@@ -120,12 +121,19 @@ def target(config: Path | None, *, user: bool) -> Path:
     """The file to write: the one named, the user's own, or the project's, which may not exist yet.
 
     Raises:
-        ConfigError: the user's own is wanted and there is no home folder.
+        ConfigError: the user's own is wanted and there is no home folder; or all of the home would become one
+            project.
     """
     if config is not None:
         return config.resolve()
     if not user:
-        return find_project_file(Path.cwd()) or Path.cwd() / PROJECT_FILE
+        found = find_project_file(Path.cwd())
+        if found is None and Path.cwd() == home_folder():
+            raise ConfigError(
+                "this is your home folder: a clusterkit.toml here would make all of it one project",
+                hint="Go to your project's folder first, or write your own file with --user.",
+            )
+        return found or Path.cwd() / PROJECT_FILE
     own = user_path()
     if own is None:
         raise ConfigError("there is no home folder to write to", hint="Name the file with --config FILE.")

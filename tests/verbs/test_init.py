@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.code_sshd import CodeSshd, why_not
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 from tests.doubles.person import type_at_terminal
 from tests.survey.sites import UNIVERSITY
@@ -148,6 +149,35 @@ def test_a_broken_file_is_found_before_the_login(fresh: Laptop) -> None:
     before = fresh.server.log().count("Accepted")
     assert fresh.types("node", *fresh.ssh, "--yes").returncode == 3
     assert fresh.server.log().count("Accepted") == before
+
+
+def test_a_code_is_asked_for_once_and_a_site_without_slurm_is_written_down(
+    fresh: Laptop, tmp_path: Path
+) -> None:
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    with closing(CodeSshd(tmp_path / "sshd")) as server:
+        words = ("node", "--ssh-config", str(server.ssh_config), "--root", "~/clusterkit")
+        done = type_at_terminal(
+            [sys.executable, "-m", "clusterkit", "init", *words],
+            {"password": server.codes.next},
+            folder=fresh.project,
+            environment=fresh.environment,
+        )
+        assert done.returncode == 0, done.stdout
+        assert (server.codes.used, server.accepted_logins()) == (1, 1)
+    assert "no Slurm was found" in done.stdout
+    assert "clusterkit login node" in done.stdout
+    assert tomllib.loads(fresh.file.read_text())["clusters"]["node"]["root"] == "~/clusterkit"
+
+
+def test_the_home_folder_is_no_project(fresh: Laptop) -> None:
+    argv = [sys.executable, "-m", "clusterkit", "init", "node", *fresh.ssh, "--yes"]
+    done = subprocess.run(
+        argv, cwd=fresh.home, env=fresh.environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert "all of it one project" in done.stderr
 
 
 def test_examples(fresh: Laptop) -> None:
