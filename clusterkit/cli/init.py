@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption
+from clusterkit.cli.common import ConfigOption, without_plugins
 
 if TYPE_CHECKING:
     from clusterkit.verbs.init import Proposal
@@ -76,9 +76,10 @@ def init(
     GPU types and how the site spells them, partitions, limits, account, container, folders: all with
     comments, and small profiles that fit. Nothing changes on the cluster.
     """
-    from clusterkit.ui import init as ui
+    with without_plugins():
+        from clusterkit.ui import init as ui
+        from clusterkit.verbs import init as verb
     from clusterkit.ui.console import note
-    from clusterkit.verbs import init as verb
 
     if examples:
         ui.show_examples(verb.examples())

@@ -28,7 +28,8 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
 _GRES = re.compile(
     r"(?:gres[:/])?gpu(?::(?P<type>[^:,()=]+?))?(?::no_consume)?[:=](?P<count>\d+)(?:\([^)]*\))?"
 )
-_LOST = ("down", "drain", "drng", "fail", "error", "unknown", "inval", "no_respond", "not_responding")
+_LOST = re.compile(r"(?<!powered_)(?<!powering_)down|drain|fail|error|unknown|inval|\*$")
+"""States of nodes that run no job; one that is off to save power is started for a job."""
 _TIMED_OUT = 124
 _RUNTIMES = ("apptainer", "singularity")
 
@@ -110,7 +111,7 @@ def _partitions(told: str, listed: str) -> tuple[Partition, ...]:
     for name, count, state, *kind in _rows(listed, 7):
         alike = nodes.setdefault(name, {})
         known = alike.get(tuple(kind), (0, 0))
-        lost = any(word in state.lower() for word in _LOST) or state.endswith("*")
+        lost = _LOST.search(state.lower()) is not None
         alike[tuple(kind)] = (known[0] + int(count), known[1] + (0 if lost else int(count)))
     found = []
     for line in told.splitlines():

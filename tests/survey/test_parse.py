@@ -84,6 +84,25 @@ def test_rules() -> None:
     assert (h100.denied_qos, h100.whole_nodes) == (("course_2026",), True)
 
 
+@pytest.mark.parametrize(
+    ("state", "usable"),
+    [
+        *(
+            (state, 1)
+            for state in ("idle", "mixed", "allocated-", "idle~", "powered_down", "reserved", "maint")
+        ),
+        *(
+            (state, 0)
+            for state in ("down", "down*", "drained", "draining@", "idle*", "inval", "fail", "unknown*")
+        ),
+    ],
+)
+def test_states_of_nodes(state: str, usable: int) -> None:
+    slurm = parse(answer(TESTBED | {"nodes": f"gpu-a40|1|{state}|8|64000|gpu:4|(null)\n"})).slurm
+    assert slurm is not None
+    assert slurm.partitions[0].nodes[0].usable == usable
+
+
 def test_nothing_there() -> None:
     site = parse(answer(EMPTY))
     assert (site.slurm, site.runtimes, site.rsync) == (None, (), None)
