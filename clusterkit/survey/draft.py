@@ -49,6 +49,8 @@ class Draft:
     profiles: tuple[Table, ...]
     project: Table
     types: tuple[GpuType, ...]
+    limits: Mapping[str, int | None]
+    """Seconds a job may have, by GPU type; None without a limit."""
     missing: tuple[Missing, ...] = ()
 
 
@@ -83,6 +85,7 @@ def draft(
         profiles=fitting_profiles(types, limits, shipped),
         project=Table(("project",), tuple(project)),
         types=types,
+        limits=limits,
         missing=missing(survey, types, runtime, container),
     )
 

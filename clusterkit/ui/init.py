@@ -102,9 +102,12 @@ def show_site(done: Described) -> None:
     err.print(Text.assemble((done.name, "bold"), f"  {survey.host_name}: {', '.join(found)}"), soft_wrap=True)
     if done.draft.types:
         err.print(_gpus(done))
+    missing = Table.grid(padding=(0, 1, 0, 0))
     for one in done.draft.missing:
-        err.print(Text.assemble(("missing: ", "bold yellow"), one.what), soft_wrap=True)
-        err.print(Text(f"         {one.do}"), soft_wrap=True)
+        missing.add_row(Text("missing:", style="bold yellow"), Text(one.what))
+        missing.add_row(Text("do:", style="bold"), Text(one.do))
+    if done.draft.missing:
+        err.print(missing)
     if survey.silent:
         note(f"no answer in time: {', '.join(survey.silent)}")
 
@@ -116,18 +119,20 @@ def show_saved(proposal: Proposal) -> None:
 
 
 def show_next(done: Described) -> None:
-    """The commands that come next."""
+    """The commands that come next, where the site is ready for them."""
+    if done.survey.slurm is None or done.survey.slurm_path is not None:
+        return
     cluster = done.settings.cluster(done.name)
     at = "" if done.settings.project.default_cluster == done.name else f" --cluster {done.name}"
     words = []
+    if done.questions:
+        words.append((f"clusterkit login {done.name}", "one login for the day"))
     if cluster.image is not None and cluster.container != "none" and not cluster.image.is_file():
         words.append((f"clusterkit build {display_path(cluster.image)}", "the image, once"))
-    words.append((f"clusterkit deploy{at}", "image and code to the cluster"))
+    words.append((f"clusterkit deploy{at}", "image and code"))
     if done.draft.types:
         check = f"clusterkit submit{at} --profile check-{done.draft.types[0].name}"
-        words.append((check, "container, GPU and imports on a node"))
-    if done.questions:
-        words.append((f"clusterkit login {done.name}", "this host asks at each login; keeps one for the day"))
+        words.append((check, "container and GPU, on a node"))
     widest = max(len(command) for command, _ in words)
     for number, (command, about) in enumerate(words):
         start = "next:" if number == 0 else "     "
@@ -144,7 +149,7 @@ def _gpus(done: Described) -> Table:
     gpus = done.settings.cluster(done.name).gpus
     for one in done.draft.types:
         offer = one.offer
-        limit = offer.partition.max_time
+        limit = done.draft.limits[one.name]
         setting = gpus[one.name]
         memory = "?" if setting.memory is None else format_bytes(setting.memory)
         words = [setting.request.format(type=one.name, count="N")]

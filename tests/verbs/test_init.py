@@ -167,7 +167,7 @@ def test_a_code_is_asked_for_once_and_a_site_without_slurm_is_written_down(
         assert done.returncode == 0, done.stdout
         assert (server.codes.used, server.accepted_logins()) == (1, 1)
     assert "no Slurm was found" in done.stdout
-    assert "clusterkit login node" in done.stdout
+    assert "clusterkit deploy" not in done.stdout
     assert tomllib.loads(fresh.file.read_text())["clusters"]["node"]["root"] == "~/clusterkit"
 
 
