@@ -11,7 +11,7 @@ import typer
 from clusterkit.cli.common import ConfigOption, without_plugins
 
 if TYPE_CHECKING:
-    from clusterkit.verbs.init import Proposal
+    from clusterkit.verbs.settings_file import Proposal
 
 
 def register(app: typer.Typer) -> None:
@@ -79,14 +79,15 @@ def init(
     with without_plugins():
         from clusterkit.ui import init as ui
         from clusterkit.verbs import init as verb
+        from clusterkit.verbs import settings_file
     from clusterkit.ui.console import note
 
     if examples:
-        ui.show_examples(verb.examples())
+        ui.show_examples(settings_file.examples())
         return
-    file = verb.target(config, user=user)
+    file = settings_file.target(config, user=user)
     if example is not None:
-        _settle(verb.from_example(example, file), yes=yes, force=force, diff=diff)
+        _settle(settings_file.from_example(example, file), yes=yes, force=force, diff=diff)
         return
     from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
 
@@ -131,7 +132,7 @@ def _settle(proposal: Proposal, *, yes: bool, force: bool, diff: bool) -> bool:
     from clusterkit.errors import ConfigError
     from clusterkit.ui import init as ui
     from clusterkit.ui.console import note
-    from clusterkit.verbs.init import save
+    from clusterkit.verbs.settings_file import save
 
     if not proposal.changes:
         note("nothing to change: the settings are up to date")

@@ -17,7 +17,8 @@ from clusterkit.ui.text import format_bytes
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
-    from clusterkit.verbs.init import Described, Proposal
+    from clusterkit.verbs.init import Described
+    from clusterkit.verbs.settings_file import Proposal
 
 _MOST_HOSTS = 30
 

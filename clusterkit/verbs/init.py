@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from difflib import unified_diff
 from pathlib import Path
 
-from clusterkit.config.layers import Layer
 from clusterkit.config.lines import quoted
 from clusterkit.config.settings import Settings, settings_from
-from clusterkit.config.sources import (
-    PROJECT_FILE,
-    built_in_layers,
-    display_path,
-    find_project_file,
-    home_folder,
-    read_layer,
-    user_path,
-)
+from clusterkit.config.sources import built_in_layers
 from clusterkit.errors import ConfigError
-from clusterkit.resources import resource
 from clusterkit.survey.choices import Choice, account_choice, known_account, known_partition, root_choice
 from clusterkit.survey.draft import Draft, Wishes, draft, types_for
 from clusterkit.survey.facts import SiteSurvey
@@ -32,6 +18,7 @@ from clusterkit.survey.merge import merged, table_of
 from clusterkit.survey.parse import parse
 from clusterkit.survey.script import SECONDS, argv
 from clusterkit.transport.questions import Ask, HostKeyQuestion, Question
+from clusterkit.verbs.settings_file import Proposal, checked, read
 
 Choose = Callable[[Choice], str]
 """Answers a choice; raising ends the command."""
@@ -50,28 +37,6 @@ class InitRequest:
     container: str | None = None
     image: str | None = None
     ssh_config: Path | None = None
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A settings file as it would be. Nothing is written yet."""
-
-    file: Path
-    old: str | None
-    """None where there is no such file."""
-    new: str
-
-    @property
-    def changes(self) -> list[str]:
-        """Lines of a unified diff; empty where nothing would change."""
-        before, after = (self.old or "").splitlines(), self.new.splitlines()
-        name = display_path(self.file)
-        return list(unified_diff(before, after, name, f"{name} (new)", lineterm=""))
-
-    @property
-    def only_adds(self) -> bool:
-        """Whether every line that is there stays."""
-        return not any(line.startswith("-") for line in self.changes[2:])
 
 
 @dataclass(frozen=True)
@@ -104,40 +69,17 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
         raise ConfigError(
             "the cluster `local` is this machine", hint="Give the new one another name with --name."
         )
-    old = _read(request.file)
+    old = read(request.file)
     before = table_of(old or "", name)
     request = _as_before(request, name, before)
-    _check_options(_checked(request.file, old or ""), request, name)
+    _check_options(checked(request.file, old or ""), request, name)
     survey, questions = look(request.host, ssh_config=request.ssh_config, ask=ask)
     said = _settled(survey, request, name, dict(before), choose)
     shipped = settings_from(tuple(built_in_layers(request.file.parent)), request.file.parent, ()).profiles
     drafted = draft(survey, said, before=before, shipped=shipped)
     new = merged(old or "", drafted)
-    settings = _checked(request.file, new)
+    settings = checked(request.file, new)
     return Described(request.file, old, new, name, survey, drafted, questions, settings=settings)
-
-
-def target(config: Path | None, *, user: bool) -> Path:
-    """The file to write: the one named, the user's own, or the project's, which may not exist yet.
-
-    Raises:
-        ConfigError: the user's own is wanted and there is no home folder; or all of the home would become one
-            project.
-    """
-    if config is not None:
-        return config.resolve()
-    if not user:
-        found = find_project_file(Path.cwd())
-        if found is None and Path.cwd() == home_folder():
-            raise ConfigError(
-                "this is your home folder: a clusterkit.toml here would make all of it one project",
-                hint="Go to your project's folder first, or write your own file with --user.",
-            )
-        return found or Path.cwd() / PROJECT_FILE
-    own = user_path()
-    if own is None:
-        raise ConfigError("there is no home folder to write to", hint="Name the file with --config FILE.")
-    return own
 
 
 def look(host: str, *, ssh_config: Path | None = None, ask: Ask) -> tuple[SiteSurvey, int]:
@@ -169,47 +111,6 @@ def name_of(host: str) -> str:
     bare = host.removeprefix("ssh://").rpartition("@")[2]
     first = bare if re.match(r"[\d.]+$|\[", bare) else re.split(r"[.:/]", bare)[0]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", first).strip("-._") or "cluster"
-
-
-def examples() -> dict[str, str]:
-    """What each ready-made description is about, by name."""
-    files = sorted(resource("templates", "clusters").glob("*.toml"))
-    return {file.stem: file.read_text().lstrip("# ").partition(", as")[0] for file in files}
-
-
-def from_example(name: str, file: Path) -> Proposal:
-    """A ready-made description of a site as the whole file.
-
-    Raises:
-        ConfigError: there is none of this name.
-    """
-    known = examples()
-    if name not in known:
-        raise ConfigError(f"there is no example {name!r}", hint=f"There are: {', '.join(known)}.")
-    return Proposal(file, _read(file), resource("templates", "clusters", f"{name}.toml").read_text())
-
-
-def save(proposal: Proposal) -> None:
-    """Write the file, as a whole or not at all.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
-    file = proposal.file.resolve()  # a link stays one
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=f".{file.name}.", delete=False) as part:
-            part.write(proposal.new)
-            part.flush()
-            os.fsync(part.fileno())
-            os.fchmod(part.fileno(), mode)
-        Path(part.name).replace(file)
-    except OSError as error:
-        raise ConfigError(
-            f"{display_path(file)} cannot be written: {error.strerror}",
-            hint="Check the folder's permissions.",
-        ) from None
 
 
 def _settled(
@@ -292,25 +193,3 @@ def _chosen(choice: Choice, choose: Choose) -> str | None:
 def _text(table: dict[str, object], key: str) -> str | None:
     value = table.get(key)
     return value if isinstance(value, str) else None
-
-
-def _read(file: Path) -> str | None:
-    """A file's text; None where there is none."""
-    if not file.exists():
-        return None
-    return read_layer(file).text
-
-
-def _checked(file: Path, text: str) -> Settings:
-    """The settings that hold with this text in the file.
-
-    Raises:
-        ConfigError: a key or value is wrong.
-    """
-    layer = Layer(display_path(file), tomllib.loads(text), file, text)
-    layers, files = [*built_in_layers(file.parent)], [file]
-    own = user_path()
-    if own is not None and own != file and own.is_file():
-        layers.append(read_layer(own))
-        files.insert(0, own)
-    return settings_from((*layers, layer), file.parent, tuple(files))
