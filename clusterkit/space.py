@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from clusterkit.site import Site
 
-_DF = re.compile(r"(.+?)\s+(\d+)\s+(\d+)\s+(-?\d+)\s+\S+\s+(/.*)")
+DF = re.compile(r"(.+?)\s+(\d+)\s+(\d+)\s+(-?\d+)\s+\S+\s+(/.*)")
+"""A line of `df -Pk`: device, KiB in all, used, free; mount point."""
 _HOME = "home"
 
 
@@ -54,12 +55,12 @@ def parse(text: str, roots: dict[str, str]) -> tuple[Space, ...]:
     for section in re.split(r"^== ", text, flags=re.MULTILINE)[1:]:
         head, _, body = section.partition("\n")
         kind, _, argument = head.partition(" ")
-        if kind == "df" and (found := _DF.fullmatch(body.strip().rpartition("\n")[2])):
+        if kind == "df" and (found := DF.fullmatch(body.strip().rpartition("\n")[2])):
             by_path[argument] = found.groups()
-        elif kind == "lfs" and (left := _limit(body.split()[1:])) is not None:
+        elif kind == "lfs" and (left := quota_left(body.split()[1:])) is not None:
             lustre[argument] = left
         elif kind == "quota":
-            quotas = _quotas(body)
+            quotas = quotas_left(body)
         elif kind == _HOME:
             home = argument
     known = {**roots, **({_HOME: home} if home else {})}
@@ -79,14 +80,14 @@ def parse(text: str, roots: dict[str, str]) -> tuple[Space, ...]:
     return tuple(found_spaces)
 
 
-def _quotas(text: str) -> dict[str, int]:
+def quotas_left(text: str) -> dict[str, int]:
     """Bytes left by device, from `quota -w`."""
     lines = (line.split() for line in text.splitlines())
-    limits = {words[0]: _limit(words[1:]) for words in lines if len(words) > 3}
+    limits = {words[0]: quota_left(words[1:]) for words in lines if len(words) > 3}
     return {device: left for device, left in limits.items() if left is not None}
 
 
-def _limit(words: list[str]) -> int | None:
+def quota_left(words: list[str]) -> int | None:
     """Bytes left of `used quota limit` in KiB; 0 is no limit, a `*` marks what is exceeded."""
     numbers = [word.rstrip("*") for word in words[:3]]
     if len(numbers) < 3 or not all(number.isdigit() for number in numbers):

@@ -24,6 +24,7 @@ from clusterkit.cli import (
     deploy,
     drill,
     images,
+    init,
     inside,
     login,
     logs,
@@ -67,6 +68,7 @@ def _main(
 
 
 _COMMANDS = (
+    init,
     deploy,
     submit,
     status,

@@ -65,14 +65,14 @@ SendLargeOption = Annotated[
 
 def load(config: Path | None) -> Settings:
     """The settings of this project."""
-    with _without_plugins():
+    with without_plugins():
         from clusterkit.config.load import load_settings
 
     return load_settings(config=config)
 
 
 @contextmanager
-def _without_plugins() -> Iterator[None]:
+def without_plugins() -> Iterator[None]:
     """Define pydantic models inside without a look through all installed packages for plugins of pydantic."""
     before = os.environ.get(_NO_PLUGINS)
     os.environ[_NO_PLUGINS] = "1"

@@ -173,11 +173,23 @@ def _keys(at: Project) -> Iterator[Candidate]:
         yield from ((f"{table}.{name}", "") for name, _ in source(at))
 
 
+def _hosts(_at: Project) -> Iterator[Candidate]:
+    from clusterkit.transport.hosts import configured_hosts
+
+    return ((name, "") for name in configured_hosts())
+
+
+def _examples(_at: Project) -> Iterator[Candidate]:
+    from clusterkit.resources import resource
+
+    return ((file.stem, "") for file in sorted(resource("templates", "clusters").glob("*.toml")))
+
+
 def _these(*values: str) -> Source:
     return lambda _at: ((value, "") for value in values)
 
 
-FILES = ("FILE", "FOLDER", "IMAGE.sif", "FILE.tar.zst")
+FILES = ("FILE", "FOLDER", "IMAGE.sif", "FILE.tar.zst", "PATH")
 """Metavars of files: the shell completes them itself."""
 
 BY_OPTION: Mapping[str, Source] = {
@@ -189,6 +201,7 @@ BY_OPTION: Mapping[str, Source] = {
     "--unlock": _recipe_keys,
     "--sweep": _axes,
     "--bootstrap": _these("docker", "debootstrap", "localimage"),
+    "--example": _examples,
     "--from": _these("docker-daemon:", "docker-archive:", "oci:", "docker://"),
 }
 """Options whose metavar does not tell what they take."""
@@ -204,6 +217,8 @@ BY_METAVAR: Mapping[str, Source] = {
     "STATE": _states,
     "TASK": _tasks,
     "KEY": _keys,
+    "HOST": _hosts,
+    "RUNTIME": _these("apptainer", "singularity", "none"),
 }
 
 

@@ -22,6 +22,15 @@ class Guide(NamedTuple):
 
 
 GUIDES = {
+    "init": Guide(
+        START,
+        (
+            ("", "asks for a host, of those in ~/.ssh/config"),
+            ("uni --yes", "take what is suggested"),
+            ("uni --diff", "what would change today; writes nothing"),
+        ),
+        ("config", "Your first cluster"),
+    ),
     "login": Guide(
         START,
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 
 Key = tuple[str, ...]
 
@@ -42,6 +43,17 @@ def quoted(text: str) -> str:
     return '"' + "".join(map(_escaped, text)) + '"'
 
 
+def toml_value(value: object) -> str:
+    """A value as TOML writes it on one line."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{join_key((key,))} = {toml_value(one)}' for key, one in value.items())} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else quoted(str(value))
+
+
 def _escaped(char: str) -> str:
     if char in '"\\':
         return f"\\{char}"
@@ -56,20 +68,31 @@ def key_lines(text: str) -> dict[Key, int]:
     A table without a header of its own has the line of the first one below it. Keys inside an inline table
     are not listed; they stand on the line of the table's own key or below.
     """
-    lines = text.splitlines()
     found: dict[Key, int] = {}
+    for number, key, header in _written(text):
+        for end in range(1, len(key) + 1) if header else (len(key),):
+            found.setdefault(key[:end], number)
+    return found
+
+
+def table_lines(text: str) -> list[tuple[int, Key]]:
+    """Line numbers (from 1) and keys of the table headers of a valid TOML text, in order."""
+    return [(number, key) for number, key, header in _written(text) if header]
+
+
+def _written(text: str) -> Iterator[tuple[int, Key, bool]]:
+    """Line, whole key, and whether it is a table's header, of all that has a line of its own."""
+    lines = text.splitlines()
     table: Key = ()
     number = 0
     while number < len(lines):
         if header := _HEADER.match(lines[number]):
             table = split_key(header[1])
-            for end in range(1, len(table) + 1):
-                found.setdefault(table[:end], number + 1)
+            yield number + 1, table, True
         elif key := _KEY.match(lines[number]):
-            found.setdefault((*table, *split_key(key[1])), number + 1)
+            yield number + 1, (*table, *split_key(key[1])), False
             number = _last_line_of_value(lines, number)
         number += 1
-    return found
 
 
 def _last_line_of_value(lines: list[str], first: int) -> int:

@@ -18,12 +18,17 @@ _POSITION = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 def user_file() -> Path | None:
-    """The user's own settings file if there is one (XDG Base Directory Specification)."""
-    base = os.environ.get("XDG_CONFIG_HOME", "")
-    home = _home()
-    root = Path(base) if base.startswith("/") else home and home / ".config"
-    file = root and root / "clusterkit" / "config.toml"
+    """The user's own settings file if there is one."""
+    file = user_path()
     return file if file and _is_file(file) else None
+
+
+def user_path() -> Path | None:
+    """Where the user's own settings file belongs (XDG Base Directory Specification); None without a home."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    home = home_folder()
+    root = Path(base) if base.startswith("/") else home and home / ".config"
+    return root and root / "clusterkit" / "config.toml"
 
 
 def find_project_file(start: Path) -> Path | None:
@@ -32,7 +37,7 @@ def find_project_file(start: Path) -> Path | None:
     The search ends below the home folder: a file there would make all of the home one project. Only a
     start in the home folder itself looks there.
     """
-    start, home = start.resolve(), _home()
+    start, home = start.resolve(), home_folder()
     for folder in (start, *start.parents):
         if folder == home and folder != start:
             return None
@@ -79,13 +84,13 @@ def read_layer(file: Path, *, label: str | None = None, prefix: tuple[str, ...] 
 
 def display_path(file: Path) -> str:
     """A file as the user would write it: from the current folder or from home if it lies there."""
-    for root, sign in ((Path.cwd(), ""), (_home(), "~/")):
+    for root, sign in ((Path.cwd(), ""), (home_folder(), "~/")):
         if root and file.is_relative_to(root):
             return f"{sign}{file.relative_to(root)}"
     return str(file)
 
 
-def _home() -> Path | None:
+def home_folder() -> Path | None:
     """The home folder; None for a user without one, as in some containers."""
     try:
         return Path.home().resolve()

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.config.layers import COMMAND_LINE
-from clusterkit.config.lines import join_key, quoted
+from clusterkit.config.lines import join_key, toml_value
 from clusterkit.config.settings import Setting, Settings
 from clusterkit.config.sources import display_path
 from clusterkit.ui.console import out
@@ -77,7 +77,7 @@ def _own_profiles(settings: Settings) -> set[str]:
 def _toml(values: Sequence[Setting], *, show_origin: bool) -> Iterable[Text]:
     """TOML lines; a table a cluster and profile, deeper keys dotted."""
     depth = {"project": 1, "clusters": 2, "profiles": 2}
-    lines = [join_key(v.key[depth[v.key[0]] :]) + " = " + _toml_value(v.value) for v in values]
+    lines = [join_key(v.key[depth[v.key[0]] :]) + " = " + toml_value(v.value) for v in values]
     width = min(max(map(len, lines)), 60)
     table = None
     for value, line in zip(values, lines, strict=True):
@@ -89,14 +89,6 @@ def _toml(values: Sequence[Setting], *, show_origin: bool) -> Iterable[Text]:
         if show_origin:
             text.append(" " * max(0, width - len(line)) + f"  # {value.origin}", style="dim")
         yield text
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml_value, value))}]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int) else quoted(str(value))
 
 
 def _count(steps: int | None) -> str:

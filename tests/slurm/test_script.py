@@ -136,10 +136,10 @@ def test_container_isolates_and_binds() -> None:
         "--bind '/scratch/it'\"'\"'s here'\n",
         "image='/data/images/ab cd.sif'\n",
         "\nmodule load apptainer/1.4\n",
-        "APPTAINERENV_",
+        "prefix=APPTAINER\n",
     ):
         assert part in script
-    assert "SINGULARITYENV_" in contained(container="singularity")
+    assert "prefix=SINGULARITY\n" in contained(container="singularity")
 
 
 def test_nv_only_when_a_gpu_is_asked_for() -> None:

@@ -1,0 +1,155 @@
+"""`clusterkit init`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clusterkit.cli.common import ConfigOption, without_plugins
+
+if TYPE_CHECKING:
+    from clusterkit.verbs.settings_file import Proposal
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the command."""
+    app.command()(init)
+
+
+def init(
+    host: Annotated[
+        str | None,
+        typer.Argument(metavar="HOST", help="As you type it after ssh; asked for if left out."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Name of the cluster; the host's if left out."),
+    ] = None,
+    root: Annotated[
+        str | None, typer.Option("--root", metavar="PATH", help="Folder there for images, code and runs.")
+    ] = None,
+    account: Annotated[
+        str | None, typer.Option("--account", metavar="NAME", help="Account that pays for the jobs.")
+    ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option("--partition", metavar="NAME", help="Partition to use for all that it has."),
+    ] = None,
+    container: Annotated[
+        str | None,
+        typer.Option("--container", metavar="RUNTIME", help="apptainer, singularity or none."),
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option("--image", metavar="FILE", help="The image on this machine, a .sif.")
+    ] = None,
+    user: Annotated[
+        bool,
+        typer.Option("--user/--project", help="For all your projects; or for this one, as if left out."),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Take what is suggested instead of asking.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Change what is there already without asking.")
+    ] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what would change; write nothing.")] = False,
+    example: Annotated[
+        str | None,
+        typer.Option("--example", metavar="NAME", help="Take a ready-made description; no login."),
+    ] = None,
+    examples: Annotated[bool, typer.Option("--examples", help="List the ready-made descriptions.")] = False,
+    accept_new: Annotated[
+        bool,
+        typer.Option("--accept-new", help="Accept the key of a host not known yet; a changed one never."),
+    ] = False,
+    ssh_config: Annotated[
+        Path | None,
+        typer.Option("--ssh-config", metavar="FILE", help="Use this instead of ~/.ssh/config."),
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Look at a cluster over one login and write its settings.
+
+    GPU types and how the site spells them, partitions, limits, account, container, folders: all with
+    comments, and small profiles that fit. Nothing changes on the cluster.
+    """
+    with without_plugins():
+        from clusterkit.ui import init as ui
+        from clusterkit.verbs import init as verb
+        from clusterkit.verbs import settings_file
+    from clusterkit.ui.console import note
+
+    if examples:
+        ui.show_examples(settings_file.examples())
+        return
+    file = settings_file.target(config, user=user)
+    if example is not None:
+        _settle(settings_file.from_example(example, file), yes=yes, force=force, diff=diff)
+        return
+    from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
+
+    at_terminal = sys.stdin.isatty() and sys.stderr.isatty() and not yes
+    request = verb.InitRequest(
+        host=host or _host(ssh_config, at_terminal=at_terminal),
+        file=file,
+        name=name,
+        root=root,
+        account=account,
+        partition=partition,
+        container=container,
+        image=image,
+        ssh_config=ssh_config and ssh_config.resolve(),
+    )
+    note(f"looking at {request.host}, over one login")
+    done = verb.init(
+        request,
+        ask=accepting_new_hosts(ask_on_terminal) if accept_new else ask_on_terminal,
+        choose=ui.take_first if yes else ui.choose if at_terminal else ui.refuse,
+    )
+    ui.show_site(done)
+    if _settle(done, yes=yes, force=force, diff=diff):
+        ui.show_next(done)
+
+
+def _host(ssh_config: Path | None, *, at_terminal: bool) -> str:
+    """The host the person chooses."""
+    from clusterkit.errors import ConfigError
+    from clusterkit.transport.hosts import configured_hosts
+    from clusterkit.ui.init import choose_host
+
+    hosts = configured_hosts(ssh_config)
+    if not at_terminal:
+        known = f"Your ssh configuration has: {', '.join(hosts[:20])}." if hosts else "Write HOST."
+        raise ConfigError("no host was named", hint=known)
+    return choose_host(hosts)
+
+
+def _settle(proposal: Proposal, *, yes: bool, force: bool, diff: bool) -> bool:
+    """Show what changes and write it, if the person wants it; whether it was written."""
+    from clusterkit.errors import ConfigError
+    from clusterkit.ui import init as ui
+    from clusterkit.ui.console import note
+    from clusterkit.verbs.settings_file import save
+
+    if not proposal.changes:
+        note("nothing to change: the settings are up to date")
+        return False
+    if proposal.old is not None or diff:
+        ui.show_changes(proposal)
+    if diff:
+        return False
+    if proposal.old is not None and not force and not (yes and proposal.only_adds):
+        if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise ConfigError(
+                f"{proposal.file} is there, and would change as shown; nothing was written",
+                hint="Write it all the same with --force, or to another file with --config FILE.",
+            )
+        if not ui.confirmed(proposal):
+            note("nothing was written")
+            return False
+    save(proposal)
+    ui.show_saved(proposal)
+    return True

@@ -1,0 +1,244 @@
+"""From a survey to settings: every key with the reason for it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from clusterkit.config.models import Profile
+from clusterkit.survey.access import account_for, longest, may_charge, may_submit, qos_for
+from clusterkit.survey.facts import Partition, Runtime, SiteSurvey, Slurm
+from clusterkit.survey.gpus import GpuType, gpu_types
+from clusterkit.survey.known_gpus import sizes_of
+from clusterkit.survey.missing import Missing, missing
+from clusterkit.survey.profiles import fitting_profiles
+from clusterkit.survey.tables import Entry, Table
+from clusterkit.units import format_duration, format_size
+
+IMAGE = "clusterkit-trainer.sif"
+"""The image where none was named: what `clusterkit build` makes in the guide for newcomers."""
+
+_SETTLED_ANEW = ("name", "host", "login_shell", "partition", "account", "qos", "max_time", "gpus")
+"""Keys of a cluster that were there before and do not stay unless the new survey says so too."""
+_BEFORE = "as it was before"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the person has said, by options or answers. None leaves it to the survey."""
+
+    name: str
+    root: str
+    host: str | None = None
+    root_about: str = ""
+    """A few words on the root's file system."""
+    account: str | None = None
+    partition: str | None = None
+    container: str | None = None
+    image: str | None = None
+    ssh_config: str | None = None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The settings of one cluster."""
+
+    cluster: tuple[Table, ...]
+    """`[clusters.NAME]` and the tables below it."""
+    profiles: tuple[Table, ...]
+    project: Table
+    types: tuple[GpuType, ...]
+    limits: Mapping[str, int | None]
+    """Seconds a job may have, by GPU type; None without a limit."""
+    missing: tuple[Missing, ...] = ()
+
+
+def draft(
+    survey: SiteSurvey, wishes: Wishes, *, before: Mapping[str, Any], shipped: Mapping[str, Profile]
+) -> Draft:
+    """The settings that fit a site.
+
+    Args:
+        survey: of the site.
+        wishes: what the person has said.
+        before: the cluster's table in the file that is written again; empty for a new one.
+        shipped: the profiles that ship with clusterkit, by name.
+    """
+    slurm = survey.slurm or Slurm()
+    types = types_for(survey, wishes.partition, before)
+    runtime = _runtime(survey, wishes, before)
+    entries = _cluster(survey, wishes, types, runtime, before)
+    entries += _as_before(entries, before, _SETTLED_ANEW)
+    old = before.get("gpus", {})
+    tables = [
+        Table(("clusters", wishes.name), tuple(entries), _about(survey)),
+        *(_gpu(one, slurm, wishes, old.get(one.name, {})) for one in types),
+    ]
+    limits = {one.name: longest(slurm, wishes.account, one.offer.partition) for one in types}
+    project = [Entry("default_cluster", wishes.name)]
+    if types:
+        project.append(Entry("default_profile", f"{types[0].name}-test"))
+    container = next((str(one.value) for one in entries if one.key == "container"), None)
+    return Draft(
+        cluster=tuple(tables),
+        profiles=fitting_profiles(types, limits, shipped),
+        project=Table(("project",), tuple(project)),
+        types=types,
+        limits=limits,
+        missing=missing(survey, types, runtime, container),
+    )
+
+
+def types_for(survey: SiteSurvey, partition: str | None, before: Mapping[str, Any]) -> tuple[GpuType, ...]:
+    """The GPU types, in the partition asked for or in those of the settings before, where those have them."""
+    if partition is not None:
+        return gpu_types(survey, partitions=[partition])
+    tables = [table for table in before.get("gpus", {}).values() if isinstance(table, dict)]
+    return gpu_types(survey, partitions=[str(table["partition"]) for table in tables if "partition" in table])
+
+
+def _about(survey: SiteSurvey) -> tuple[str, ...]:
+    """What is worth knowing about the site and is no key."""
+    lines = [
+        f"Written by `clusterkit init` from what {survey.host_name} says; run it again when the site changes."
+    ]
+    if slurm := survey.slurm:
+        what = f"Slurm {slurm.version or ''}".strip() + (f", cluster {slurm.name}" if slurm.name else "")
+        names = ("JobRequeue", "PreemptMode", "KillWait", "MaxArraySize")
+        told = [f"{name}={slurm.config[name].split()[0]}" for name in names if slurm.config.get(name)]
+        lines.append(": ".join(filter(None, (what, ", ".join(told)))))
+    tools = [f"rsync {survey.rsync}" if survey.rsync else "no rsync, so files go over SFTP"]
+    if survey.internet is not None:
+        tools.append("internet" if survey.internet else "no internet")
+    lines.append(f"Login node: {', '.join(tools)}. Compute nodes may differ.")
+    if survey.workspaces:
+        lines.append("This site has workspaces: `ws_allocate NAME DAYS` there makes a folder for `root`.")
+    return tuple(lines)
+
+
+def _cluster(
+    survey: SiteSurvey,
+    wishes: Wishes,
+    types: tuple[GpuType, ...],
+    runtime: Runtime | None,
+    before: Mapping[str, Any],
+) -> list[Entry]:
+    entries = []
+    if wishes.host is not None:
+        entries.append(Entry("host", wishes.host, "as you type it after ssh"))
+    if wishes.ssh_config is not None:
+        entries.append(Entry("ssh_config", wishes.ssh_config))
+    entries.append(Entry("root", wishes.root, wishes.root_about))
+    image = wishes.image or before.get("image") or IMAGE
+    entries.append(Entry("image", image, "on this machine; `clusterkit build` makes one"))
+    entries += _container(wishes, runtime, before)
+    if survey.login_shell:
+        entries.append(Entry("login_shell", True, "Slurm is on PATH only there"))
+    slurm = survey.slurm or Slurm()
+    if (
+        partition := wishes.partition or _partition(slurm, wishes.account, survey.groups, before)
+    ) is not None:
+        entries.append(Entry("partition", partition, "for jobs without a GPU"))
+    if wishes.account is not None:
+        entries.append(Entry("account", wishes.account, "pays for the jobs"))
+    used = [one.offer.partition for one in types] or [one for one in slurm.partitions if one.up]
+    limits = [longest(slurm, wishes.account, one) for one in used]
+    known = [limit for limit in limits if limit is not None]
+    if known and len(known) == len(limits):
+        less = (
+            f"; less in some partitions, down to {format_duration(min(known))}"
+            if min(known) < max(known)
+            else ""
+        )
+        entries.append(Entry("max_time", format_duration(max(known)), f"the longest job{less}"))
+    return entries
+
+
+def _runtime(survey: SiteSurvey, wishes: Wishes, before: Mapping[str, Any]) -> Runtime | None:
+    """The runtime found of those that will do."""
+    wanted = wishes.container or before.get("container")
+    return next((one for one in survey.runtimes if wanted in (None, one.name)), None)
+
+
+def _container(wishes: Wishes, runtime: Runtime | None, before: Mapping[str, Any]) -> list[Entry]:
+    entries = []
+    if runtime is not None:
+        mode = {True: ", setuid", False: ", by user namespaces", None: ""}[runtime.setuid]
+        about = " ".join(filter(None, (runtime.name, runtime.version))) + mode
+        entries.append(Entry("container", runtime.name, f"the login node has {about}"))
+        if runtime.module is not None:
+            prelude = ["command -v module >/dev/null || . /etc/profile", f"module load {runtime.module}"]
+            entries.append(_kept(Entry("prelude", prelude, "each job runs this first"), before))
+    elif wishes.container is not None:
+        entries.append(Entry("container", wishes.container))
+    return entries
+
+
+def _partition(
+    slurm: Slurm, account: str | None, groups: tuple[str, ...], before: Mapping[str, Any]
+) -> str | None:
+    """The partition for jobs without a GPU: the one before, or one where the site's default will not do."""
+    if any(one.name == before.get("partition") for one in slurm.partitions):
+        return str(before["partition"])
+    usable = [one for one in slurm.partitions if may_submit(slurm, one, groups)]
+    usable = [one for one in usable if account is None or may_charge(slurm, account, one)]
+    if not usable or any(one.default for one in usable):
+        return None
+    return max(usable, key=lambda one: (not one.has_gpus, sum(nodes.count for nodes in one.nodes))).name
+
+
+def _gpu(one: GpuType, slurm: Slurm, wishes: Wishes, before: Mapping[str, Any]) -> Table:
+    offer, partition = one.offer, one.offer.partition
+    limit = longest(slurm, wishes.account, partition)
+    about = f"jobs of at most {format_duration(limit)}" if limit else "no time limit"
+    entries = [Entry("partition", partition.name, about)]
+    if offer.request != "--gres=gpu:{type}:{count}":
+        entries.append(_kept(Entry("request", offer.request, offer.hint), before))
+    if account := account_for(slurm, wishes.account, partition):
+        entries.append(Entry("account", account, f"the partition does not take {wishes.account}"))
+    if qos := qos_for(slurm, account or wishes.account, partition):
+        entries.append(Entry("qos", qos, "the partition takes no other of yours"))
+    if offer.constraint is not None:
+        entries.append(
+            Entry("constraint", offer.constraint, "tells these nodes from others of the partition")
+        )
+    if offer.memory is not None:
+        entries.append(_kept(Entry("memory", format_size(offer.memory), "of one GPU"), before))
+    entries += _as_before(entries, before, ("partition", "account", "qos", "constraint"))
+    return Table(("clusters", wishes.name, "gpus", one.name), tuple(entries), _about_gpu(one, slurm, wishes))
+
+
+def _about_gpu(one: GpuType, slurm: Slurm, wishes: Wishes) -> tuple[str, ...]:
+    offer = one.offer
+    each = f"{offer.per_node} GPUs" if offer.per_node != 1 else "1 GPU"
+    nodes = f"{offer.nodes} nodes, each" if offer.nodes != 1 else "1 node"
+    about = f"{nodes} with {each}, {offer.cpus} CPUs, {offer.node_memory / 2**30:.0f} GiB"
+    lines = [about if offer.working else f"{about}; down when this was written"]
+    others = [
+        _elsewhere(other.partition, longest(slurm, wishes.account, other.partition)) for other in one.others
+    ]
+    if others:
+        lines.append(f"Also in: {', '.join(others)}")
+    if offer.memory is None and (sizes := sizes_of(offer.name)):
+        either = " or ".join(f'"{size}G"' for size in sizes)
+        lines.append(f"Slurm does not say which {offer.name} this is: add memory = {either}")
+    return tuple(lines)
+
+
+def _elsewhere(partition: Partition, limit: int | None) -> str:
+    return f"{partition.name} ({format_duration(limit) if limit else 'no limit'})"
+
+
+def _kept(entry: Entry, before: Mapping[str, Any]) -> Entry:
+    """The entry, or what the person has written in its place."""
+    value = before.get(entry.key, entry.value)
+    return entry if value == entry.value else Entry(entry.key, value, _BEFORE)
+
+
+def _as_before(entries: list[Entry], before: Mapping[str, Any], anew: tuple[str, ...]) -> list[Entry]:
+    """Keys that the survey says nothing about stay as the person had them."""
+    there = {one.key for one in entries}
+    return [
+        Entry(key, value, _BEFORE) for key, value in before.items() if key not in there and key not in anew
+    ]

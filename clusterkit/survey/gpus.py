@@ -1,0 +1,165 @@
+"""Which GPU types a site has, where, and how each is asked for. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from clusterkit.survey.access import may_submit
+from clusterkit.survey.facts import Gres, Nodes, Partition, SiteSurvey
+from clusterkit.survey.known_gpus import recognise, slice_memory
+
+_DAY = 86400
+_ASIDE = re.compile(r"preempt|scaveng|backfill|besteffort|low-?prio|spot|devel|debug|test|interactive|viz")
+"""Parts of names of partitions that are not meant for ordinary jobs."""
+_FEATURE_MEMORY = re.compile(r"gpu_?mem\w*[:_-]?(\d+)(?:gi?b?)?", re.IGNORECASE)
+_NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """GPUs of one type in one partition, as the least of the nodes has them."""
+
+    name: str
+    """As profiles ask for them, e.g. `a40`."""
+    partition: Partition
+    spelling: str | None
+    """The type in Slurm's words; None where GPUs have none."""
+    constraint: str | None
+    """The feature that tells these nodes from others of the partition with GPUs of no type."""
+    memory: int | None
+    """Of one GPU."""
+    per_node: int
+    cpus: int
+    """Of a node."""
+    node_memory: int
+    nodes: int
+    working: bool
+    """Whether one of the nodes is neither down nor drained."""
+    hint: str
+    """Where the name comes from, for a comment."""
+
+    @property
+    def request(self) -> str:
+        """The template of the sbatch option."""
+        if self.spelling is None:
+            return "--gres=gpu:{count}"
+        return (
+            "--gres=gpu:{type}:{count}"
+            if self.spelling == self.name
+            else f"--gres=gpu:{self.spelling}:{{count}}"
+        )
+
+
+@dataclass(frozen=True)
+class GpuType:
+    """A GPU type of the site: where to ask for it, and where else it is."""
+
+    offer: Offer
+    others: tuple[Offer, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As profiles ask for it."""
+        return self.offer.name
+
+
+def gpu_types(survey: SiteSurvey, *, partitions: Iterable[str] = ()) -> tuple[GpuType, ...]:
+    """The GPU types that this user may ask for, those with the most nodes first.
+
+    Args:
+        survey: of the site.
+        partitions: take these rather than others, where they have the type.
+    """
+    if survey.slurm is None:
+        return ()
+    wanted = set(partitions)
+    kinds: dict[tuple[str, str | None], list[Offer]] = {}
+    for partition in survey.slurm.partitions:
+        if may_submit(survey.slurm, partition, survey.groups):
+            for offer in _offers(partition):
+                kinds.setdefault((offer.name, offer.spelling), []).append(offer)
+    ordered = [sorted(kind, key=lambda one: _merit(one, wanted), reverse=True) for kind in kinds.values()]
+    ordered.sort(key=lambda kind: (-kind[0].nodes * kind[0].per_node, kind[0].name))
+    types, taken = [], set()
+    for first, *others in ordered:
+        name = first.name
+        if name in taken:  # a second spelling of the same card: a different size or build
+            name = _as_name(first.spelling or f"{name}-{first.partition.name}")
+        if name not in taken:
+            taken.add(name)
+            types.append(GpuType(replace(first, name=name), tuple(others)))
+    return tuple(types)
+
+
+def _merit(offer: Offer, wanted: set[str]) -> tuple[object, ...]:
+    """What makes a partition the one to use, the most important first."""
+    limit = offer.partition.max_time
+    return (
+        offer.partition.name in wanted,
+        offer.working,
+        not _ASIDE.search(offer.partition.name.lower()),
+        min(_DAY if limit is None else limit, _DAY),
+        offer.partition.default,
+        offer.nodes,
+        offer.partition.accounts is None,
+        float("inf") if limit is None else limit,
+    )
+
+
+def _offers(partition: Partition) -> Iterator[Offer]:
+    """One for each kind of GPU in a partition."""
+    found: dict[tuple[str, str | None], list[tuple[Nodes, Gres, str | None, str]]] = {}
+    for nodes in partition.nodes:
+        for gres in nodes.gpus:
+            name, feature, hint = _name(gres, nodes, partition)
+            found.setdefault((name, gres.type), []).append((nodes, gres, feature, hint))
+    untyped = sum(spelling is None for _, spelling in found)
+    for (name, spelling), members in found.items():
+        features = dict.fromkeys(feature for _, _, feature, _ in members if feature is not None)
+        yield Offer(
+            name=name,
+            partition=partition,
+            spelling=spelling,
+            constraint="|".join(features) or None if spelling is None and untyped > 1 else None,
+            memory=min(
+                filter(None, (_memory(gres, nodes, name) for nodes, gres, _, _ in members)), default=None
+            ),
+            per_node=min(gres.count for _, gres, _, _ in members),
+            cpus=min(nodes.cpus for nodes, _, _, _ in members),
+            node_memory=min(nodes.memory for nodes, _, _, _ in members),
+            nodes=sum(nodes.count for nodes, _, _, _ in members),
+            working=any(nodes.usable for nodes, _, _, _ in members),
+            hint=members[0][3],
+        )
+
+
+def _name(gres: Gres, nodes: Nodes, partition: Partition) -> tuple[str, str | None, str]:
+    """What profiles call a GPU, the feature that says so, and how it is known."""
+    if gres.type is not None:
+        known = recognise(gres.type)
+        return known[0] if known else _as_name(gres.type), None, f"sinfo calls it gpu:{gres.type}"
+    for feature in nodes.features:
+        if known := recognise(feature):
+            return known[0], feature, f"its GPUs have no type; a feature of its nodes is {feature}"
+    if known := recognise(partition.name):
+        return known[0], None, "its GPUs have no type; the partition's name says what they are"
+    return "gpu", None, "its GPUs have no type, and nothing says which card it is"
+
+
+def _memory(gres: Gres, nodes: Nodes, name: str) -> int | None:
+    """Bytes of one GPU: in the type's own words, a feature's, or the card's."""
+    if gres.type is not None and (size := slice_memory(gres.type)):
+        return size
+    for feature in nodes.features:
+        if told := _FEATURE_MEMORY.fullmatch(feature):
+            return int(told[1]) * 2**30
+    known = [recognise(text) for text in (gres.type or "", *nodes.features, name)]
+    sizes = [one[1] for one in known if one and one[0] == name and one[1] is not None]
+    return sizes[0] if sizes else None
+
+
+def _as_name(text: str) -> str:
+    """A site's word as a name of ours: what names may not hold becomes a dash."""
+    return _NO_NAME.sub("-", text).lstrip("._-") or "gpu"

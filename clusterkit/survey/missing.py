@@ -1,0 +1,98 @@
+"""What a run needs that a look at the site did not find, and what to do about each. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clusterkit.survey.facts import Runtime, SiteSurvey
+from clusterkit.survey.gpus import GpuType
+
+
+@dataclass(frozen=True)
+class Missing:
+    """One thing, and the next step."""
+
+    what: str
+    do: str
+
+
+def missing(
+    survey: SiteSurvey, types: tuple[GpuType, ...], runtime: Runtime | None, container: str | None
+) -> tuple[Missing, ...]:
+    """All that is missing.
+
+    Args:
+        survey: of the site.
+        types: GPU types that the user may ask for.
+        runtime: what was found of the container runtime that will be used.
+        container: the runtime that will be used, or `none`.
+    """
+    found = [_slurm(survey), _gpus(survey, types), _runtime(survey, runtime, container), _folder(survey)]
+    return tuple(filter(None, found))
+
+
+def _slurm(survey: SiteSurvey) -> Missing | None:
+    again = "into ~/.bash_profile there, and run this again"
+    if survey.slurm is None:
+        modules = [name for name in survey.modules if "slurm" in name.lower()]
+        line = f"module load {modules[0]}" if modules else "export PATH=/where/slurm/is/bin:$PATH"
+        return Missing(
+            "no Slurm was found: sbatch is neither on PATH nor in a usual place",
+            f"is this the login node? If so, put `{line}` {again}",
+        )
+    if survey.slurm_path is not None:
+        return Missing(
+            f"Slurm lies in {survey.slurm_path}, which is not on PATH, not even of a login shell",
+            f"put `export PATH={survey.slurm_path}:$PATH` {again}",
+        )
+    if not survey.slurm.partitions:
+        return Missing(
+            "Slurm is there and shows no partition", "`sinfo` there should tell why; run this again"
+        )
+    return None
+
+
+def _gpus(survey: SiteSurvey, types: tuple[GpuType, ...]) -> Missing | None:
+    if types or survey.slurm is None or not survey.slurm.partitions:
+        return None
+    theirs = [one.name for one in survey.slurm.partitions if one.has_gpus]
+    if theirs:
+        return Missing(
+            f"there are GPUs in {', '.join(theirs[:6])}, and you may not submit there now",
+            "closed, or not for your groups and accounts: ask the site, then run this again",
+        )
+    return Missing(
+        "no partition shows a GPU (`sinfo -o '%P %G'`)",
+        "profiles without a GPU work; if there are GPUs all the same, write [clusters.NAME.gpus.TYPE]",
+    )
+
+
+def _runtime(survey: SiteSurvey, runtime: Runtime | None, container: str | None) -> Missing | None:
+    if container == "none":
+        return None
+    if runtime is None:
+        modules = [name for name in survey.modules if "slurm" not in name.lower()]
+        if modules:
+            return Missing(
+                f"no container runtime is on PATH; modules that may have one: {', '.join(modules[:6])}",
+                'set `prelude = ["module load NAME"]`, with those that it needs before it, and `container`',
+            )
+        return Missing(
+            f"no {container or 'Apptainer and no Singularity'} was found on the login node",
+            "ask the site: on some, only compute nodes have it and all is well; where there is none, set "
+            '`container = "none"` and `python`',
+        )
+    if runtime.setuid is False and survey.user_namespaces is False:
+        return Missing(
+            f"{runtime.name} is not setuid, and the login node lets nobody make user namespaces",
+            "compute nodes may: submit one of the profiles that begin with `check`, which tells",
+        )
+    return None
+
+
+def _folder(survey: SiteSurvey) -> Missing | None:
+    if any(root.writable for root in survey.roots):
+        return None
+    return Missing(
+        "no folder was found that you can write to", "set `root` to one that login and compute nodes share"
+    )

@@ -1,0 +1,242 @@
+"""Reads what the survey's script prints. What a site does not tell stays unknown. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from clusterkit.errors import TransportError
+from clusterkit.scheduler import parse_time
+from clusterkit.space import DF, quota_left, quotas_left
+from clusterkit.survey.facts import (
+    Association,
+    Gres,
+    Nodes,
+    Partition,
+    Qos,
+    Root,
+    Runtime,
+    SiteSurvey,
+    Slurm,
+)
+from clusterkit.survey.script import MARK
+
+_PART = re.compile(rf"^{MARK} part (\w+)\n(.*?)^{MARK} end (\d+)$", re.MULTILINE | re.DOTALL)
+_PARTITION = re.compile(r"PartitionName=(.+?) (Allow\w+=.*|Deny\w+=.*)")
+"""Names may hold spaces."""
+_VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
+_GRES = re.compile(
+    r"(?:gres[:/])?gpu(?::(?P<type>[^:,()=]+?))?(?::no_consume)?[:=](?P<count>\d+)(?:\([^)]*\))?"
+)
+_LOST = re.compile(r"(?<!powered_)(?<!powering_)down|drain|fail|error|unknown|inval|\*$")
+"""States of nodes that run no job; one that is off to save power is started for a job."""
+_TIMED_OUT = 124
+_RUNTIMES = ("apptainer", "singularity")
+
+Parts = list[tuple[str, str, int]]
+"""Name, text and exit status of each part, in order."""
+
+
+def parse(answer: str) -> SiteSurvey:
+    """What the script's answer says.
+
+    Raises:
+        TransportError: it is no answer of the script's, or one that was cut off.
+    """
+    parts: Parts = [(name, text.rstrip("\n"), int(status)) for name, text, status in _PART.findall(answer)]
+    texts = {name: text for name, text, status in parts if status == 0 or name == "roots"}
+    me = texts.get("me", "").splitlines()
+    if len(me) < 3 or "done" not in texts:
+        said = " / ".join(line.strip() for line in answer.splitlines() if line.strip())[-200:]
+        raise TransportError(
+            f"the look at the site was cut off: {said or 'no answer'}",
+            hint="Try again; or write clusterkit.toml by hand, as docs/first-cluster.md shows.",
+        )
+    host, user, how = me[:3]
+    return SiteSurvey(
+        host_name=host,
+        user=user,
+        groups=tuple(" ".join(me[3:]).split()),
+        slurm=None if how == "none" else _slurm(texts, user),
+        slurm_path=how if how.startswith("/") else None,
+        login_shell=how == "login",
+        runtimes=tuple(_runtimes(parts)),
+        user_namespaces=_worked(parts, "userns"),
+        modules=tuple(
+            line.strip().removesuffix("(default)") for line in texts.get("modules", "").splitlines()
+        ),
+        roots=_roots(texts, user),
+        rsync=_version(texts.get("rsync", "")),
+        python=_version(texts.get("python", "")),
+        workspaces="workspaces" in texts,
+        internet=_worked(parts, "internet"),
+        silent=tuple(name for name, _, status in parts if status == _TIMED_OUT),
+    )
+
+
+def parse_gres(text: str) -> tuple[Gres, ...]:
+    """The GPUs of a node's generic resources, e.g. of `gpu:a100:4(S:0-1),nvme:1`.
+
+    Other resources, shards and MPS among them, are passed over.
+    """
+    found = []
+    for piece in re.split(r",(?![^(]*\))", text):
+        match = _GRES.fullmatch(piece.strip())
+        if match and int(match["count"]):
+            found.append(Gres(match["type"], int(match["count"])))
+    return tuple(found)
+
+
+def _slurm(texts: dict[str, str], user: str) -> Slurm:
+    config = dict(re.findall(r"^(\w+)\s*= *(.*?) *$", texts.get("config", ""), re.MULTILINE))
+    accounts = [row[0] for row in _rows(texts.get("shares", ""), 2) if row[1] == user]
+    associations = tuple(
+        Association(account, partition or None, _names(qos) or (), default or None, parse_time(limit))
+        for account, partition, qos, default, limit, jobs in _rows(texts.get("associations", ""), 6)
+        if jobs != "0"  # some sites keep users without a project in such an account
+    )
+    return Slurm(
+        version=_version(texts.get("version", "") or config.get("SLURM_VERSION", "")),
+        name=config.get("ClusterName"),
+        partitions=_partitions(texts.get("partitions", ""), texts.get("nodes", "")),
+        associations=associations or tuple(Association(name) for name in dict.fromkeys(accounts)),
+        default_account=next((row[1] for row in _rows(texts.get("user", ""), 2) if row[1]), None),
+        qos=tuple(Qos(name, parse_time(limit)) for name, limit in _rows(texts.get("qos", ""), 2)),
+        config=config,
+    )
+
+
+def _partitions(told: str, listed: str) -> tuple[Partition, ...]:
+    nodes: dict[str, dict[tuple[str, ...], tuple[int, int]]] = {}
+    for name, count, state, *kind in _rows(listed, 7):
+        alike = nodes.setdefault(name, {})
+        known = alike.get(tuple(kind), (0, 0))
+        lost = _LOST.search(state.lower()) is not None
+        alike[tuple(kind)] = (known[0] + int(count), known[1] + (0 if lost else int(count)))
+    found = []
+    for line in told.splitlines():
+        if match := _PARTITION.match(line):
+            row = dict(re.findall(r"(\w+)=(\S*)", match[2]))
+            found.append(_partition(match[1], row, nodes.get(match[1], {})))
+    for name in nodes.keys() - {partition.name for partition in found}:
+        found.append(_partition(name, {}, nodes[name]))
+    return tuple(found)
+
+
+def _partition(name: str, row: dict[str, str], kinds: dict[tuple[str, ...], tuple[int, int]]) -> Partition:
+    memory = row.get("MaxMemPerNode", "")
+    cpus = row.get("MaxCPUsPerNode", "")
+    own = row.get("QoS", "N/A")
+    return Partition(
+        name=name,
+        default=row.get("Default") == "YES",
+        up=row.get("State", "UP") == "UP",
+        max_time=parse_time(row.get("MaxTime", "")),
+        nodes=tuple(
+            Nodes(
+                count,
+                usable,
+                _number(kind[0]),
+                _number(kind[1]) * 2**20,
+                parse_gres(kind[2]),
+                _features(kind[3]),
+            )
+            for kind, (count, usable) in kinds.items()
+        ),
+        accounts=_names(row.get("AllowAccounts", "ALL")),
+        denied_accounts=_names(row.get("DenyAccounts", "ALL")) or (),
+        groups=_names(row.get("AllowGroups", "ALL")),
+        qos=_names(row.get("AllowQos", "ALL")),
+        denied_qos=_names(row.get("DenyQos", "ALL")) or (),
+        own_qos=None if own in ("N/A", "(null)", "") else own,
+        root_only=row.get("RootOnly") == "YES",
+        whole_nodes="EXCLUSIVE" in row.get("OverSubscribe", row.get("Shared", "")),
+        cpus_per_node=int(cpus) if cpus.isdigit() else None,
+        memory_per_node=int(memory) * 2**20 if memory.isdigit() and int(memory) else None,
+    )
+
+
+def _runtimes(parts: Parts) -> Iterator[Runtime]:
+    modes = {"setuid": True, "namespaces": False}
+    for part, text, _ in parts:
+        lines = text.splitlines() if part in ("runtime", "loaded") else []
+        start = next((at for at, line in enumerate(lines) if line in _RUNTIMES), None)
+        if start is None or len(lines) < start + 2:
+            continue  # none there, or only what a login shell says to everybody
+        name, module, *told = lines[start:]
+        yield Runtime(
+            name=name,
+            version=_version(told[0]) if told else None,
+            setuid=next((modes[line] for line in told if line in modes), None),
+            module=module or None,
+        )
+
+
+def _roots(texts: dict[str, str], user: str) -> tuple[Root, ...]:
+    text = texts.get("roots", "")
+    quotas = quotas_left(texts.get("quota", ""))
+    told_home = re.search(r"^root \$HOME \w+ \w+ (.*)$", text, re.MULTILINE)
+    home = told_home[1].rstrip("/") if told_home else ""
+    found: dict[str, Root] = {}
+    for section in re.split(r"^root ", text, flags=re.MULTILINE)[1:]:
+        head, *lines = section.splitlines()
+        why, exists, writable, path = head.split(" ", 3)
+        told = dict(line.partition(" ")[::2] for line in lines)
+        df = DF.fullmatch(told.get("df", "").strip())
+        lustre = quota_left(told.get("lfs", "").split()[1:])
+        template = _with_user(path, home, user)
+        if template is None or template in found:
+            continue
+        found[template] = Root(
+            path=template,
+            why=why,
+            exists=exists == "yes",
+            writable=writable == "yes",
+            free=max(0, int(df[4])) * 1024 if df else None,
+            total=int(df[2]) * 1024 if df else None,
+            quota_left=lustre if lustre is not None else quotas.get(df[1] if df else ""),
+            file_system=told.get("type", "").strip() or None,
+        )
+    return tuple(found.values())
+
+
+def _with_user(path: str, home: str, user: str) -> str | None:
+    """A path as settings hold it, or None for one that they cannot hold."""
+    path = path.rstrip("/")
+    if not path or "$" in path or not path.isprintable():
+        return None
+    if home and (path == home or path.startswith(f"{home}/")):
+        return "$HOME" + path[len(home) :]
+    return "/".join("$USER" if piece == user else piece for piece in path.split("/"))
+
+
+def _worked(parts: Parts, wanted: str) -> bool | None:
+    """Whether a part ended well; None where it was not tried."""
+    return next((status == 0 for name, _, status in parts if name == wanted), None)
+
+
+def _rows(text: str, columns: int) -> Iterator[list[str]]:
+    """Lines of `|`-separated columns; the last one may hold what it likes."""
+    for line in text.splitlines():
+        row = [cell.strip() for cell in line.split("|", columns - 1)]
+        if len(row) == columns:
+            yield row
+
+
+def _names(text: str) -> tuple[str, ...] | None:
+    """A comma-separated list; None when it does not restrict anything."""
+    return None if text in ("ALL", "", "(null)", "N/A") else tuple(filter(None, text.split(",")))
+
+
+def _features(text: str) -> tuple[str, ...]:
+    return _names(text) or ()
+
+
+def _version(text: str) -> str | None:
+    match = _VERSION.search(text)
+    return match[0] if match else None
+
+
+def _number(text: str) -> int:
+    match = re.match(r"\d+", text)
+    return int(match[0]) if match else 0

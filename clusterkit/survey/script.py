@@ -1,0 +1,160 @@
+"""The script that asks a login node everything at once. It changes nothing there and hangs on nothing.
+
+It is POSIX sh, its answer is made of marked parts, and every part that could hang has a time limit. Where
+only a login shell has Slurm on PATH, the script starts itself again inside one.
+"""
+
+from __future__ import annotations
+
+MARK = "\x1eclusterkit-survey"
+"""Begins a line that begins a part: the mark, then `part NAME`, or `end STATUS` after its output."""
+
+SECONDS = 240.0
+"""How long the whole may take; it takes a second where nothing hangs."""
+
+
+def argv() -> list[str]:
+    """The command that takes the survey; `clusterkit.survey.parse` reads what it prints."""
+    return ["sh", "-c", _START, "sh", _SURVEY.replace("@MARK@", MARK)]
+
+
+# $1 is the survey. Slurm's commands: on PATH, on a login shell's PATH, or where sites usually put them.
+_START = r"""
+limit=; ! command -v timeout >/dev/null 2>&1 || limit='timeout 30'
+if command -v sbatch >/dev/null 2>&1; then
+    exec sh -c "$1" sh plain
+elif $limit bash -lc 'command -v sbatch' </dev/null >/dev/null 2>&1; then
+    exec bash -lc 'exec sh -c "$0" sh login' "$1"
+fi
+for bin in /opt/slurm/bin /opt/slurm/current/bin /usr/local/slurm/bin /usr/local/bin /usr/slurm/bin \
+    /cm/shared/apps/slurm/current/bin /opt/software/slurm/bin; do
+    if [ -x "$bin/sbatch" ]; then
+        PATH=$PATH:$bin exec sh -c "$1" sh "$bin"
+    fi
+done
+exec sh -c "$1" sh none
+"""
+
+# $1 says how Slurm's commands were found: plain, login, none, or the folder they lie in.
+_SURVEY = r"""
+export LC_ALL=C
+limit=
+! command -v timeout >/dev/null 2>&1 || limit='timeout 15'
+has() { command -v "$1" >/dev/null 2>&1; }
+begin() { printf '\n@MARK@ part %s\n' "$1"; }
+finish() { printf '\n@MARK@ end %s\n' "$1"; }
+part() { # NAME COMMAND...
+    begin "$1"; shift
+    $limit "$@" </dev/null 2>/dev/null
+    last=$?; finish $last
+}
+# Of Slurm's tools, the next is not asked when one has hung: they all wait for the same daemon.
+slurm_part() { [ "$last" = 124 ] || { has "$2" && part "$@"; }; }
+last=0
+me=$(id -un)
+
+begin me
+printf '%s\n%s\n%s\n' "$(hostname 2>/dev/null || uname -n)" "$me" "$1"
+id -Gn
+finish $?
+
+if [ "$1" != none ]; then
+    slurm_part version sbatch --version
+    slurm_part config scontrol show config
+    slurm_part partitions scontrol -o show partition
+    slurm_part nodes sinfo -h -e -o '%R|%D|%T|%c|%m|%G|%f'
+    last=0
+    slurm_part user sacctmgr -n -P show user "$me" format=User,DefaultAccount
+    slurm_part associations sacctmgr -n -P show assoc user="$me" \
+        format=Account,Partition,QOS,DefaultQOS,MaxWall,MaxJobs
+    slurm_part qos sacctmgr -n -P show qos format=Name,MaxWall
+    slurm_part shares sshare -n -P -U -o Account,User
+fi
+
+# Its own `buildcfg` would say whether it is setuid, and leave a folder in the home.
+tell_runtime='printf "\n%s\n%s\n" "$1" "$2"
+"$1" --version </dev/null 2>/dev/null | tail -n 1
+bin=$(dirname "$(readlink -f "$(command -v "$1")")")
+for folder in "$bin/../libexec" /usr/libexec /usr/lib/*-linux-gnu /usr/local/libexec; do
+    for starter in "$folder"/*/bin/starter-suid; do
+        case $starter in */apptainer/*|*/singularity*/*) [ ! -u "$starter" ] || { echo setuid; exit; } ;; esac
+    done
+done
+for folder in "$bin/../libexec" /usr/libexec /usr/lib/*-linux-gnu /usr/local/libexec; do
+    for starter in "$folder"/apptainer/bin/starter "$folder"/singularity/bin/starter; do
+        [ ! -e "$starter" ] || { echo namespaces; exit; }
+    done
+done'
+for name in apptainer singularity; do
+    if has $name; then
+        begin runtime
+        $limit sh -c "$tell_runtime" sh $name '' </dev/null 2>/dev/null
+        finish 0
+    fi
+done
+part userns unshare -U -r true
+
+if has bash; then
+    # A module command is a function of the login shell, and prints to either stream.
+    begin modules
+    $limit bash -lc 'command -v module >/dev/null && { module -t avail; module -t spider apptainer;
+        module -t spider singularity; } 2>&1' </dev/null 2>/dev/null |
+        tr -d '\r' | grep -iE '^[^ :]*(apptainer|singularity|slurm)[^ :]*$' | sort -u | head -n 60
+    finish 0
+    if ! has apptainer && ! has singularity; then
+        begin loaded
+        $limit bash -lc 'command -v module >/dev/null || exit
+            for name in apptainer singularity singularityce singularity-ce; do
+                module load $name >/dev/null 2>&1
+                for one in apptainer singularity; do
+                    command -v $one >/dev/null || continue
+                    sh -c "$0" sh $one $name
+                    exit
+                done
+            done' "$tell_runtime" </dev/null 2>/dev/null
+        finish $?
+    fi
+fi
+
+# Folders with room. Variables that name one are often set in login shells only.
+ask='for name in WORK WORKDIR PROJECT DATA STORE SCRATCH PSCRATCH SCRATCHDIR SCRATCH_DIR; do
+    eval "value=\${$name-}"; case $value in /*) printf "\n%s=%s\n" $name "$value" ;; esac
+done'
+room='near=$2
+while [ ! -e "$near" ] && [ -n "$near" ]; do near=${near%/*}; done
+near=${near:-/} exists=no writable=no
+[ ! -d "$2" ] || exists=yes
+[ ! -w "$near" ] || writable=yes
+printf "root %s %s %s %s\n" "$1" $exists $writable "$2"
+printf "type %s\n" "$(stat -f -c %T "$near" 2>/dev/null)"
+printf "df %s\n" "$(df -Pk "$near" 2>/dev/null | tail -n 1)"
+! command -v lfs >/dev/null ||
+    printf "lfs %s\n" "$(lfs quota -q -u "$3" "$near" 2>/dev/null | tr "\n" " ")"'
+begin roots
+{
+    printf 'HOME=%s\n' "$HOME"
+    sh -c "$ask"
+    ! has bash || $limit bash -lc "$ask" </dev/null 2>/dev/null
+} | grep -E '^[A-Z_]+=/' | sort -u | while IFS='=' read -r name path; do
+    $limit sh -c "$room" sh "\$$name" "$path" "$me" </dev/null 2>/dev/null
+done
+for top in /share /work /project /projects /data /scratch /lustre /gpfs /beegfs /mnt/scratch; do
+    for path in "$top/$me" "$top/users/$me"; do
+        $limit sh -c '[ -d "$1/" ] || { [ "$1" = "$2" ] && [ -w "${1%/*}" ]; }' sh "$path" "$top/$me" &&
+            $limit sh -c "$room" sh usual "$path" "$me" </dev/null 2>/dev/null
+    done
+done
+finish 0
+if has quota; then part quota quota -w; fi
+
+part rsync rsync --version
+part python python3 -c 'import platform; print(platform.python_version())'
+if has ws_allocate; then part workspaces true; fi
+if has curl; then
+    part internet curl -sS -I -m 8 -o /dev/null https://api.wandb.ai
+elif has bash; then
+    part internet bash -c ': </dev/tcp/api.wandb.ai/443'
+fi
+begin done
+finish 0
+"""

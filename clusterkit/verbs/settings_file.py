@@ -1,0 +1,132 @@
+"""A settings file as it would be: what changes in it, what holds then, and how it gets there."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+
+from clusterkit.config.layers import Layer
+from clusterkit.config.settings import Settings, settings_from
+from clusterkit.config.sources import (
+    PROJECT_FILE,
+    built_in_layers,
+    display_path,
+    find_project_file,
+    home_folder,
+    read_layer,
+    user_path,
+)
+from clusterkit.errors import ConfigError
+from clusterkit.resources import resource
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A settings file as it would be. Nothing is written yet."""
+
+    file: Path
+    old: str | None
+    """None where there is no such file."""
+    new: str
+
+    @property
+    def changes(self) -> list[str]:
+        """Lines of a unified diff; empty where nothing would change."""
+        before, after = (self.old or "").splitlines(), self.new.splitlines()
+        name = display_path(self.file)
+        return list(unified_diff(before, after, name, f"{name} (new)", lineterm=""))
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether every line that is there stays."""
+        return not any(line.startswith("-") for line in self.changes[2:])
+
+
+def target(config: Path | None, *, user: bool) -> Path:
+    """The file to write: the one named, the user's own, or the project's, which may not exist yet.
+
+    Raises:
+        ConfigError: the user's own is wanted and there is no home folder; or all of the home would become one
+            project.
+    """
+    if config is not None:
+        return config.resolve()
+    if not user:
+        found = find_project_file(Path.cwd())
+        if found is None and Path.cwd() == home_folder():
+            raise ConfigError(
+                "this is your home folder: a clusterkit.toml here would make all of it one project",
+                hint="Go to your project's folder first, or write your own file with --user.",
+            )
+        return found or Path.cwd() / PROJECT_FILE
+    own = user_path()
+    if own is None:
+        raise ConfigError("there is no home folder to write to", hint="Name the file with --config FILE.")
+    return own
+
+
+def examples() -> dict[str, str]:
+    """What each ready-made description is about, by name."""
+    files = sorted(resource("templates", "clusters").glob("*.toml"))
+    return {file.stem: file.read_text().lstrip("# ").partition(", as")[0] for file in files}
+
+
+def from_example(name: str, file: Path) -> Proposal:
+    """A ready-made description of a site as the whole file.
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    known = examples()
+    if name not in known:
+        raise ConfigError(f"there is no example {name!r}", hint=f"There are: {', '.join(known)}.")
+    return Proposal(file, read(file), resource("templates", "clusters", f"{name}.toml").read_text())
+
+
+def save(proposal: Proposal) -> None:
+    """Write the file, as a whole or not at all.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    file = proposal.file.resolve()  # a link stays one
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
+        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=f".{file.name}.", delete=False) as part:
+            part.write(proposal.new)
+            part.flush()
+            os.fsync(part.fileno())
+            os.fchmod(part.fileno(), mode)
+        Path(part.name).replace(file)
+    except OSError as error:
+        raise ConfigError(
+            f"{display_path(file)} cannot be written: {error.strerror}",
+            hint="Check the folder's permissions.",
+        ) from None
+
+
+def read(file: Path) -> str | None:
+    """A file's text; None where there is none."""
+    if not file.exists():
+        return None
+    return read_layer(file).text
+
+
+def checked(file: Path, text: str) -> Settings:
+    """The settings that hold with this text in the file.
+
+    Raises:
+        ConfigError: a key or value is wrong.
+    """
+    layer = Layer(display_path(file), tomllib.loads(text), file, text)
+    layers, files = [*built_in_layers(file.parent)], [file]
+    own = user_path()
+    if own is not None and own != file and own.is_file():
+        layers.append(read_layer(own))
+        files.insert(0, own)
+    return settings_from((*layers, layer), file.parent, tuple(files))

@@ -1,0 +1,129 @@
+"""init on real clusters it has never seen: what it writes is enough to deploy and to submit, unedited."""
+
+from __future__ import annotations
+
+import re
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.laptop import User
+from tests.cluster.other_site import other_cluster
+
+OWN_PROGRAM = """
+[project]
+program = ["sh", "-c", "echo here is $(hostname) with GPU $CUDA_VISIBLE_DEVICES"]
+"""
+"""In the user's own file: there is no GPU here to train on, and what init writes stays as it is."""
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Cluster]:
+    """The cluster that spells everything differently."""
+    with other_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def newcomer(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
+    """A person with a login on the usual cluster, and no settings."""
+    return _newcomer(cluster, tmp_path_factory.mktemp("newcomer"))
+
+
+@pytest.fixture(scope="module")
+def stranger(elsewhere: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
+    """The same on the other one."""
+    return _newcomer(elsewhere, tmp_path_factory.mktemp("stranger"))
+
+
+def _newcomer(cluster: Cluster, home: Path) -> User:
+    folder = home / "mine"
+    folder.mkdir()
+    own = home / ".config/clusterkit/config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(OWN_PROGRAM)
+    return User(folder, cluster)
+
+
+def describes(user: User, image: Path, *words: str) -> dict[str, Any]:
+    """Run init once; returns what the file holds."""
+    before = tree(user.cluster)
+    with user.logging_in(times=1):
+        user.types(
+            *("init", "login", "--yes", "--name", "site", "--image", str(image), *words),
+            *("--ssh-config", str(user.cluster.ssh_config)),
+        )
+    assert tree(user.cluster) == before
+    return tomllib.loads((user.folder / "clusterkit.toml").read_text())
+
+
+def tree(cluster: Cluster) -> list[tuple[str, int]]:
+    """All that the user could have changed there, but what a login itself leaves."""
+    found = [path for top in (cluster.home, cluster.share) for path in top.rglob("*")]
+    return sorted((str(path), path.lstat().st_mtime_ns) for path in found)
+
+
+def runs_on_both(user: User) -> list[str]:
+    """Deploy, submit the small profile of each GPU type; what the two jobs said."""
+    user.types("deploy")
+    ids = [user.submits("--profile", profile) for profile in ("a40-test", "a100-test")]
+    deadline = time.monotonic() + 120
+    while {run["state"] for run in user.status(*ids).values()} != {"COMPLETED"}:
+        assert time.monotonic() < deadline, [user.types("logs", run_id) for run_id in ids]
+        time.sleep(1)
+    logs = [user.types("logs", run_id, "-n", "1000") for run_id in ids]
+    assert "is preferred" not in "".join(logs)  # the runtime complains of nothing that is ours
+    return [found[0] for log in logs if (found := re.search(r"here is .*", log))]
+
+
+def test_a_cluster_never_seen(newcomer: User, trainer_sif: Path) -> None:
+    written = describes(newcomer, trainer_sif)
+    site = written["clusters"]["site"]
+    assert {name: gpu["partition"] for name, gpu in site["gpus"].items()} == {
+        "a40": "gpu-a40",
+        "a100": "gpu-a100",
+    }
+    assert (site["container"], site["max_time"], site["root"]) == (
+        "apptainer",
+        "1d",
+        "/share/$USER/clusterkit",
+    )
+    assert "account" not in site
+    assert runs_on_both(newcomer) == ["here is a40n1 with GPU 0", "here is a100n1 with GPU 0"]
+
+
+def test_again_changes_nothing(newcomer: User, trainer_sif: Path) -> None:
+    file = newcomer.folder / "clusterkit.toml"
+    if not file.exists():
+        describes(newcomer, trainer_sif)
+    before = file.read_text()
+    assert "up to date" in newcomer.tries("init", "site", "--yes").stderr
+    assert file.read_text() == before
+    file.write_text(before.replace('partition = "gpu-a40"', 'partition = "gone"'))
+    refused = newcomer.tries("init", "site", "--yes")
+    assert refused.returncode == 3
+    assert '-partition = "gone"' in refused.stdout
+    assert '"gone"' in file.read_text()
+    newcomer.types("init", "site", "--yes", "--force")
+    assert file.read_text() == before
+
+
+def test_a_cluster_that_spells_everything_differently(stranger: User, trainer_sif: Path) -> None:
+    undecided = stranger.tries("init", "login", "--ssh-config", str(stranger.cluster.ssh_config))
+    assert undecided.returncode == 3
+    assert "guests, project" in undecided.stderr
+    assert "--account" in undecided.stderr
+    site = describes(stranger, trainer_sif)["clusters"]["site"]
+    assert (site["container"], site["login_shell"], site["account"]) == ("singularity", True, "guests")
+    assert {name: (gpu["partition"], gpu["request"]) for name, gpu in site["gpus"].items()} == {
+        "a40": ("deep", "--gres=gpu:{count}"),
+        "a100": ("tesla-a100", "--gres=gpu:{count}"),
+    }
+    assert runs_on_both(stranger) == ["here is a40n1 with GPU 0", "here is a100n1 with GPU 0"]
+    charged = stranger.cluster.run("ctl", ["squeue", "-h", "-t", "all", "-o", "%N %a"]).stdout
+    assert sorted(charged.splitlines()) == ["a100n1 project", "a40n1 guests"]

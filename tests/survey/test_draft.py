@@ -1,0 +1,152 @@
+"""The settings that follow from a survey: they load, say why, and ask for what the site accepts."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterkit.config.layers import Layer
+from clusterkit.config.placement import sbatch_options
+from clusterkit.config.settings import Settings, settings_from
+from clusterkit.config.sources import built_in_layers
+from clusterkit.survey.choices import account_choice, root_choice
+from clusterkit.survey.draft import Draft, Wishes, draft, types_for
+from clusterkit.survey.merge import merged
+from clusterkit.survey.parse import parse
+from tests.survey.sites import ALL, EMPTY, LABELLED, MANY_RULES, TESTBED, UNIVERSITY, Parts, answer, text_of
+
+HERE = Path("/project")
+LAYERS = tuple(built_in_layers(HERE))
+
+
+def drafted(parts: Parts, *, before: dict[str, Any] | None = None, **wishes: Any) -> Draft:
+    """As for a person who takes what is suggested."""
+    survey, before = parse(answer(parts)), before or {}
+    accounts = account_choice(survey, types_for(survey, wishes.get("partition"), before)).options
+    roots = root_choice(survey).options
+    suggested = {
+        "account": accounts[0].value if accounts else None,
+        "root": roots[0].value if roots else "~/ck",
+        "root_about": "a folder",
+    }
+    shipped = settings_from(LAYERS, HERE, ()).profiles
+    said = Wishes(**{"name": "uni", "host": "uni", **suggested, **wishes})
+    return draft(survey, said, before=before, shipped=shipped)
+
+
+def loaded(text: str) -> Settings:
+    return settings_from((*LAYERS, Layer("clusterkit.toml", tomllib.loads(text), None, text)), HERE, ())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_written_loads_and_fits(name: str) -> None:
+    found = drafted(ALL[name])
+    settings = loaded(merged("", found))
+    cluster = settings.cluster()
+    assert cluster.host == "uni"
+    for one in found.types:
+        for profile in (f"check-{one.name}", f"{one.name}-test"):
+            options = sbatch_options(cluster, settings.profile(profile))
+            cpus = next(option for option in options if option.startswith("--cpus-per-task="))
+            assert int(cpus.partition("=")[2]) <= one.offer.cpus
+            assert f"--partition={one.offer.partition.name}" in options
+    for profile in settings.profiles.values():
+        if profile.gpu in cluster.gpus:
+            sbatch_options(cluster, profile)  # none of them asks for more time than there is
+
+
+def test_every_key_says_why() -> None:
+    lines = merged("", drafted(LABELLED)).splitlines()
+    keys = [at for at, line in enumerate(lines) if " = " in line and not line.startswith("#")]
+    cluster = [at for at in keys if lines.index("[clusters.uni]") < at < lines.index("[profiles.check-v100]")]
+    assert all("  # " in lines[at] or lines[at - 1].startswith("# ") for at in cluster)
+
+
+def test_the_site_of_many_rules() -> None:
+    settings = loaded(merged("", drafted(MANY_RULES)))
+    cluster = settings.cluster()
+    assert (cluster.account, cluster.max_time) == ("lab_xu", 12 * 3600)
+    assert sbatch_options(cluster, settings.profile("a100-test"))[-4:] == (
+        "--gres=gpu:nvidia_a100-sxm4-80gb:1",
+        "--partition=gpu",
+        "--account=lab_xu",
+        "--qos=normal",
+    )
+    assert settings.profile("mt50-100m").until_done
+
+
+def test_modules_are_loaded_where_they_are_needed() -> None:
+    cluster = loaded(merged("", drafted(LABELLED))).cluster()
+    assert cluster.prelude == ("command -v module >/dev/null || . /etc/profile", "module load apptainer")
+    assert cluster.login_shell
+    assert cluster.partition == "normal"
+
+
+def test_an_account_that_a_partition_refuses_is_replaced_there() -> None:
+    rows = "mine||normal|normal||\ntheirs||normal|normal||\n"
+    partitions = text_of(TESTBED, "partitions").replace("AllowAccounts=ALL", "AllowAccounts=theirs", 1)
+    parts = TESTBED | {"associations": rows, "user": "alice|mine\n", "partitions": partitions}
+    cluster = loaded(merged("", drafted(parts))).cluster()
+    assert cluster.account == "mine"
+    assert (cluster.gpus["a40"].account, cluster.gpus["a100"].account) == ("theirs", None)
+
+
+def test_what_is_missing_is_said_with_a_cure() -> None:
+    said = {one.what: one.do for one in drafted(EMPTY).missing}
+    assert len(said) == 3
+    assert any("module load slurm/24.11" in cure for cure in said.values())
+    no_gpu = drafted(TESTBED | {"nodes": "gpu-a40|1|idle|8|64000|(null)|(null)\n"})
+    assert ["no partition shows a GPU" in one.what for one in no_gpu.missing] == [True]
+    closed = drafted(
+        TESTBED | {"partitions": text_of(TESTBED, "partitions").replace("State=UP", "State=DOWN")}
+    )
+    assert "gpu-a40, gpu-a100" in closed.missing[0].what
+    assert drafted(TESTBED | {"userns": ("", 1)}).missing[0].what.startswith("apptainer is not setuid")
+    assert drafted(TESTBED).missing == ()
+
+
+def test_other_files_of_the_person_stay_as_they_are() -> None:
+    text = '# mine\n[project]\nname = "x"\n\n[profiles.a]\ntime = "1h"  # keep\n\n'
+    text += (
+        '[clusters.uni]\nroot = "~/old"\nbinds = ["/data"]\n\n# of theirs\n[clusters.other]\nroot = "~/c"\n'
+    )
+    before = tomllib.loads(text)["clusters"]["uni"]
+    new = merged(text, drafted(TESTBED, before=before, root="~/old"))
+    assert new.startswith(
+        '# mine\n[project]\ndefault_cluster = "uni"\ndefault_profile = "a40-test"\nname = "x"\n'
+    )
+    assert '[profiles.a]\ntime = "1h"  # keep\n' in new
+    assert '# of theirs\n[clusters.other]\nroot = "~/c"\n' in new
+    assert tomllib.loads(new)["clusters"]["uni"]["binds"] == ["/data"]
+    assert loaded(new).cluster().root == "~/old"
+
+
+@pytest.mark.parametrize(
+    "parts", [TESTBED, UNIVERSITY, LABELLED, MANY_RULES], ids=["testbed", "uni", "lab", "many"]
+)
+def test_written_again_it_is_the_same(parts: Parts) -> None:
+    first = merged("", drafted(parts))
+    again = drafted(parts, before=tomllib.loads(first)["clusters"]["uni"])
+    assert merged(first, again) == first
+
+
+def test_what_the_person_changed_for_a_gpu_stays() -> None:
+    first = merged("", drafted(UNIVERSITY))
+    edited = first.replace('partition = "gpu" ', 'partition = "gputest" ').replace('"32G"', '"31G"')
+    edited += "\n[clusters.uni.gpus.v100.sbatch]\nexclusive = true\n"
+    again = drafted(UNIVERSITY, before=tomllib.loads(edited)["clusters"]["uni"])
+    gpu = loaded(merged(edited, again)).cluster().gpus["v100"]
+    assert (gpu.partition, gpu.memory, dict(gpu.sbatch)) == ("gputest", 31 * 2**30, {"exclusive": True})
+
+
+def test_the_folder_with_room_comes_first_and_one_of_the_user() -> None:
+    roots = root_choice(parse(answer(UNIVERSITY))).options
+    assert [one.value for one in roots] == [
+        "/projappl/proj_a/$USER/clusterkit",
+        "/scratch/$USER/clusterkit",
+        "$HOME/clusterkit",
+    ]
+    assert "delete old files" in roots[1].about

@@ -1,0 +1,22 @@
+"""The hosts that a person's ssh configuration names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clusterkit.transport.hosts import configured_hosts
+
+
+def test_hosts_of_all_files_without_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / ".ssh"
+    (folder / "more").mkdir(parents=True)
+    (folder / "config").write_text(
+        "# Host commented\nInclude more/*.conf\nHost uni uni-*  # of the group\n  User me\n"
+        'host="quoted one"\nHost !not *\nMatch host x\nInclude ~/.ssh/absent\nHost "broken\nHost uni\n'
+    )
+    (folder / "more/a.conf").write_text("Host jump\nInclude more/a.conf\n")
+    assert configured_hosts() == ["jump", "uni", "quoted one"]
+    assert configured_hosts(tmp_path / "none") == []

@@ -1,0 +1,188 @@
+"""init as typed: over one login to a real sshd, with questions at a terminal and without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.code_sshd import CodeSshd, why_not
+from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.person import type_at_terminal
+from tests.survey.sites import UNIVERSITY
+from tests.survey.tools import program, slurm_tools
+
+pytestmark = pytest.mark.slow  # real servers and processes, a second or more each
+
+
+class Laptop:
+    """A person with an empty project folder and a login on a site with two accounts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home, self.project, tools = folder / "me", folder / "me/project", folder / "bin"
+        for path in (self.project, tools):
+            path.mkdir(parents=True)
+        two = UNIVERSITY | {"associations": "proj_a||normal|normal||\nproj_b||normal|normal||\n"}
+        slurm_tools(tools, two)
+        program(tools, "singularity", "echo singularity-ce version 3.11.4")
+        self.server = LoopbackSshd(
+            folder / "sshd", lines=[f"SetEnv PATH={tools}:/usr/bin:/bin HOME={folder}"]
+        )
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "COLUMNS": "150",
+            "TERM": "xterm",
+        }
+        self.file = self.project / "clusterkit.toml"
+        self.ssh = ("--ssh-config", str(self.server.ssh_config))
+
+    def types(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Without a terminal."""
+        argv = [sys.executable, "-m", "clusterkit", "init", *words]
+        return subprocess.run(
+            argv,
+            cwd=self.project,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def talks(self, *words: str, answers: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        """At a terminal."""
+        typed = {text: (lambda answer=answer: answer) for text, answer in answers.items()}
+        argv = [sys.executable, "-m", "clusterkit", "init", *words]
+        return type_at_terminal(argv, typed, folder=self.project, environment=self.environment)
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
+    if find_sshd() is None:
+        pytest.skip("sshd is not installed")
+    made = Laptop(tmp_path_factory.mktemp("laptop"))
+    with closing(made.server):
+        yield made
+
+
+@pytest.fixture
+def fresh(laptop: Laptop) -> Laptop:
+    laptop.file.unlink(missing_ok=True)
+    return laptop
+
+
+def test_a_person_chooses_host_and_account(fresh: Laptop) -> None:
+    done = fresh.talks(*fresh.ssh, answers={"Which host?": "1", "to 2 [1]": "2"})
+    assert done.returncode == 0, done.stdout
+    assert "Which account pays for the jobs?" in done.stdout
+    assert "clusterkit submit --profile check-v100" in done.stdout
+    written = tomllib.loads(fresh.file.read_text())
+    assert written["project"]["default_cluster"] == "node"
+    assert written["clusters"]["node"]["account"] == "proj_b"
+
+
+def test_changes_are_shown_and_asked_about(fresh: Laptop) -> None:
+    assert fresh.types("node", *fresh.ssh, "--yes").returncode == 0
+    text = fresh.file.read_text()
+    fresh.file.write_text(text.replace('max_time = "2d"', 'max_time = "5d"'))
+    refused = fresh.talks("node", answers={"Write": "n"})
+    assert '\x1b[31m-max_time = "5d"' in refused.stdout
+    assert '"5d"' in fresh.file.read_text()
+    assert fresh.talks("node", answers={"Write": "y"}).returncode == 0
+    assert fresh.file.read_text() == text
+
+
+def test_diff_writes_nothing(fresh: Laptop) -> None:
+    done = fresh.types("node", *fresh.ssh, "--yes", "--diff")
+    assert done.returncode == 0
+    assert "+[clusters.node.gpus.v100]" in done.stdout
+    assert not fresh.file.exists()
+
+
+def test_what_only_adds_needs_no_more_than_yes(fresh: Laptop) -> None:
+    fresh.file.write_text('[project]\nname = "mine"\n\n[profiles.a]\ntime = "1h"\n')
+    done = fresh.types("node", *fresh.ssh, "--yes")
+    assert done.returncode == 0, done.stderr
+    written = tomllib.loads(fresh.file.read_text())
+    assert written["project"] == {"name": "mine", "default_cluster": "node", "default_profile": "v100-test"}
+    assert written["profiles"]["a"] == {"time": "1h"}
+
+
+def test_the_users_own_file(fresh: Laptop) -> None:
+    assert fresh.types("node", *fresh.ssh, "--yes", "--user").returncode == 0
+    own = fresh.home / ".config/clusterkit/config.toml"
+    assert "node" in tomllib.loads(own.read_text())["clusters"]
+    assert not fresh.file.exists()
+    own.unlink()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "Your ssh configuration has: node."),
+        (["node"], "Say it with --account"),
+        (["node", "--account", "nobody"], "Yours: proj_a, proj_b."),
+        (["node", "--partition", "gpus"], "There are: small, gpu, gputest."),
+        (["node", "--container", "docker"], "must be 'apptainer', 'singularity' or 'none'"),
+        (["node", "--root", "here"], "is not absolute"),
+        (["node", "--name", "a b"], "is not a name"),
+        (["node", "--name", "local"], "Give the new one another name"),
+        (["--example", "mars"], "There are: csc-roihu"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_written(fresh: Laptop, words: list[str], says: str) -> None:
+    done = fresh.types(*words, *fresh.ssh)
+    assert done.returncode == 3
+    assert says in done.stderr
+    assert not fresh.file.exists()
+
+
+def test_a_broken_file_is_found_before_the_login(fresh: Laptop) -> None:
+    fresh.file.write_text("[clusters.node\n")
+    before = fresh.server.log().count("Accepted")
+    assert fresh.types("node", *fresh.ssh, "--yes").returncode == 3
+    assert fresh.server.log().count("Accepted") == before
+
+
+def test_a_code_is_asked_for_once_and_a_site_without_slurm_is_written_down(
+    fresh: Laptop, tmp_path: Path
+) -> None:
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    with closing(CodeSshd(tmp_path / "sshd")) as server:
+        words = ("node", "--ssh-config", str(server.ssh_config), "--root", "~/clusterkit")
+        done = type_at_terminal(
+            [sys.executable, "-m", "clusterkit", "init", *words],
+            {"password": server.codes.next},
+            folder=fresh.project,
+            environment=fresh.environment,
+        )
+        assert done.returncode == 0, done.stdout
+        assert (server.codes.used, server.accepted_logins()) == (1, 1)
+    assert "no Slurm was found" in done.stdout
+    assert "clusterkit deploy" not in done.stdout
+    assert tomllib.loads(fresh.file.read_text())["clusters"]["node"]["root"] == "~/clusterkit"
+
+
+def test_the_home_folder_is_no_project(fresh: Laptop) -> None:
+    argv = [sys.executable, "-m", "clusterkit", "init", "node", *fresh.ssh, "--yes"]
+    done = subprocess.run(
+        argv, cwd=fresh.home, env=fresh.environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert "all of it one project" in done.stderr
+
+
+def test_examples(fresh: Laptop) -> None:
+    listed = fresh.types("--examples").stdout
+    assert "tu-wien-datalab" in listed
+    assert fresh.types("--example", "tu-wien-datalab").returncode == 0
+    assert "datalab" in tomllib.loads(fresh.file.read_text())["clusters"]
+    assert fresh.types("--example", "uni-lu-iris", "--yes").returncode == 3
