@@ -33,7 +33,7 @@ NEED_MORE = {
     "--pack": "a scheduler",
 }
 """What the scratch project cannot run, and what it would need; lines with these words are parsed only."""
-PROFILES = ("a40-2m", "check", "heavy", "baseline", "sac", "ppo", "a2c", "l40s-mine")
+PROFILES = ("a40-2m", "check", "check-a40", "heavy", "baseline", "sac", "ppo", "a2c", "l40s-mine")
 
 
 def commands() -> dict[str, Any]:
