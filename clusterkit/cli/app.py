@@ -25,6 +25,7 @@ from clusterkit.cli import (
     login,
     logs,
     model,
+    plan,
     results,
     resume,
     share,
@@ -62,6 +63,7 @@ def _main(
 
 _COMMANDS = (
     deploy,
+    plan,
     submit,
     status,
     why,

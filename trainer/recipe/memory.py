@@ -196,7 +196,8 @@ def workspace_bytes(sizes: Sizes, micro_batches: int = 1) -> int:
     inputs = OBSERVATION_SIZE + (sizes.tasks if values["one_hot"] else 0)
     width = 2 if sizes.precision == "bf16" else _FLOAT
     hidden: tuple[int, ...] = values["critic_hidden"]
-    actor: int = 2 * batch * (inputs * _FLOAT + (sum(values["actor_hidden"]) + heads * 2 * ACTION_SIZE) * width)
+    acting: int = sum(values["actor_hidden"]) + heads * 2 * ACTION_SIZE
+    actor = 2 * batch * (inputs * _FLOAT + acting * width)
     kept = (2 if values["layer_norm"] else 1) * (sum(hidden) + heads)
     critics = 2 * rows * (kept + 2 * max(hidden) + inputs + ACTION_SIZE) * width
     cast: int = (count.actor + count.critics) * width if sizes.precision == "bf16" else 0
