@@ -9,6 +9,7 @@ import typer
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
+    ProgramCommand,
     SbatchOption,
     SendLargeOption,
     large_files,
@@ -20,7 +21,7 @@ from clusterkit.errors import ConfigError
 
 def register(app: typer.Typer) -> None:
     """Mount the command."""
-    app.command()(plan)
+    app.command(cls=ProgramCommand)(plan)
 
 
 def plan(

@@ -20,13 +20,18 @@ _NOISE = re.compile(r"^(sbatch: )?(error: |allocation failure: )*")
 _SHARES = ("Account", "User", "RawShares", "RawUsage", "EffectvUsage", "FairShare")
 
 # ck_ask NAME COMMAND...: as ck_run, unless Slurm has been silent before. ck_try KEY OPTION...: what sbatch
-# says of the script in $ck_script, likewise.
+# says of the script in $ck_script, likewise. ck_silent STATUS WORDS: remembers that nobody answers.
 _TRY = r"""
 ck_dead=
+ck_silent() {
+  case "$1 $2" in
+    124\ * | *[Uu]'nable to contact'* | *'imed out'* | *'onnection refused'*) ck_dead=1 ;;
+  esac
+}
 ck_ask() {
   [ -z "$ck_dead" ] || return 0
   ck_run "$@"
-  [ "$ck_status" != 124 ] || ck_dead=1
+  ck_silent "$ck_status" "$ck_error"
 }
 ck_try() {
   echo "$ck_mark begin try $1"
@@ -35,7 +40,7 @@ ck_try() {
   ck_said=$(printf '%s\n' "$ck_script" | TZ=UTC0 SLURM_TIME_FORMAT=standard LC_ALL=C \
     $ck_limit sbatch --test-only "$@" 2>&1)
   ck_status=$?
-  [ "$ck_status" != 124 ] || ck_dead=1
+  ck_silent "$ck_status" "$ck_said"
   printf '\n%s status %s\n%s\n' "$ck_mark" "$ck_status" "$ck_said"
 }
 """
@@ -99,10 +104,14 @@ class Answers:
     """Billing is that of the dearest resource, not the sum (PriorityFlags=MAX_TRES)."""
 
 
-def trial_script(trials: Sequence[Trial]) -> str:
+def trial_script(trials: Sequence[Trial], more: str = "") -> str:
     """A POSIX sh fragment that asks all of it in one go; it changes nothing and fails on nothing.
 
     Trials with one script are best put one after the other: it is sent once for them.
+
+    Args:
+        trials: the jobs.
+        more: a fragment that asks Slurm for more, where it answers at all.
     """
     lines = [CLEAN_ENVIRONMENT, RUN, _TRY, 'echo "$ck_mark begin now"; date +%s; echo "$ck_mark status 0"']
     lines += [
@@ -116,7 +125,10 @@ def trial_script(trials: Sequence[Trial]) -> str:
             script = trial.script
             lines.append(f"ck_script={shlex.quote(script)}")
         lines.append(f"ck_try {shlex.join([trial.key, *trial.options])}")
-    return "\n".join([*lines, 'echo "$ck_mark end"', ""])
+    lines.append('echo "$ck_mark end"')
+    if more:
+        lines.append(f'if [ -z "$ck_dead" ]; then\n{more}\nfi')
+    return "\n".join([*lines, ""])
 
 
 def parse_trials(text: str) -> Answers:

@@ -54,11 +54,11 @@ def speed_words(speed: Speed) -> str:
 
 
 def _title(forecast: Forecast) -> Text:
-    profile, sizes = forecast.profile, forecast.sizes
+    profile, sizes, machine = forecast.profile, forecast.sizes, forecast.machine
     asks = [
         f"{profile.gpu_count} {profile.gpu}" if profile.gpu else "no GPU",
-        f"{profile.cpus} CPU{'' if profile.cpus == 1 else 's'}",
-        f"{format_bytes(profile.memory)} memory" if profile.memory else "",
+        f"{machine.processors} CPU{'' if machine.processors == 1 else 's'}",
+        f"{format_bytes(machine.host_memory)} memory" if machine.host_memory else "",
         f"{format_duration(profile.time)}{' at a time' if forecast.goes_on else ''}",
     ]
     text = Text.assemble((profile.name, "bold"), " on ", (forecast.cluster.name, "bold"))
@@ -129,6 +129,9 @@ def _show_upload(forecast: Forecast) -> None:
     text = ", ".join(words)
     if upload.bytes_to_send and upload.seconds is not None:
         text += f"; about {format_seconds(max(1, upload.seconds))}"
+    if upload.bytes_to_send and upload.rate:
+        since = f"as on {upload.rate.measured}" if upload.rate.measured else "measured now"
+        text += f" at {format_bytes(upload.rate.bytes_per_second)}/s, {since}"
     if not upload.image_plan.present:
         text += f" (`clusterkit deploy --cluster {upload.cluster}`)"
     _line("upload", text)
@@ -175,11 +178,13 @@ def _show_attempts(forecast: Forecast, duration: Duration) -> None:
 
 def _show_queue(forecast: Forecast) -> None:
     queue = forecast.queue
-    if queue.starts:
+    if queue.starts and not queue.refused:
         out.print()
         out.print(_starts(forecast, queue))
     if queue.trouble:
         _line("start", f"not known: {queue.trouble}", "yellow")
+        if queue.hint:
+            _line("next", queue.hint)
     if queue.advice:
         _line("advice", queue.advice.text, "bold")
     if queue.choice:

@@ -51,6 +51,8 @@ def _document(forecast: Forecast) -> dict[str, Any]:
         "precision": sizes and sizes.precision,
         "gpu": profile.gpu,
         "gpus": profile.gpu_count,
+        "cpus": forecast.machine.processors,
+        "memory_bytes": forecast.machine.host_memory,
         "time_limit_seconds": profile.time,
         "until_done": forecast.goes_on,
         "sbatch": list(forecast.options),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from clusterkit.errors import ConfigError
 from clusterkit.forecast.memory import Store
 from clusterkit.forecast.speed import Duration, Rate, Speed, expect, lasts
-from clusterkit.verbs.plan_run import as_sold, memory_of, rates_of, recipe_of, sizes_of
+from clusterkit.verbs.plan_run import as_sold, machine_of, memory_on, rates_of, recipe_of, sizes_of
 from clusterkit.verbs.prepare import Request, check
 from clusterkit.verbs.untouched import copies
 
@@ -53,6 +53,7 @@ def compare(settings: Settings, request: Request, *, cluster: str | None) -> lis
             hint="choose a profile with a recipe: `clusterkit profiles` lists them",
         )
     sizes = sizes_of(recipe, request.profile, prepared.spec.argv)
+    machine = machine_of(nowhere, request.profile, prepared.job.options)
     with copies(settings) as remembered:
         rates, _ = rates_of(settings, recipe, remembered.ledger)
     names = [cluster] if cluster else list(settings.clusters)
@@ -77,7 +78,7 @@ def compare(settings: Settings, request: Request, *, cluster: str | None) -> lis
                 limit=request.profile.time,
                 checkpoint_every=request.profile.checkpoint_every,
             )
-        memory = memory_of(sizes, target, request.profile, gpu).gpu if gpu else None
+        memory = memory_on(sizes, request.profile, machine, target, gpu).gpu if gpu else None
         published = tuple(rate for rate in rates if rate.gpu == gpu and not rate.same_work)
         rows.append(Row(name, gpu, memory, speed, duration, published))
     return rows

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ClusterkitError, ConfigError, ImageError
-from clusterkit.forecast.memory import Fit, Memory
+from clusterkit.forecast.memory import Fit, Machine, Memory, judge
 from clusterkit.forecast.speed import Duration, Rate, Speed, expect, lasts
 from clusterkit.ledger import Ledger
 from clusterkit.plan import option_of
@@ -16,7 +16,7 @@ from clusterkit.verbs.deploy import Bar, planning, take_snapshot
 from clusterkit.verbs.deploy import Plan as Upload
 from clusterkit.verbs.own_rates import OwnRun
 from clusterkit.verbs.plan_queue import Question, Queue, ask
-from clusterkit.verbs.plan_run import memory_of, rates_of, recipe_of, sizes_of
+from clusterkit.verbs.plan_run import machine_of, memory_on, rates_of, recipe_of, sizes_of
 from clusterkit.verbs.prepare import Prepared, Request, check, goes_on
 from clusterkit.verbs.untouched import Copies, copies
 
@@ -56,6 +56,7 @@ class Forecast:
     """Past its time limit."""
     options: tuple[str, ...]
     """Of sbatch, as the run would ask."""
+    machine: Machine
     total_steps: int | None
     sizes: Sizes | None = None
     """None for a program of the user's own, whose memory and speed nobody knows."""
@@ -130,6 +131,7 @@ def _question(found: Forecast) -> Question:
     return Question(
         run=run,
         options=found.options,
+        machine=found.machine,
         goes_on=found.goes_on,
         needed=found.duration.longest if found.duration else None,
         fitting=_fitting(found),
@@ -142,9 +144,8 @@ def _fitting(found: Forecast) -> list[str]:
     """The GPU types of the cluster that hold the run."""
     if found.sizes is None:
         return []
-    memories = {
-        gpu: memory_of(found.sizes, found.cluster, found.profile, gpu).gpu for gpu in found.cluster.gpus
-    }
+    where = found.sizes, found.profile, found.machine, found.cluster
+    memories = {gpu: memory_on(*where, gpu).gpu for gpu in found.cluster.gpus}
     return [gpu for gpu, memory in memories.items() if memory is None or memory.fit is Fit.FITS]
 
 
@@ -163,7 +164,9 @@ def _alone(settings: Settings, request: PlanRequest, prepared: Prepared, ledger:
     run, argv = request.run, prepared.spec.argv
     steps = option_of(argv, "--total-steps") or ""
     total = int(steps) if steps.isdigit() else run.profile.total_steps
-    found = Forecast(request, goes_on(settings, run), prepared.job.options, total)
+    options = prepared.job.options
+    machine = machine_of(run.cluster, run.profile, options)
+    found = Forecast(request, goes_on(settings, run), options, machine, total)
     recipe = recipe_of(run, prepared)
     if recipe is None:
         return found
@@ -174,7 +177,7 @@ def _alone(settings: Settings, request: PlanRequest, prepared: Prepared, ledger:
     return replace(
         found,
         sizes=sizes,
-        memory=memory_of(sizes, run.cluster, run.profile, run.profile.gpu),
+        memory=judge(sizes, machine, run.profile.workers, run.profile.eval_episodes),
         used=_most(own, gpu),
         speed=speed,
         duration=_duration(found, speed),

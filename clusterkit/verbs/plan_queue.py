@@ -11,12 +11,13 @@ from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.forecast.starts import Advice, Ask, Start, advise
 from clusterkit.slurm import abilities
 from clusterkit.slurm.abilities import LOCAL, Choice
+from clusterkit.slurm.explain import sbatch_error
 from clusterkit.slurm.trial import Answers, Share, Trial, billing, parse_trials, trial_script
 from clusterkit.verbs.prepare import prepare
 
 if TYPE_CHECKING:
-    from clusterkit.config.models import Profile
     from clusterkit.config.settings import Settings
+    from clusterkit.forecast.memory import Machine
     from clusterkit.images import Image
     from clusterkit.site import Site
     from clusterkit.snapshots import Snapshot
@@ -38,6 +39,8 @@ class Question:
     run: Request
     options: tuple[str, ...]
     """Of sbatch, as the run would ask."""
+    machine: Machine
+    """What these are."""
     goes_on: bool
     """Past its time limit."""
     needed: float | None
@@ -78,6 +81,13 @@ class Queue:
     """How the run would go on past its time limit; None when it does not, or the site does not say."""
     trouble: str = ""
     """Why there is no start, or no way to go on."""
+    hint: str = ""
+    """What to do about it."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether every request was, for one and the same reason."""
+        return len({start.trouble for start in self.starts}) == 1 and self.starts[0].wait is None
 
 
 def ask(settings: Settings, question: Question, site: Site, snapshot: Snapshot, image: Image | None) -> Queue:
@@ -93,9 +103,7 @@ def ask(settings: Settings, question: Question, site: Site, snapshot: Snapshot, 
         return Queue((Start(question.asked, 0.0),), Advice(words), choice=choice)
     trials, refused = _trials(settings, question, site, snapshot, image)
     partition = _value(question.options, "--partition")
-    script = trial_script(list(trials.values()))
-    if question.goes_on:
-        script += abilities.question(partition)
+    script = trial_script(list(trials.values()), abilities.question(partition) if question.goes_on else "")
     text = site.transport.run(["sh"], stdin=script.encode(), check=False, timeout=_SECONDS).text
     answers = parse_trials(text)
     starts = tuple(_start(one, answers, refused) for one in question.asks())
@@ -113,9 +121,10 @@ def ask(settings: Settings, question: Question, site: Site, snapshot: Snapshot, 
             fitting=question.fitting,
         ),
         answers.shares,
-        _billing(question.run.profile, answers, partition),
+        _billing(question, answers, partition),
         choice,
         trouble,
+        sbatch_error(trouble) or "",
     )
 
 
@@ -171,15 +180,16 @@ def _way(question: Question, text: str) -> tuple[Choice | None, str]:
         return None, error.cause
 
 
-def _billing(profile: Profile, answers: Answers, name: str | None) -> float | None:
+def _billing(question: Question, answers: Answers, name: str | None) -> float | None:
     partition = answers.partitions.get(name or answers.default or "")
     if partition is None or not partition.weights:
         return None
-    asked = {"cpu": float(profile.cpus), "node": 1.0}
-    if profile.memory is not None:
-        asked["mem"] = profile.memory / _GIB
-    if profile.gpu is not None:
-        asked |= dict.fromkeys(("gres/gpu", f"gres/gpu:{profile.gpu}"), float(profile.gpu_count))
+    machine, count = question.machine, float(question.run.profile.gpu_count)
+    asked = {"cpu": float(machine.processors), "node": 1.0}
+    if machine.host_memory is not None:
+        asked["mem"] = machine.host_memory / _GIB
+    if machine.gpu is not None:
+        asked |= dict.fromkeys(("gres/gpu", f"gres/gpu:{machine.gpu}"), count)
     return billing(partition.weights, asked, highest_only=answers.highest_only)
 
 

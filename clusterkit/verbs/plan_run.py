@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterkit.forecast.memory import Machine, Memory, judge
@@ -41,12 +43,28 @@ def sizes_of(recipe: Recipe, profile: Profile, argv: Sequence[str]) -> Sizes:
     )
 
 
-def memory_of(sizes: Sizes, cluster: Cluster, profile: Profile, gpu: str | None) -> Memory:
-    """Whether the run fits a GPU of a cluster, and what the profile asks of the node."""
+def machine_of(cluster: Cluster, profile: Profile, options: Sequence[str]) -> Machine:
+    """What the run asks for, where sbatch options of its own may win over the profile."""
+    asked = dict(option.partition("=")[::2] for option in options)
+    processors, memory = asked.get("--cpus-per-task", ""), profile.memory
+    if "--mem" in asked:
+        with contextlib.suppress(ValueError):
+            text = asked["--mem"]
+            memory = parse_size(f"{text}M" if text.isdigit() else text) or None  # 0 is all there is
+    count = int(processors) if processors.isdigit() else profile.cpus
+    return Machine(count, memory, profile.gpu, gpu_memory(cluster, profile.gpu), cluster.name)
+
+
+def gpu_memory(cluster: Cluster, gpu: str | None) -> int | None:
+    """Bytes of a GPU type: as the cluster's table says, else as it is sold."""
     table = cluster.gpus.get(gpu or "")
-    known = table.memory if table and table.memory is not None else as_sold().get(gpu or "")
-    machine = Machine(profile.cpus, profile.memory, gpu, known, cluster.name)
-    return judge(sizes, machine, profile.workers, profile.eval_episodes)
+    return table.memory if table and table.memory is not None else as_sold().get(gpu or "")
+
+
+def memory_on(sizes: Sizes, profile: Profile, machine: Machine, cluster: Cluster, gpu: str | None) -> Memory:
+    """Whether a run fits a machine if it has another type of GPU, of a certain cluster."""
+    other = replace(machine, gpu=gpu, gpu_memory=gpu_memory(cluster, gpu), cluster=cluster.name)
+    return judge(sizes, other, profile.workers, profile.eval_episodes)
 
 
 def as_sold() -> dict[str, int]:

@@ -153,8 +153,9 @@ def test_predicted_starts_come_true(person: Person, cluster: Cluster) -> None:
 
 def test_the_advice_is_the_request_that_starts_now(person: Person) -> None:
     user = person.user
-    found = person.plans("--profile", "tiny", "--time", "6h", "--times", "1h", "--set", "device=cpu")
-    assert found
+    found = person.plans("--profile", "tiny-a100", "--time", "4h", "--times", "1h")
+    assert found["advice"]["ask"] == {"gpu": "a100", "time_limit_seconds": 3600}
+    assert "ask for 1h with --until-done: it starts now" in found["advice"]["text"]
     other = user.tries("plan", "--profile", "waiting", "--gpus", "h100")
     assert other.returncode == 3
     assert "no GPU 'h100'" in other.stderr
