@@ -23,19 +23,23 @@ def print_forecast_json(forecast: Forecast) -> None:
 
 def store_json(store: Store | None) -> dict[str, Any] | None:
     """One memory."""
-    return store and {
-        "parts": [asdict(part) for part in store.parts],
-        "needed": store.needed,
-        "available": store.available,
-        "reserve": store.reserve,
-        "fit": store.fit,
-        "advice": store.advice,
-    }
+    return (
+        None
+        if store is None
+        else {
+            "parts": [asdict(part) for part in store.parts],
+            "needed": store.needed,
+            "available": store.available,
+            "reserve": store.reserve,
+            "fit": store.fit,
+            "advice": store.advice,
+        }
+    )
 
 
 def time_json(speed: Speed | None, duration: Duration | None) -> dict[str, Any] | None:
     """Speed and time."""
-    return speed and {**asdict(speed), "duration": duration and asdict(duration)}
+    return None if speed is None else {**asdict(speed), "duration": duration and asdict(duration)}
 
 
 def _document(forecast: Forecast) -> dict[str, Any]:
@@ -86,13 +90,17 @@ def _ask(ask: Ask) -> dict[str, Any]:
 
 
 def _upload(upload: Upload | None) -> dict[str, Any] | None:
-    return upload and {
-        "image_bytes": upload.image_plan.bytes_to_send,
-        "image_way": upload.image_plan.way if upload.image else None,
-        "code_bytes": upload.standing.bytes_to_send,
-        "code_files": len(upload.standing.missing),
-        "bytes": upload.bytes_to_send,
-        "seconds": upload.seconds,
-        "rate": upload.rate and asdict(upload.rate),
-        "shortage": upload.shortage,
-    }
+    return (
+        None
+        if upload is None
+        else {
+            "image_bytes": upload.image_plan.bytes_to_send,
+            "image_way": upload.image_plan.way if upload.image else None,
+            "code_bytes": upload.standing.bytes_to_send,
+            "code_files": len(upload.standing.missing),
+            "bytes": upload.bytes_to_send,
+            "seconds": upload.seconds,
+            "rate": upload.rate and asdict(upload.rate),
+            "shortage": upload.shortage,
+        }
+    )

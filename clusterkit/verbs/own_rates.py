@@ -72,7 +72,7 @@ def beating(ledger: Ledger, recipe: str, gpus: Mapping[str, str]) -> list[Rate]:
 
 
 def _own(run: Run) -> OwnRun | None:
-    rates = sorted(rate for row in run.training if (rate := row.number("steps_per_second")))
+    rates = sorted(found for row in run.training if (found := row.number("steps_per_second")))
     if len(rates) < _FEWEST or rates[0] <= 0:
         return None
     seen = measure(read_evidence(run))
