@@ -93,7 +93,7 @@ def expect(
         group = [rate for rate in fitting if rate.own == own]
         alike = [rate for rate in group if (rate.num_envs, rate.precision) == (num_envs, precision)]
         if chosen := alike or group:
-            return _speed(chosen, [] if alike else _differences(chosen, num_envs, precision))
+            return _speed(chosen, _caveats(chosen, num_envs, precision))
     return None
 
 
@@ -136,10 +136,12 @@ def _speed(rates: Sequence[Rate], caveats: Sequence[str]) -> Speed:
     )
 
 
-def _differences(rates: Sequence[Rate], num_envs: int | None, precision: str) -> list[str]:
+def _caveats(rates: Sequence[Rate], num_envs: int | None, precision: str) -> list[str]:
     environments = sorted({rate.num_envs for rate in rates if rate.num_envs} - {num_envs})
     precisions = sorted({rate.precision for rate in rates if rate.precision} - {precision})
     found = []
+    if all(rate.own and rate.low == rate.high for rate in rates):
+        found.append("by the last heartbeat alone: `clusterkit sync-results` brings the interval")
     if environments:
         found.append(f"measured with {' and '.join(map(str, environments))} environments, not {num_envs}")
     if precisions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from clusterkit.units import format_duration, format_seconds
@@ -34,6 +34,8 @@ class Start:
     partition: str | None = None
     trouble: str | None = None
     """Why it would not start."""
+    moment: float | None = None
+    """The start by the cluster's clock, Unix seconds."""
 
     @property
     def at_once(self) -> bool:
@@ -72,7 +74,7 @@ def advise(
         return None
     mine = waits.get(asked)
     if mine is not None and mine <= AT_ONCE:
-        return Advice("it starts now as it is")
+        return _longer(waits, asked, needed) or Advice("it starts now as it is")
     better = [
         ask
         for ask, wait in waits.items()
@@ -84,6 +86,24 @@ def advise(
     best = min(better, key=lambda ask: (max(waits[ask], AT_ONCE), ask.gpu != asked.gpu, -ask.seconds))
     sooner = None if mine is None else mine - waits[best]
     return Advice(_words(best, waits[best], sooner, asked, needed, goes_on=goes_on), best, sooner)
+
+
+def _longer(waits: Mapping[Ask, float], asked: Ask, needed: float | None) -> Advice | None:
+    """A longer request that starts now just as well, for a run that takes longer than was asked for."""
+    if needed is None or needed <= asked.seconds:
+        return None
+    now = [
+        ask.seconds
+        for ask, wait in waits.items()
+        if ask.gpu == asked.gpu and ask.seconds > asked.seconds and wait <= AT_ONCE
+    ]
+    if not now:
+        return None
+    best = min((seconds for seconds in now if seconds >= needed), default=max(now))
+    attempts = math.ceil(needed / best)
+    takes = "one attempt" if attempts == 1 else f"{attempts} attempts"
+    words = f"ask for {format_duration(best)}: it starts now as well, and takes {takes}"
+    return Advice(f"{words} instead of {math.ceil(needed / asked.seconds)}", Ask(asked.gpu, best), 0.0)
 
 
 def _words(

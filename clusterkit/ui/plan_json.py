@@ -81,8 +81,8 @@ def _document(forecast: Forecast) -> dict[str, Any]:
 
 
 def _start(start: Start) -> dict[str, Any]:
-    about = {"wait_seconds": start.wait, "partition": start.partition, "why": start.trouble}
-    return {**_ask(start.ask), **about}
+    when = {"wait_seconds": start.wait, "start": start.moment}
+    return {**_ask(start.ask), **when, "partition": start.partition, "why": start.trouble}
 
 
 def _ask(ask: Ask) -> dict[str, Any]:

@@ -64,6 +64,18 @@ def test_as_it_is() -> None:
     assert found.ask is None, "minutes are no reason"
 
 
+def test_a_longer_request_that_starts_as_soon_saves_attempts() -> None:
+    rows = starts(("a40", 24, 0.0), ("a40", 48, 0.0), ("a40", 72, 0.0), ("a40", 96, HOUR))
+    assert advice(rows, needed=20.0 * HOUR) == Advice("it starts now as it is")
+    found = advice(rows, needed=40.0 * HOUR)
+    assert found is not None
+    assert found.ask == Ask("a40", 48 * HOUR), "no longer than needed"
+    assert found.text == "ask for 2d: it starts now as well, and takes one attempt instead of 2"
+    found = advice(rows, needed=90.0 * HOUR)
+    assert found is not None
+    assert found.text == "ask for 3d: it starts now as well, and takes 2 attempts instead of 4"
+
+
 def test_where_nothing_starts_nothing_is_advised() -> None:
     assert advice(starts(("a40", 24, None), ("a40", 1, None))) is None
     assert advice([]) is None

@@ -122,10 +122,12 @@ def test_the_host_s_processes_are_the_ones_that_will_run() -> None:
     sizes = Sizes(recipes.load("guide-mt10"), 32)
     learning, playing, evaluating = memory.host_parts(sizes, 16, None)
     assert "in 11 processes" in playing.note
-    assert playing.bytes == 11 * memory.WORKER_BYTES + 32 * memory.ENVIRONMENT_BYTES
+    own = 11 * memory.WORKER_BYTES + 32 * memory.ENVIRONMENT_BYTES
+    assert playing.bytes == own + round(33 * 0.8) * memory.MODEL_BYTES, "3 tasks a process, which share some"
     assert "40 environments" in evaluating.note
     assert learning.bytes == memory.LEARNER_CUDA_BYTES
     assert not any(part.exact for part in (learning, playing, evaluating))
     alone = memory.host_parts(sizes, 1, None, episodes=1)
     assert "in the learner" in alone[1].note
-    assert alone[2].bytes == memory.EVALUATOR_BYTES + 10 * memory.ENVIRONMENT_BYTES
+    played = 10 * memory.ENVIRONMENT_BYTES + 8 * memory.MODEL_BYTES
+    assert alone[2].bytes == memory.EVALUATOR_BYTES + played

@@ -22,11 +22,15 @@ LEARNER_BYTES = 350 * _MIB
 LEARNER_CUDA_BYTES = 3072 * _MIB
 """The same with CUDA's libraries: an allowance, not measured."""
 EVALUATOR_BYTES = 180 * _MIB
-WORKER_BYTES = 180 * _MIB
+WORKER_BYTES = 100 * _MIB
 EVALUATION_ENVIRONMENTS = 40
 """Kept for evaluation at most, unless there are more tasks."""
-ENVIRONMENT_BYTES = 42 * _MIB
-"""One Meta-World environment: its model with all meshes, and the starts of its 50 goals."""
+ENVIRONMENT_BYTES = 21 * _MIB
+"""A Meta-World environment with the starts of its 50 goals."""
+MODEL_BYTES = 46 * _MIB
+"""What all environments of a task in a process share: the model with its meshes."""
+_MODELS_A_TASK = 0.8
+"""Some tasks share a model: MT10 has 8, MT50 36."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +134,12 @@ def host_parts(
     where = "in the learner" if workers == 0 else f"in {workers} process{'' if workers == 1 else 'es'}"
     parts = (
         Part("learner", LEARNER_CUDA_BYTES if sizes.on_gpu else LEARNER_BYTES, exact=False),
-        _played("environments", count, min(workers, count), where),
+        _played("environments", sizes.tasks, count, min(workers, count), where),
     )
     each = sizes.recipe.values["evaluation_episodes"] if episodes is None else episodes
     playing = sizes.tasks * max(1, min(each, EVALUATION_ENVIRONMENTS // sizes.tasks))
-    evaluation = _played("evaluation", playing, min(processors, playing) if workers else 0, "of its own")
+    beside = min(processors, playing) if workers else 0
+    evaluation = _played("evaluation", sizes.tasks, playing, beside, "of its own")
     return (*parts, replace(evaluation, bytes=evaluation.bytes + EVALUATOR_BYTES))
 
 
@@ -150,8 +155,11 @@ def worker_processes(num_envs: int, processors: int) -> int:
     return -(-num_envs // share)
 
 
-def _played(name: str, count: int, workers: int, where: str) -> Part:
-    size = workers * WORKER_BYTES + count * ENVIRONMENT_BYTES
+def _played(name: str, tasks: int, count: int, workers: int, where: str) -> Part:
+    """Environments of so many tasks in so many processes, the tasks dealt evenly."""
+    processes = workers or 1
+    models = round(processes * min(-(-count // processes), tasks) * _MODELS_A_TASK)
+    size = workers * WORKER_BYTES + count * ENVIRONMENT_BYTES + models * MODEL_BYTES
     return Part(name, size, exact=False, note=f"{count} environments {where}")
 
 
