@@ -67,9 +67,10 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Say what a run would take and when it would start; change nothing.
+    """Say what a run would take and when it would start.
 
-    Memory by part, bytes to upload, time, and the scheduler's predicted start for several requests.
+    Memory by part, bytes to upload, time, and the scheduler's predicted start for several requests. Nothing
+    is changed.
     """
     from clusterkit.config.lines import join_key
     from clusterkit.plan import assignments

@@ -34,6 +34,8 @@ class Start:
     partition: str | None = None
     trouble: str | None = None
     """Why it would not start."""
+    waiting: int = 0
+    """Jobs that wait in the partition: the start is a bound then, for this one may fit into a gap."""
     moment: float | None = None
     """The start by the cluster's clock, Unix seconds."""
 
@@ -81,11 +83,19 @@ def advise(
         if (mine is None or mine - max(wait, AT_ONCE) >= _WORTH_IT) and ask.gpu in {asked.gpu, *fitting}
     ]
     if not better:
-        return None if mine is None else Advice("no other request starts much sooner")
+        return None if mine is None else Advice(_no_better(starts, asked))
     # the soonest; of these the same GPU; of these the longest
     best = min(better, key=lambda ask: (max(waits[ask], AT_ONCE), ask.gpu != asked.gpu, -ask.seconds))
     sooner = None if mine is None else mine - waits[best]
     return Advice(_words(best, waits[best], sooner, asked, needed, goes_on=goes_on), best, sooner)
+
+
+def _no_better(starts: Sequence[Start], asked: Ask) -> str:
+    waiting = next((start.waiting for start in starts if start.ask == asked), 0)
+    if not waiting:
+        return "no other request starts much sooner"
+    jobs = "the job that waits" if waiting == 1 else f"the {waiting} jobs that wait"
+    return f"{jobs} there may all come first; a shorter request more likely fits into a gap before them"
 
 
 def _longer(waits: Mapping[Ask, float], asked: Ask, needed: float | None) -> Advice | None:

@@ -1,13 +1,16 @@
 """Asks Slurm when jobs would start, without submitting them (sbatch --test-only), and what they cost. Pure.
 
-Slurm answers from the queue as it is, as if every job ran until its time limit. It looks neither at the time
-limit of the partition, beyond which a job would wait for ever, nor at jobs that others will submit.
+Slurm answers as if every running job ran until its time limit, and as if every job that waits in the
+partition with the same or a higher priority came first, however well this one would fit into a gap before it:
+the backfill scheduler is not asked. So a start with nobody waiting is right, and one with others waiting is a
+bound. The time limit of the partition, beyond which a job would wait for ever, is not looked at.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -99,6 +102,8 @@ class Answers:
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     default: str | None = None
     """The partition of a job that names none."""
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """Jobs that wait, by partition."""
     shares: tuple[Share, ...] = ()
     highest_only: bool = False
     """Billing is that of the dearest resource, not the sum (PriorityFlags=MAX_TRES)."""
@@ -117,6 +122,7 @@ def trial_script(trials: Sequence[Trial], more: str = "") -> str:
     lines += [
         "ck_ask partitions scontrol -o show partition",
         "ck_ask config scontrol show config",
+        "ck_ask waiting squeue -h -t PENDING -o %P",
         f"ck_ask shares sshare -U -n -P -o {','.join(_SHARES)}",
     ]
     script = None
@@ -147,6 +153,7 @@ def parse_trials(text: str) -> Answers:
         trials={key: _answer(status, error or said) for key, (status, said, error) in tries.items()},
         partitions={row["PartitionName"]: _partition(row) for row in rows},
         default=next((row["PartitionName"] for row in rows if row.get("Default") == "YES"), None),
+        waiting=Counter(sections.get("waiting", (1, "", ""))[1].replace(",", "\n").split()),
         shares=_shares(sections.get("shares", (1, "", ""))),
         highest_only="MAX_TRES" in (flags[1] if flags else ""),
     )

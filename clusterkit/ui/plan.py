@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FITS = {"fits": "green", "ladder": "yellow", "too large": "red", "unknown": "yellow"}
 _HOUR = 3600
-_SMALL = 0.01
+_SMALL = 0.002
 """Parts below this share of the whole are put together."""
 
 
@@ -201,7 +201,8 @@ def _show_queue(forecast: Forecast) -> None:
 
 def _starts(forecast: Forecast, queue: Queue) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("gpu", "time limit", "starts", "partition"):
+    waits = any(start.waiting for start in queue.starts)
+    for title in ("gpu", "time limit", "starts", "partition", *(["jobs waiting"] if waits else [])):
         table.add_column(title, no_wrap=title != "starts", overflow="fold")
     own = forecast.profile.gpu or "", forecast.profile.time
     for start in queue.starts:
@@ -211,6 +212,7 @@ def _starts(forecast: Forecast, queue: Queue) -> Table:
             f"{format_duration(start.ask.seconds)}{mark}",
             _when(start),
             start.partition or "",
+            *([str(start.waiting or "")] if waits else []),
         )
     return table
 
@@ -224,7 +226,8 @@ def _when(start: Start) -> Text:
     there = datetime.fromtimestamp(now + start.wait).astimezone()
     days = (there.date() - datetime.fromtimestamp(now).astimezone().date()) // timedelta(days=1)
     day = {0: "", 1: "tomorrow "}.get(days, f"{there:%a %d %b} ")
-    return Text(f"{day}{there:%H:%M}, in {format_seconds(start.wait)}")
+    bound = "at the latest " if start.waiting else ""
+    return Text(f"{bound}{day}{there:%H:%M}, in {format_seconds(start.wait)}")
 
 
 def _line(name: str, text: str, style: str = "") -> None:

@@ -82,7 +82,8 @@ def _document(forecast: Forecast) -> dict[str, Any]:
 
 def _start(start: Start) -> dict[str, Any]:
     when = {"wait_seconds": start.wait, "start": start.moment}
-    return {**_ask(start.ask), **when, "partition": start.partition, "why": start.trouble}
+    where = {"partition": start.partition, "waiting": start.waiting}
+    return {**_ask(start.ask), **when, **where, "why": start.trouble}
 
 
 def _ask(ask: Ask) -> dict[str, Any]:

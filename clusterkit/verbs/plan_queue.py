@@ -164,7 +164,8 @@ def _start(one: Ask, answers: Answers, refused: Mapping[Ask, str]) -> Start:
     partition = answers.partitions.get(answer.partition or answers.default or "")
     if partition and partition.max_time is not None and one.seconds > partition.max_time:
         return Start(one, None, answer.partition, "more than the partition allows: it would wait for ever")
-    return Start(one, wait, answer.partition, moment=answer.start)
+    waiting = answers.waiting.get(answer.partition or answers.default or "", 0)
+    return Start(one, wait, answer.partition, waiting=waiting, moment=answer.start)
 
 
 def _way(question: Question, text: str) -> tuple[Choice | None, str]:

@@ -133,11 +133,25 @@ def test_predicted_starts_come_true(person: Person, cluster: Cluster) -> None:
     assert soon is not None
     assert works is not None
     assert works > time.time() + 2 * HOUR
+    advice = person.plans("--profile", "tiny-a100", "--time", "4h", "--times", "1h", "--gpus", "a100")[
+        "advice"
+    ]
+    assert advice["ask"] == {"gpu": "a100", "time_limit_seconds": HOUR}
+    assert "ask for 1h with --until-done: it starts now" in advice["text"]
 
     run = user.submits("--profile", "waiting", "--time", "1h")
     # behind the maintenance: as Slurm itself schedules the same request
     late = user.submits("--profile", "waiting", "--sbatch", "partition=gpu-a100", "--sbatch", "gpus=a100:1")
     assert person.scheduled(late) == pytest.approx(works, abs=MINUTE)
+    # now one waits there: the answer is a bound, and a job that fits into the gap before it starts at once
+    bound = person.plans("--profile", "waiting", "--times", "1h")["starts"]
+    hour = next(one for one in bound if (one["gpu"], one["time_limit_seconds"]) == ("a100", HOUR))
+    assert hour["waiting"] == 1
+    short = user.submits(
+        "--profile", "waiting", "--time", "1h", "--sbatch", "partition=gpu-a100", "--sbatch", "gpus=a100:1"
+    )
+    until("the short run to start", lambda: person.running(short))
+    assert person.scheduled(short) <= hour["start"]
     # behind a job that waits
     person.fills(minutes=10)
     time.sleep(3.0)
@@ -149,13 +163,3 @@ def test_predicted_starts_come_true(person: Person, cluster: Cluster) -> None:
     # the short way: what was predicted first has happened
     until("the run to start", lambda: person.running(run))
     assert person.scheduled(run) == pytest.approx(soon, abs=MINUTE)
-
-
-def test_the_advice_is_the_request_that_starts_now(person: Person) -> None:
-    user = person.user
-    found = person.plans("--profile", "tiny-a100", "--time", "4h", "--times", "1h")
-    assert found["advice"]["ask"] == {"gpu": "a100", "time_limit_seconds": 3600}
-    assert "ask for 1h with --until-done: it starts now" in found["advice"]["text"]
-    other = user.tries("plan", "--profile", "waiting", "--gpus", "h100")
-    assert other.returncode == 3
-    assert "no GPU 'h100'" in other.stderr

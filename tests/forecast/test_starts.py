@@ -76,6 +76,15 @@ def test_a_longer_request_that_starts_as_soon_saves_attempts() -> None:
     assert found.text == "ask for 3d: it starts now as well, and takes 2 attempts instead of 4"
 
 
+def test_behind_others_a_start_is_a_bound() -> None:
+    found = advice(
+        [Start(ASKED, 9.0 * HOUR, "p", waiting=3), Start(Ask("a40", HOUR), 9.0 * HOUR, "p", waiting=3)]
+    )
+    assert found is not None
+    assert found.ask is None
+    assert "the 3 jobs that wait there may all come first; a shorter request" in found.text
+
+
 def test_where_nothing_starts_nothing_is_advised() -> None:
     assert advice(starts(("a40", 24, None), ("a40", 1, None))) is None
     assert advice([]) is None

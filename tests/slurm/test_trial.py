@@ -23,7 +23,7 @@ TOOLS = {
     "scontrol": f'case $3 in partition) echo "{PARTITION}" ;; *) echo "PriorityFlags = " ;; esac',
     "sshare": 'echo "lab|alice|1|99|0.25|0.75"; echo "lab||1|99|1.0|"',
     "sbatch": f'cat > "$0.script"; echo "$*" >> "$0.calls"; echo "{SAYS}" >&2',
-    "squeue": "exit 1",
+    "squeue": "echo gpu-a40; echo gpu-a40,long",
 }
 SCRIPT = "#!/bin/bash\necho 'it''s' \"$HOME\" `date` \\\n"
 TRIALS = [
@@ -51,6 +51,7 @@ def test_starts_limits_shares_and_weights_in_one_go(tmp_path: Path) -> None:
     assert answer.words == ""
     assert answers.partitions["gpu-a40"].max_time == 86400
     assert answers.partitions["long"].max_time is None
+    assert answers.waiting == {"gpu-a40": 2, "long": 1}
     (share,) = answers.shares
     assert (share.account, share.factor, share.used) == ("lab", 0.75, 0.25)
     calls = (tmp_path / "sbatch.calls").read_text().splitlines()
