@@ -125,7 +125,7 @@ def _speed(rates: Sequence[Rate], caveats: Sequence[str]) -> Speed:
         where = ""
     else:
         source = f"measured by {first.by}"
-        where = ", ".join(part for part in (first.machine, first.date) if part)
+        where = ", ".join(part for part in (first.source, first.machine, first.date) if part)
     return Speed(
         statistics.median(rate.steps_per_second for rate in rates),
         min(rate.low for rate in rates),

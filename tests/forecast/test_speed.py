@@ -34,7 +34,7 @@ def test_several_runs_make_an_interval() -> None:
 def test_a_published_figure_names_its_author() -> None:
     speed = expect([OTHER], **ASKED)  # type: ignore[arg-type]
     assert speed is not None
-    assert speed.source == "measured by somebody (A40, 2026-01-01)"
+    assert speed.source == "measured by somebody (r1, A40, 2026-01-01)"
 
 
 def test_other_settings_stand_in_unscaled_and_it_is_said() -> None:

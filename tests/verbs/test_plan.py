@@ -71,7 +71,7 @@ def test_it_changes_nothing_and_needs_no_ledger(trains: Project) -> None:
     assert tree(trains.folder) == before
     assert "memory of the node" in shown
     assert re.search(r"replay +44 MiB +256,000 transitions", shown)
-    assert "measured by clusterkit (2 cores" in shown
+    assert "measured by clusterkit (the recipe's prototype" in shown
     assert "it starts now: this machine has no queue" in shown
     assert trains.run("status", "--json").stdout
     before = tree(trains.folder)
