@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -166,3 +167,46 @@ def test_every_key_of_the_json_is_documented(trains: Project) -> None:
     found = keys(plans(trains, "--profile", "a40-2m", "--cluster", "local", "--until-done"))
     found |= keys(plans(trains, "--profile", "a40-2m", "--compare"))
     assert sorted(key for key in found if f"`{key}`" not in page) == []
+
+
+SLURM_HERE = """
+[clusters.here]
+root = "{root}"
+
+[clusters.here.gpus.a40]
+partition = "gpu"
+memory = "48G"
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "seen"),
+    [
+        (
+            "Job 7 to start at 2030-01-02T03:04:05 using 4 processors on n1 in partition gpu",
+            "at the latest",
+        ),
+        ("allocation failure: Requested node configuration is not available", "ask for less"),
+    ],
+)
+def test_a_site_without_an_image_still_says_when(
+    trains: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, seen: str
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, text in {
+        "sbatch": f"echo '{said}'",
+        "squeue": "echo gpu",
+        "scontrol": "",
+        "sshare": "",
+    }.items():
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    settings = trains.folder / "clusterkit.toml"
+    settings.write_text(settings.read_text() + SLURM_HERE.format(root=tmp_path / "root"))
+    done = trains.run("plan", "--profile", "a40-2m", "--cluster", "here", "--times", "1h")
+    assert seen in done.stdout
+    assert "has no image" in done.stderr
+    assert re.search(r"upload +not known", done.stdout)
+    assert not (tmp_path / "root").exists()
