@@ -31,7 +31,7 @@ root = "/share/x"
 """
 NO_SOURCE = {
     *("NAME=VALUE,VALUE", "N", "TIME", "SIZE", "SEEDS", "PIXELS", "OPTION", "NAME", "BASE", "COMMAND"),
-    "-- ARGUMENT",
+    *("TIME,TIME", "GPU,GPU", "-- ARGUMENT"),
 }
 """Metavars of what only the person knows."""
 

@@ -48,7 +48,7 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
     environment.pop("WANDB_API_KEY", None)
     (block, *_) = fences("README.md", "")
     commands = [line.partition("#")[0].strip() for line in block.splitlines()]
-    assert len(commands) == 7
+    assert len(commands) == 8
     for command in commands:
         assert command.startswith("clusterkit ")
         done = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainer.processors import usable_processors
+from trainer.recipe.memory import worker_processes
 
 
 class UpdateCredit:
@@ -44,8 +45,4 @@ def worker_count(num_envs: int, processors: int | None = None) -> int:
         num_envs: environments.
         processors: how many there are; by default those this process may use.
     """
-    available = (usable_processors() if processors is None else processors) - 1
-    if available < 1:
-        return 0
-    share = -(-num_envs // available)
-    return -(-num_envs // share)
+    return worker_processes(num_envs, usable_processors() if processors is None else processors)

@@ -29,6 +29,7 @@ from clusterkit.cli import (
     login,
     logs,
     model,
+    plan,
     results,
     resume,
     share,
@@ -70,6 +71,7 @@ def _main(
 _COMMANDS = (
     init,
     deploy,
+    plan,
     submit,
     status,
     why,

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from clusterkit.cli.guide import Command
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -61,6 +63,24 @@ SbatchOption = Annotated[
 SendLargeOption = Annotated[
     bool, typer.Option("--send-large", help="Let files over `max_file_size` travel without asking.")
 ]
+
+
+class ProgramCommand(Command):
+    """Takes arguments for the program only behind `--`: a forgotten `--profile` is no reason to submit."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuses what stands before `--`."""
+        behind = args[args.index("--") + 1 :] if "--" in args else []
+        rest = super().parse_args(ctx, args)
+        given = ctx.params.get("arguments") or []
+        if len(given) > len(behind) and not ctx.resilient_parsing:  # not while the shell completes words
+            from clusterkit.errors import ConfigError
+
+            raise ConfigError(
+                f"{given[0]!r} stands before any --",
+                hint="a profile is named by `--profile`; arguments of the program come last, behind `--`",
+            )
+        return rest
 
 
 def load(config: Path | None) -> Settings:

@@ -88,6 +88,15 @@ GUIDES = {
         (("", "every kept login"), ("uni", "only that of this cluster")),
         ("login", "Two factors, jump hosts, host keys"),
     ),
+    "plan": Guide(
+        RUN,
+        (
+            ("--profile a40-2m", "memory, time, start; changes nothing"),
+            ("--profile a40-2m --times 1h,4h,1d", "which request starts first"),
+            ("--compare", "the profile on every GPU"),
+        ),
+        ("submit", "Before a run"),
+    ),
     "submit": Guide(
         RUN,
         (

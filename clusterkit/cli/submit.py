@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
+    ProgramCommand,
     SbatchOption,
     SendLargeOption,
     large_files,
@@ -16,7 +17,6 @@ from clusterkit.cli.common import (
     open_ledger,
     sbatch_words,
 )
-from clusterkit.cli.guide import Command
 from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,22 +27,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Mount the command."""
-    app.command(cls=_Submit)(submit)
-
-
-class _Submit(Command):
-    """Takes arguments for the program only behind `--`: a forgotten `--profile` is no reason to submit."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        behind = args[args.index("--") + 1 :] if "--" in args else []
-        rest = super().parse_args(ctx, args)
-        given = ctx.params.get("arguments") or []
-        if len(given) > len(behind) and not ctx.resilient_parsing:  # not while the shell completes words
-            raise ConfigError(
-                f"{given[0]!r} stands before any --",
-                hint="a profile is named by `--profile`; arguments of the program come last, behind `--`",
-            )
-        return rest
+    app.command(cls=ProgramCommand)(submit)
 
 
 def submit(

@@ -28,7 +28,7 @@ done
 
 # ck_run NAME COMMAND...: the command's output between marks, then its exit status and its standard error.
 # Slurm prints times in the zone of the process, so each site's would differ: UTC.
-_RUN = rf"""
+RUN = rf"""
 ck_mark='{MARK}'
 ck_fs='{FIELD_SEPARATOR}'
 ck_limit=
@@ -83,7 +83,7 @@ class SlurmScheduler:
         name = shlex.quote(job_name)
         return "\n".join(
             [
-                _RUN,
+                RUN,
                 f'ck_run "queued "{name} squeue -h -r -t all -u "$(id -un)" -n {name} -o "%i"',
                 f'ck_run "booked "{name} sacct -n -P -X --name={name} -S {shlex.quote(since)} -o JobID',
                 "",
@@ -123,7 +123,7 @@ class SlurmScheduler:
             SchedulerError: a text is no job id.
         """
         squeue = '"' + "${ck_fs}".join(SQUEUE_FIELDS) + '"'
-        lines = [_RUN, _OTHERS, f'echo "$ck_mark ids {" ".join(job_ids)}"']
+        lines = [RUN, _OTHERS, f'echo "$ck_mark ids {" ".join(job_ids)}"']
         for cluster, ids in _grouped(job_ids):
             at, tag = _clusters(cluster), f" {cluster}" if cluster else ""
             # By user, not by id: one purged id makes `squeue -j` fail for all of them.

@@ -106,11 +106,36 @@ def plan(
     """What `deploy` would do; nothing is changed on the cluster. Arguments and errors as `deploy`."""
     wishes = _Wishes(image, allow_large, verify_image, use=False)
     with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
-        remembered = ledger.rate(cluster.name)
-        rate = Rate(*remembered) if remembered else None
-        if rate is None and found.bytes_to_send:
-            rate = _measured(site)
-        return replace(found, spaces=spaces(site), rate=rate)
+        return _weighed(site, found, ledger)
+
+
+@contextmanager
+def planning(
+    settings: Settings,
+    cluster: Cluster,
+    ledger: Ledger,
+    *,
+    login: LoginAhead,
+    bar: Bar,
+    cache: Path,
+    allow_large: Allow | None = None,
+) -> Iterator[tuple[Site, Plan]]:
+    """The same, with the cluster still open for more questions.
+
+    What is remembered of images goes to the folder `cache`, in the place of the project's.
+    """
+    wishes = _Wishes(None, allow_large, verify_image=False, use=False, cache=cache)
+    with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
+        yield site, _weighed(site, found, ledger)
+
+
+def _weighed(site: Site, found: Plan, ledger: Ledger) -> Plan:
+    """With the room there, and the speed of the line."""
+    remembered = ledger.rate(site.cluster.name)
+    rate = Rate(*remembered) if remembered else None
+    if rate is None and found.bytes_to_send:
+        rate = _measured(site)
+    return replace(found, spaces=spaces(site), rate=rate)
 
 
 def deploy(
@@ -241,6 +266,8 @@ class _Wishes:
     allow_large: Allow | None
     verify_image: bool
     use: bool
+    cache: Path | None = None
+    """For chunk lists; None is the project's."""
 
 
 @contextmanager
@@ -257,7 +284,7 @@ def _looked(
     with open_site(cluster, create=wishes.use, login=login, inquiries=inquiries) as site:
         image_plan = images.Plan(images.Way.PRESENT, 0, 0)
         if wanted and path:
-            cache = _chunk_cache(settings)
+            cache = wishes.cache or chunk_cache(settings)
             image_plan = images.plan(site, path, wanted, cache=cache, verify=wishes.verify_image)
         elif wanted and not images.present(site, wanted):
             raise ImageError(
@@ -284,13 +311,14 @@ def _send_image(
     ledger: Ledger,
     bar: Bar,
 ) -> images.Sent:
-    sent = images.upload(site, path, wanted, image_plan, cache=_chunk_cache(settings), bar=bar)
+    sent = images.upload(site, path, wanted, image_plan, cache=chunk_cache(settings), bar=bar)
     if sent.seconds and sent.bytes >= _RATE_FROM:
         ledger.set_rate(site.cluster.name, sent.bytes / sent.seconds, datetime.now(UTC).date().isoformat())
     return sent
 
 
-def _chunk_cache(settings: Settings) -> Path:
+def chunk_cache(settings: Settings) -> Path:
+    """Where this project keeps chunk lists of images."""
     return settings.project_dir / ".clusterkit" / "chunks"
 
 

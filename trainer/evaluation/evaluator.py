@@ -15,13 +15,12 @@ from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Command, Orders
 from trainer.envs.vector import STEP_TIMEOUT, VectorEnv
 from trainer.evaluation.result import Evaluation
+from trainer.recipe.memory import EVALUATION_ENVIRONMENTS
 
 Act = Callable[[npt.NDArray[np.float32], npt.NDArray[np.int32]], npt.NDArray[np.float32]]
 """Maps observations (n, observation_dim) and task ids (n,) to actions (n, action_dim)."""
 
 MAX_STEPS = 500
-_MAX_ENVS = 40
-"""Environments kept for evaluation, unless there are more tasks; each takes about 20 MB."""
 
 
 class Evaluator:
@@ -47,7 +46,7 @@ class Evaluator:
         self._names = tuple(factory.tasks)
         self._max_steps = max_steps
         count = len(self._names)
-        self._copies = max(1, min(episodes, _MAX_ENVS // count))
+        self._copies = max(1, min(episodes, EVALUATION_ENVIRONMENTS // count))
         self._task = np.tile(np.arange(count, dtype=np.int32), self._copies)
         self._vector = VectorEnv(factory, self._task.size, workers=workers, step_timeout=step_timeout)
 

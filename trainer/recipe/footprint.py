@@ -57,11 +57,14 @@ def replay_bytes(recipe: Recipe, num_envs: int | None = None) -> int:
         recipe: an off-policy one runs on Meta-World.
         num_envs: environments that fill it, one a task by default: each has a lane of its own.
     """
+    return replay_layout(recipe, num_envs).nbytes if "replay_capacity" in recipe.values else 0
+
+
+def replay_layout(recipe: Recipe, num_envs: int | None = None) -> Layout:
+    """Returns the shape of an off-policy recipe's replay; the arguments of `replay_bytes`."""
     values = recipe.values
-    if "replay_capacity" not in values:
-        return 0
     tasks = len(task_names(values["tasks"]))
-    layout = Layout(
+    return Layout(
         num_tasks=tasks,
         num_envs=num_envs or tasks,
         capacity=values["replay_capacity"],
@@ -70,7 +73,6 @@ def replay_bytes(recipe: Recipe, num_envs: int | None = None) -> int:
         observation_dim=OBSERVATION_SIZE,
         action_dim=ACTION_SIZE,
     )
-    return layout.nbytes
 
 
 def _dense(inputs: int, hidden: Sequence[int], outputs: int, heads: int = 1) -> int:

@@ -1,0 +1,149 @@
+"""How long a run takes, out of what was measured; never a guess. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How fast a recipe ran somewhere: one run, or a figure somebody published."""
+
+    gpu: str
+    """Its type as profiles spell it; "" is without a GPU."""
+    recipe: str
+    steps_per_second: float
+    """Environment steps."""
+    low: float
+    high: float
+    """Its slowest and fastest stretches, or the range that was published."""
+    by: str
+    """Who measured it: `you`, or a name."""
+    source: str
+    """A run id, or where it is written."""
+    machine: str = ""
+    date: str = ""
+    num_envs: int | None = None
+    precision: str | None = None
+    own: bool = False
+    """One of the user's own runs."""
+    same_work: bool = True
+    """Whether it did what the recipe does here; else it is shown and nothing is worked out from it."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What is expected of a run."""
+
+    steps_per_second: float
+    low: float
+    high: float
+    runs: int
+    """That it is taken from."""
+    source: str
+    caveats: tuple[str, ...] = ()
+    """What differed there, which nothing was scaled for."""
+
+
+@dataclass(frozen=True)
+class Duration:
+    """How long it takes, in seconds: expected, at best, at worst."""
+
+    seconds: float
+    shortest: float
+    longest: float
+    gpu_seconds: float
+    """Times the GPUs it holds."""
+    attempts: int
+    """At the time limit, of the longest."""
+    checkpoints: int
+    """In all; 0 is not known."""
+
+
+def shipped(text: str) -> tuple[Rate, ...]:
+    """The rows of templates/measured.toml."""
+    names = {field.name for field in fields(Rate)}
+    return tuple(_row(row, names) for row in tomllib.loads(text).get("measured", ()))
+
+
+def _row(row: dict[str, Any], names: set[str]) -> Rate:
+    rate = float(row["steps_per_second"])
+    spread = {"low": float(row.get("low", rate)), "high": float(row.get("high", rate))}
+    return Rate(**{**{key: row[key] for key in row if key in names}, "steps_per_second": rate, **spread})
+
+
+def expect(
+    rates: Sequence[Rate], *, gpu: str, recipe: str, num_envs: int | None, precision: str
+) -> Speed | None:
+    """The speed to expect: of the user's own runs if there are any on that GPU, else as published.
+
+    Only runs of the same recipe on the same type of GPU count. Those with the same number of environments
+    and the same precision are preferred; where there are none the others stand in, unscaled, and it is said.
+
+    Returns:
+        None when it was not measured.
+    """
+    fitting = [rate for rate in rates if rate.same_work and (rate.gpu, rate.recipe) == (gpu, recipe)]
+    for own in (True, False):
+        group = [rate for rate in fitting if rate.own == own]
+        alike = [rate for rate in group if (rate.num_envs, rate.precision) == (num_envs, precision)]
+        if chosen := alike or group:
+            return _speed(chosen, _caveats(chosen, num_envs, precision))
+    return None
+
+
+def lasts(total_steps: int, speed: Speed, *, gpus: int, limit: int, checkpoint_every: int | None) -> Duration:
+    """How long so many steps take at a speed.
+
+    Args:
+        total_steps: environment steps.
+        speed: expected.
+        gpus: that it holds.
+        limit: of an attempt, seconds.
+        checkpoint_every: environment steps between checkpoints.
+    """
+    seconds, longest = total_steps / speed.steps_per_second, total_steps / speed.low
+    return Duration(
+        seconds=seconds,
+        shortest=total_steps / speed.high,
+        longest=longest,
+        gpu_seconds=seconds * gpus,
+        attempts=max(1, math.ceil(longest / limit)),
+        checkpoints=math.ceil(total_steps / checkpoint_every) if checkpoint_every else 0,
+    )
+
+
+def _speed(rates: Sequence[Rate], caveats: Sequence[str]) -> Speed:
+    first = rates[-1]
+    if first.own:
+        source = f"your run {first.source}" if len(rates) == 1 else f"{len(rates)} runs of yours"
+        where = ""
+    else:
+        source = f"measured by {first.by}"
+        where = ", ".join(part for part in (first.source, first.machine, first.date) if part)
+    return Speed(
+        statistics.median(rate.steps_per_second for rate in rates),
+        min(rate.low for rate in rates),
+        max(rate.high for rate in rates),
+        len(rates),
+        f"{source} ({where})" if where else source,
+        tuple(caveats),
+    )
+
+
+def _caveats(rates: Sequence[Rate], num_envs: int | None, precision: str) -> list[str]:
+    environments = sorted({rate.num_envs for rate in rates if rate.num_envs} - {num_envs})
+    precisions = sorted({rate.precision for rate in rates if rate.precision} - {precision})
+    found = []
+    if all(rate.own and rate.low == rate.high for rate in rates):
+        found.append("by the last heartbeat alone: `clusterkit sync-results` brings the interval")
+    if environments:
+        found.append(f"measured with {' and '.join(map(str, environments))} environments, not {num_envs}")
+    if precisions:
+        found.append(f"measured in {' and '.join(map(str, precisions))}, not {precision}")
+    return found

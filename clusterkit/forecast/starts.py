@@ -1,0 +1,133 @@
+"""When a job would start, for several requests, and which request to prefer. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from clusterkit.units import format_duration, format_seconds
+
+AT_ONCE = 60.0
+"""A start within so many seconds is "now"."""
+_WORTH_IT = 600.0
+"""Seconds; a start that is sooner by less is no reason to ask for something else."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a job would ask for."""
+
+    gpu: str
+    """"" is none."""
+    seconds: int
+    """Time limit."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the scheduler says of a request."""
+
+    ask: Ask
+    wait: float | None
+    """Seconds until it starts; None where it would not."""
+    partition: str | None = None
+    trouble: str | None = None
+    """Why it would not start."""
+    waiting: int = 0
+    """Jobs that wait in the partition: the start is a bound then, for this one may fit into a gap."""
+    moment: float | None = None
+    """The start by the cluster's clock, Unix seconds."""
+
+    @property
+    def at_once(self) -> bool:
+        """Whether it starts now."""
+        return self.wait is not None and self.wait <= AT_ONCE
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Another request that starts sooner, or why there is none."""
+
+    text: str
+    ask: Ask | None = None
+    """What to ask for; None is what was asked for."""
+    sooner: float | None = None
+    """Seconds; None where there is nothing to compare with."""
+
+
+def advise(
+    starts: Sequence[Start], asked: Ask, *, needed: float | None, goes_on: bool, fitting: Collection[str]
+) -> Advice | None:
+    """Which request to make.
+
+    Args:
+        starts: what the scheduler said.
+        asked: the request as it stands.
+        needed: seconds the run takes; None is not known.
+        goes_on: it goes on past its time limit anyway.
+        fitting: GPU types that the run fits on.
+
+    Returns:
+        None where the scheduler gave no start.
+    """
+    waits = {start.ask: start.wait for start in starts if start.wait is not None}
+    if not waits:
+        return None
+    mine = waits.get(asked)
+    if mine is not None and mine <= AT_ONCE:
+        return _longer(waits, asked, needed) or Advice("it starts now as it is")
+    better = [
+        ask
+        for ask, wait in waits.items()
+        if (mine is None or mine - max(wait, AT_ONCE) >= _WORTH_IT) and ask.gpu in {asked.gpu, *fitting}
+    ]
+    if not better:
+        return None if mine is None else Advice(_no_better(starts, asked))
+    # the soonest; of these the same GPU; of these the longest
+    best = min(better, key=lambda ask: (max(waits[ask], AT_ONCE), ask.gpu != asked.gpu, -ask.seconds))
+    sooner = None if mine is None else mine - waits[best]
+    return Advice(_words(best, waits[best], sooner, asked, needed, goes_on=goes_on), best, sooner)
+
+
+def _no_better(starts: Sequence[Start], asked: Ask) -> str:
+    waiting = next((start.waiting for start in starts if start.ask == asked), 0)
+    if not waiting:
+        return "no other request starts much sooner"
+    jobs = "the job that waits" if waiting == 1 else f"the {waiting} jobs that wait"
+    return f"{jobs} there may all come first; a shorter request more likely fits into a gap before them"
+
+
+def _longer(waits: Mapping[Ask, float], asked: Ask, needed: float | None) -> Advice | None:
+    """A longer request that starts now just as well, for a run that takes longer than was asked for."""
+    if needed is None or needed <= asked.seconds:
+        return None
+    now = [
+        ask.seconds
+        for ask, wait in waits.items()
+        if ask.gpu == asked.gpu and ask.seconds > asked.seconds and wait <= AT_ONCE
+    ]
+    if not now:
+        return None
+    best = min((seconds for seconds in now if seconds >= needed), default=max(now))
+    attempts = math.ceil(needed / best)
+    takes = "one attempt" if attempts == 1 else f"{attempts} attempts"
+    words = f"ask for {format_duration(best)}: it starts now as well, and takes {takes}"
+    return Advice(f"{words} instead of {math.ceil(needed / asked.seconds)}", Ask(asked.gpu, best), 0.0)
+
+
+def _words(
+    best: Ask, wait: float, sooner: float | None, asked: Ask, needed: float | None, *, goes_on: bool
+) -> str:
+    words = f"ask for {format_duration(best.seconds)}"
+    if best.gpu != asked.gpu:
+        words += f" on {best.gpu}"
+    short = best.seconds < (asked.seconds if needed is None else needed)
+    if short and not goes_on:
+        words += " with --until-done"
+    words += ": it starts now" if wait <= AT_ONCE else f": it starts in {format_seconds(wait)}"
+    if sooner is not None:
+        words += f", {format_seconds(sooner)} sooner"
+    if short and needed is not None:
+        words += f"; about {math.ceil(needed / best.seconds)} attempts"
+    return words

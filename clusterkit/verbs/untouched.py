@@ -1,0 +1,42 @@
+"""Lets a command that must change nothing use what is remembered: in copies that go away with it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterkit.ledger import Ledger
+from clusterkit.verbs.deploy import chunk_cache
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Of what the project's folder `.clusterkit` remembers."""
+
+    ledger: Ledger
+    chunks: Path
+    """Chunk lists of images."""
+
+
+@contextmanager
+def copies(settings: Settings) -> Iterator[Copies]:
+    """Copies of the ledger and of the chunk lists, empty where there are none yet."""
+    remembered = settings.project_dir / ".clusterkit"
+    with tempfile.TemporaryDirectory(prefix="clusterkit-plan-") as folder:
+        ledger, chunks = Path(folder) / "ledger", Path(folder) / "chunks"
+        ledger.mkdir()
+        for path in remembered.glob("ledger.sqlite3*"):
+            if not path.name.endswith("-shm"):  # SQLite makes it anew out of the log
+                shutil.copyfile(path, ledger / path.name)
+        if chunk_cache(settings).is_dir():
+            shutil.copytree(chunk_cache(settings), chunks)
+        with Ledger(ledger / "ledger.sqlite3") as copy:
+            yield Copies(copy, chunks)

@@ -1,0 +1,165 @@
+"""The plan of a run on a real cluster: starts that come true, and nothing is changed anywhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.laptop import User
+
+pytestmark = pytest.mark.timeout(600)
+
+SETTINGS = """
+[profiles.waiting]
+gpu = "a40"
+memory = "1G"
+time = "4h"
+program = ["sleep", "600"]
+
+[clusters.site.gpus.a100]
+partition = "gpu-a100"
+memory = "80G"
+"""
+MINUTE = 60.0
+HOUR = 3600
+DAY = 24 * HOUR
+
+
+def until(what: str, holds: Callable[[], object], seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.5)
+
+
+def tree(*folders: Path) -> dict[str, tuple[int, int, int]]:
+    """Mode, size and time of everything below some folders, themselves included."""
+    paths = [path for folder in folders for path in (folder, *folder.rglob("*"))]
+    return {str(path): (at.st_mode, at.st_size, at.st_mtime_ns) for path in paths if (at := path.lstat())}
+
+
+class Person:
+    """The user, who plans and sees what comes of it."""
+
+    def __init__(self, user: User) -> None:
+        self.user, self.cluster = user, user.cluster
+
+    def plans(self, *words: str) -> dict[str, Any]:
+        return dict(json.loads(self.user.types("plan", "--json", *words)))
+
+    def foresees(self, *words: str) -> dict[tuple[str, int], float | None]:
+        """Predicted starts by GPU and seconds asked for: Unix seconds."""
+        starts = self.plans("--profile", "waiting", *words)["starts"]
+        return {(one["gpu"], one["time_limit_seconds"]): one["start"] for one in starts}
+
+    def on_login(self, text: str) -> str:
+        done = self.cluster.run("login", ["sh", "-c", f"cd /tmp; {text}"], user=self.cluster.user)
+        return done.stdout.strip()
+
+    def fills(self, minutes: int) -> str:
+        """Occupy all of the a40's GPUs, or wait for them."""
+        job = f"sbatch --parsable -p gpu-a40 --gpus=a40:4 -c 1 --mem=100M -t {minutes} -o /dev/null"
+        return self.on_login(f"{job} --wrap 'sleep 900'")
+
+    def scheduled(self, run_id: str) -> float:
+        """When Slurm starts, or has started, the run's job: Unix seconds."""
+        rows: list[str] = []
+
+        def known() -> bool:
+            words = f"TZ=UTC0 SLURM_TIME_FORMAT=standard squeue -h -o '%S' --name {run_id}"
+            rows[:] = [row for row in self.on_login(words).split() if row != "N/A"]
+            return bool(rows)
+
+        until(f"a start of {run_id}", known)
+        return datetime.fromisoformat(rows[0]).replace(tzinfo=UTC).timestamp()
+
+    def running(self, run_id: str) -> bool:
+        return self.on_login(f"squeue -h -o %T --name {run_id}") == "RUNNING"
+
+
+@pytest.fixture(scope="module")
+def person(user: User) -> Iterator[Person]:
+    settings = user.folder / "clusterkit.toml"
+    text = settings.read_text().replace('a100 = { partition = "gpu-a100" }\n', "")
+    settings.write_text(text + SETTINGS)
+    yield Person(user)
+    user.cluster.run("login", ["scancel", "-u", user.cluster.user], user=user.cluster.user)
+    user.cluster.run("ctl", ["scontrol", "delete", "ReservationName=works"], check=False)
+
+
+def test_a_plan_changes_nothing_here_or_there(person: Person, cluster: Cluster) -> None:
+    user = person.user
+    places = (cluster.share, cluster.home, user.folder)
+    before = tree(*places)
+    with user.logging_in(1):
+        fresh = person.plans("--profile", "tiny")
+    assert tree(*places) == before
+    assert fresh["upload"]["image_bytes"] > 100e6
+    assert fresh["upload"]["code_bytes"] > Path(user.folder, "notes.txt").stat().st_size
+    assert fresh["memory"]["gpu"] is None, "this profile learns on the processor"
+    assert fresh["memory"]["host"]["fit"] == "fits"
+    assert fresh["trouble"] == []
+    user.types("deploy")
+    before = tree(*places)
+    with user.logging_in(1):
+        again = person.plans("--profile", "tiny", "--until-done")
+    user.types("plan", "--profile", "tiny")
+    user.types("plan", "--profile", "tiny", "--compare")
+    assert tree(*places) == before
+    assert again["upload"]["bytes"] == 0
+    assert again["goes_on"]["way"] == "requeue"
+    assert {one["partition"] for one in again["starts"]} == {"gpu-a40", "gpu-a100"}
+
+
+def test_predicted_starts_come_true(person: Person, cluster: Cluster) -> None:
+    user = person.user
+    user.types("deploy")
+    reservation = "starttime=now+2hours duration=60 users=root nodes=a100n1 flags=maint reservationname=works"
+    cluster.run("ctl", ["sh", "-c", f"scontrol create reservation {reservation}"])
+    holder = person.fills(minutes=1)
+    until("the queue to be full", lambda: person.on_login(f"squeue -h -o %T -j {holder}") == "RUNNING")
+
+    first = person.foresees("--times", "1h,4h,2d")
+    assert first["a40", 2 * DAY] is None, "the partition allows a day; sbatch itself says nothing"
+    assert first["a100", HOUR] == pytest.approx(time.time(), abs=MINUTE)
+    soon, works = first["a40", HOUR], first["a100", 4 * HOUR]
+    assert soon is not None
+    assert works is not None
+    assert works > time.time() + 2 * HOUR
+    advice = person.plans("--profile", "tiny-a100", "--time", "4h", "--times", "1h", "--gpus", "a100")[
+        "advice"
+    ]
+    assert advice["ask"] == {"gpu": "a100", "time_limit_seconds": HOUR}
+    assert "ask for 1h with --until-done: it starts now" in advice["text"]
+
+    run = user.submits("--profile", "waiting", "--time", "1h")
+    # behind the maintenance: as Slurm itself schedules the same request
+    late = user.submits("--profile", "waiting", "--sbatch", "partition=gpu-a100", "--sbatch", "gpus=a100:1")
+    assert person.scheduled(late) == pytest.approx(works, abs=MINUTE)
+    # now one waits there: the answer is a bound, and a job that fits into the gap before it starts at once
+    bound = person.plans("--profile", "waiting", "--times", "1h")["starts"]
+    hour = next(one for one in bound if (one["gpu"], one["time_limit_seconds"]) == ("a100", HOUR))
+    assert hour["waiting"] == 1
+    short = user.submits(
+        "--profile", "waiting", "--time", "1h", "--sbatch", "partition=gpu-a100", "--sbatch", "gpus=a100:1"
+    )
+    until("the short run to start", lambda: person.running(short))
+    assert person.scheduled(short) <= hour["start"]
+    # behind a job that waits
+    person.fills(minutes=10)
+    time.sleep(3.0)
+    behind = person.foresees("--times", "4h")["a40", 4 * HOUR]
+    assert behind is not None
+    assert behind > soon + HOUR
+    last = user.submits("--profile", "waiting")
+    assert person.scheduled(last) == pytest.approx(behind, abs=MINUTE)
+    # the short way: what was predicted first has happened
+    until("the run to start", lambda: person.running(run))
+    assert person.scheduled(run) == pytest.approx(soon, abs=MINUTE)

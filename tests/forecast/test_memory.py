@@ -1,0 +1,84 @@
+"""Whether a run fits, and what is said where it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from clusterkit.forecast.memory import GPU_RESERVE, Fit, Machine, judge
+from trainer import recipe as recipes
+from trainer.recipe.memory import CUDA_BYTES, Sizes
+
+GIB = 2**30
+MACHINE = Machine(16, 64 * GIB, "a40", 48 * GIB, "site")
+GUIDE = Sizes(recipes.load("guide-mt10"), 32, "tf32")
+
+
+def huge() -> Sizes:
+    """Such a replay that a small GPU has no room for it."""
+    recipe = recipes.load("guide-mt10").override({"replay_capacity": "40000000"}, {"replay_capacity"})
+    return Sizes(recipe, 32, "tf32")
+
+
+def test_the_guides_run_fits_an_a40_many_times() -> None:
+    memory = judge(GUIDE, MACHINE, None, None)
+    assert memory.gpu is not None
+    assert memory.gpu.fit is memory.host.fit is Fit.FITS
+    assert memory.gpu.needed < 2 * GIB, "not the 45 to 50 GB that the guides say"
+    assert memory.gpu.needed == sum(part.bytes for part in memory.gpu.parts)
+    assert memory.gpu.advice == ""
+
+
+def test_a_replay_that_is_too_large_goes_to_the_host() -> None:
+    sizes, machine = huge(), replace(MACHINE, gpu_memory=6 * GIB)
+    memory = judge(sizes, machine, None, None)
+    assert memory.gpu is not None
+    assert memory.gpu.fit is Fit.LADDER
+    assert "6.6 GiB" in memory.gpu.advice
+    assert "a GPU with 9 GiB" in memory.gpu.advice
+    assert memory.gpu.needed < 2 * GIB
+    assert sum(part.bytes for part in memory.host.parts if part.name == "replay") == sizes.layout.nbytes
+    larger = judge(sizes, replace(machine, gpu_memory=9 * GIB), None, None)
+    assert larger.gpu is not None
+    assert larger.gpu.fit is Fit.FITS
+
+
+def test_what_no_ladder_helps_is_said_with_the_gpu_that_would() -> None:
+    memory = judge(GUIDE, replace(MACHINE, gpu_memory=CUDA_BYTES), None, None)
+    assert memory.gpu is not None
+    assert memory.gpu.fit is Fit.TOO_LARGE
+    assert "choose a GPU with 1 GiB at least (2 GiB hold the replay too)" in memory.gpu.advice
+
+
+def test_the_size_on_the_box_is_not_all_usable() -> None:
+    memory = judge(GUIDE, MACHINE, None, None)
+    assert memory.gpu is not None
+    assert memory.gpu.reserve == round(48 * GIB * GPU_RESERVE)
+    assert 48 * GIB - memory.gpu.reserve < 45 * GIB, "what an A40 shows"
+
+
+def test_a_gpu_of_unknown_size_is_no_verdict() -> None:
+    memory = judge(GUIDE, replace(MACHINE, gpu_memory=None), None, None)
+    assert memory.gpu is not None
+    assert memory.gpu.fit is Fit.UNKNOWN
+    assert "[clusters.site.gpus.a40]" in memory.gpu.advice
+    assert "2 GiB would do" in memory.gpu.advice
+
+
+def test_the_node_s_memory_has_a_setting_for_a_cure() -> None:
+    short = judge(GUIDE, replace(MACHINE, host_memory=4 * GIB), None, None).host
+    assert short.fit is Fit.TOO_LARGE
+    assert '`memory = "12G"`' in short.advice
+    cured = judge(GUIDE, replace(MACHINE, host_memory=12 * GIB), None, None).host
+    assert cured.fit is Fit.FITS
+    silent = judge(GUIDE, replace(MACHINE, host_memory=None), None, None).host
+    assert silent.fit is Fit.UNKNOWN
+    assert '`memory = "12G"`' in silent.advice
+
+
+def test_without_a_gpu_everything_is_the_node_s() -> None:
+    sizes = replace(GUIDE, on_gpu=False)
+    memory = judge(sizes, replace(MACHINE, gpu=None, gpu_memory=None), None, None)
+    assert memory.gpu is None
+    names = {part.name for part in memory.host.parts}
+    assert {"learner", "environments", "evaluation", "replay", "networks", "optimiser"} <= names
+    assert not {"CUDA", "acting", "replay index"} & names

@@ -1,0 +1,77 @@
+"""How long a run takes: measured, or not said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clusterkit.forecast.speed import Rate, expect, lasts, shipped
+from clusterkit.verbs.plan_run import as_sold, shipped_rates
+
+OWN = Rate("a40", "guide-mt10", 1000.0, 900.0, 1200.0, "you", "r1", "A40", "2026-01-01", 32, "tf32", own=True)
+OTHER = replace(OWN, steps_per_second=5e3, low=5e3, high=5e3, by="somebody", own=False, machine="A40")
+ASKED = {"gpu": "a40", "recipe": "guide-mt10", "num_envs": 32, "precision": "tf32"}
+
+
+def test_the_user_s_own_runs_come_first() -> None:
+    speed = expect([OTHER, OWN], **ASKED)  # type: ignore[arg-type]
+    assert speed is not None
+    assert (speed.steps_per_second, speed.low, speed.high) == (1000.0, 900.0, 1200.0)
+    assert speed.source == "your run r1"
+    assert speed.caveats == ()
+
+
+def test_several_runs_make_an_interval() -> None:
+    slow = replace(OWN, steps_per_second=700.0, low=650.0, high=800.0, source="r2")
+    fast = replace(OWN, steps_per_second=1100.0, source="r3")
+    speed = expect([OWN, slow, fast], **ASKED)  # type: ignore[arg-type]
+    assert speed is not None
+    assert (speed.steps_per_second, speed.low, speed.high, speed.runs) == (1000.0, 650.0, 1200.0, 3)
+    assert speed.source == "3 runs of yours"
+
+
+def test_a_published_figure_names_its_author() -> None:
+    speed = expect([OTHER], **ASKED)  # type: ignore[arg-type]
+    assert speed is not None
+    assert speed.source == "measured by somebody (r1, A40, 2026-01-01)"
+
+
+def test_other_settings_stand_in_unscaled_and_it_is_said() -> None:
+    ten = replace(OWN, num_envs=10, precision="fp32")
+    speed = expect([ten], **ASKED)  # type: ignore[arg-type]
+    assert speed is not None
+    assert speed.steps_per_second == 1000.0
+    assert speed.caveats == ("measured with 10 environments, not 32", "measured in fp32, not tf32")
+    better = expect([ten, OWN], **ASKED)  # type: ignore[arg-type]
+    assert better is not None
+    assert better.caveats == ()
+
+
+@pytest.mark.parametrize(
+    "far", [{"gpu": "a100"}, {"recipe": "mclean2025-mt10"}, {"same_work": False}], ids=str
+)
+def test_another_gpu_recipe_or_work_says_nothing(far: dict[str, object]) -> None:
+    assert expect([replace(OWN, **far)], **ASKED) is None  # type: ignore[arg-type]
+
+
+def test_hours_attempts_and_checkpoints() -> None:
+    speed = expect([OWN], **ASKED)  # type: ignore[arg-type]
+    assert speed is not None
+    duration = lasts(7_200_000, speed, gpus=2, limit=3600, checkpoint_every=50_000)
+    assert duration.seconds == 7200.0
+    assert duration.gpu_seconds == 14_400.0
+    assert (duration.shortest, duration.longest) == (6000.0, 8000.0)
+    assert duration.attempts == 3, "of the slowest, for a promise"
+    assert duration.checkpoints == 144
+
+
+def test_the_shipped_table_says_who_when_and_where() -> None:
+    rates = shipped_rates()
+    assert rates
+    for rate in rates:
+        assert rate.low <= rate.steps_per_second <= rate.high
+        assert all((rate.by, rate.source, rate.machine, rate.date, rate.num_envs, rate.precision)), rate
+        assert not rate.own
+    assert as_sold()["a40"] == 48 * 2**30
+    assert shipped("") == ()

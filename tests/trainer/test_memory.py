@@ -1,0 +1,133 @@
+"""What is reckoned beforehand is what PyTorch allocates."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainer import recipe as recipes
+from trainer.algorithms.acting import Acting
+from trainer.algorithms.sac import SAC, SACConfig
+from trainer.device import autocast
+from trainer.nn import mlp
+from trainer.recipe import memory
+from trainer.recipe.memory import Sizes
+from trainer.replay import Batch, Replay
+from trainer.replay.draw import DeviceDraw
+from trainer.replay.lanes import Lanes
+
+SAC_RECIPES = [name for name in recipes.names() if recipes.load(name).algorithm == "sac"]
+CPU = torch.device("cpu")
+
+
+def learner(name: str, precision: str = "fp32", micro_batches: int = 1) -> tuple[SAC, Sizes]:
+    sizes = Sizes(recipes.load(name), precision=precision)
+    config = SACConfig.from_values(sizes.recipe.values)
+    context = partial(autocast, CPU, precision)
+    return SAC(config, 39, 4, sizes.tasks, CPU, context, micro_batches=micro_batches), sizes
+
+
+def in_all(tensors: list[torch.Tensor]) -> int:
+    """Bytes of storages, each once."""
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    return sum(storages.values())
+
+
+def batch_of(sizes: Sizes) -> Batch:
+    size = sizes.recipe.values["batch_size"]
+    seen, following, action = torch.randn(size, 39), torch.randn(size, 39), torch.rand(size, 4)
+    return Batch(seen, action, torch.randn(size), following, torch.arange(size) % sizes.tasks)
+
+
+@pytest.mark.parametrize("name", SAC_RECIPES)
+def test_networks_targets_and_optimiser_to_the_byte(name: str) -> None:
+    agent, sizes = learner(name)
+    count = recipes.parameter_count(sizes.recipe)
+    modules = [agent.policy, agent.critics]
+    carried = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+    constants = [*agent.targets.buffers(), agent._one_hot, agent.log_alpha]
+    assert memory.network_bytes(sizes) == in_all([*carried, *constants])
+    assert count.targets * 4 == in_all([*agent.targets.parameters()])
+    state = [tensor for one in agent._optimizers.values() for tensor in one.tensors()]
+    assert memory.optimizer_bytes(sizes) == sum(tensor.nbytes for tensor in state)
+    parts = {part.name: part for part in memory.learner_parts(sizes)}
+    assert parts["gradients"].bytes == count.trained * 4
+    assert not parts["update"].exact
+
+
+@pytest.mark.parametrize("num_envs", [None, 7, 10, 32])
+@pytest.mark.parametrize("name", ["guide-mt10-debug", "local-demo"])
+def test_the_replay_to_the_byte(name: str, num_envs: int | None) -> None:
+    sizes = Sizes(recipes.load(name), num_envs)
+    values, layout = sizes.recipe.values, sizes.layout
+    replay = Replay(
+        sizes.tasks,
+        sizes.environments,
+        values["replay_capacity"],
+        values["batch_size"],
+        values["episode_steps"],
+        39,
+        4,
+    )
+    rows, *rest = memory.replay_parts(sizes)
+    assert rows.bytes == replay.nbytes == layout.nbytes
+    draw = DeviceDraw(layout, Lanes(layout), CPU)
+    tables = [draw._rota, draw._rotation, draw._lanes, draw._offset, draw._draw]
+    assert [part.bytes for part in rest] == [sum(tensor.nbytes for tensor in tables)]
+
+
+@pytest.mark.parametrize("name", ["guide-mt10", "mclean2025-mt10"])
+def test_what_acts_beside_the_updates_to_the_byte(name: str) -> None:
+    agent, sizes = learner(name)
+    acting = Acting(agent.policy, sizes.environments, 39, lag=1)
+    copies = [*acting._actor.parameters(), *acting._actor.buffers(), *acting._newest]
+    inputs = sizes.environments * (39 + 4 + 1 + 4) * 4
+    assert memory.acting_bytes(sizes) == in_all(copies) + inputs
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "micro_batches"),
+    [
+        ("local-demo", "fp32", 1),
+        ("local-demo", "bf16", 1),
+        ("guide-mt10", "fp32", 1),
+        ("guide-mt10", "bf16", 1),
+        ("guide-mt10", "fp32", 4),
+    ],
+)
+def test_the_peak_of_an_update_within_a_tenth(
+    name: str, precision: str, micro_batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mlp, "usable", lambda _: False)  # the products as a GPU computes them
+    agent, sizes = learner(name, precision, micro_batches)
+    batch = batch_of(sizes)
+    agent.update(batch)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        agent.update(batch)
+    profile.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    moves = sorted((one["ts"], one["args"]) for one in events if one.get("name") == "[memory]")
+    allocated = [move["Total Allocated"] for _, move in moves]
+    peak = max(allocated) - (allocated[0] - moves[0][1]["Bytes"])
+    assert memory.workspace_bytes(sizes, micro_batches) == pytest.approx(peak, rel=0.1)
+
+
+def test_the_host_s_processes_are_the_ones_that_will_run() -> None:
+    sizes = Sizes(recipes.load("guide-mt10"), 32)
+    learning, playing, evaluating = memory.host_parts(sizes, 16, None)
+    assert "in 11 processes" in playing.note
+    own = 11 * memory.WORKER_BYTES + 32 * memory.ENVIRONMENT_BYTES
+    assert playing.bytes == own + round(33 * 0.8) * memory.MODEL_BYTES, "3 tasks a process, which share some"
+    assert "40 environments" in evaluating.note
+    assert learning.bytes == memory.LEARNER_CUDA_BYTES
+    assert not any(part.exact for part in (learning, playing, evaluating))
+    alone = memory.host_parts(sizes, 1, None, episodes=1)
+    assert "in the learner" in alone[1].note
+    played = 10 * memory.ENVIRONMENT_BYTES + 8 * memory.MODEL_BYTES
+    assert alone[2].bytes == memory.EVALUATOR_BYTES + played
