@@ -31,6 +31,8 @@ NEED_MORE = {
     "paper.tar.zst": "what --with-image would have made",
     "--unlock": "the trainer",
     "--pack": "a scheduler",
+    "--gpus": "a site with such GPUs",
+    "--compare": "the trainer",
 }
 """What the scratch project cannot run, and what it would need; lines with these words are parsed only."""
 PROFILES = ("a40-2m", "check", "check-a40", "heavy", "baseline", "sac", "ppo", "a2c", "l40s-mine")
