@@ -186,6 +186,7 @@ def prepare(
         project=settings.project.name,
         group=member.group if member else None,
         sweep=member.sweep if member else None,
+        template=run_program.template,
     )
     job = JobScript(
         run_id=identity,

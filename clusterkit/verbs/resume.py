@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit.errors import ConfigError, RunError
+from clusterkit.errors import RunError
 from clusterkit.ledger import Ledger, LedgerRun
-from clusterkit.plan import option_of, trains
+from clusterkit.plan import TOTAL_STEPS, holds, option_of, trains, with_steps
 from clusterkit.record import collect_script, parse_collect
 from clusterkit.results.cleaning import REMAINING, removed_checkpoint
 from clusterkit.results.selection import CLEANED
@@ -148,10 +148,12 @@ def _check(ended: Ended, request: ResumeRequest) -> None:
             f"{run.run_id}: it is not known whether it still runs ({state.why or 'no answer'})",
             hint="try again when `clusterkit status` knows",
         )
-    if request.total_steps is not None and not trains(argv):
-        raise ConfigError("--total-steps is for training, and this run has a program of its own")
+    template = ended.document.get("template")
+    if request.total_steps is not None:
+        with_steps(argv, {}, template, request.total_steps)
     if state.state is JobState.COMPLETED:
-        steps = int(option_of(argv, "--total-steps") or 0) if trains(argv) else 0
+        known = holds(template, "total_steps") and ended.env.get(TOTAL_STEPS)
+        steps = int((option_of(argv, "--total-steps") if trains(argv) else known) or 0)
         if request.total_steps is None or request.total_steps <= steps:
             raise RunError(
                 f"{run.run_id} is COMPLETED" + (f" with {steps:,} steps" if steps else ""),
