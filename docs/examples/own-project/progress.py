@@ -1,5 +1,6 @@
 import json, os, time
 
+
 def heartbeat(step, total, **metrics):
     """Tell clusterkit how far the run is, and what was measured; without clusterkit do nothing."""
     if folder := os.environ.get("CLUSTERKIT_RUN_DIR"):
