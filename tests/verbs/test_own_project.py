@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,23 @@ def test_the_commands_of_the_page(foreign: Project) -> None:
     shown = foreign.run("watch", run_id, "--once").stdout
     assert "reward" in shown
     foreign.run("cancel", again, "--yes")
-    foreign.run("export", run_id, "-o", "all.tar.gz")
-    assert (foreign.folder / "all.tar.gz").is_file()
     differs = foreign.run("diff", run_id, again).stdout
-    assert "seed" in differs
+    assert re.search(r"argv\[5\] +3 +4", differs)
+    assert "argv[3]" not in differs
+
+
+def test_an_export_says_how_to_run_it_by_hand(foreign: Project) -> None:
+    run_id = foreign.submit("--", "--steps", "10")
+    foreign.ended(run_id)
+    foreign.run("export", run_id, "-o", "all.tar.gz")
+    shutil.unpack_archive(foreign.folder / "all.tar.gz", foreign.folder / "theirs", filter="data")
+    (text,) = (foreign.folder / "theirs").glob("*/README.txt")
+    block = text.read_text().partition("by hand")[2].partition("run.json, job.sh")[0].partition("\n")[2]
+    by_hand = block.replace("    python ", f"    {shlex.quote(sys.executable)} ")
+    shutil.rmtree(foreign.folder / ".clusterkit")
+    subprocess.run(["bash", "-euc", by_hand], check=True, cwd=text.parent)
+    assert (text.parent / "out" / "out" / "progress.csv").is_file()
+    assert (text.parent / "out" / "metrics.jsonl").is_file()
 
 
 def test_progress_of_a_run_that_is_stopped_and_goes_on(foreign: Project) -> None:
@@ -124,6 +138,7 @@ def test_a_grid_reaches_the_arguments(foreign: Project) -> None:
     assert points == [["--seed", seed, "--lr", rate] for rate in ("0.1", "0.3") for seed in ("1", "2")]
     foreign.run("sync-results")
     assert len(list(foreign.folder.glob("results/*/out/progress.csv"))) == 4
+    assert re.search(r"reward +-\d", foreign.run("diff", runs[0], runs[1]).stdout)
     assert len(re.findall(r"^mine lr=0\.\d +2 +20", foreign.run("report", "last").stdout, re.MULTILINE)) == 2
 
 
