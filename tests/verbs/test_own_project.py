@@ -158,6 +158,10 @@ def test_no_python_and_no_option_for_the_seed(foreign: Project) -> None:
     assert row(foreign, run_id)["progress"] == 0.4
     assert "exit code 3" in foreign.run("why", run_id).stdout
     assert (foreign.run_dir(run_id) / "seed.csv").read_text() == "7\n"
+    astray = foreign.submit("--", "--out", "runs", "--steps", "10")
+    foreign.ended(astray)
+    said = foreign.run("logs", astray).stdout if os.getuid() == 0 else foreign.run("why", astray).stdout
+    assert "$CLUSTERKIT_RUN_DIR" in said
     there = foreign.submit("-p", "untouched", "--", "--steps", "10")
     foreign.ended(there)
     assert (foreign.run_dir(there) / "runs" / "progress.csv").is_file()
