@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Profile, Wandb
 
 _TRAIN = ["python", "-m", "trainer", "train"]
+_PLACE = re.compile(r"\{(seed|total_steps|run_id|run_dir)\}")
+"""What stands for a value of the run in the arguments of a program of the user's own."""
+SEED, TOTAL_STEPS = "CLUSTERKIT_SEED", "CLUSTERKIT_TOTAL_STEPS"
+"""Where such a program finds the two in its environment."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
@@ -25,6 +29,8 @@ class Program:
     recipe: Mapping[str, Any] | None
     """`name`, `values`, `modified`; None when the bundled trainer does not train."""
     env: Mapping[str, str]
+    template: tuple[str, ...] | None = None
+    """The argv before `{seed}` and the like were filled in; None when nothing was."""
 
 
 def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]) -> recipes.Recipe:
@@ -85,7 +91,8 @@ def program(
     Args:
         profile: hardware settings and the recipe's name.
         own_program: argv of the user's own program; None is the bundled trainer.
-        arguments: the user's arguments, appended to the letter.
+        arguments: the user's arguments, appended to the letter; in those of their own program, and in the
+            program itself, `{seed}`, `{total_steps}`, `{run_id}` and `{run_dir}` stand for what they name.
         overrides: recipe values as text, by name.
         unlock: recipe values that may be overridden.
         seed: of the run.
@@ -103,7 +110,11 @@ def program(
             raise ConfigError("--set and --unlock change a recipe, and this run trains none")
         if not fixed:
             raise ConfigError(f"profile {profile.name} names neither a recipe nor a program")
-        return Program((*fixed, *arguments), None, env)
+        own = {SEED: str(seed)} | ({TOTAL_STEPS: str(profile.total_steps)} if profile.total_steps else {})
+        env = {**env, **own}
+        template = (*fixed, *arguments)
+        known = filled(template, env, run_id, run_dir)
+        return Program(known, None, env, template if known != template else None)
     recipe = choose_recipe(profile.recipe, overrides, unlock)
     argv = [*_TRAIN, "--recipe", recipe.name]
     options: dict[str, object] = {
@@ -127,6 +138,50 @@ def program(
         argv += ["--unlock", name]
     document = {"name": recipe.name, "values": dict(recipe.values), "modified": dict(recipe.modified)}
     return Program((*argv, *arguments), document, env)
+
+
+def filled(argv: Sequence[str], env: Mapping[str, str], run_id: str, run_dir: str) -> tuple[str, ...]:
+    """The argv of a program of the user's own with the values of its run in their places.
+
+    >>> filled(["--seed={seed}", "{run_dir}/logs", "{lr}"], {"CLUSTERKIT_SEED": "7"}, "a-1", "/r/a-1")
+    ('--seed=7', '/r/a-1/logs', '{lr}')
+
+    Args:
+        argv: as it was written.
+        env: of the program; it has the seed and the steps.
+        run_id: of the run.
+        run_dir: absolute path on the cluster.
+
+    Raises:
+        ConfigError: `{total_steps}` stands there, and the run has none.
+    """
+    values = {
+        "seed": env.get(SEED),
+        "total_steps": env.get(TOTAL_STEPS),
+        "run_id": run_id,
+        "run_dir": run_dir,
+    }
+
+    def value(match: re.Match[str]) -> str:
+        text = values[match[1]]
+        if text is None:
+            raise ConfigError(
+                f"{match[0]} stands among the program's arguments, and this run has no {match[1]}",
+                hint=f"give --{match[1].replace('_', '-')}, or set {match[1]} in the profile",
+            )
+        return text
+
+    return tuple(_PLACE.sub(value, text) for text in argv)
+
+
+def holds(argv: Sequence[str] | None, name: str) -> bool:
+    """Whether a program's arguments have a place for a value."""
+    return any(f"{{{name}}}" in text for text in argv or ())
+
+
+def keeps_seed(argv: Sequence[str], template: Sequence[str] | None) -> bool:
+    """Whether the arguments of a program of the user's own are the same whatever the seed is."""
+    return not trains(argv) and not holds(template, "seed")
 
 
 def _environment(profile: Profile, wandb: Wandb, run_id: str, run_dir: str) -> dict[str, str]:
@@ -177,6 +232,26 @@ def with_option(argv: Sequence[str], name: str, value: str) -> list[str]:
         elif not argument.startswith(f"{name}="):
             changed.append(argument)
     return [*changed, name, value]
+
+
+def with_steps(
+    argv: Sequence[str], env: Mapping[str, str], template: Sequence[str] | None, steps: int
+) -> tuple[list[str], dict[str, str]]:
+    """Argv and environment of a run that is to make so many steps.
+
+    The argv of a program of the user's own is still to be filled in.
+
+    Raises:
+        ConfigError: nothing tells the program of the user's own how many they are.
+    """
+    if trains(argv):
+        return with_option(argv, "--total-steps", str(steps)), dict(env)
+    if not holds(template, "total_steps"):
+        raise ConfigError(
+            "--total-steps: the program of this run has no {total_steps} among its arguments",
+            hint="leave it out; a run submitted with {total_steps} there can be given another number",
+        )
+    return list(argv), {**env, TOTAL_STEPS: str(steps)}
 
 
 def with_hardware(

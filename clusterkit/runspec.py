@@ -42,6 +42,8 @@ class RunSpec:
     """`id`, `index` and `size` of the group it was submitted with; None for a run of its own."""
     sweep: Mapping[str, str] | None = None
     """The values of this point of a sweep, by name."""
+    template: tuple[str, ...] | None = None
+    """`argv` before `{seed}` and the like were filled in; None when nothing was."""
 
     def to_json(self) -> bytes:
         """run.json: UTF-8, sorted nowhere, one key a line at the top level, ends in a newline."""

@@ -136,6 +136,8 @@ def _with_heartbeat(
     beat: Mapping[str, Any] = record.heartbeat or {}
     running = state.state is JobState.RUNNING
     step, total, rate = (number(beat, key) for key in ("step", "total_steps", "steps_per_second"))
+    if rate is None and step is not None:
+        rate = _rate(record, step)
     progress = min(1.0, max(0.0, step / total)) if step is not None and total else None
     silent = silence(record) if running else None
     stale = silent is not None and silent > STALE_SECONDS
@@ -165,6 +167,17 @@ def _with_heartbeat(
         heartbeat_age=silent,
         stale=stale,
     )
+
+
+def _rate(record: RunRecord, step: float) -> float | None:
+    """Steps a second since the newest start, for a program that gives none; None where nobody can tell."""
+    newest = record.started
+    start: Mapping[str, Any] = (newest.start if newest else None) or {}
+    began, until = number(start, "started"), number(record.heartbeat or {}, "time")
+    made = step - (number(start, "step") or 0.0)
+    if began is None or until is None or until <= began or made <= 0:
+        return None
+    return made / (until - began)
 
 
 def _expected_start(record: RunRecord, job: Job | None) -> float | None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MOST_RUNS = 10_000
 """Of one sweep; more is a slip of the keyboard."""
 OF_THE_RUN = ("seed", "profile", "recipe", "total_steps")
+_FILLED_LATER = ("seed", "total_steps")
+"""In the arguments of a program of the user's own: `plan` fills them in, swept or not."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
@@ -95,7 +97,7 @@ def meaning(
     values: Mapping[str, str],
     profile: Profile,
     *,
-    own_program: bool,
+    own_program: Sequence[str] | None,
     overrides: Mapping[str, str],
     unlock: Sequence[str],
     arguments: Sequence[str],
@@ -108,7 +110,8 @@ def meaning(
     Args:
         values: of the point, by name.
         profile: the run's; of several swept ones, the point's own.
-        own_program: a program of the user's own runs, whatever recipe the profile names.
+        own_program: the program of the user's own that runs, whatever recipe the profile names; None is the
+            bundled trainer.
         overrides: recipe values of the command line, by name.
         unlock: names of recipe values that may change; `task` and `lr` may be among them.
         arguments: of the command line; `{name}` stands for the value of a swept name.
@@ -140,7 +143,9 @@ def meaning(
                     raise ConfigError(f"--sweep {name} and --set {taken[0]} both change {taken[0]}")
                 set_values |= dict.fromkeys(meant, rest.pop(name))
         may_change = [each for name in may_change for each in _recipe_values(recipe, name) or [name]]
-    filled, placed = _filled(arguments, values)
+    later = {name: f"{{{name}}}" for name in _FILLED_LATER if name in values and not trains}
+    filled, placed = _filled(arguments, {**values, **later})
+    placed |= {name for name in later if any(later[name] in text for text in own_program or ())}
     if trains and changed.recipe is not None and (unknown := [name for name in rest if name not in placed]):
         known = ", ".join(sorted(_load(changed.recipe).values))
         raise ConfigError(

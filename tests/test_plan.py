@@ -78,6 +78,21 @@ def test_user_arguments_come_last_and_unchanged() -> None:
     assert own.recipe is None
 
 
+def test_places_in_the_arguments_of_an_own_program() -> None:
+    own = ("sh", "run.sh", "{run_dir}/logs", "{lr}", "{{seed}}", "{ seed }")
+    plan = planned(profile(), own_program=own, arguments=("-s{seed}", "{total_steps}/{run_id}"))
+    argv = ("sh", "run.sh", "/r/p-1/logs", "{lr}", "{7}", "{ seed }", "-s7", "2000000/p-1")
+    assert plan.argv == argv
+    assert plan.template == (*own, "-s{seed}", "{total_steps}/{run_id}")
+    assert (plan.env["CLUSTERKIT_SEED"], plan.env["CLUSTERKIT_TOTAL_STEPS"]) == ("7", "2000000")
+    assert planned(profile(), own_program=("python", "train.py")).template is None
+    trained = planned(profile(), arguments=("{seed}",))
+    assert (trained.argv[-1], trained.template) == ("{seed}", None)
+    with pytest.raises(ConfigError, match="has no total_steps") as told:
+        planned(profile(recipe=None, total_steps=None), own_program=("x", "{total_steps}"))
+    assert "--total-steps" in (told.value.hint or "")
+
+
 def test_a_program_of_the_profile_wins() -> None:
     check = profile(program=["python", "-m", "trainer", "check"], recipe=None, total_steps=None)
     assert planned(check, own_program=("x",)).argv == ("python", "-m", "trainer", "check")

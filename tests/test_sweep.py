@@ -18,7 +18,7 @@ def profile(**more: Any) -> Profile:
 
 
 def meant(values: dict[str, str], chosen: Profile | None = None, **more: Any) -> Meaning:
-    arguments: dict[str, Any] = {"own_program": False, "overrides": {}, "unlock": (), "arguments": ()}
+    arguments: dict[str, Any] = {"own_program": None, "overrides": {}, "unlock": (), "arguments": ()}
     return meaning(values, chosen or profile(), **{**arguments, **more})
 
 
@@ -108,17 +108,21 @@ def test_a_name_nobody_knows_is_refused() -> None:
 
 def test_an_own_program_gets_values_in_its_arguments_and_environment() -> None:
     arguments = ("--lr", "{lr}", "{other}", "{{lr}}", "s{seed}{lr}", "{}", '{"a": 1}')
-    point = meant({"lr": "1e-4", "seed": "3", "wide": "x"}, own_program=True, arguments=arguments)
-    assert point.arguments == ("--lr", "1e-4", "{other}", "{1e-4}", "s31e-4", "{}", '{"a": 1}')
+    point = meant(
+        {"lr": "1e-4", "seed": "3", "wide": "x"}, own_program=("python", "train.py"), arguments=arguments
+    )
+    # {seed} is filled in with every run, swept or not: it stays until then.
+    assert point.arguments == ("--lr", "1e-4", "{other}", "{1e-4}", "s{seed}1e-4", "{}", '{"a": 1}')
     assert point.unused == ("wide",)
     assert point.overrides == {}
-    assert meant({"seed": "3"}, own_program=True).unused == ("seed",)
+    assert meant({"seed": "3"}, own_program=("python", "train.py")).unused == ("seed",)
+    assert meant({"seed": "3"}, own_program=("python", "x.py", "--seed={seed}")).unused == ()
 
 
 def test_values_of_the_wrong_kind_are_named() -> None:
     with pytest.raises(ConfigError, match="whole number"):
         meant({"total_steps": "0"})
     with pytest.raises(ConfigError, match="trains none"):
-        meant({"recipe": "guide-mt10"}, own_program=True)
+        meant({"recipe": "guide-mt10"}, own_program=("python", "train.py"))
     with pytest.raises(ConfigError, match="unknown recipe"):
         meant({"recipe": "guide-mt1O", "gamma": "1"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args, get_origin
 
@@ -76,7 +77,10 @@ def _describe(detail: ErrorDetails, key: Key, root: type[BaseModel]) -> tuple[st
             return f"must be at least {context['ge']}, not {given!r}", None
     if "sbatch" in key[:-1]:
         return f"must be text, a whole number, true or false, not {given!r}", None
-    return f"{_EXPECTED.get(kind, detail['msg'])}, not {_shown(given)}", None
+    hint = None
+    if key[-1:] == ("program",) and kind == "tuple_type" and isinstance(given, str) and given.strip():
+        hint = f"Write it word by word: program = {json.dumps(given.split(), ensure_ascii=False)}"
+    return f"{_EXPECTED.get(kind, detail['msg'])}, not {_shown(given)}", hint
 
 
 def _shown(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clusterkit.report.figures import OVERLAID_TASKS
 from clusterkit.report.groups import Group, Point, Run
@@ -18,6 +18,8 @@ SMALL = (260.0, 150.0)
 INK = 6
 """Index of the text colour in the page's palette, behind the six colours of curves."""
 _MOST_POINTS = 150
+_MOST_OWN = 24
+"""Charts of names that only the program knows."""
 _IQM_POINTS, _IQM_DRAWS = 40, 2_000_000
 """Of a curve of interquartile means; draws of a score for all its intervals together."""
 
@@ -85,6 +87,13 @@ def health(groups: Sequence[Group]) -> list[Plot]:
     return [chart for chart in charts if chart is not None]
 
 
+def own(groups: Sequence[Group]) -> list[Plot]:
+    """Over steps: what programs of the user's own have logged under names of their own, a line a run."""
+    names = list(dict.fromkeys(name for group in groups for run in group.runs for name in run.own_names))
+    charts = (_by_run(name, groups, name) for name in names[:_MOST_OWN])
+    return [chart for chart in charts if chart is not None]
+
+
 def machine(groups: Sequence[Group]) -> list[Plot]:
     """Over wall time: steps a second, GPU, processors, memory."""
     kinds: tuple[tuple[str, str, float, bool], ...] = (
@@ -148,17 +157,25 @@ def iqm_curve(group: Group) -> list[Point]:
 
 
 def _diagnostic(title: str, groups: Sequence[Group], key: str, *, percent: bool = False) -> Plot | None:
+    plot = _by_run(title, groups, key)
+    return plot and replace(plot, from_zero=True, percent=percent)
+
+
+def _by_run(title: str, groups: Sequence[Group], key: str) -> Plot | None:
+    """A line a run: of its evaluations, and where these do not have it of its training."""
     return _over_steps(
         title,
         [
-            Series(_name(groups, group, run), _colour(groups, group, run), _points(run.evaluations, key))
+            Series(
+                _name(groups, group, run),
+                _colour(groups, group, run),
+                _points(run.evaluations, key) or _points(run.training, key),
+            )
             for group in groups
             for run in group.runs
         ],
         groups,
         WIDE,
-        from_zero=True,
-        percent=percent,
     )
 
 

@@ -62,7 +62,11 @@ def describe(run: Run) -> RunFacts:
         Fact("cluster", str(document.get("cluster") or "-")),
         Fact("profile", str(profile.get("name") or "-")),
         Fact("recipe", str(run.recipe.get("name") or "none: a program of the user's own")),
-        Fact("locked values", f"modified: {changes}" if modified else "unchanged", warn=bool(modified)),
+        *(
+            [Fact("locked values", f"modified: {changes}" if modified else "unchanged", warn=bool(modified))]
+            if run.recipe
+            else []
+        ),
         Fact("seed", str(document.get("seed"))),
         Fact("steps", f"{run.last_step:,}" + (f" of {total:,}" if isinstance(total, int) else "")),
         Fact("steps a second", "-" if speed is None else f"{speed:,.0f} (median)"),

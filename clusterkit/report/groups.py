@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.errors import RunError
-from clusterkit.report.metrics import Row, latest, parse, stretched
+from clusterkit.report.metrics import Row, latest, own_names, parse, stretched
 from clusterkit.report.statistics import Interval, student, wilson
 from clusterkit.run_dir import RunDirectory, read_run_dir, table
 
@@ -46,6 +46,16 @@ class Run:
     def training(self) -> list[Row]:
         """Training rows by step, the attempt rule applied."""
         return latest(self.rows, "train")
+
+    @cached_property
+    def own_names(self) -> list[str]:
+        """What a program of the user's own has logged under names of its own; nothing for a training."""
+        return [] if self.recipe else own_names(self.rows)
+
+    @property
+    def drawable(self) -> bool:
+        """Whether there is anything to draw over steps."""
+        return bool(self.evaluations or self.own_names or (self.returns and not self.recipe))
 
     @cached_property
     def returns(self) -> list[Row]:
@@ -175,11 +185,17 @@ def load_runs(folders: Iterable[Path]) -> list[Run]:
     """Read pulled run directories.
 
     Raises:
-        RunError: a folder is no run, or no run has logged an evaluation.
+        RunError: a folder is no run, or there is nothing to draw of any.
     """
     runs = read_runs(folders)
-    if not any(run.evaluations for run in runs):
+    if not any(run.drawable for run in runs):
         names = ", ".join(run.directory.run_id for run in runs[:3])
+        if not any(run.recipe for run in runs):
+            raise RunError(
+                f"no numbers are in metrics.jsonl of {names}: there is nothing to plot",
+                hint="let your program write them, in the ten lines of docs/own-project.md, "
+                "and `clusterkit sync-results`",
+            )
         raise RunError(
             f"no evaluation is in metrics.jsonl of {names}: there is nothing to plot",
             hint="wait for the first evaluation, then `clusterkit sync-results`",

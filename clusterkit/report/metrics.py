@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+_OF_THE_FORM = re.compile(
+    r"(success|success_low|success_high|return|time|gpu|cpu|memory)/.*|schema|total_steps|steps_per_second"
+    r"|episodes|seconds|updates|updates_per_second|updates_skipped"
+)
+"""Names that docs/run-directory.md gives a meaning of their own."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,17 @@ def latest(rows: Iterable[Row], kind: str) -> list[Row]:
         if row.kind == kind and (row.step not in chosen or row.attempt >= chosen[row.step].attempt):
             chosen[row.step] = row
     return [chosen[step] for step in sorted(chosen)]
+
+
+def own_names(rows: Iterable[Row]) -> list[str]:
+    """Names of numbers that only the program knows the meaning of, in the order in which they appear."""
+    names: dict[str, None] = {}
+    for row in rows:
+        if row.kind in ("train", "eval"):
+            for name in row.values:
+                if name not in names and row.number(name) is not None and not _OF_THE_FORM.fullmatch(name):
+                    names[name] = None
+    return list(names)
 
 
 def stretched(rows: Iterable[Row], prefix: str, stretch: int) -> list[Row]:

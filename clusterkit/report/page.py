@@ -67,7 +67,7 @@ def render(groups: Sequence[Group], advice: Sequence[Advice], *, now: datetime) 
     """The page as HTML text; everything that comes from a run is escaped.
 
     Args:
-        groups: of evaluated runs.
+        groups: of runs that are evaluated, or of programs of the user's own.
         advice: for each of them, in the same order.
         now: the time the page shows.
     """
@@ -101,6 +101,7 @@ def render(groups: Sequence[Group], advice: Sequence[Advice], *, now: datetime) 
             if bars is not None
         ],
         machine=[plot.panel() for plot in charts.machine(groups)],
+        own=[plot.panel() for plot in charts.own(groups)],
         health=[plot.panel() for plot in charts.health(groups)],
         tasks=tasks,
         meaning=interval_meaning(groups),

@@ -109,6 +109,13 @@ def contents(
     return members
 
 
+def _here(text: str, run_dir: str) -> str:
+    """A word for the shell, in which the run directory is the folder `out` of the archive."""
+    if not run_dir or run_dir not in text:
+        return shlex.quote(text)
+    return '"$here/out"'.join(part and shlex.quote(part) for part in text.split(run_dir))
+
+
 def readme(document: Mapping[str, Any], request: Mapping[str, Any], about: Mapping[str, Any]) -> str:
     """How to use the archive, with clusterkit and by hand.
 
@@ -119,11 +126,11 @@ def readme(document: Mapping[str, Any], request: Mapping[str, Any], about: Mappi
     """
     run_id, image = about["run_id"], about["image"]
     snapshot = document.get("snapshot") or {}
-    argv = shlex.join(map(str, request.get("argv") or document.get("argv") or []))
+    variables = request.get("env") or document.get("env") or {}
+    there = str(variables.get("WANDB_DIR") or "")  # the run directory
+    argv = " ".join(_here(str(word), there) for word in request.get("argv") or document.get("argv") or [])
     env = " ".join(
-        f"{name}={shlex.quote(str(value))}"
-        for name, value in (request.get("env") or document.get("env") or {}).items()
-        if name not in _PLACES
+        f"{name}={_here(str(value), there)}" for name, value in variables.items() if name not in _PLACES
     )
     commit = f"git commit {snapshot.get('git_commit')}" if snapshot.get("git_commit") else "no git"
     changes = ", with uncommitted changes (run.json has the diff, code/ every file)"
@@ -156,7 +163,7 @@ def readme(document: Mapping[str, Any], request: Mapping[str, Any], about: Mappi
         "Again by hand, in this folder:",
         "",
         '    mkdir -p out && here="$PWD" && cd code/project',
-        '    export CLUSTERKIT_RUN_DIR="$here/out" CLUSTERKIT_RUN_ID=again',
+        '    export CLUSTERKIT_RUN_DIR="$here/out" CLUSTERKIT_RUN_ID=again CLUSTERKIT_ATTEMPT=0',
         '    export WANDB_MODE=offline WANDB_DIR="$here/out"',
         '    export PYTHONPATH="$here/trainer/bundle"',
         *([f"    export {env}"] if env else []),

@@ -10,7 +10,7 @@ from typing import Any
 
 from clusterkit.plan import trains
 from clusterkit.record import Attempt
-from clusterkit.report.metrics import Row, latest
+from clusterkit.report.metrics import Row, latest, own_names
 from clusterkit.run_dir import moment, table
 
 Name = tuple[str, str]
@@ -23,7 +23,7 @@ _IN_ARGUMENTS = frozenset(
     }
 )
 """Profile values that a training takes from its arguments, which tell what was used in the end."""
-_OF_ONE_RUN = frozenset({"WANDB_RUN_ID", "WANDB_DIR"})
+_OF_ONE_RUN = frozenset({"WANDB_RUN_ID", "WANDB_DIR", "CLUSTERKIT_SEED"})
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,10 @@ def describe(
         attempts: its starts.
     """
     request = request or {}
-    argv = tuple(map(str, _list(request, "argv") or _list(document, "argv")))
+    own = _run_dir(document, request)
+    argv = tuple(
+        str(word).replace(own, "RUN_DIR") for word in _list(request, "argv") or _list(document, "argv")
+    )
     values: dict[Name, Any] = {}
     for section, items in (
         ("run", _run(document, training=trains(argv))),
@@ -80,7 +83,12 @@ def describe(
         ("code", _code(document)),
         ("image", iter((table(document, "image") or {"digest": "no container"}).items())),
         ("versions", iter(_versions(document, rows or ()).items())),
-        ("results", _results(rows or (), attempts) if rows is not None else iter(())),
+        (
+            "results",
+            _results(rows or (), attempts, own=not table(document, "recipe"))
+            if rows is not None
+            else iter(()),
+        ),
     ):
         values |= {(section, name): value for name, value in items}
     values.pop(("image", "path"), None)
@@ -140,11 +148,15 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _environment(document: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    env = table(request, "env") or table(document, "env")
-    own = str(env.get("WANDB_DIR") or "\0")  # the run directory
-    for name, value in env.items():
+    own = _run_dir(document, request)
+    for name, value in (table(request, "env") or table(document, "env")).items():
         if name not in _OF_ONE_RUN:
             yield name, str(value).replace(own, "RUN_DIR")
+
+
+def _run_dir(document: Mapping[str, Any], request: Mapping[str, Any]) -> str:
+    """Where it ran; something that is in no text where that is not known."""
+    return str((table(request, "env") or table(document, "env")).get("WANDB_DIR") or "\0")
 
 
 def _sbatch(request: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -171,7 +183,7 @@ def _versions(document: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, str
     return {name: text for name, text in (here | there).items() if isinstance(text, str)}
 
 
-def _results(rows: Sequence[Row], attempts: Sequence[Attempt]) -> Iterator[tuple[str, Any]]:
+def _results(rows: Sequence[Row], attempts: Sequence[Attempt], *, own: bool) -> Iterator[tuple[str, Any]]:
     evaluations, training = latest(rows, "eval"), latest(rows, "train")
     if evaluations:
         final = evaluations[-1]
@@ -182,6 +194,8 @@ def _results(rows: Sequence[Row], attempts: Sequence[Attempt]) -> Iterator[tuple
             if value is not None:
                 low, high = (final.number(f"success_{side}/{name}") for side in ("low", "high"))
                 yield "success" if name == "mean" else f"success {name}", Rate(value, low, high)
+    for name in own_names(rows) if own else ():
+        yield name, next(value for row in reversed(rows) if (value := row.number(name)) is not None)
     if rows:
         yield "steps", max(row.step for row in rows)
     speeds = [speed for row in training if (speed := row.number("steps_per_second")) is not None]

@@ -50,6 +50,7 @@ def check_document(document: Mapping[str, Any], request: Mapping[str, Any]) -> P
             "name": isinstance(document["name"], str),
             "workdir and python_path": all(_SNAPSHOT.fullmatch(one) for one in snapshot_ids(document)),
             "argv": _words(document["argv"]) and _words(request.get("argv") or document["argv"]),
+            "template": document.get("template") is None or _words(document["template"]),
             "env": _texts(document["env"]) and _texts(request.get("env") or {}),
             "image": image is None or _DIGEST.fullmatch(image["digest"]),
             "bytes of the image": image is None or isinstance(image["bytes"], int),

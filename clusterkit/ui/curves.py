@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.report.metrics import Row, latest
+from clusterkit.report.metrics import Row, latest, own_names
 from clusterkit.scheduler import JobState
 from clusterkit.ui.console import out
 from clusterkit.ui.plot import plot
@@ -29,6 +29,9 @@ _ONCE_HEIGHT, _LEAST_HEIGHT = 8, 3
 """Lines of a curve: printed once; on a screen at least."""
 _AXIS = 6
 """Columns of the numbers beside a curve."""
+_OWN = 3
+"""Curves of a program of the user's own: the first it names."""
+_STYLES = ("green", "cyan", "yellow")
 _AROUND = 2
 """Lines of a panel besides the curve: its title and its axis."""
 
@@ -40,6 +43,8 @@ class _Panel:
     up: tuple[float, float]
     words: Callable[[float], str]
     style: str
+    best: bool = False
+    """More is better, so the highest value is named."""
 
 
 def is_live() -> bool:
@@ -115,9 +120,15 @@ def _panels(one: Curves) -> list[_Panel]:
     success = _points(evaluations, "success/mean")
     returns = _points(evaluations, "return/mean") or _means(training, "return/")
     speed = _points(training, "steps_per_second")
+    if not one.run.recipe and not success and not returns and (names := own_names(one.rows)):
+        curves = {name: _points(evaluations, name) or _points(training, name) for name in names[:_OWN]}
+        return [
+            _Panel(name, points, _range(points), _short, style)
+            for (name, points), style in zip(curves.items(), _STYLES, strict=False)
+        ]
     return [
-        _Panel("success", success, (0.0, 1.0), lambda share: f"{share:.0%}", "green"),
-        _Panel("return", returns, _range(returns), _short, "cyan"),
+        _Panel("success", success, (0.0, 1.0), lambda share: f"{share:.0%}", "green", best=True),
+        _Panel("return", returns, _range(returns), _short, "cyan", best=True),
         _Panel("steps/s", speed, (0.0, max((y for _, y in speed), default=1.0)), _short, "yellow"),
     ]
 
@@ -138,8 +149,9 @@ def _means(rows: Sequence[Row], prefix: str) -> list[tuple[float, float]]:
 
 
 def _range(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    values = [y for _, y in points] or [0.0]
-    return min(0.0, *values), max(0.0, *values) or 1.0
+    values = [0.0, *(y for _, y in points)]
+    low, high = min(values), max(values)
+    return low, high if high > low else 1.0
 
 
 def _draw(panel: _Panel, span: float, width: int, height: int) -> Text:
@@ -152,7 +164,7 @@ def _draw(panel: _Panel, span: float, width: int, height: int) -> Text:
     else:
         _, value = panel.points[-1]
         text.append(f"  {panel.words(value)}", panel.style)
-        if panel.name != "steps/s":
+        if panel.best:
             step, best = max(panel.points, key=lambda point: point[1])
             text.append(f"  best {panel.words(best)} at {format_count(step)}", "dim")
     text.truncate(width, overflow="ellipsis")
@@ -169,8 +181,10 @@ def _draw(panel: _Panel, span: float, width: int, height: int) -> Text:
 
 
 def _short(value: float) -> str:
-    """A number of five characters at most."""
+    """A number of six characters at most."""
     size = abs(value)
+    if 0 < size < 0.1:
+        return f"{value:.2g}" if size >= 0.01 else f"{value:.0e}"
     if size >= 1000:
         return format_count(round(size, -len(str(int(size))) + 3)) if value > 0 else f"{value / 1000:.0f}k"
     return f"{value:.0f}" if size >= 100 else f"{value:.3g}"

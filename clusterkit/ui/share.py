@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterkit.ui.console import note, out
-from clusterkit.ui.submit import described_way
+from clusterkit.ui.submit import described_way, warn_untold_seed
 from clusterkit.ui.text import format_bytes
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ def show_exported(done: Exported) -> None:
 def show_rerun(done: Rerun) -> None:
     """The run id on standard output, alone; the rest on standard error."""
     run = done.run
-    note(f"as {done.of}: its code, image and arguments" + (f", seed {run.seed}" if run.recipe else ""))
+    note(f"as {done.of}: its code, image and arguments" + (f", seed {run.seed}" if run.seed else ""))
+    if done.untold:
+        warn_untold_seed()
     if done.choice:
         note(f"goes on past its time limit by {described_way(done.choice)}")
     note(f"job {done.job_id} on {run.cluster}; next: clusterkit status, clusterkit logs {run.run_id} -f")

@@ -33,6 +33,8 @@ def show_submitted(done: Submitted) -> None:
         if recipe["modified"]:
             changed = ", ".join(f"{name}: {old} -> {new}" for name, (old, new) in recipe["modified"].items())
             err.print(f"[yellow]modified recipe[/] ({changed}): the run is marked for ever", soft_wrap=True)
+    if done.untold:
+        warn_untold_seed()
     for run_id, came in done.settled.items():
         what = f"is job {came.job_id}" if came.job_id else came.why
         err.print(f"[yellow]{run_id}[/], whose submission was interrupted: {what}", soft_wrap=True)
@@ -40,6 +42,15 @@ def show_submitted(done: Submitted) -> None:
         note(f"goes on past its time limit by {described_way(done.choice)}")
     note(f"job {done.job_id} on {spec.cluster}; next: clusterkit status, clusterkit logs {spec.run_id} -f")
     out.print(spec.run_id, markup=False, soft_wrap=True)
+
+
+def warn_untold_seed() -> None:
+    """Say that a program of the user's own will not learn its seed by itself."""
+    err.print(
+        "[yellow]no argument holds a place for the seed[/]: the program must read $CLUSTERKIT_SEED, or have "
+        "{seed} among its arguments",
+        soft_wrap=True,
+    )
 
 
 def show_resumed(done: Resumed) -> None:

@@ -243,6 +243,11 @@ def _wanted(
     cluster: Cluster, ledger: Ledger, image: Path | None, bar: Bar
 ) -> tuple[Image | None, Path | None]:
     if cluster.container == "none":
+        if image:
+            raise ImageError(
+                f"cluster {cluster.name} runs programs without a container: no image is used there",
+                hint="leave --image out, or choose another cluster with --cluster",
+            )
         return None, None
     path = image or cluster.image
     if image is None and not (path and path.is_file()):

@@ -99,7 +99,13 @@ def choose_model(settings: Settings, ledger: Ledger, name: str, checkpoint: str 
             rows = parse(lines)
     except FileNotFoundError:
         rows = []
-    model, said = choose(run_id, models_here(run_dir, rows), rows, checkpoint)
+    models = models_here(run_dir, rows)
+    if not models and not read_run_dir(run_dir).document.get("recipe"):
+        raise RunError(
+            f"{run_id} ran a program of your own, and no model of the bundled trainer is here",
+            hint=f"what it wrote lies in {run_dir}; evaluate it as your program does",
+        )
+    model, said = choose(run_id, models, rows, checkpoint)
     return Chosen(model.path, run_id, run_dir, said)
 
 

@@ -22,6 +22,7 @@ from clusterkit.slurm.abilities import Choice
 from clusterkit.slurm.script import JobScript, render
 from clusterkit.snapshots import Allow, Snapshot
 from clusterkit.verbs.after import After
+from clusterkit.verbs.own_script import check_script
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -146,6 +147,7 @@ def prepare(
         run_id=identity,
         run_dir=run_dir,
     )
+    check_script(snapshot.project, run_program.argv)
     code, bundle = snapshot.path(layout.snapshots), snapshot.bundle_path(layout.snapshots)
     past_limit = goes_on(settings, request)
     signal = warning(profile, trains=run_program.recipe is not None, until_done=past_limit)
@@ -186,6 +188,7 @@ def prepare(
         project=settings.project.name,
         group=member.group if member else None,
         sweep=member.sweep if member else None,
+        template=run_program.template,
     )
     job = JobScript(
         run_id=identity,

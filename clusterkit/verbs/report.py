@@ -15,6 +15,7 @@ from clusterkit.report.figures import write_figures
 from clusterkit.report.groups import Group, group_runs, load_runs, read_runs
 from clusterkit.report.machine_figure import write_machine_figure
 from clusterkit.report.measured import measure
+from clusterkit.report.own_figure import write_own_figure
 from clusterkit.report.page import render
 from clusterkit.run_dir import read_run_dir, table
 
@@ -38,7 +39,7 @@ class Reported:
     rows: tuple[ReportRow, ...]
     files: tuple[Path, ...]
     left_out: tuple[str, ...]
-    """Runs without any evaluation."""
+    """Runs of which there is nothing to draw."""
     advice: tuple[Advice, ...]
     """For each group of `rows`, in the same order."""
 
@@ -56,14 +57,15 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime) -> Reported:
         ClusterkitError: matplotlib is missing; report.html is written all the same.
     """
     runs = load_runs(folders)
-    groups = group_runs(run for run in runs if run.evaluations)
+    groups = group_runs(run for run in runs if run.drawable)
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     page = out / "report.html"
     advice = _advice(groups)
     page.write_text(render(groups, advice, now=now), encoding="utf-8", errors="backslashreplace")
-    figures = write_figures(groups, out)
+    evaluated = any(run.evaluations for run in runs)
+    figures = write_figures(groups, out) if evaluated else write_own_figure(groups, out)
     figures += write_machine_figure(groups, [one.measured for one in advice], out)
-    left_out = tuple(run.directory.run_id for run in runs if not run.evaluations)
+    left_out = tuple(run.directory.run_id for run in runs if not run.drawable)
     return Reported(tuple(map(_row, groups)), (*figures, page), left_out, tuple(advice))
 
 
@@ -140,7 +142,7 @@ def _row(group: Group) -> ReportRow:
     return ReportRow(
         group=group.label,
         runs=len(group.runs),
-        step=group.final_step or 0,
+        step=group.final_step or max(run.last_step for run in group.runs),
         success=final.value if final else None,
         low=low,
         high=high,

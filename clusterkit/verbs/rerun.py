@@ -14,11 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterkit import __version__, images, snapshots
+from clusterkit import __version__, images, plan, snapshots
 from clusterkit.errors import ConfigError, ImageError, RunError
 from clusterkit.images import Image
 from clusterkit.ledger import Ledger, LedgerRun
-from clusterkit.plan import option_of, trains, with_hardware, with_option
 from clusterkit.resources import launcher
 from clusterkit.run_dir import newest_request, read_run_dir
 from clusterkit.runspec import run_id, timestamp
@@ -72,6 +71,8 @@ class Rerun:
     of: str
     """Id of the run it repeats."""
     choice: Choice | None
+    untold: bool = False
+    """The seed that was asked for is only in the program's environment."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,9 @@ def rerun(settings: Settings, request: RerunRequest, ledger: Ledger, name: str, 
         same_place = not packed and site.cluster.name == before
         run, parcel, choice = _plan(settings, site, recorded, request, same_place=same_place)
         job_id = hand_over(site, ledger, parcel)
-    return Rerun(replace(run, job_id=job_id), job_id, str(recorded.document["run_id"]), choice)
+    document = recorded.document
+    untold = request.seed is not None and plan.keeps_seed(document["argv"], document.get("template"))
+    return Rerun(replace(run, job_id=job_id), job_id, str(document["run_id"]), choice, untold)
 
 
 def _unpacked(path: Path, folder: Path) -> _Origin:
@@ -202,9 +205,9 @@ def _plan(
     if changes.time is not None:
         profile = profile.model_copy(update={"time": changes.time})
     argv, env = _program(settings, recorded, request, identity, run_dir)
-    training = trains(argv)
+    training = plan.trains(argv)
     seed = request.seed if request.seed is not None else old.get("seed")
-    steps = option_of(argv, "--total-steps") if training else None
+    steps = plan.option_of(argv, "--total-steps") if training else env.get(plan.TOTAL_STEPS)
     total = int(steps) if steps else old.get("total_steps")
     goes_on = bool(before.get("until_done")) if changes.until_done is None else changes.until_done
     options = options_of(site, changes, profile, before if same_place else {}, goes_on, training=training)
@@ -270,13 +273,16 @@ def _program(
     argv = list(recorded.request.get("argv") or old["argv"])
     env = dict(recorded.request.get("env") or old["env"])
     if request.changes.profile:
-        argv, env = with_hardware(argv, env, request.changes.profile)
-    if trains(argv):
-        for option, value in (("--seed", request.seed), ("--total-steps", request.changes.total_steps)):
-            if value is not None:
-                argv = with_option(argv, option, str(value))
-    elif request.changes.total_steps is not None:
-        raise ConfigError("--total-steps is for training, and this run has a program of its own")
+        argv, env = plan.with_hardware(argv, env, request.changes.profile)
+    template = old.get("template")
+    if request.seed is not None and plan.trains(argv):
+        argv = plan.with_option(argv, "--seed", str(request.seed))
+    elif request.seed is not None:
+        env[plan.SEED] = str(request.seed)
+    if request.changes.total_steps is not None:
+        argv, env = plan.with_steps(argv, env, template, request.changes.total_steps)
+    if template:
+        argv = list(plan.filled(template, env, identity, run_dir))
     there = env.get("WANDB_DIR", "")  # which is the run directory, whatever cluster the run was moved to
     env = {name: moved(value, there, run_dir) for name, value in env.items()} if there else env
     env |= {

@@ -13,7 +13,7 @@ from clusterkit.config.placement import sbatch_options, warning
 from clusterkit.errors import ImageError, RunError
 from clusterkit.images import Image
 from clusterkit.ledger import LedgerRun
-from clusterkit.plan import option_of, trains, with_hardware, with_option
+from clusterkit.plan import TOTAL_STEPS, filled, option_of, trains, with_hardware, with_steps
 from clusterkit.record import RunRecord
 from clusterkit.runspec import timestamp
 from clusterkit.scheduler import JobState
@@ -74,20 +74,28 @@ class Ended:
         """Of that submission."""
         return list(self.before.get("argv") or self.document["argv"])
 
+    @property
+    def env(self) -> dict[str, str]:
+        """Likewise, of the program."""
+        return dict(self.before.get("env") or self.document["env"])
+
 
 def plan(
     site: Site, ended: Ended, request: ResumeRequest, *, check: bool = True
 ) -> tuple[LedgerRun, Parcel, Choice | None]:
     """The submission: as the one before, but for what is asked to be different."""
     run, before, document = ended.run, ended.before, ended.document
-    argv, env = ended.argv, dict(before.get("env") or document["env"])
+    argv, env = ended.argv, ended.env
     profile = request.profile or recorded_profile(document)
     if request.profile:
         argv, env = with_hardware(argv, env, request.profile)
+    template = document.get("template")
     if request.total_steps is not None:
-        argv = with_option(argv, "--total-steps", str(request.total_steps))
+        argv, env = with_steps(argv, env, template, request.total_steps)
     run_dir = site.layout.run(run.run_id)
     env = {name: moved(value, run.run_dir, run_dir) for name, value in env.items()}
+    if template:
+        argv = list(filled(template, env, run.run_id, run_dir))
     away = site.cluster.name != document["cluster"]
     goes_on = bool(before.get("until_done")) if request.until_done is None else request.until_done
     same_place = site.cluster.name == run.cluster
@@ -109,7 +117,7 @@ def plan(
         workdir=f"{job.workdir}/project" if away else None,
         python_path=[bundle_of(site, document)] if away else None,
     )
-    steps = option_of(argv, "--total-steps") if trains(argv) else None
+    steps = option_of(argv, "--total-steps") if trains(argv) else env.get(TOTAL_STEPS)
     again = replace(
         run,
         profile=profile.name,

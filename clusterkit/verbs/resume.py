@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit.errors import ConfigError, RunError
+from clusterkit.errors import RunError
 from clusterkit.ledger import Ledger, LedgerRun
-from clusterkit.plan import option_of, trains
+from clusterkit.plan import TOTAL_STEPS, holds, option_of, trains, with_steps
 from clusterkit.record import collect_script, parse_collect
 from clusterkit.results.cleaning import REMAINING, removed_checkpoint
 from clusterkit.results.selection import CLEANED
@@ -27,6 +28,16 @@ from clusterkit.verbs.status import query
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
+
+
+_DOCUMENT = """
+[ ! -e "$ck_here/moved.json" ] || echo moved
+printf '\\036'
+[ ! -r "$ck_here/run.json" ] || { echo y; cat "$ck_here/run.json"; }
+printf '\\036'
+"""
+"""Prints whether the run in $ck_here has moved on, and run.json after a `y` where there is one, each with a
+record separator behind it. What collects the records of the run follows."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +86,6 @@ def resume(settings: Settings, request: ResumeRequest, ledger: Ledger, name: str
     return Resumed(replace(again, job_id=job_id), job_id, ended.state, newest, choice)
 
 
-def _check_here(site: Site, run: LedgerRun) -> None:
-    """What was left behind when a run moved is not to become a second one."""
-    if site.transport.run(["test", "-e", f"{run.run_dir}/moved.json"], check=False).returncode == 0:
-        raise RunError(
-            f"{run.run_id}: it has moved on from {run.cluster}, to what {run.run_dir}/moved.json says",
-            hint="resume it where that was done; or remove that file, to go on here with what lies here",
-        )
-
-
 def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
     """The run with its newest job, its state and its records.
 
@@ -93,18 +95,22 @@ def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
     if run.state == JobState.SUBMITTING:
         settle(site.cluster, site.transport, ledger, [run])
         run = ledger.get(run.run_id) or run
-    _check_here(site, run)
-    answer = site.transport.run(
-        ["sh"], stdin=collect_script([run.run_dir]).encode("utf-8", "surrogateescape")
-    ).text
+    script = f"ck_here={shlex.quote(run.run_dir)}\n{_DOCUMENT}{collect_script([run.run_dir])}"
+    answer = site.transport.run(["sh"], stdin=script.encode("utf-8", "surrogateescape")).text
+    moved, _, rest = answer.partition("\x1e")
+    if moved.strip():  # what was left behind then is not to become a second run
+        raise RunError(
+            f"{run.run_id}: it has moved on from {run.cluster}, to what {run.run_dir}/moved.json says",
+            hint="resume it where that was done; or remove that file, to go on here with what lies here",
+        )
+    there, text = rest[:1] == "y", rest[1:].partition("\x1e")[0]
     record = parse_collect(answer)[run.run_dir]
-    done = site.transport.run(["cat", f"{run.run_dir}/run.json"], check=False)
-    if not record.exists or done.returncode != 0:
+    if not record.exists or not there:
         raise RunError(
             f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}",
             hint="`clusterkit submit` starts a new run",
         )
-    document = parse_object(done.text)
+    document = parse_object(text)
     if document is None:
         raise unreadable(run)
     newest = record.submission
@@ -148,10 +154,12 @@ def _check(ended: Ended, request: ResumeRequest) -> None:
             f"{run.run_id}: it is not known whether it still runs ({state.why or 'no answer'})",
             hint="try again when `clusterkit status` knows",
         )
-    if request.total_steps is not None and not trains(argv):
-        raise ConfigError("--total-steps is for training, and this run has a program of its own")
+    template = ended.document.get("template")
+    if request.total_steps is not None:
+        with_steps(argv, {}, template, request.total_steps)
     if state.state is JobState.COMPLETED:
-        steps = int(option_of(argv, "--total-steps") or 0) if trains(argv) else 0
+        known = holds(template, "total_steps") and ended.env.get(TOTAL_STEPS)
+        steps = int((option_of(argv, "--total-steps") if trains(argv) else known) or 0)
         if request.total_steps is None or request.total_steps <= steps:
             raise RunError(
                 f"{run.run_id} is COMPLETED" + (f" with {steps:,} steps" if steps else ""),

@@ -11,6 +11,7 @@ from clusterkit import images
 from clusterkit.errors import ImageError
 from clusterkit.images import Image
 from clusterkit.ledger import Ledger
+from clusterkit.plan import keeps_seed
 from clusterkit.runspec import RunSpec
 from clusterkit.scheduler import JobState
 from clusterkit.site import Layout, Site, open_site
@@ -42,6 +43,8 @@ class Submitted:
     """How it goes on past its time limit."""
     settled: Mapping[str, Outcome] = dataclasses.field(default_factory=dict)
     """Earlier runs whose submission was interrupted, and what has come of it, by run id."""
+    untold: bool = False
+    """The seed that was asked for is only in the program's environment."""
 
 
 def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -> Submitted:
@@ -66,7 +69,16 @@ def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) ->
         sent = bring(site, snapshot, image, ledger, bar)
         job_id = hand_over(site, ledger, _parcel(prepared, request.profile, waiting))
     spec = prepared.spec
-    return Submitted(spec, job_id, prepared.run_dir, sent, prepared.job.options, prepared.choice, settled)
+    return Submitted(
+        spec,
+        job_id,
+        prepared.run_dir,
+        sent,
+        prepared.job.options,
+        prepared.choice,
+        settled,
+        untold=request.seed is not None and keeps_seed(spec.argv, spec.template),
+    )
 
 
 def settle_unclear(site: Site, ledger: Ledger) -> dict[str, Outcome]:

@@ -162,7 +162,7 @@ def _planned(
 ) -> Planned:
     base, values = request.base, member.sweep
     profile = settings.profile(values.get("profile", profile_name))
-    own_program = bool(profile.program or settings.project.program)
+    own_program = profile.program or settings.project.program
     try:
         meant = meaning(
             values,

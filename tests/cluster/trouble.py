@@ -96,7 +96,7 @@ program = ["python", "fault.py"]
 
 [profiles.misspelt]
 extends = "fault"
-program = ["./trian.sh"]
+program = ["trian.sh"]
 
 [profiles.imaged]
 extends = "fault"

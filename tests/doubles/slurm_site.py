@@ -68,6 +68,11 @@ class Member:
         return f"a40-2m-20260101-{self.number:06}-k3f9"
 
 
+RUNNING, WAITING = Member(1, JobState.RUNNING), Member(2, JobState.PENDING)
+DONE, FAILED = Member(3, JobState.COMPLETED), Member(4, JobState.FAILED)
+EVERYONE = [RUNNING, WAITING, DONE, FAILED]
+
+
 class SlurmSite:
     """Everything in one folder: the sshd, the tools, the work root, the project. Close it at the end."""
 
@@ -112,6 +117,12 @@ class SlurmSite:
                 target = self.root / "runs" / member.run_id / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(content if isinstance(content, str) else json.dumps(content))
+
+    def knows(self, members: Sequence[Member]) -> None:
+        """Let these runs be known everywhere: on the cluster, to its tools and to the ledger."""
+        self.settle(members)
+        self.remember(members)
+        self.answers(members)
 
     def resume(self, member: Member, job_id: str) -> None:
         """Let another laptop have resumed a run that failed: its second job has started."""
@@ -199,6 +210,16 @@ class SlurmSite:
     def round_trips(self) -> int:
         """How many commands the sshd has started."""
         return len(re.findall(r"^Starting session: command", self.server.log(), re.MULTILINE))
+
+
+def by_id(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The runs of `status --json`."""
+    return {run["run_id"]: run for run in document["runs"]}
+
+
+def states(document: Mapping[str, Any]) -> list[str]:
+    """Their states, in the order in which they are told."""
+    return [run["state"] for run in document["runs"]]
 
 
 def queue_row(member: Member) -> str:

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.report.metrics import Row, latest, parse
+from clusterkit.report.metrics import Row, latest, own_names, parse
 
 ROWS = st.lists(
     st.builds(
@@ -76,3 +76,12 @@ def test_numbers_are_finite_numbers() -> None:
         "eval", 0, 0.0, 0, {"a": 1, "b": float("nan"), "c": True, "d": "1", "e": float("inf"), "f": 0.5}
     )
     assert [row.number(key) for key in "abcdefg"] == [1.0, None, None, None, None, 0.5, None]
+
+
+def test_the_names_that_only_the_program_knows() -> None:
+    lines = [
+        b'{"kind": "train", "step": 1, "schema": 1, "loss": 0.5, "note": "x", "return/mean": 2}',
+        b'{"kind": "eval", "step": 2, "loss": 0.4, "success/mean": 1, "elo": 1200, "bad": NaN}',
+        b'{"kind": "run", "step": 0, "width": 64}',
+    ]
+    assert own_names(parse(lines)) == ["loss", "elo"]

@@ -141,6 +141,27 @@ def test_the_rate_does_not_jump() -> None:
     assert fold(run, job("RUNNING"), last=other, moment=NOW).steps_per_second == 5
 
 
+@pytest.mark.parametrize(
+    ("began", "beat", "rate"),
+    [
+        ({}, {}, 250 / 590),  # in the 590 s between its start and its heartbeat
+        ({"step": 200}, {}, 50 / 590),
+        ({"step": 250}, {}, None),
+        ({"step": 400}, {}, None),  # it went back to a checkpoint
+        ({}, {"time": NOW - 700}, None),  # of the attempt before
+        ({"started": None}, {}, None),
+        ({}, {"steps_per_second": 3.0}, 3.0),
+    ],
+)
+def test_the_rate_of_a_program_that_gives_none(
+    began: dict[str, Any], beat: dict[str, Any], rate: float | None
+) -> None:
+    heartbeat = beating() | {"steps_per_second": None} | beat
+    state = fold(record(start=START | began, heartbeat=heartbeat), job("RUNNING"))
+    assert state.steps_per_second == (None if rate is None else pytest.approx(rate))
+    assert (state.eta_seconds is None) is (rate is None)
+
+
 def test_the_expected_start_of_what_waits() -> None:
     def waiting(start: str | None) -> Job:
         return Job("7", JobState.PENDING, "PENDING", reason="Priority", start=start)

@@ -4,11 +4,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.doubles.slurm_site import SlurmSite
 
 PROGRAM = """
 import json, os, pathlib, signal, sys, time
@@ -84,3 +87,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     (folder / "train.py").write_text(PROGRAM)
     (folder / "clusterkit.toml").write_text(CONFIG)
     return Project(folder)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[SlurmSite]:
+    """A project whose cluster is a sshd with a squeue and a sacct that say what a test wants."""
+    with closing(SlurmSite(tmp_path / "site")) as running:
+        yield running

@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from clusterkit.scheduler import JobState
-from tests.doubles.slurm_site import Member, SlurmSite, accounting_rows, queue_row
-
-RUNNING, WAITING = Member(1, JobState.RUNNING), Member(2, JobState.PENDING)
-DONE, FAILED = Member(3, JobState.COMPLETED), Member(4, JobState.FAILED)
-EVERYONE = [RUNNING, WAITING, DONE, FAILED]
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[SlurmSite]:
-    with closing(SlurmSite(tmp_path / "site")) as running:
-        yield running
-
-
-def known(site: SlurmSite, members: list[Member]) -> None:
-    site.settle(members)
-    site.remember(members)
-    site.answers(members)
-
-
-def by_id(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {run["run_id"]: run for run in document["runs"]}
-
-
-def states(document: dict[str, Any]) -> list[str]:
-    return [run["state"] for run in document["runs"]]
+from tests.doubles.slurm_site import (
+    DONE,
+    EVERYONE,
+    FAILED,
+    RUNNING,
+    WAITING,
+    Member,
+    SlurmSite,
+    accounting_rows,
+    by_id,
+    queue_row,
+    states,
+)
 
 
 def link(site: SlurmSite, member: Member, number: int, job_id: str, kind: str) -> None:
@@ -80,7 +63,7 @@ def test_runs_of_other_projects_stay_theirs(site: SlurmSite) -> None:
 
 
 def test_another_laptop_has_resumed_an_ended_run(site: SlurmSite) -> None:
-    known(site, [FAILED])
+    site.knows([FAILED])
     link(site, FAILED, 1, "900001", "resume")
     row = queue_row(Member(200_001, JobState.PENDING)).replace(Member(200_001, JobState.PENDING).run_id, "")
     site.says("squeue", [f"{row}{FAILED.run_id}.1"])
@@ -91,7 +74,7 @@ def test_another_laptop_has_resumed_an_ended_run(site: SlurmSite) -> None:
 def test_a_chain_is_where_its_last_started_link_is(site: SlurmSite) -> None:
     """The next link waits in the queue from the start of the one before it, and goes when not needed."""
     member, after = Member(1, JobState.RUNNING), Member(200_001, JobState.PENDING)
-    known(site, [member])
+    site.knows([member])
     link(site, member, 1, after.job_id, "chain")
     waits = queue_row(after).replace(after.run_id, f"{member.run_id}.1").replace("Priority", "Dependency")
     site.says("squeue", [queue_row(member), waits])
@@ -119,7 +102,7 @@ def test_a_chain_is_where_its_last_started_link_is(site: SlurmSite) -> None:
 
 def test_of_an_array_one_after_the_other_the_newest_task_tells(site: SlurmSite) -> None:
     member = Member(1, JobState.RUNNING)
-    known(site, [member])
+    site.knows([member])
     path = site.root / "runs" / member.run_id / "attempts" / "0" / "start.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "job_id": f"{member.job_id}_1"}))
     row = accounting_rows(replace(member, state=JobState.TIMEOUT))[0]
@@ -154,7 +137,7 @@ def test_a_job_id_that_came_back_as_something_else(site: SlurmSite) -> None:
 
 def test_a_later_job_of_the_same_run_and_of_a_group_are_the_runs_own(site: SlurmSite) -> None:
     member = Member(6, JobState.PENDING, group="sweep-1")
-    known(site, [WAITING, member])
+    site.knows([WAITING, member])
     rows = [queue_row(WAITING).replace(WAITING.run_id, f"{WAITING.run_id}.1"), queue_row(member)]
     site.says("squeue", rows)
     assert states(site.status()) == ["PENDING", "PENDING"]

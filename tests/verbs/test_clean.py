@@ -35,9 +35,7 @@ MODEL, STATE, ROWS = 3000, 50, 5000
 def site(tmp_path: Path) -> Iterator[SlurmSite]:
     members = [DONE, FAILED, RUNNING]
     with closing(SlurmSite(tmp_path / "site")) as site:
-        site.settle(members)
-        site.remember(members)
-        site.answers(members)
+        site.knows(members)
         for member in members:
             folder = there(site, member)
             make_checkpoint(folder, 1000)

@@ -105,9 +105,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmSite]
     monkeypatch.setattr(module, "_LOOK_SECONDS", 0.2)
     monkeypatch.setattr(module, "_ASK_SECONDS", 1.0)
     with closing(SlurmSite(tmp_path / "site")) as running:
-        running.settle([MEMBER])
-        running.remember([MEMBER])
-        running.answers([MEMBER])
+        running.knows([MEMBER])
         yield running
 
 

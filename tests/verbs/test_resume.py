@@ -105,7 +105,7 @@ def test_what_cannot_be_resumed_says_why(steps: Project) -> None:
     assert "RUNNING" in active
     assert f"clusterkit cancel {run_id}" in active
     steps.run("cancel", run_id)
-    assert "for training" in steps.run("resume", run_id, "--total-steps", "5", code=3).stderr
+    assert "{total_steps}" in steps.run("resume", run_id, "--total-steps", "5", code=3).stderr
     assert "not a duration" in steps.run("resume", run_id, "--time", "5", code=3).stderr
     done = steps.submit("--", "quick")
     completed(steps, done)

@@ -5,44 +5,30 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from clusterkit.scheduler import JobState
-from tests.doubles.slurm_site import Member, SlurmSite, accounting_rows, heartbeat, queue_row
-
-RUNNING, WAITING = Member(1, JobState.RUNNING), Member(2, JobState.PENDING)
-DONE, FAILED = Member(3, JobState.COMPLETED), Member(4, JobState.FAILED)
-EVERYONE = [RUNNING, WAITING, DONE, FAILED]
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[SlurmSite]:
-    with closing(SlurmSite(tmp_path / "site")) as running:
-        yield running
-
-
-def known(site: SlurmSite, members: list[Member]) -> None:
-    site.settle(members)
-    site.remember(members)
-    site.answers(members)
-
-
-def by_id(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {run["run_id"]: run for run in document["runs"]}
-
-
-def states(document: dict[str, Any]) -> list[str]:
-    return [run["state"] for run in document["runs"]]
+from tests.doubles.slurm_site import (
+    DONE,
+    EVERYONE,
+    FAILED,
+    RUNNING,
+    WAITING,
+    Member,
+    SlurmSite,
+    accounting_rows,
+    by_id,
+    heartbeat,
+    queue_row,
+    states,
+)
 
 
 def test_one_round_trip_and_nobody_asks_about_what_has_ended(site: SlurmSite) -> None:
-    known(site, EVERYONE)
+    site.knows(EVERYONE)
     assert states(site.status()) == ["RUNNING", "PENDING", "COMPLETED", "FAILED"]
     assert (site.round_trips(), site.calls()) == (1, {"squeue": 1})
     assert site.server.accepted_logins() == 1
@@ -53,7 +39,7 @@ def test_one_round_trip_and_nobody_asks_about_what_has_ended(site: SlurmSite) ->
 
 
 def test_what_a_running_and_a_waiting_run_tell(site: SlurmSite) -> None:
-    known(site, EVERYONE)
+    site.knows(EVERYONE)
     run = by_id(site.status())
     running, waiting = run[RUNNING.run_id], run[WAITING.run_id]
     assert (running["progress"], running["gpu"], running["node"]) == (0.25, 0.61, "node1")
@@ -65,14 +51,14 @@ def test_what_a_running_and_a_waiting_run_tell(site: SlurmSite) -> None:
 
 
 def test_a_run_that_does_not_fit_its_time_limit(site: SlurmSite) -> None:
-    known(site, [RUNNING])
+    site.knows([RUNNING])
     site.says("squeue", [queue_row(RUNNING).replace("1-00:00:00", "1:30:00")])
     shown = site.types("status").stdout
     assert "will not finish: stops at 61%, at its time limit" in " ".join(shown.split())
 
 
 def test_the_end_is_final_and_kept(site: SlurmSite) -> None:
-    known(site, [RUNNING])
+    site.knows([RUNNING])
     ended = replace(RUNNING, state=JobState.FAILED)
     site.settle([ended])
     site.answers([ended])
@@ -97,7 +83,7 @@ def test_accounting_is_off(site: SlurmSite) -> None:
 def test_the_controller_is_down(site: SlurmSite) -> None:
     silent = Member(5, JobState.RUNNING)
     members = [RUNNING, WAITING, silent]
-    known(site, members)
+    site.knows(members)
     before = by_id(site.status())
     site.beat(silent, time=1.0)
     site.says("squeue", error="slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
@@ -118,7 +104,7 @@ def test_the_controller_is_down(site: SlurmSite) -> None:
 
 def test_a_run_that_has_ended_while_the_controller_was_down(site: SlurmSite) -> None:
     """By its exit record alone a failure is not final: Slurm may know that memory was the cause."""
-    known(site, [RUNNING])
+    site.knows([RUNNING])
     site.settle([replace(RUNNING, state=JobState.FAILED)])
     site.says("squeue", error="down")
     site.says("sacct", error="down")
@@ -130,7 +116,7 @@ def test_a_run_that_has_ended_while_the_controller_was_down(site: SlurmSite) -> 
 
 
 def test_the_cluster_cannot_be_reached(site: SlurmSite) -> None:
-    known(site, EVERYONE)
+    site.knows(EVERYONE)
     before = by_id(site.status())
     site.close()
     away = site.status()
@@ -144,7 +130,7 @@ def test_the_cluster_cannot_be_reached(site: SlurmSite) -> None:
 
 
 def test_the_answer_is_cut_short(site: SlurmSite) -> None:
-    known(site, EVERYONE)
+    site.knows(EVERYONE)
     lines = [
         "#!/bin/sh",
         "pid=$PPID",
@@ -161,7 +147,7 @@ def test_the_answer_is_cut_short(site: SlurmSite) -> None:
 
 def test_a_job_of_another_laptop_that_has_left_the_queue(site: SlurmSite) -> None:
     """The ledger knows the run's first job; of the second only the run directory and accounting know."""
-    known(site, [RUNNING])
+    site.knows([RUNNING])
     site.resume(RUNNING, "800001")
     site.says("squeue")
     rows = (site.folder / "sacct.out").read_text()
@@ -177,7 +163,7 @@ def test_a_job_of_another_laptop_that_has_left_the_queue(site: SlurmSite) -> Non
 
 
 def test_a_state_that_nobody_knows_yet(site: SlurmSite) -> None:
-    known(site, [WAITING])
+    site.knows([WAITING])
     site.says("squeue", [queue_row(WAITING).replace("PENDING", "HIBERNATED").replace("Priority", "Cold")])
     run = by_id(site.status())[WAITING.run_id]
     assert (run["state"], run["why"]) == ("UNKNOWN", "Cold")
@@ -185,7 +171,7 @@ def test_a_state_that_nobody_knows_yet(site: SlurmSite) -> None:
 
 def test_filters(site: SlurmSite) -> None:
     members = [*EVERYONE, Member(7, JobState.RUNNING, group="sweep-1")]
-    known(site, members)
+    site.knows(members)
     assert states(site.status("--state", "running,failed")) == ["RUNNING", "FAILED", "RUNNING"]
     assert states(site.status("--state", "ended")) == ["COMPLETED", "FAILED"]
     assert states(site.status("--group", "sweep")) == ["RUNNING"]
@@ -201,9 +187,8 @@ def test_filters(site: SlurmSite) -> None:
 def test_groups_are_one_line(site: SlurmSite) -> None:
     kinds = [JobState.RUNNING] * 3 + [JobState.COMPLETED] * 4 + [JobState.FAILED]
     members = [Member(number, state, group="sweep-lr") for number, state in enumerate(kinds, 10)]
-    known(
-        site,
-        [*members, Member(30, JobState.RUNNING, group="pair"), Member(31, JobState.PENDING, group="pair")],
+    site.knows(
+        [*members, Member(30, JobState.RUNNING, group="pair"), Member(31, JobState.PENDING, group="pair")]
     )
     shown = site.types("status").stdout
     (line,) = [line for line in shown.splitlines() if "sweep-lr" in line]
@@ -222,7 +207,7 @@ def test_groups_are_one_line(site: SlurmSite) -> None:
 
 
 def test_the_json_is_as_documented(site: SlurmSite) -> None:
-    known(site, [*EVERYONE, Member(9, JobState.RUNNING, group="one")])
+    site.knows([*EVERYONE, Member(9, JobState.RUNNING, group="one")])
     page = (Path(__file__).parents[2] / "docs" / "status.md").read_text().split("## JSON")[1]
     tables = [re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) for part in page.split("###")]
     document = site.status()
@@ -235,7 +220,7 @@ def test_the_json_is_as_documented(site: SlurmSite) -> None:
 
 
 def test_a_heartbeat_that_is_damaged_or_odd(site: SlurmSite) -> None:
-    known(site, [RUNNING])
+    site.knows([RUNNING])
     for content in ("", "{", "[1]", json.dumps(heartbeat(RUNNING) | {"gpu": 7, "step": "x", "time": None})):
         (site.root / "runs" / RUNNING.run_id / "heartbeat.json").write_text(content)
         assert states(site.status()) == ["RUNNING"]

@@ -31,9 +31,7 @@ QUICK = Paces(scheduler=0.6, heartbeat=0.3, login=0.2)
 def site(tmp_path: Path) -> Iterator[SlurmSite]:
     members = [RUNNING, WAITING, ENDED]
     with closing(SlurmSite(tmp_path / "site")) as running:
-        running.settle(members)
-        running.remember(members)
-        running.answers(members)
+        running.knows(members)
         yield running
 
 

@@ -28,9 +28,7 @@ QUICK = Paces(scheduler=1.0, heartbeat=0.2, login=0.2)
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[SlurmSite]:
     with closing(SlurmSite(tmp_path / "site")) as running:
-        running.settle([RUNNING, WAITING])
-        running.remember([RUNNING, WAITING])
-        running.answers([RUNNING, WAITING])
+        running.knows([RUNNING, WAITING])
         yield running
 
 

@@ -32,6 +32,14 @@ def lines(stderr: str) -> list[str]:
     return [line for line in stderr.splitlines() if line.strip()]
 
 
+def test_an_image_for_a_cluster_without_containers(project: Project, tmp_path: Path) -> None:
+    for more in ([], ["--plan"]):
+        shown = project.run("deploy", "--image", str(tmp_path / "nosuch.sif"), *more, code=6).stderr
+        assert "cluster local runs programs without a container" in shown
+        assert len(lines(shown)) == 2
+    assert not (project.folder / ".clusterkit" / "local").exists()
+
+
 def test_an_unknown_profile_names_the_nearest(project: Project) -> None:
     shown = project.run("submit", "-p", "a40-2M", code=3).stderr
     assert "a40-2m" in shown
