@@ -105,7 +105,17 @@ def program(
             raise ConfigError(f"profile {profile.name} names neither a recipe nor a program")
         return Program((*fixed, *arguments), None, env)
     recipe = choose_recipe(profile.recipe, overrides, unlock)
-    argv = [*_TRAIN, "--recipe", recipe.name]
+    argv = [*_TRAIN, "--recipe", recipe.name, *train_options(profile, seed)]
+    for name, text in overrides.items():
+        argv += ["--set", f"{name}={text}"]
+    for name in unlock:
+        argv += ["--unlock", name]
+    document = {"name": recipe.name, "values": dict(recipe.values), "modified": dict(recipe.modified)}
+    return Program((*argv, *arguments), document, env)
+
+
+def train_options(profile: Profile, seed: int) -> list[str]:
+    """What a profile and a seed say of a training, as the trainer's options."""
     options: dict[str, object] = {
         "total-steps": profile.total_steps,
         "num-envs": profile.num_envs,
@@ -118,15 +128,9 @@ def program(
         "threads": profile.threads,
         "workers": profile.workers,
     }
-    for name, value in options.items():
-        if value is not None:
-            argv += [f"--{name}", str(value)]
-    for name, text in overrides.items():
-        argv += ["--set", f"{name}={text}"]
-    for name in unlock:
-        argv += ["--unlock", name]
-    document = {"name": recipe.name, "values": dict(recipe.values), "modified": dict(recipe.modified)}
-    return Program((*argv, *arguments), document, env)
+    return [
+        word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))
+    ]
 
 
 def _environment(profile: Profile, wandb: Wandb, run_id: str, run_dir: str) -> dict[str, str]:

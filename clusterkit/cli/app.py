@@ -30,6 +30,7 @@ from clusterkit.cli import (
     share,
     status,
     submit,
+    tune,
     watch,
     why,
 )
@@ -63,6 +64,7 @@ def _main(
 _COMMANDS = (
     deploy,
     submit,
+    tune,
     status,
     why,
     logs,

@@ -67,12 +67,31 @@ def key_lines(text: str) -> dict[Key, int]:
                 found.setdefault(table[:end], number + 1)
         elif key := _KEY.match(lines[number]):
             found.setdefault((*table, *split_key(key[1])), number + 1)
-            number = _last_line_of_value(lines, number)
+            number = last_line_of_value(lines, number)
         number += 1
     return found
 
 
-def _last_line_of_value(lines: list[str], first: int) -> int:
+def header_lines(text: str) -> list[tuple[int, Key]]:
+    """Line numbers (from 1) of the headers of a valid TOML text and the tables they open, in their order.
+
+    An array of tables has the empty key.
+    """
+    lines = text.splitlines()
+    found: list[tuple[int, Key]] = []
+    number = 0
+    while number < len(lines):
+        if header := _HEADER.match(lines[number]):
+            found.append((number + 1, split_key(header[1])))
+        elif lines[number].lstrip().startswith("[["):
+            found.append((number + 1, ()))
+        elif _KEY.match(lines[number]):
+            number = last_line_of_value(lines, number)
+        number += 1
+    return found
+
+
+def last_line_of_value(lines: list[str], first: int) -> int:
     """Index of the line that ends the value begun on line `first`: where the text first parses alone."""
     for last in range(first, len(lines)):
         try:
