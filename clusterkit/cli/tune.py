@@ -53,10 +53,9 @@ def tune(
     A short job tries numbers of environments and worker processes; what a run learns is not touched.
     """
     from clusterkit.errors import ConfigError
-    from clusterkit.ui.demo import live_row
     from clusterkit.ui.progress import transfer_bar
     from clusterkit.ui.submit import show_dry_run, show_submitted
-    from clusterkit.ui.tune import show_goes_on
+    from clusterkit.ui.tune import show_goes_on, waiting
     from clusterkit.verbs import submit
     from clusterkit.verbs import tune as verb
 
@@ -84,7 +83,7 @@ def tune(
             run = verb.start(settings, ledger, request, bar=transfer_bar, on_submit=show_submitted)
         if wait:
             try:
-                with live_row() as on_row:
+                with waiting() as on_row:
                     verb.wait(settings, ledger, run, on_row)
             except KeyboardInterrupt:
                 show_goes_on(run.run_id)

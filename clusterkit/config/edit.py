@@ -25,15 +25,15 @@ def literal(value: str | int) -> str:
 def with_keys(text: str, table: Key, values: Mapping[str, str | int], comment: str, mark: str) -> str:
     """The text with some keys of a table set.
 
-    A key that is there is changed on its line; the others, with the comment above them, come at the end of
-    the table, which is made at the end of the text if it is not there.
+    A key that is there is changed on its line; the others come at the end of the table, which is made at the
+    end of the text if it is not there. The comment stands above the first new key, or else a changed one.
 
     Args:
         text: of the file, valid TOML.
         table: for example `("profiles", "mine")`.
         values: what to set.
         comment: one line, without its `# `.
-        mark: how comments of ours begin; those of the table are replaced.
+        mark: how comments of ours begin; one that is in the table is replaced.
 
     Raises:
         ConfigError: the file says it in a way that cannot be changed line by line; the hint has the lines.
@@ -41,12 +41,14 @@ def with_keys(text: str, table: Key, values: Mapping[str, str | int], comment: s
     end = "\r\n" if "\r\n" in text else "\n"
     lines = text.splitlines()
     region = _region(text, table)
-    added = []
+    added: list[str] = []
+    places: list[int] = []
     for name, value in values.items():
         number = key_lines("\n".join(lines)).get((*table, name))
         if region and number and region[0] < number <= region[1]:
             gone = _replace(lines, number - 1, value)
             region = region[0], region[1] - gone
+            places.append(number - 1)
         else:
             added.append(f"{name} = {literal(value)}")
     remark = f"# {mark}{comment}"
@@ -55,10 +57,12 @@ def with_keys(text: str, table: Key, values: Mapping[str, str | int], comment: s
         lines += [*gap, f"[{join_key(table)}]", remark, *added]
     else:
         at = _end_of_keys(lines, *region)
-        old = [number for number in range(region[0], at) if lines[number].lstrip().startswith(f"# {mark}")]
-        lines[at:at] = [remark, *added]
-        for number in reversed(old):
-            del lines[number]
+        before = [number for number in range(region[0], at) if lines[number].lstrip().startswith(f"# {mark}")]
+        lines[at:at] = added
+        if before:
+            lines[before[0]] = remark
+        else:
+            lines.insert(at if added else min(places), remark)
     changed = end.join(lines) + end
     _check(text, changed, table, values)
     return changed

@@ -4,21 +4,57 @@ from __future__ import annotations
 
 import difflib
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.scheduler import JobState
 from clusterkit.tuning import NEAR
 from clusterkit.ui.console import err, note, out
 from clusterkit.ui.text import format_bytes
+from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.tuning import Bench, Row, Setting
+    from clusterkit.verbs.status import StatusRow
     from clusterkit.verbs.tune import Edit, Tuned
 
 _CONTEXT = 2
+"""Lines around a change."""
+_LINE_SECONDS = 15.0
+"""Between two lines where there is no terminal to redraw."""
+
+
+@contextmanager
+def waiting() -> Iterator[Callable[[StatusRow], None]]:
+    """Says where the measuring is: in place on a terminal, elsewhere in a line now and then."""
+    if err.is_terminal:
+        with err.status("submitted") as status:
+            yield lambda row: status.update(Text(_where(row)))
+        return
+    said, printed = "", 0.0
+
+    def show(row: StatusRow) -> None:
+        nonlocal said, printed
+        stage = row.state.why or row.state.state.value
+        if stage != said or time.monotonic() - printed >= _LINE_SECONDS:
+            said, printed = stage, time.monotonic()
+            note(_where(row))
+
+    yield show
+
+
+def _where(row: StatusRow) -> str:
+    state = row.state
+    if state.state is not JobState.RUNNING:
+        return f"{state.state.value.lower()}{f': {state.why}' if state.why else ''}"
+    left = f", {format_seconds(state.eta_seconds)} left" if state.eta_seconds else ""
+    return f"measuring on {state.node}{left}" if state.progress is not None else f"starting on {state.node}"
 
 
 def show_tuned(tuned: Tuned) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 
 NAME = "tune"
 BENCH_FILE = "bench.json"
-LEAST_MINUTES = 1
 _START_SECONDS = 180
 """Beyond the bench's own time, for the container to start and the last measurement to end."""
+_NUMBERS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4})*")
 _MARK = "clusterkit tune, "
 """How our comments in a settings file begin."""
 
@@ -82,7 +83,7 @@ def request(
         tries: options of the bench, `num-envs` and `workers`, with what is to be tried.
 
     Raises:
-        ConfigError: the profile does not run the bundled trainer, or its recipe is at fault.
+        ConfigError: the profile does not run the bundled trainer, or its recipe or a try is at fault.
     """
     if profile.program or settings.project.program or profile.recipe is None:
         what = "profile" if profile.program or profile.recipe is None else "project"
@@ -91,6 +92,11 @@ def request(
             hint=f"the {what} names a program of its own; `clusterkit profiles` lists those with a recipe",
         )
     choose_recipe(profile.recipe, {}, ())
+    for name, text in tries.items():
+        if not _NUMBERS.fullmatch(text):
+            raise ConfigError(
+                f"--{name} {text}: not whole numbers", hint="write them with commas, e.g. 10,20,40"
+            )
     options = train_options(profile, profile.seed if profile.seed is not None else 0)
     more = [word for name, text in tries.items() for word in (f"--try-{name}", text)]
     argv = ("python", "-m", "trainer", "bench", "--seconds", str(60 * minutes), *more)

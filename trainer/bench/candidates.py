@@ -28,7 +28,7 @@ class Combination:
 
 
 def environment_counts(tasks: int, own: int, replay_capacity: int, episode_steps: int) -> list[int]:
-    """Numbers of environments to try: whole copies of the tasks, doubled; and the run's own.
+    """Numbers of environments to try: the run's own, then whole copies of the tasks, the nearest first.
 
     Args:
         tasks: of the recipe.
@@ -38,7 +38,9 @@ def environment_counts(tasks: int, own: int, replay_capacity: int, episode_steps
     """
     top = min(max(_MOST_COPIES * tasks, _LEAST_TOP), replay_capacity // (2 * episode_steps))
     doubled = (tasks << power for power in range(math.ceil(math.log2(max(top, 1) / tasks + 1)) + 1))
-    return sorted({own, *(count for count in doubled if count <= top)})
+    counts = {own, *(count for count in doubled if count <= top)}
+    # what is near to the run's own tells most while there is time; of two as near, the larger
+    return sorted(counts, key=lambda count: (abs(math.log2(count / own)), -count))
 
 
 def worker_counts(num_envs: int, processors: int) -> list[int]:
