@@ -36,6 +36,10 @@ class Setting:
     workers: int
     precision: str
 
+    def __str__(self) -> str:
+        workers = {0: "the learner's process", 1: "1 worker"}.get(self.workers, f"{self.workers} workers")
+        return f"{self.num_envs} environments in {workers}, {self.precision}"
+
 
 @dataclass(frozen=True)
 class Row:
@@ -230,7 +234,7 @@ def changes(bench: Bench, chosen: Row, profile: Profile) -> dict[str, str | int]
     """
     setting = chosen.setting
     changed: dict[str, str | int] = {}
-    if setting.num_envs != bench.own.num_envs:
+    if setting.num_envs != (profile.num_envs or bench.own.num_envs):
         changed["num_envs"] = setting.num_envs
     if setting.precision != profile.precision:
         changed["precision"] = setting.precision
@@ -238,9 +242,9 @@ def changes(bench: Bench, chosen: Row, profile: Profile) -> dict[str, str | int]
     cpus = setting.workers + profile.threads + 1
     if cpus <= _SMALLER * profile.cpus:
         changed["cpus"] = cpus
-    if setting.workers != bench.own.workers or (
-        profile.workers is None and {"cpus", "num_envs"} & changed.keys()
-    ):  # else the trainer would choose another number with these
+    now = bench.own.workers if profile.workers is None else profile.workers
+    if setting.workers != now or (profile.workers is None and {"cpus", "num_envs"} & changed.keys()):
+        # left to the trainer, their number would follow these
         changed["workers"] = setting.workers
     if profile.memory and chosen.host_bytes and bench.evaluation_bytes is not None:
         enough = math.ceil(MARGIN * (bench.memory(chosen) or 0) / _GIB)
@@ -261,11 +265,7 @@ def remark(bench: Bench, chosen: Row) -> str:
 
 
 def _said(row: Row) -> str:
-    setting = row.setting
-    return (
-        f"{setting.num_envs} environments in {setting.workers} workers, {setting.precision}, "
-        f"{_speed(row):,.0f} steps/s"
-    )
+    return f"{row.setting}, {_speed(row):,.0f} steps/s"
 
 
 def measurements(bench: Bench, cluster: str, version: str) -> list[Measurement]:

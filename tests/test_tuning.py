@@ -124,6 +124,9 @@ def test_the_keys_that_change() -> None:
     assert changes(found, taken, profile()) == {"num_envs": 20, "workers": 5, "cpus": 7, "memory": "5G"}
     assert changes(found, taken, profile(cpus=8, memory="6G")) == {"num_envs": 20, "workers": 5}
     assert changes(found, row(OWN, 4000.0), profile(cpus=6, memory=None)) == {}
+    # it says so already
+    there = profile(num_envs=20, workers=5, cpus=7, memory="5G")
+    assert changes(found, taken, there) == {}
     # fewer processors would have the trainer choose other workers
     assert changes(found, row(OWN, 4000.0), profile(memory=None)) == {"cpus": 6, "workers": 4}
 

@@ -64,7 +64,6 @@ def _main(
 _COMMANDS = (
     deploy,
     submit,
-    tune,
     status,
     why,
     logs,
@@ -73,6 +72,7 @@ _COMMANDS = (
     cancel,
     resume,
     drill,
+    tune,
     results,
     model,
     share,

@@ -48,9 +48,10 @@ def tune(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write the profile without asking.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Measure which settings are fastest on the real node, and write them into the profile.
+    """Measure on the real node which settings are fastest.
 
-    A short job tries numbers of environments and worker processes; what a run learns is not touched.
+    A short job tries numbers of environments and worker processes; the fastest safe ones are written into
+    the profile after a yes. What a run learns is not touched.
     """
     from clusterkit.errors import ConfigError
     from clusterkit.ui.progress import transfer_bar

@@ -72,8 +72,8 @@ def _replace(lines: list[str], begin: int, value: str | int) -> int:
     """Writes another value where a key's value begins; returns how many lines are gone."""
     stop = last_line_of_value(lines, begin)
     key, _, old = lines[begin].partition("=")
-    tail = _tail(old) if stop == begin else ""
-    lines[begin : stop + 1] = [f"{key.rstrip()} = {literal(value)}{tail}"]
+    space = old[: len(old) - len(old.lstrip())]
+    lines[begin : stop + 1] = [f"{key}={space}{literal(value)}{_tail(old) if stop == begin else ''}"]
     return stop - begin
 
 
@@ -95,14 +95,14 @@ def _end_of_keys(lines: list[str], first: int, last: int) -> int:
 
 
 def _tail(old: str) -> str:
-    """The comment behind a value on one line."""
+    """The comment behind a value on one line, with the space before it."""
     for position, char in enumerate(old):
         if char == "#":
             try:
                 tomllib.loads(f"x = {old[:position]}")
             except tomllib.TOMLDecodeError:
                 continue
-            return f"  {old[position:].rstrip()}"
+            return old[len(old[:position].rstrip()) :]
     return ""
 
 

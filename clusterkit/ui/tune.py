@@ -61,14 +61,16 @@ def show_tuned(tuned: Tuned) -> None:
     """The node, the table, and what is chosen."""
     bench, chosen = tuned.bench, tuned.chosen
     note(f"measured {bench.day} on {bench.node} ({bench.device}), recipe {bench.recipe}")
-    if not bench.complete:
+    if tuned.state.state.active and not bench.complete:
+        note(f"it still measures; `clusterkit tune {tuned.run.run_id}` again has more")
+    elif not bench.complete:
         err.print("[yellow]it was ended before it was done:[/] what it had measured by then counts")
     out.print(_table(bench, tuned))
     for setting, why in chosen.unsafe.items():
-        note(f"{_named(setting)} is not safe: it {why}")
+        note(f"{setting} is not safe: it {why}")
     for row in bench.rows:
         if row.error:
-            note(f"{_named(row.setting)}, {_KINDS.get(row.kind, row.kind)}: {row.error}")
+            note(f"{row.setting}, {_KINDS.get(row.kind, row.kind)}: {row.error}")
     if chosen.row is None or chosen.fastest is None:
         err.print("[yellow]no setting is both measured and safe;[/] the profile stays as it is")
         return
@@ -78,7 +80,9 @@ def show_tuned(tuned: Tuned) -> None:
     gain = ""
     if before and before.steps_per_second and chosen.row.setting != bench.own:
         gain = f", {(chosen.row.steps_per_second or 0.0) / before.steps_per_second:.2f} times as fast as now"
-    out.print(f"[bold]{_named(chosen.row.setting)}[/]{gain}", soft_wrap=True)
+    out.print(f"[bold]{chosen.row.setting}[/]{gain}", soft_wrap=True)
+    if sum(row.kind == "loop" and row.error is None for row in bench.rows) < 2:
+        note("nothing else could be compared in that time; --minutes gives it more")
     if not tuned.changes:
         out.print(f"profile {tuned.profile.name} is right as it is", soft_wrap=True)
 
@@ -133,11 +137,6 @@ def _mark(setting: Setting, tuned: Tuned) -> Text:
     if setting in tuned.chosen.unsafe:
         words.append(("not safe", "yellow"))
     return Text(", ").join(Text(word, style) for word, style in words)
-
-
-def _named(setting: Setting) -> str:
-    workers = "1 worker" if setting.workers == 1 else f"{setting.workers} workers"
-    return f"{setting.num_envs} environments in {workers}, {setting.precision}"
 
 
 def _rate(value: float | None) -> str:

@@ -38,7 +38,7 @@ def edited(text: str, **values: str | int) -> str:
 
 def test_keys_change_where_they_are_and_new_ones_come_behind() -> None:
     assert edited(FILE, num_envs=16, workers=3, memory="8G") == FILE.replace(
-        "num_envs = 32 #", "num_envs = 16  #"
+        "num_envs = 32 #", "num_envs = 16 #"
     ).replace('  "[x]",\n]\n', '  "[x]",\n]\n# clusterkit tune, today: quick\nworkers = 3\nmemory = "8G"\n')
 
 

@@ -59,7 +59,7 @@ def test_what_a_killed_bench_has_measured_is_written_into_the_profile(project: P
     changed = file.read_text()
     assert tomllib.loads(changed)["profiles"]["small"]["cpus"] == 2
     assert changed.startswith("# mine\n")
-    assert "cpus = 2  # far too many\n" in changed
+    assert "cpus = 2     # far too many\n" in changed
     assert "# clusterkit tune, 20" in changed
     assert "steps/s" in changed
     (kept,) = measurements.read(project.folder / ".clusterkit")

@@ -126,6 +126,8 @@ class Bench:
             self._beat.update(phase="bench")
             self._measure_all()
             self._keep(complete=not self._stop)
+            if not self._stop:
+                self._beat.update(step=int(self._seconds))
         finally:
             self._beat.close()
         _say(*table(self._rows))
