@@ -126,7 +126,8 @@ def test_a_signal_ends_it_with_its_measurement(tmp_path):
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "could not be measured" in output
+    assert "SIGTERM received" in output
+    assert "trainer: the whole loop could not be measured: interrupted" in output
     assert not measuring(tmp_path)
 
 

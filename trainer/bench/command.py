@@ -36,6 +36,8 @@ _WINDOWS = 30
 _SHORTEST, _LONGEST = 1.0, 10.0
 _ENVS_UNTIL, _LOOPS_UNTIL = 0.5, 0.85
 """Shares of the time after which the next kind begins."""
+_MOST, _PATIENCE = 0.3, 60.0
+"""The longest that one measurement may take: this share of the time, or so many seconds if that is more."""
 _PRECISIONS = ("fp32", "tf32", "bf16")
 
 
@@ -131,13 +133,12 @@ class Bench:
         finally:
             self._beat.close()
         _say(*table(self._rows))
-        loops = [row for row in self._rows if row["kind"] == "loop"]
-        if all(row["error"] for row in loops):
-            raise TrainerError(f"the whole loop could not be measured: {loops[0]['error']}")
         if self._stop.received is not None:
-            _say(f"{self._stop.received.name} received: what was measured is in {FILE}")
-            return 1
-        return 0
+            _say(f"[bench] {self._stop.received.name} received: {FILE} holds what was measured")
+        faults = [row["error"] for row in self._rows if row["kind"] == "loop"]
+        if all(faults):
+            raise TrainerError(f"the whole loop could not be measured: {(*faults, 'interrupted')[0]}")
+        return 1 if self._stop else 0
 
     def _measure_all(self) -> None:
         precision = self._settings.precision
@@ -174,7 +175,10 @@ class Bench:
         if self._stop or (not needed and left < self._starts[order.kind] + 2 * self._window):
             return None
         begun = time.monotonic()
-        found = measure(order, self._options, self._window, left, self._tick)
+        limit = min(left, max(self._seconds * _MOST, _PATIENCE))
+        found = measure(order, self._options, self._window, limit, self._tick)
+        if self._stop:
+            return None
         took = time.monotonic() - begun
         if "error" not in found:
             self._starts[order.kind] = max(0.0, took - self._window)
