@@ -201,6 +201,7 @@ def test_what_is_measured_of_one_setting_is_one_line() -> None:
         "{}",
         json.dumps(DOCUMENT | {"rows": [{}]}),
         json.dumps(DOCUMENT | {"own": {"num_envs": 1, "workers": 1, "precision": "fp8"}}),
+        json.dumps(DOCUMENT | {"own": {"num_envs": -1, "workers": 1, "precision": "fp32"}}),
         json.dumps(DOCUMENT | {"device": None}),
         json.dumps(DOCUMENT | {"time": "x"}),
     ],

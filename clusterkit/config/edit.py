@@ -40,6 +40,7 @@ def with_keys(text: str, table: Key, values: Mapping[str, str | int], comment: s
     """
     end = "\r\n" if "\r\n" in text else "\n"
     lines = text.splitlines()
+    plain = text in ("", whole := end.join(lines) + end, whole.removesuffix(end))  # no ends of another kind
     region = _region(text, table)
     added: list[str] = []
     places: list[int] = []
@@ -64,7 +65,12 @@ def with_keys(text: str, table: Key, values: Mapping[str, str | int], comment: s
         else:
             lines.insert(at if added else min(places), remark)
     changed = end.join(lines) + end
-    _check(text, changed, table, values)
+    if not (plain and _means(text, changed, table, values)):
+        keys = ", ".join(f"{name} = {literal(value)}" for name, value in values.items())
+        raise ConfigError(
+            f"[{join_key(table)}] is written in a way that is not changed automatically; nothing was written",
+            hint=f"write it there yourself: {keys}",
+        )
     return changed
 
 
@@ -106,19 +112,14 @@ def _tail(old: str) -> str:
     return ""
 
 
-def _check(before: str, after: str, table: Key, values: Mapping[str, str | int]) -> None:
+def _means(before: str, after: str, table: Key, values: Mapping[str, str | int]) -> bool:
+    """Whether the second text says what the first does, but for the values."""
     wanted = tomllib.loads(before)
     node: Any = wanted
     try:
         for part in table:
             node = node.setdefault(part, {})
         node.update(values)
-        same = tomllib.loads(after) == wanted
+        return tomllib.loads(after) == wanted
     except (tomllib.TOMLDecodeError, AttributeError):
-        same = False
-    if not same:
-        lines = ", ".join(f"{name} = {literal(value)}" for name, value in values.items())
-        raise ConfigError(
-            f"[{join_key(table)}] is written in a way that is not changed automatically; nothing was written",
-            hint=f"write it there yourself: {lines}",
-        )
+        return False

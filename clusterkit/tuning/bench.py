@@ -11,6 +11,9 @@ from typing import Any
 
 from clusterkit.errors import RunError
 
+_MOST = 10_000
+"""Environments or workers that anybody could mean."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -135,7 +138,10 @@ def _row(row: Mapping[str, Any]) -> Row:
 def _setting(row: Mapping[str, Any]) -> Setting:
     if row["precision"] not in ("fp32", "tf32", "bf16"):
         raise ValueError(f"precision {row['precision']!r}")
-    return Setting(int(row["num_envs"]), int(row["workers"]), row["precision"])
+    num_envs, workers = int(row["num_envs"]), int(row["workers"])
+    if not (1 <= num_envs <= _MOST and 0 <= workers <= _MOST):
+        raise ValueError(f"{num_envs} environments in {workers} workers")
+    return Setting(num_envs, workers, row["precision"])
 
 
 def _number(value: Any) -> float | None:

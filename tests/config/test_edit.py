@@ -70,6 +70,8 @@ def test_line_ends_stay() -> None:
         "profiles.a40-2m.cpus = 1\n",
         "[profiles]\na40-2m.cpus = 1\n",
         "[[profiles.a40-2m]]\ncpus = 1\n",
+        "[profiles.a40-2m]\r\ncpus = 1\nnum_envs = 3\r\n",
+        "[profiles.a40-2m] # \u2028\ncpus = 1\n",
     ],
 )
 def test_what_is_not_plain_is_refused_with_the_lines(text: str) -> None:
