@@ -181,9 +181,9 @@ def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bo
                 if active
                 else f"`clusterkit why {run.run_id}` says why, `clusterkit logs {run.run_id}` shows its log",
             ) from None
-    kept = measurements.append(
-        settings.project_dir / ".clusterkit", measured(bench, cluster.name, __version__)
-    )
+    # while it goes on, the same figures would come again with a later date
+    lines = measured(bench, cluster.name, __version__) if bench.complete or not state.state.active else []
+    kept = measurements.append(settings.project_dir / ".clusterkit", lines)
     chosen = choose(bench, memory=profile.memory, precision=precision)
     changed = changes(bench, chosen.row, profile) if chosen.row else {}
     return Tuned(run, state, profile, bench, chosen, changed, kept)

@@ -116,7 +116,7 @@ def test_a_whole_bench(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.json", "heartbeat.json"]
 
 
-def test_a_signal_ends_it_with_its_measurement(tmp_path):
+def test_a_signal_ends_it_and_what_it_was_at(tmp_path):
     process = start(tmp_path, "--num-envs", "4", "--seconds", "300")
     deadline = time.monotonic() + 100
     while not (tmp_path / "heartbeat.json").exists():
@@ -126,7 +126,8 @@ def test_a_signal_ends_it_with_its_measurement(tmp_path):
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "SIGTERM received" in output
+    assert "SIGTERM received, 0 measurements made" in output
+    assert not (tmp_path / "bench.json").exists()
     assert "trainer: the whole loop could not be measured: interrupted" in output
     assert not measuring(tmp_path)
 

@@ -127,14 +127,16 @@ class Bench:
         try:
             self._beat.update(phase="bench")
             self._measure_all()
-            self._keep(complete=not self._stop)
+            if self._rows:
+                self._keep(complete=not self._stop)
             if not self._stop:
                 self._beat.update(step=int(self._seconds))
         finally:
             self._beat.close()
-        _say(*table(self._rows))
+        if self._rows:
+            _say(*table(self._rows))
         if self._stop.received is not None:
-            _say(f"[bench] {self._stop.received.name} received: {FILE} holds what was measured")
+            _say(f"[bench] {self._stop.received.name} received, {len(self._rows)} measurements made")
         faults = [row["error"] for row in self._rows if row["kind"] == "loop"]
         if all(faults):
             raise TrainerError(f"the whole loop could not be measured: {(*faults, 'interrupted')[0]}")
