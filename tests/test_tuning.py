@@ -80,6 +80,13 @@ def test_another_precision_only_where_it_is_asked_for() -> None:
     assert changes(both, half, profile())["precision"] == "bf16"
 
 
+def test_of_one_setting_that_was_measured_twice_the_better_counts() -> None:
+    slow, quick, other = row(OWN, 1000.0), row(OWN, 3000.0), row(Setting(32, 8, "tf32"), 2500.0)
+    found = bench(slow, other, quick, replace(quick, error="it was killed", steps_per_second=None))
+    assert choose(found, memory=None).row == quick
+    assert found.loops == [quick, other]
+
+
 def test_a_failed_measurement_is_never_chosen() -> None:
     failed = replace(row(Setting(32, 8, "tf32"), 9000.0), error="it was killed")
     assert choose(bench(failed), memory=None).row is None

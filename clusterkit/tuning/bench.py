@@ -67,11 +67,19 @@ class Bench:
         return datetime.fromtimestamp(self.time, UTC).date().isoformat()
 
     def of(self, kind: str, setting: Setting) -> Row | None:
-        """What was measured of one kind with a setting, as far as that kind knows of it."""
-        for row in self.rows:
-            if row.kind == kind and row.error is None and same(kind, row.setting, setting):
-                return row
-        return None
+        """The measurement of one kind with a setting, the better one of two; None without any."""
+        found = [
+            row
+            for row in self.rows
+            if row.kind == kind and row.error is None and same(kind, row.setting, setting)
+        ]
+        return max(found, key=lambda row: row.steps_per_second or 0.0, default=None)
+
+    @property
+    def loops(self) -> list[Row]:
+        """The whole loops that were measured, one for each setting."""
+        settings = dict.fromkeys(row.setting for row in self.rows if row.kind == "loop")
+        return [row for setting in settings if (row := self.of("loop", setting)) is not None]
 
     @property
     def evaluation_bytes(self) -> int | None:

@@ -44,7 +44,7 @@ def choose(bench: Bench, *, memory: int | None, precision: bool = False) -> Chos
         memory: bytes of host memory that the profile asks for; None leaves it to the site.
         precision: whether the precision may be another.
     """
-    loops = [row for row in bench.rows if row.kind == "loop" and row.error is None and row.steps_per_second]
+    loops = [row for row in bench.loops if row.steps_per_second]
     if not precision:
         loops = [row for row in loops if row.setting.precision == bench.own.precision]
     unsafe = {row.setting: why for row in loops if (why := _danger(bench, row, memory))}

@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.measurements import FILE
 from clusterkit.scheduler import JobState
 from clusterkit.tuning import NEAR
 from clusterkit.ui.console import err, note, out
@@ -66,6 +67,8 @@ def show_tuned(tuned: Tuned) -> None:
     elif not bench.complete:
         err.print("[yellow]it was ended before it was done:[/] what it had measured by then counts")
     out.print(_table(bench, tuned))
+    if tuned.kept:
+        note(f"{tuned.kept} measurement{'' if tuned.kept == 1 else 's'} kept in .clusterkit/{FILE}")
     for setting, why in chosen.unsafe.items():
         note(f"{setting} is not safe: it {why}")
     for row in bench.rows:
@@ -81,7 +84,7 @@ def show_tuned(tuned: Tuned) -> None:
     if before and before.steps_per_second and chosen.row.setting != bench.own:
         gain = f", {(chosen.row.steps_per_second or 0.0) / before.steps_per_second:.2f} times as fast as now"
     out.print(f"[bold]{chosen.row.setting}[/]{gain}", soft_wrap=True)
-    if sum(row.kind == "loop" and row.error is None for row in bench.rows) < 2:
+    if len(bench.loops) < 2:
         note("nothing else could be compared in that time; --minutes gives it more")
     if not tuned.changes:
         out.print(f"profile {tuned.profile.name} is right as it is", soft_wrap=True)

@@ -12,7 +12,9 @@ import os
 import platform
 import sys
 import time
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from trainer import recipe as recipes
@@ -51,11 +53,16 @@ def main(argv: Sequence[str]) -> int:
     """
     given, options = _parser().parse_known_args(list(argv))
     settings = read_settings(options, os.environ)
-    counts = _numbers(given.try_num_envs, "--try-num-envs", 1)
-    workers = _numbers(given.try_workers, "--try-workers", 0)
+    wishes = Wishes(
+        given.seconds,
+        given.each or min(max(given.seconds / _WINDOWS, _SHORTEST), _LONGEST),
+        _numbers(given.try_num_envs, "--try-num-envs", 1),
+        _numbers(given.try_workers, "--try-workers", 0),
+        _precisions(given.try_precision),
+    )
     settings.run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with StopSignals() as stop:
-        return Bench(settings, options, float(given.seconds), counts, workers, stop).run()
+        return Bench(settings, options, wishes, stop).run()
 
 
 def _parser() -> Parser:
@@ -66,16 +73,44 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add("--seconds", type=at_least(LEAST_SECONDS), default=300, metavar="N", help="for all of it (300)")
+    add("--each", type=float, metavar="N", help="seconds of one measurement (a thirtieth, 1 to 10)")
     add("--try-num-envs", metavar="A,B", help="numbers of environments to try (by the number of tasks)")
     add("--try-workers", metavar="A,B", help="numbers of environment processes to try (by processors)")
+    add("--try-precision", metavar="A,B", help="precisions to try (those the device computes in)")
     return parser
 
 
 def _numbers(text: str | None, option: str, least: int) -> list[int]:
     try:
         return [at_least(least)(part) for part in text.split(",")] if text else []
-    except Exception as error:
+    except (ValueError, OverflowError, ArgumentTypeError) as error:
         raise UsageError(f"{option} {text}: not whole numbers of at least {least}, with commas") from error
+
+
+def _precisions(text: str | None) -> tuple[str, ...]:
+    found = tuple(text.split(",")) if text else _PRECISIONS
+    if unknown := [each for each in found if each not in _PRECISIONS]:
+        raise UsageError(f"--try-precision: {unknown[0]!r} is none of {', '.join(_PRECISIONS)}")
+    return found
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is to be measured, and for how long.
+
+    Attributes:
+        seconds: for everything.
+        each: seconds of one measurement.
+        counts: numbers of environments to try; none for those that may be worth it.
+        workers: numbers of environment processes to try; likewise.
+        precisions: to try, where the device has them.
+    """
+
+    seconds: float
+    each: float
+    counts: Sequence[int]
+    workers: Sequence[int]
+    precisions: Sequence[str]
 
 
 class Bench:
@@ -84,33 +119,26 @@ class Bench:
     Args:
         settings: the run's own.
         options: of `train`, that they were read from.
-        seconds: for everything.
-        counts: numbers of environments to try; by default those that may be worth it.
-        workers: numbers of environment processes to try; likewise.
+        wishes: what is to be measured.
         stop: looked at while something is measured.
     """
 
     def __init__(
-        self,
-        settings: TrainSettings,
-        options: Sequence[str],
-        seconds: float,
-        counts: Sequence[int],
-        workers: Sequence[int],
-        stop: StopSignals,
+        self, settings: TrainSettings, options: Sequence[str], wishes: Wishes, stop: StopSignals
     ) -> None:
         self._settings, self._options, self._stop = settings, list(options), stop
-        self._seconds, self._begun = seconds, time.monotonic()
-        self._window = min(max(seconds / _WINDOWS, _SHORTEST), _LONGEST)
+        self._wishes, self._begun = wishes, time.monotonic()
+        self._seconds, self._window = wishes.seconds, wishes.each
         self._starts = dict.fromkeys(("loop", "envs", "updates", "evaluation"), _FIRST_START)
         self._own = Combination(settings.num_envs, min(settings.workers, settings.num_envs))
         values = settings.recipe.values
-        counts = list(counts) or environment_counts(
+        counts = list(wishes.counts) or environment_counts(
             len(settings.tasks), settings.num_envs, values["replay_capacity"], values["episode_steps"]
         )
         tries = combinations(self._own, counts, usable_processors())
-        if workers:
-            tries = list(dict.fromkeys([self._own, *(Combination(n, w) for n in counts for w in workers)]))
+        if wishes.workers:
+            pairs = (Combination(count, workers) for count in counts for workers in wishes.workers)
+            tries = list(dict.fromkeys([self._own, *pairs]))
         self._tries = tries
         self._rows: list[dict[str, Any]] = []
         self._device: dict[str, Any] = {}
@@ -156,6 +184,8 @@ class Bench:
             if self._elapsed() < _LOOPS_UNTIL * self._seconds:
                 found = self._measure(Order("loop", *_both(each), precision))
                 measured[each] = (found and found["steps_per_second"]) or 0.0
+        if len(measured) > 1:  # again, for the node may have been busy at first: the better one counts
+            self._measure(Order("loop", *_both(self._own), precision))
         if self._settings.eval_every:
             self._measure(Order("evaluation", *_both(self._own), precision))
         best = max(measured, key=lambda each: measured[each])
@@ -169,7 +199,7 @@ class Bench:
         """Those that are something of their own on this device."""
         cuda = self._device.get("type") == "cuda"
         has = {"fp32": True, "tf32": cuda, "bf16": bool(self._device.get("bf16"))}
-        return [each for each in _PRECISIONS if has[each]]
+        return [each for each in self._wishes.precisions if has[each]]
 
     def _measure(self, order: Order, *, needed: bool = False) -> dict[str, Any] | None:
         """Measures, if there is time, and keeps the result."""
