@@ -54,8 +54,9 @@ def _where(row: StatusRow) -> str:
     state = row.state
     if state.state is not JobState.RUNNING:
         return f"{state.state.value.lower()}{f': {state.why}' if state.why else ''}"
+    where = f" on {state.node}" if state.node else ""
     left = f", {format_seconds(state.eta_seconds)} left" if state.eta_seconds else ""
-    return f"measuring on {state.node}{left}" if state.progress is not None else f"starting on {state.node}"
+    return f"measuring{where}{left}" if state.progress is not None else f"starting{where}"
 
 
 def show_tuned(tuned: Tuned) -> None:
@@ -95,8 +96,10 @@ _KINDS = {"loop": "whole loop", "envs": "environments", "updates": "updates", "e
 
 def _table(bench: Bench, tuned: Tuned) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    learner = any(row.kind == "updates" and row.error is None for row in bench.rows)
+    shown = {"updates/s": learner, "GPU": bench.gpu_bytes is not None}
     for name in ("envs", "workers", "precision", "steps/s", "envs alone", "updates/s", "memory", "GPU"):
-        if name != "GPU" or bench.gpu_bytes is not None:
+        if shown.get(name, True):
             table.add_column(name, justify="left" if name == "precision" else "right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for setting in _settings(bench):
@@ -108,10 +111,11 @@ def _table(bench: Bench, tuned: Tuned) -> Table:
             setting.precision,
             _rate(loop.steps_per_second if loop else None),
             _rate(envs.env_steps_per_second if envs else None),
-            _rate(updates.updates_per_second if updates and loop else None),
-            format_bytes(held) if held else "",
         ]
-        if bench.gpu_bytes is not None:
+        if shown["updates/s"]:
+            cells.append(_rate(updates.updates_per_second if updates and loop else None))
+        cells.append(format_bytes(held) if held else "")
+        if shown["GPU"]:
             cells.append(format_bytes(loop.device_bytes) if loop and loop.device_bytes else "")
         table.add_row(*cells, _mark(setting, tuned))
     return table
