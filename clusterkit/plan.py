@@ -116,7 +116,17 @@ def program(
         known = filled(template, env, run_id, run_dir)
         return Program(known, None, env, template if known != template else None)
     recipe = choose_recipe(profile.recipe, overrides, unlock)
-    argv = [*_TRAIN, "--recipe", recipe.name]
+    argv = [*_TRAIN, "--recipe", recipe.name, *train_options(profile, seed)]
+    for name, text in overrides.items():
+        argv += ["--set", f"{name}={text}"]
+    for name in unlock:
+        argv += ["--unlock", name]
+    document = {"name": recipe.name, "values": dict(recipe.values), "modified": dict(recipe.modified)}
+    return Program((*argv, *arguments), document, env)
+
+
+def train_options(profile: Profile, seed: int) -> list[str]:
+    """What a profile and a seed say of a training, as the trainer's options."""
     options: dict[str, object] = {
         "total-steps": profile.total_steps,
         "num-envs": profile.num_envs,
@@ -129,15 +139,9 @@ def program(
         "threads": profile.threads,
         "workers": profile.workers,
     }
-    for name, value in options.items():
-        if value is not None:
-            argv += [f"--{name}", str(value)]
-    for name, text in overrides.items():
-        argv += ["--set", f"{name}={text}"]
-    for name in unlock:
-        argv += ["--unlock", name]
-    document = {"name": recipe.name, "values": dict(recipe.values), "modified": dict(recipe.modified)}
-    return Program((*argv, *arguments), document, env)
+    return [
+        word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))
+    ]
 
 
 def filled(argv: Sequence[str], env: Mapping[str, str], run_id: str, run_dir: str) -> tuple[str, ...]:

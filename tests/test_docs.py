@@ -31,6 +31,7 @@ NEED_MORE = {
     "paper.tar.zst": "what --with-image would have made",
     "--unlock": "the trainer",
     "--pack": "a scheduler",
+    "tune": "the trainer",
     "--gpus": "a site with such GPUs",
     "--compare": "the trainer",
 }

@@ -1,4 +1,4 @@
-"""`python -m trainer`: train, evaluate, play, check, drill."""
+"""`python -m trainer`: train, evaluate, play, check, drill, bench."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ COMMANDS = {
     "play": "a video of a checkpoint at work",
     "check": "is everything here that a run needs?",
     "drill": "train until a signal comes, then a little more: a rehearsal",
+    "bench": "how fast is it here, with which settings?",
 }
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130

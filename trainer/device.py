@@ -59,7 +59,7 @@ def configure(device: str = "auto", precision: str = "fp32", threads: int = 0) -
     chosen = (
         torch.device("cuda", torch.cuda.current_device()) if cuda and device != "cpu" else torch.device("cpu")
     )
-    if precision == "bf16" and not _has_bf16(chosen):
+    if precision == "bf16" and not has_bf16(chosen):
         raise DeviceError(
             f"{device_name(chosen)} does not compute in bfloat16", hint="take --precision fp32 or tf32"
         )
@@ -124,7 +124,8 @@ def describe(device: torch.device) -> dict[str, Any]:
     }
 
 
-def _has_bf16(device: torch.device) -> bool:
+def has_bf16(device: torch.device) -> bool:
+    """Tells whether a device computes in bfloat16 natively."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     # PyTorch can emulate it on any CPU, several times slower than float32: that is never what was meant.

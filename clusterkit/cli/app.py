@@ -35,6 +35,7 @@ from clusterkit.cli import (
     share,
     status,
     submit,
+    tune,
     watch,
     why,
 )
@@ -81,6 +82,7 @@ _COMMANDS = (
     cancel,
     resume,
     drill,
+    tune,
     results,
     model,
     share,

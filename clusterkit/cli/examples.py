@@ -97,6 +97,14 @@ GUIDES = {
         ),
         ("submit", "Before a run"),
     ),
+    "tune": Guide(
+        RUN,
+        (
+            ("--profile a40-2m --dry-run", "what would be submitted"),
+            ("--profile a40-2m --minutes 10", "measure, then ask to write the profile"),
+        ),
+        ("plan", "report"),
+    ),
     "submit": Guide(
         RUN,
         (

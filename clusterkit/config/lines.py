@@ -76,7 +76,10 @@ def key_lines(text: str) -> dict[Key, int]:
 
 
 def table_lines(text: str) -> list[tuple[int, Key]]:
-    """Line numbers (from 1) and keys of the table headers of a valid TOML text, in order."""
+    """Line numbers (from 1) and keys of the table headers of a valid TOML text, in order.
+
+    An array of tables has the empty key.
+    """
     return [(number, key) for number, key, header in _written(text) if header]
 
 
@@ -89,13 +92,16 @@ def _written(text: str) -> Iterator[tuple[int, Key, bool]]:
         if header := _HEADER.match(lines[number]):
             table = split_key(header[1])
             yield number + 1, table, True
+        elif lines[number].lstrip().startswith("[["):
+            table = ()
+            yield number + 1, table, True
         elif key := _KEY.match(lines[number]):
             yield number + 1, (*table, *split_key(key[1])), False
-            number = _last_line_of_value(lines, number)
+            number = last_line_of_value(lines, number)
         number += 1
 
 
-def _last_line_of_value(lines: list[str], first: int) -> int:
+def last_line_of_value(lines: list[str], first: int) -> int:
     """Index of the line that ends the value begun on line `first`: where the text first parses alone."""
     for last in range(first, len(lines)):
         try:

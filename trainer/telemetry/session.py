@@ -60,7 +60,7 @@ class Telemetry:
         config: Mapping[str, Any] | None = None,
         gpu_uuid: str | None = None,
         stream: TextIO | None = None,
-    ) -> Telemetry:
+    ) -> Self:
         """Opens everything and writes the `run` line.
 
         Args:

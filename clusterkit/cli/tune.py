@@ -1,0 +1,115 @@
+"""`clusterkit tune`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+    from clusterkit.ledger import Ledger, LedgerRun
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the command."""
+    app.command()(tune)
+
+
+def tune(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN", help="A run of `tune` that has measured; left out, one is submitted."),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", "-p", metavar="PROFILE", help="The profile to tune.")
+    ] = None,
+    cluster: ClusterOption = None,
+    minutes: Annotated[
+        int, typer.Option(metavar="N", min=1, max=120, help="Minutes that all measurements may take.")
+    ] = 10,
+    num_envs: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Only these numbers of environments.")
+    ] = None,
+    workers: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Only these numbers of environment processes.")
+    ] = None,
+    precision: Annotated[
+        bool, typer.Option("--precision", help="Choose the precision too, which may change the numbers.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait for the measurements, or only submit.")
+    ] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be submitted, or written.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write the profile without asking.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Measure on the real node which settings are fastest.
+
+    A short job tries numbers of environments and worker processes; the fastest safe ones are written into
+    the profile after a yes. What a run learns is not touched.
+    """
+    from clusterkit.errors import ConfigError
+    from clusterkit.ui.progress import transfer_bar
+    from clusterkit.ui.submit import show_dry_run, show_submitted
+    from clusterkit.ui.tune import show_goes_on, waiting
+    from clusterkit.verbs import submit
+    from clusterkit.verbs import tune as verb
+
+    settings = load(config)
+    with open_ledger(settings) as ledger:
+        if name is not None:
+            if profile or cluster or num_envs or workers:
+                raise ConfigError(
+                    f"{name} has its profile, cluster and tries already",
+                    hint="leave RUN out to measure anew, or the options to see what it found",
+                )
+            run = ledger.find_one(name)
+        else:
+            tries = {"num-envs": num_envs, "workers": workers}
+            request = verb.request(
+                settings,
+                settings.cluster(cluster),
+                settings.profile(profile),
+                minutes,
+                {option: text for option, text in tries.items() if text is not None},
+            )
+            if dry_run:
+                show_dry_run(submit.dry_run(settings, request, ledger, bar=transfer_bar))
+                return
+            run = verb.start(settings, ledger, request, bar=transfer_bar, on_submit=show_submitted)
+        if wait:
+            try:
+                with waiting() as on_row:
+                    verb.wait(settings, ledger, run, on_row)
+            except KeyboardInterrupt:
+                show_goes_on(run.run_id)
+                raise
+        elif name is None:
+            show_goes_on(run.run_id)
+            return
+        _take_up(settings, ledger, run, precision=precision, dry_run=dry_run, yes=yes)
+
+
+def _take_up(
+    settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bool, dry_run: bool, yes: bool
+) -> None:
+    from clusterkit.ui.console import note
+    from clusterkit.ui.tune import agreed, show_edit, show_tuned, show_written
+    from clusterkit.verbs import tune as verb
+
+    tuned = verb.collect(settings, ledger, run, precision=precision)
+    show_tuned(tuned)
+    if not tuned.changes:
+        return
+    change = verb.edit(settings, tuned)
+    show_edit(change)
+    if dry_run:
+        note("dry run: nothing was written")
+    elif agreed(change, yes=yes):
+        verb.write(change)
+        show_written(change, tuned.profile.name)

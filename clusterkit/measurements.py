@@ -1,0 +1,117 @@
+"""What was measured on which node, one JSON line each: `.clusterkit/measured.jsonl`.
+
+`tune` appends; whoever wants to know how fast a recipe is on a GPU reads. A line that is torn or of another
+form is passed over: it is a record of measurements, and the next one replaces what is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from clusterkit.errors import ClusterkitError
+
+FILE = "measured.jsonl"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One combination of settings on one node; None is what was not measured."""
+
+    date: str
+    """UTC, ISO 8601."""
+    cluster: str
+    node: str
+    gpu: str | None
+    """The GPU's name as its driver has it; None where the trainer learnt on the processor."""
+    recipe: str
+    num_envs: int
+    workers: int
+    precision: str
+    env_steps_per_second: float | None
+    """Of the environments alone."""
+    updates_per_second: float | None
+    """Of the learner alone."""
+    steps_per_second: float | None
+    """Environment steps of the whole training loop."""
+    host_bytes: int | None
+    """Most memory of the host: of the whole loop with a full replay and evaluations where it was measured."""
+    device_bytes: int | None
+    """Most memory of the GPU."""
+    clusterkit: str
+    """The version that measured."""
+
+
+_TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float)}
+
+
+def append(folder: Path, measurements: Iterable[Measurement]) -> int:
+    """Adds those that are not there yet; returns how many these were.
+
+    Args:
+        folder: `.clusterkit` of the project.
+        measurements: what was measured.
+
+    Raises:
+        ClusterkitError: the file cannot be written.
+    """
+    path = folder / FILE
+    known = set(read(folder))
+    new = [each for each in measurements if each not in known]
+    if not new:
+        return 0
+    text = "".join(f"{json.dumps(asdict(each))}\n" for each in new)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        before = path.read_bytes() if path.is_file() else b""
+        torn = not before.endswith(b"\n") and before != b""
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(handle, "ab") as file:
+            file.write(("\n" if torn else "").encode() + text.encode())
+    except OSError as error:
+        raise ClusterkitError(
+            f"{path}: cannot be written: {error.strerror}", hint="free space, or look at its permissions"
+        ) from error
+    return len(new)
+
+
+def read(folder: Path) -> list[Measurement]:
+    """All measurements of a project, oldest first; none where there is no file.
+
+    Raises:
+        ClusterkitError: the file is there and cannot be read.
+    """
+    try:
+        text = (folder / FILE).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ClusterkitError(f"{folder / FILE}: cannot be read: {error.strerror}") from error
+    return [found for line in text.split("\n") if (found := _parsed(line)) is not None]
+
+
+def _parsed(line: str) -> Measurement | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(row, dict):
+        return None
+    values: dict[str, Any] = {field.name: row.get(field.name) for field in fields(Measurement)}
+    fits = all(_fits(values[field.name], str(field.type)) for field in fields(Measurement))
+    return Measurement(**values) if fits else None
+
+
+def _fits(value: object, kind: str) -> bool:
+    """Whether a value is of the kind that an annotation of `Measurement` names."""
+    name, _, optional = kind.partition(" | ")
+    if value is None:
+        return bool(optional)
+    if isinstance(value, bool) or not isinstance(value, _TYPES[name]):
+        return False
+    return not isinstance(value, float) or math.isfinite(value)

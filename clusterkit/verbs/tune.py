@@ -1,0 +1,248 @@
+"""tune: measure on the real node which settings are fastest, and bring home what a profile should say."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterkit import __version__, measurements
+from clusterkit.config.edit import with_keys
+from clusterkit.config.sources import PROJECT_FILE, display_path, user_file
+from clusterkit.errors import ConfigError, RunError
+from clusterkit.ledger import Ledger, LedgerRun
+from clusterkit.plan import choose_recipe, train_options
+from clusterkit.site import connected
+from clusterkit.state import RunState
+from clusterkit.transport.base import MissingFileError
+from clusterkit.tuning import Bench, Chosen, changes, choose, read_bench, remark
+from clusterkit.tuning import measurements as measured
+from clusterkit.verbs.deploy import Bar
+from clusterkit.verbs.prepare import Request
+from clusterkit.verbs.selection import known_state, settled
+from clusterkit.verbs.status import StatusRow
+from clusterkit.verbs.submit import Submitted, submit
+from clusterkit.verbs.watch import watch
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.settings import Settings
+
+NAME = "tune"
+BENCH_FILE = "bench.json"
+_START_SECONDS = 180
+"""Beyond the bench's own time, for the container to start and the last measurement to end."""
+_NUMBERS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4})*")
+_MARK = "clusterkit tune, "
+"""How our comments in a settings file begin."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was measured, and what it means for the profile."""
+
+    run: LedgerRun
+    state: RunState
+    profile: Profile
+    bench: Bench
+    chosen: Chosen
+    changes: Mapping[str, str | int]
+    kept: int
+    """Measurements that are new in the project's record."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of a settings file that has not been made yet."""
+
+    file: Path
+    before: str
+    """Empty where there is no file."""
+    after: str
+
+    @property
+    def name(self) -> str:
+        """The file as the user would write it."""
+        return display_path(self.file)
+
+
+def request(
+    settings: Settings, cluster: Cluster, profile: Profile, minutes: int, tries: Mapping[str, str]
+) -> Request:
+    """The run that measures: a short one with the profile's own hardware.
+
+    Args:
+        settings: of the project.
+        cluster: where.
+        profile: what for.
+        minutes: for all measurements.
+        tries: options of the bench, `num-envs` and `workers`, with what is to be tried.
+
+    Raises:
+        ConfigError: the profile does not run the bundled trainer, or its recipe or a try is at fault.
+    """
+    if profile.program or settings.project.program or profile.recipe is None:
+        what = "profile" if profile.program or profile.recipe is None else "project"
+        raise ConfigError(
+            f"profile {profile.name} does not train with clusterkit's trainer, which alone can be measured",
+            hint=f"the {what} names a program of its own; `clusterkit profiles` lists those with a recipe",
+        )
+    choose_recipe(profile.recipe, {}, ())
+    for name, text in tries.items():
+        if not _NUMBERS.fullmatch(text):
+            raise ConfigError(
+                f"--{name} {text}: not whole numbers", hint="write them with commas, e.g. 10,20,40"
+            )
+    options = train_options(profile, profile.seed if profile.seed is not None else 0)
+    more = [word for name, text in tries.items() for word in (f"--try-{name}", text)]
+    argv = ("python", "-m", "trainer", "bench", "--seconds", str(60 * minutes), *more)
+    short = profile.model_copy(
+        update={
+            "program": (*argv, "--recipe", profile.recipe, *options),
+            "recipe": None,
+            "total_steps": None,
+            "time": 60 * minutes + _START_SECONDS,
+            "until_done": False,
+            "signal": "none",
+        }
+    )
+    return Request(cluster, short, name=NAME, until_done=False)
+
+
+def start(
+    settings: Settings, ledger: Ledger, wanted: Request, *, bar: Bar, on_submit: Callable[[Submitted], None]
+) -> LedgerRun:
+    """Submit it, as any other run.
+
+    Raises:
+        ClusterkitError: as `submit`.
+    """
+    done = submit(settings, wanted, ledger, bar=bar)
+    on_submit(done)
+    return ledger.find([done.spec.run_id])[0]
+
+
+def wait(settings: Settings, ledger: Ledger, run: LedgerRun, on_row: Callable[[StatusRow], None]) -> None:
+    """Look at the run until it has ended; safe to break off, for `collect` does its work at any time.
+
+    Args:
+        settings: of the project.
+        ledger: of the project.
+        run: which.
+        on_row: called now and then with where it stands.
+
+    Raises:
+        RunError: its cluster gives no answer any more.
+    """
+    if settled(run):
+        return
+    for watched in watch(settings, ledger, names=[run.run_id]):
+        (row,) = watched.report.rows
+        on_row(row)
+    if row.state.state.active:
+        raise RunError(
+            f"{run.run_id} cannot be watched any more: {'; '.join(watched.report.silent.values())}",
+            hint=f"it goes on; `clusterkit tune {run.run_id}` takes up what it measures",
+        )
+
+
+def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bool) -> Tuned:
+    """Bring home what was measured, keep it, and choose.
+
+    Args:
+        settings: of the project.
+        ledger: of the project.
+        run: one that measures.
+        precision: whether the profile's precision may be changed.
+
+    Raises:
+        RunError: it measured nothing, or is no run of this kind.
+        ConfigError: its profile is not there any more.
+        TransportError: its cluster cannot be reached.
+    """
+    if run.name != NAME:
+        raise RunError(
+            f"{run.run_id} is no run that measures", hint="`clusterkit tune --profile NAME` starts one"
+        )
+    cluster, profile = settings.cluster(run.cluster), settings.profile(run.profile)
+    state = known_state(ledger.get(run.run_id) or run)
+    with connected(cluster) as transport:
+        try:
+            bench = read_bench(transport.read(f"{run.run_dir}/{BENCH_FILE}"))
+        except MissingFileError:
+            active = state.state.active
+            raise RunError(
+                f"{run.run_id} has measured nothing{' yet' if active else f': it is {state.state}'}",
+                hint="wait until it has begun"
+                if active
+                else f"`clusterkit why {run.run_id}` says why, `clusterkit logs {run.run_id}` shows its log",
+            ) from None
+    # while it goes on, the same figures would come again with a later date
+    lines = measured(bench, cluster.name, __version__) if bench.complete or not state.state.active else []
+    kept = measurements.append(settings.project_dir / ".clusterkit", lines)
+    chosen = choose(bench, memory=profile.memory, precision=precision)
+    changed = changes(bench, chosen.row, profile) if chosen.row else {}
+    return Tuned(run, state, profile, bench, chosen, changed, kept)
+
+
+def edit(settings: Settings, tuned: Tuned) -> Edit:
+    """The change of the project's settings file that makes the profile so; it is made by `write`.
+
+    The project's file wins over all others, so a few keys there change any profile, also a shipped one.
+
+    Raises:
+        ConfigError: the file is not plain enough to be changed line by line, or cannot be read.
+    """
+    assert tuned.chosen.row is not None, "nothing was chosen"
+    file = _project_file(settings)
+    before = ""
+    if file.exists():
+        try:
+            before = file.read_bytes().decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{display_path(file)}: cannot be read: {error}") from error
+    table = ("profiles", tuned.profile.name)
+    after = with_keys(before, table, tuned.changes, remark(tuned.bench, tuned.chosen.row), _MARK)
+    return Edit(file, before, after)
+
+
+def write(change: Edit) -> None:
+    """Make the change, atomically.
+
+    Raises:
+        ConfigError: the file cannot be written, or is not what it was any more.
+    """
+    file = change.file.resolve()  # through a link, for it is the file behind it that is the user's
+    name = display_path(change.file)
+    try:
+        now = file.read_bytes().decode("utf-8") if file.exists() else ""
+        if now != change.before:
+            raise ConfigError(f"{name} was changed meanwhile; nothing was written", hint="do it again")
+        mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(change.after.encode())
+                stream.flush()
+                os.fsync(stream.fileno())
+            Path(temporary).chmod(mode)
+            Path(temporary).replace(file)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConfigError(
+            f"{name}: cannot be written: {error.strerror}", hint="look at its permissions, or free space"
+        ) from error
+
+
+def _project_file(settings: Settings) -> Path:
+    """The project's file; where there is none, the one that would be it."""
+    own = user_file()
+    return next(
+        (file for file in reversed(settings.files) if file != own), settings.project_dir / PROJECT_FILE
+    )

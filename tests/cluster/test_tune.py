@@ -1,0 +1,39 @@
+"""tune on a real cluster: the bench runs on the compute node, in the image, and its figures come home."""
+
+from __future__ import annotations
+
+import json
+import time
+import tomllib
+
+import pytest
+
+from tests.cluster.laptop import User
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_profile_is_tuned_by_what_its_node_can_do(user: User) -> None:
+    user.types("deploy")
+    run_id = user.types("tune", "--minutes", "2", "--num-envs", "8", "--workers", "0", "--no-wait").strip()
+    bench = user.root / "runs" / run_id / "bench.json"
+    deadline = time.monotonic() + 300
+    while not bench.exists():
+        assert time.monotonic() < deadline, user.types("logs", run_id)
+        time.sleep(0.2)
+    user.types("cancel", run_id)
+    settings = user.folder / "clusterkit.toml"
+    before = settings.read_text()
+    done = user.tries("tune", run_id, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "measured" in done.stderr
+    assert "a40n" in done.stderr
+    assert "chosen" in done.stdout
+    # the profile asks for two processors, and a learner with its evaluation has use for both
+    assert "profile tiny is right as it is" in done.stdout
+    assert tomllib.loads(settings.read_text()) == tomllib.loads(before)
+    (line,) = (user.folder / ".clusterkit" / "measured.jsonl").read_text().splitlines()
+    kept = json.loads(line)
+    assert (kept["cluster"], kept["recipe"], kept["num_envs"]) == ("site", "local-demo", 8)
+    assert kept["node"].startswith("a40n")
+    assert kept["steps_per_second"] > 0

@@ -1,0 +1,164 @@
+"""The bench for real, with tiny numbers; and which settings it tries, in which order."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trainer.bench.candidates import (
+    Combination,
+    combinations,
+    environment_counts,
+    worker_counts,
+    worth_a_run,
+)
+from trainer.bench.measure import KINDS, adapted
+from trainer.bench.process import Order, measure
+from trainer.bench.table import table
+from trainer.settings import read_settings
+
+OPTIONS = ["--recipe", "local-demo", "--device", "cpu", "--threads", "1"]
+
+
+def never() -> bool:
+    return False
+
+
+def start(run_dir, *more: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainer", "bench", *OPTIONS, "--run-dir", str(run_dir), *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_environments_are_whole_copies_of_the_tasks_the_nearest_first():
+    assert environment_counts(10, 10, 1_000_000, 500) == [10, 20, 40]
+    assert environment_counts(10, 32, 1_000_000, 500) == [32, 40, 20, 10]
+    assert environment_counts(1, 1, 1_000_000, 500) == [1, 2, 4, 8, 16]
+    assert environment_counts(50, 50, 5_000_000, 500) == [50, 100, 200]
+
+
+def test_a_small_replay_holds_few_environments():
+    assert environment_counts(10, 10, 20_000, 500) == [10, 20]
+    assert environment_counts(10, 10, 100, 500) == [10]
+
+
+def test_workers_leave_the_learner_a_processor_first():
+    assert worker_counts(16, 2) == [1, 2, 0]
+    assert worker_counts(32, 16) == [11, 16, 6]
+    assert worker_counts(1, 1) == [0, 1]
+
+
+def test_the_own_combination_comes_first_and_only_once():
+    own = Combination(16, 1)
+    found = combinations(own, [16, 8], 2)
+    assert found == [own, *(Combination(*pair) for pair in [(8, 1), (16, 2), (8, 2), (16, 0), (8, 0)])]
+
+
+def test_a_loop_that_waits_for_updates_is_tried_with_little():
+    own = Combination(16, 3)
+    rates = {own: 9000.0, Combination(32, 3): 9500.0, Combination(8, 1): 4000.0, Combination(8, 0): 2000.0}
+    assert worth_a_run(own, rates, 3000.0)[:2] == [Combination(32, 3), Combination(8, 1)]
+    assert worth_a_run(own, rates, 8800.0)[:2] == [Combination(32, 3), Combination(8, 1)]
+    assert set(worth_a_run(own, rates, None)) == rates.keys() - {own}
+
+
+def test_a_measurement_that_fails_costs_only_itself():
+    order = Order("envs", 4, 0, "fp32")
+    found = measure(order, ["--recipe", "local-demo", "--device", "cuda"], 0.1, 0.5, never)
+    assert "time was over" in found["error"]
+    found = measure(order, ["--recipe", "nothing"], 0.1, 60.0, never)
+    assert "unknown recipe" in found["error"]
+    assert measure(order, OPTIONS, 0.1, 60.0, lambda: True) == {
+        "error": "it was not done when the time was over"
+    }
+
+
+@pytest.mark.slow
+def test_the_memory_of_evaluations_is_measured(tmp_path):
+    words = [*OPTIONS, "--eval-episodes", "1", "--tasks", "reach", "--unlock", "tasks", "--num-envs", "2"]
+    settings = read_settings([*words, "--workers", "0", "--run-dir", str(tmp_path)], {})
+    found = KINDS["evaluation"](adapted(settings), 0.2, time.monotonic() + 120)
+    assert found["host_bytes"] > 50 << 20  # a process with PyTorch and its environments
+
+
+@pytest.mark.slow
+def test_a_whole_bench(tmp_path):
+    tries = ["--try-num-envs", "4", "--try-workers", "0", "--num-envs", "4", "--workers", "0"]
+    process = start(
+        tmp_path,
+        *tries,
+        "--seconds",
+        "240",
+        "--each",
+        "0.2",
+        "--eval-every",
+        "0",
+        *("--try-precision", "fp32"),
+    )
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    found = json.loads((tmp_path / "bench.json").read_text())
+    assert found["complete"] is True
+    assert found["own"] == {"num_envs": 4, "workers": 0, "precision": "fp32"}
+    assert found["device"]["type"] == "cpu"
+    assert {row["kind"] for row in found["rows"]} == {"loop", "envs", "updates"}
+    first = found["rows"][0]
+    assert (first["kind"], first["error"]) == ("loop", None)
+    assert first["steps_per_second"] > first["updates_per_second"] > 0
+    # the replay counts as full, although hardly anything is in it
+    assert first["host_bytes"] > 256_000 * 44 * 4
+    assert "whole loop" in table(found["rows"])[1]
+    assert table(found["rows"])[1] in output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.json", "heartbeat.json"]
+
+
+def test_a_signal_ends_it_and_what_it_was_at(tmp_path):
+    process = start(tmp_path, "--num-envs", "4", "--seconds", "300")
+    deadline = time.monotonic() + 100
+    while not (tmp_path / "heartbeat.json").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "SIGTERM received, 0 measurements made" in output
+    assert not (tmp_path / "bench.json").exists()
+    assert "trainer: the whole loop could not be measured: interrupted" in output
+    assert not measuring(tmp_path)
+
+
+def measuring(run_dir) -> list[str]:
+    """Processes with this run directory on their command line."""
+    return [file.parent.name for file in Path("/proc").glob("[0-9]*/cmdline") if str(run_dir) in text(file)]
+
+
+def text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--try-workers", "a"], "--try-workers a: not whole numbers"),
+        (["--try-precision", "fp8"], "'fp8' is none of fp32, tf32, bf16"),
+        (["--seconds", "3"], "3 is no whole number of at least 20"),
+        (["--no-such"], "unknown argument '--no-such'"),
+    ],
+)
+def test_wrong_arguments_are_one_line(tmp_path, more, said):
+    process = start(tmp_path, *more)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert said in output
+    assert len(output.splitlines()) <= 2

@@ -1,0 +1,83 @@
+"""Which settings are worth a look, and in which order: arithmetic only.
+
+Only what changes the speed and not the science is varied: environments and the processes that step them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from trainer.pacing import worker_count
+
+_MOST_COPIES = 4
+"""Environments of each task that are tried; more have the policy act on older data than most runs have."""
+_LEAST_TOP = 16
+"""With few tasks, up to so many environments all the same."""
+_AHEAD = 1.2
+"""Environments that are so much faster than the loop cannot be what it waits for."""
+
+
+@dataclass(frozen=True, order=True)
+class Combination:
+    """A number of environments and of the processes that step them."""
+
+    num_envs: int
+    workers: int
+
+
+def environment_counts(tasks: int, own: int, replay_capacity: int, episode_steps: int) -> list[int]:
+    """Numbers of environments to try: the run's own, then whole copies of the tasks, the nearest first.
+
+    Args:
+        tasks: of the recipe.
+        own: what the run would take.
+        replay_capacity: transitions, which must hold two episodes of each environment.
+        episode_steps: length of an episode.
+    """
+    top = min(max(_MOST_COPIES * tasks, _LEAST_TOP), replay_capacity // (2 * episode_steps))
+    doubled = (tasks << power for power in range(math.ceil(math.log2(max(top, 1) / tasks + 1)) + 1))
+    counts = {own, *(count for count in doubled if count <= top)}
+    # what is near to the run's own tells most while there is time; of two as near, the larger
+    return sorted(counts, key=lambda count: (abs(math.log2(count / own)), -count))
+
+
+def worker_counts(num_envs: int, processors: int) -> list[int]:
+    """Numbers of worker processes to try, the likeliest first."""
+    usual = worker_count(num_envs, processors)
+    tries = [usual, min(processors, num_envs), math.ceil(usual / 2)]
+    tries += [0] if processors <= 4 or num_envs <= 2 else []  # one process for all is for small machines
+    return list(dict.fromkeys(tries))
+
+
+def combinations(own: Combination, counts: Iterable[int], processors: int) -> list[Combination]:
+    """All combinations, the run's own first, then the usual workers of each count, then the rest."""
+    tries = {count: worker_counts(count, processors) for count in counts}
+    longest = max((len(workers) for workers in tries.values()), default=0)
+    ordered = [
+        Combination(count, workers[place])
+        for place in range(longest)
+        for count, workers in tries.items()
+        if place < len(workers)
+    ]
+    return list(dict.fromkeys([own, *ordered]))
+
+
+def worth_a_run(
+    own: Combination, rates: Mapping[Combination, float], loop_rate: float | None
+) -> list[Combination]:
+    """Combinations whose whole loop is to be measured, the most promising first; the run's own is not in it.
+
+    The fastest environments come first; then the smallest combination that is still fast enough that the
+    loop cannot be waiting for it; then the others by their speed.
+
+    Args:
+        own: the run's own combination, which has been measured.
+        rates: environment steps a second of the environments alone.
+        loop_rate: environment steps a second of the whole loop with the run's own; None if it failed.
+    """
+    by_speed = sorted(rates, key=lambda each: -rates[each])
+    enough = [each for each in rates if loop_rate and rates[each] >= _AHEAD * loop_rate]
+    smallest = sorted(enough, key=lambda each: (each.workers, each.num_envs))[:1]
+    return [each for each in dict.fromkeys([*by_speed[:1], *smallest, *by_speed]) if each != own]
