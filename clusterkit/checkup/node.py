@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 SHARED_MEMORY = 64 << 20
 """Bytes that the environments' shared block needs at least; `trainer check` asks for as much."""
 _PER_WORKER = 16 << 20
+_NOT_FOUND = 127
+"""Exit status of a shell that does not find the program."""
 _LATE = 60.0
 """Seconds."""
 OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
@@ -113,7 +115,7 @@ def image_visible(node: Node) -> Verdict:
 def scratch(node: Node) -> Verdict:
     """A file is written there; df tells the room."""
     part = node.answer["scratch"]
-    where = node.cluster.scratch_root
+    where = node.answer["about"].value("scratch")
     if part.status != 0:
         return failed(
             f"{node.name}: {part.last}", f"set `scratch` of {node.table} to a folder you can write to there"
@@ -145,7 +147,10 @@ def gpu(node: Node) -> Verdict:
     if not devices:
         cure = f"check `request` of [clusters.{node.cluster.name}.gpus.{node.profile.gpu}]"
         return failed(f"{node.name} has no GPU", cure)
-    text = f"{node.name} has {len(devices)} GPUs and nvidia-smi does not work: {part.last}"
+    why = "is not there" if part.status == _NOT_FOUND else f"does not work: {part.last}"
+    text = f"{node.name} has {len(devices)} GPUs, and nvidia-smi {why}"
+    if (node.inside.get("torch") or {}).get("available"):
+        return warned(text, "nothing to do: PyTorch computes on it")
     return failed(text, "report the node to its administrators, and leave it out: sbatch = { exclude = ... }")
 
 

@@ -33,15 +33,18 @@ exec >>"$folder/answer.part" 2>>"$folder/errors"
 made='' work=''
 leave() {
   [ -z "$work" ] || rm -rf -- "$work"
+  [ -z "$made" ] || rmdir -- "$made" 2>/dev/null
   mv -f -- "$folder/answer.part" "$folder/answer"
 }
 trap leave EXIT
 trap 'exit 1' TERM INT
-ck_part about printf '%s\n' "host $(uname -n)" "now $(date +%s)" "token $(cat "$folder/token")"
+ck_part about printf '%s\n' "host $(uname -n)" "now $(date +%s)" "token $(cat "$folder/token")" \
+  "scratch $scratch_root"
 """
 
 # $work is where the rest is tried even if the scratch root is of no use.
 _SCRATCH = r"""
+[ -d "$scratch_root" ] || made=$scratch_root
 try_scratch() {
   mkdir -p -- "$scratch_root" && mkdir -- "$scratch_root/$name" &&
     head -c BYTES /dev/zero >"$scratch_root/$name/probe" || return 1

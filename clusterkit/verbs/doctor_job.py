@@ -49,6 +49,8 @@ _BUSY = re.compile(
 )
 """Reasons to wait that say nothing against the request."""
 _UNPACK = 'umask 077; mkdir -p "$1" && tar -xf - -C "$1"'
+_REMOVE = 'rm -rf -- "$1"; rmdir -- "${1%/*}" "${1%/*/*}" 2>/dev/null'
+"""Also the work root, where nothing else is in it."""
 
 # $1 folder, $2 job id, $3 seconds. The answer, or else what squeue says, after at most so many seconds.
 _LOOK = r"""
@@ -172,7 +174,7 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
     with ExitStack() as stack:
         try:
             transport.run(["sh", "-c", _UNPACK, "sh", folder], stdin=bundle(files))
-            stack.callback(transport.run, ["rm", "-rf", "--", folder], check=False)
+            stack.callback(transport.run, ["sh", "-c", _REMOVE, "sh", folder], check=False)
             if exam.cluster.kind == "local":
                 exam.say("looking around here")
                 transport.run(["bash", f"{folder}/job.sh"], timeout=SECONDS * 2.0, check=False)
