@@ -46,7 +46,7 @@ class Asked:
 def read(options: Sequence[str]) -> Asked:
     """The request in sbatch options, `--name=value` or `--flag`."""
     given = {name: value for name, _, value in (option.partition("=") for option in options)}
-    gpu_option = next((option for option in options if _gpus(option)), "")
+    gpu_option = next((option for option in reversed(options) if _gpus(option)), "")
     memory = given.get("--mem", "")
     return Asked(
         options=tuple(options),
