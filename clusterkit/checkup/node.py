@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.checkup.answer import Answer
-from clusterkit.checkup.check import Verdict, failed, passed, warned
+from clusterkit.checkup.check import Verdict, failed, passed, skipped, warned
 from clusterkit.checkup.login import skew
 from clusterkit.checkup.words import listed, size
 from clusterkit.images import Image
@@ -27,6 +27,29 @@ _LATE = 60.0
 """Seconds."""
 OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 """By major version of CUDA: docs.nvidia.com/deploy/cuda-compatibility, minor version compatibility."""
+_STEPS = {
+    "scratch": "scratch",
+    "shared-memory": "shm",
+    "prelude": "prelude",
+    "binds": "binds",
+    "gpu": "nvidia-smi",
+    "internet": "internet",
+    "runtime": "runtime",
+    "image-visible": "image",
+    "container": "inside",
+}
+"""Checks and the parts of the answer they need, in the order in which the job makes them."""
+_CURES = {
+    "scratch": "set `scratch` of {table} to a folder that answers",
+    "shared-memory": "look again",
+    "prelude": "no `exit` in `prelude` of {table}, and nothing that waits",
+    "binds": "mend `binds` of {table}",
+    "gpu": "report the node to its administrators",
+    "internet": "look again",
+    "runtime": "mend `prelude` of {table}",
+    "image-visible": "set `image_store` of {table} to a folder that nodes see",
+    "container": "look again; starting the container took the job's two minutes",
+}
 
 
 @dataclass(frozen=True)
@@ -56,6 +79,13 @@ class Node:
         """Of the settings, for cures."""
         return f"[clusters.{self.cluster.name}]"
 
+    @property
+    def ended_in(self) -> str:
+        """The first step that has no answer; empty when all have."""
+        given = {"prelude": bool(self.cluster.prelude), "gpu": "devices" in self.answer}
+        steps = (name for name, part in _STEPS.items() if part not in self.answer and given.get(name, True))
+        return next(steps, "")
+
     @cached_property
     def inside(self) -> dict[str, Any]:
         """What the program in the container found; empty when it did not run."""
@@ -69,10 +99,26 @@ class Node:
         return {}
 
 
+def as_far_as_it_came(
+    judges: Mapping[str, Callable[[Node], Verdict]],
+) -> dict[str, Callable[[Node], Verdict]]:
+    """The same judges for a job that may have been ended: nothing is said of what it did not get to."""
+
+    def careful(name: str, judge: Callable[[Node], Verdict]) -> Callable[[Node], Verdict]:
+        def judged(node: Node) -> Verdict:
+            if node.answer.whole or name not in _STEPS or _STEPS[name] in node.answer:
+                return judge(node)
+            if name != node.ended_in:
+                return skipped(f"the job ended before, in {node.ended_in}")
+            return failed("the job did not get past it", _CURES[name].format(table=node.table))
+
+        return judged
+
+    return {name: careful(name, judge) for name, judge in judges.items()}
+
+
 def prelude(node: Node) -> Verdict:
     """Each of its lines."""
-    if "prelude" not in node.answer:
-        return failed("a line of it ends the job", f"no `exit` in `prelude` of {node.table}")
     fails = node.answer["prelude"].lines
     if not fails:
         return passed(f"{len(node.cluster.prelude)} lines ran")
@@ -89,8 +135,6 @@ def runtime(node: Node) -> Verdict:
     part, name = node.answer["runtime"], node.cluster.container
     if part.status == 0:
         return passed(part.lines[-1] if part.lines else name)
-    if "runtime" not in node.answer:
-        return failed("the prelude ended the job before", f"mend `prelude` of {node.table}")
     return failed(
         f"{name} is not on PATH on {node.name}",
         f'prelude = ["module load {name}"] in {node.table}, or container = ... for another runtime',

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from rich.table import Table
 from rich.text import Text
 
 from clusterkit.checkup import Outcome, Place, Result, Sheet
@@ -111,8 +112,8 @@ class DoctorList:
             first = self._skipped[0]
             names = ", ".join(result.check.name for result in self._skipped)
             self._head(first)
-            because = f"{names}: {printable(first.verdict.evidence)}"
-            out.print(Text.assemble(("  skip  ", "dim"), (because, "dim")), soft_wrap=True)
+            because = Text(f"{names}: {printable(first.verdict.evidence)}", "dim")
+            out.print(_row(Text("  skip", "dim"), "", because))
             self._skipped = []
 
     def _head(self, result: Result) -> None:
@@ -130,9 +131,7 @@ class DoctorList:
         name, seen = result.check.name, printable(result.verdict.evidence[:_LONGEST])
         if result.check.place is Place.LAPTOP and result.profile:
             seen = f"{result.profile}: {seen}"
-        out.print(
-            Text.assemble((f"  {mark:<6}", style), f"{name:<{_NAME_WIDTH}} ", (seen, "")), soft_wrap=True
-        )
+        out.print(_row(Text(f"  {mark}", style), name, Text(seen)))
         indent = " " * (_NAME_WIDTH + 9)
         if result.verdict.cure:
             out.print(
@@ -140,6 +139,17 @@ class DoctorList:
             )
         if result.fixed:
             out.print(Text.assemble(indent, ("done  ", "bold"), result.fixed), soft_wrap=True)
+
+
+def _row(mark: Text, name: str, text: Text) -> Table:
+    """One line; where it is too long, what was seen goes on below itself."""
+    row = Table.grid(padding=(0, 0))
+    row.add_column(width=8)
+    if name:
+        row.add_column(width=_NAME_WIDTH + 1)
+    row.add_column(overflow="fold")
+    row.add_row(mark, *([name] if name else []), text)
+    return row
 
 
 _COUNTED = {Outcome.WARN: "to look at", Outcome.FAIL: "failed", Outcome.SKIPPED: "skipped"}

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _TINY = {"cpus": 2, "memory": 4 << 30, "gpus": 1}
 """What the job asks for at most, so that it starts soon."""
 _LOOK_SECONDS = 8
+_PATIENCE_SECONDS = 90.0
+"""How long after its time limit a job may still be ending."""
 _LATE_SECONDS = 15.0
 """How much later than the end of the job its answer may show on a shared file system."""
 _BUSY = re.compile(
@@ -52,14 +54,21 @@ _UNPACK = 'umask 077; mkdir -p "$1" && tar -xf - -C "$1"'
 _REMOVE = 'rm -rf -- "$1"; rmdir -- "${1%/*}" "${1%/*/*}" 2>/dev/null'
 """Also the work root, where nothing else is in it."""
 
-# $1 folder, $2 job id, $3 seconds. The answer, or else what squeue says, after at most so many seconds.
+# $1 folder, $2 job id, $3 seconds. The answer, of a job that was killed what there is of it; or else what
+# squeue says, after at most so many seconds.
 _LOOK = r"""
 end=$(($(date +%s) + $3))
 while [ "$(date +%s)" -lt "$end" ]; do
   ls "$1" >/dev/null
   [ ! -f "$1/answer" ] || { echo "seen $(date +%s)"; cat "$1/answer"; exit 0; }
-  state=$(squeue -h -t all -u "$(id -un)" -o '%i|%T|%r|%N' 2>/dev/null </dev/null | grep "^$2|")
-  case $state in *'|PENDING|'* | *'|RUNNING|'* | *'|CONFIGURING|'* | *'|COMPLETING|'*) ;; *) break ;; esac
+  state="$2|SILENT||"
+  if jobs=$(squeue -h -t all -u "$(id -un)" -o '%i|%T|%r|%N' 2>/dev/null </dev/null); then
+    state=$(printf '%s\n' "$jobs" | grep "^$2|")
+    case $state in
+      *'|PENDING|'* | *'|RUNNING|'* | *'|CONFIGURING|'* | *'|COMPLETING|'*) ;;
+      *) [ ! -f "$1/answer.part" ] || mv "$1/answer.part" "$1/answer" 2>/dev/null && continue; break ;;
+    esac
+  fi
   sleep 1
 done
 echo "state $state"
@@ -112,8 +121,10 @@ def _judge(exam: Examination, profile: Profile, came: _Came) -> Iterator[Result]
             return
         yield from exam.make(Place.NODE, {"root-shared": lambda _: _shared(exam, came)}, None, profile)
     elif came.answer is None:
-        yield from exam.leave_out(Place.NODE, skipped(came.silent), profile)
-        yield from exam.leave_out(Place.CONTAINER, skipped(came.silent), profile)
+        yield from exam.make(Place.NODE, {"scratch": lambda _: came.verdict}, None, profile)
+        judged = skipped("the script gave no answer")
+        yield from exam.leave_out(Place.NODE, judged, profile, but=("scratch",))
+        yield from exam.leave_out(Place.CONTAINER, judged, profile)
         return
     server, _ = _server()
     evidence = Node(
@@ -126,8 +137,8 @@ def _judge(exam: Examination, profile: Profile, came: _Came) -> Iterator[Result]
         online=exam.settings.project.wandb.mode == "online",
         server=server,
     )
-    yield from exam.make(Place.NODE, node.JUDGES, evidence, profile)
-    yield from exam.make(Place.CONTAINER, container.JUDGES, evidence, profile)
+    for place, judges in ((Place.NODE, node.JUDGES), (Place.CONTAINER, container.JUDGES)):
+        yield from exam.make(place, node.as_far_as_it_came(judges), evidence, profile)
 
 
 def _shared(exam: Examination, came: _Came) -> Verdict:
@@ -171,8 +182,8 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
         "inside.json": request,
         "token": token.encode(),
     }
-    with ExitStack() as stack:
-        try:
+    try:
+        with ExitStack() as stack:
             transport.run(["sh", "-c", _UNPACK, "sh", folder], stdin=bundle(files))
             stack.callback(transport.run, ["sh", "-c", _REMOVE, "sh", folder], check=False)
             if exam.cluster.kind == "local":
@@ -182,8 +193,8 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
                     passed(""), parse(transport.read(f"{folder}/{ANSWER}").decode("utf-8", "replace"))
                 )
             return _submit(exam, job, wait, stack)
-        except ClusterkitError as error:
-            return _Came(laptop.fault(error), silent=error.cause if exam.cluster.kind == "local" else "")
+    except ClusterkitError as error:
+        return _Came(laptop.fault(error), silent=error.cause if exam.cluster.kind == "local" else "")
 
 
 def _submit(exam: Examination, job: NodeJob, wait: int, stack: ExitStack) -> _Came:
@@ -214,25 +225,26 @@ def _submit(exam: Examination, job: NodeJob, wait: int, stack: ExitStack) -> _Ca
             if now - began > wait:
                 return _waited(job_id, reason, wait)
             exam.say(f"job {job_id} waits: {explain(reason) or reason}")
-        elif state in ("RUNNING", "CONFIGURING", "COMPLETING"):
+        elif state in ("RUNNING", "CONFIGURING", "COMPLETING", "SILENT"):
             started = started or now
-            exam.say(f"job {job_id} looks around on {where}")
-            if now - started > SECONDS + 60:
-                return _Came(passed(f"job {job_id} on {where}"), silent="it gave no answer in time")
-        elif state in ("", "COMPLETED"):
+            exam.say(f"job {job_id} looks around on {where}" if where else "squeue does not answer")
+            if now - started > SECONDS + _PATIENCE_SECONDS:
+                return _Came(failed(f"job {job_id} gave no answer in time", "look again"))
+        else:
             ended = ended or now
             if now - ended > _LATE_SECONDS:
-                root = job.folder.rpartition("/doctor/")[0]
-                silent = f"the job ran on {where or 'a node'}, which does not see {root}"
-                return _Came(passed(f"job {job_id} on {where}"), silent=silent)
+                return _without_answer(job, job_id, state, reason, where)
             time.sleep(1)
-        else:
-            why = explain(reason) or reason
-            return _Came(
-                failed(
-                    f"job {job_id} ended as {state}: {why}", "tell the administrators the node and the job"
-                )
-            )
+
+
+def _without_answer(job: NodeJob, job_id: str, state: str, reason: str, where: str) -> _Came:
+    """It has ended: well, then nobody here sees what it wrote."""
+    told = f"job {job_id} on {where or 'a node'}"
+    if state in ("", "COMPLETED"):
+        root = job.folder.rpartition("/doctor/")[0]
+        return _Came(passed(told), silent=f"the job ran on {where or 'a node'}, which does not see {root}")
+    cure = "tell the administrators the node and the job"
+    return _Came(failed(f"{told} ended as {state}: {explain(reason) or reason}", cure))
 
 
 def _waited(job_id: str, reason: str, wait: int) -> _Came:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 
 from clusterkit import images
-from clusterkit.checkup import Place, Result, login, request, scheduler, storage
-from clusterkit.checkup.answer import Answer, parse
+from clusterkit.checkup import Place, Result, laptop, login, request, scheduler, storage
+from clusterkit.checkup.answer import parse
 from clusterkit.checkup.check import Outcome, passed, skipped
 from clusterkit.checkup.login import Login
 from clusterkit.checkup.login_script import login_script
 from clusterkit.checkup.scheduler import Slurm
 from clusterkit.checkup.storage import Storage
-from clusterkit.errors import ClusterkitError
+from clusterkit.errors import ClusterkitError, TransportError
 from clusterkit.site import Layout, Site
 from clusterkit.verbs.examination import Examination
 
@@ -37,8 +38,9 @@ def examine_site(exam: Examination) -> Iterator[Result]:
         if exam.fix and _mend(exam, seen):
             seen = _ask(exam)
     except ClusterkitError as error:
+        yield from exam.note("root", partial(laptop.fault, error))
         for place in _PLACES:
-            yield from exam.leave_out(place, skipped(f"it gave no answer: {error.cause}"))
+            yield from exam.leave_out(place, skipped("it gave no answer"), but=("root",))
         return
     exam.login = seen
     yield from exam.make(Place.LOGIN, login.JUDGES, seen)
@@ -63,7 +65,11 @@ def _ask(exam: Examination) -> Login:
     done = exam.transport.run(
         ["sh"], stdin=script.encode("utf-8", "surrogateescape"), timeout=_SECONDS, check=False
     )
-    answer: Answer = parse(done.text)
+    answer = parse(done.text)
+    if not answer.whole:
+        raise TransportError(
+            f"{exam.transport.where}: the answer was cut short: {done.reason}", hint="look again"
+        )
     told = answer["about"].value("now")
     # The script tells the time somewhere between its start and its end.
     here = min(max(float(told), began), time.time()) if told.isdigit() else time.time()

@@ -142,3 +142,16 @@ def test_a_container_that_does_not_start() -> None:
     verdict = container.container(replace(found, answer=Answer(silent, whole=True)))
     assert verdict.outcome is Outcome.FAIL
     assert verdict.evidence == "FATAL: no such image"
+
+
+def test_a_prelude_that_ends_the_job() -> None:
+    found = look()
+    begun = {name: found.answer[name] for name in ("about", "scratch", "shm")}
+    ended = replace(found, answer=Answer(begun, whole=False))
+    asked = ("scratch", "prelude", "binds", "gpu", "runtime", "image-visible", "container")
+    judges = node.as_far_as_it_came(JUDGES)
+    verdicts = {name: judges[name](ended) for name in asked}
+    assert verdicts["scratch"].outcome is Outcome.PASS
+    assert verdicts["prelude"].outcome is Outcome.FAIL
+    assert "exit" in verdicts["prelude"].cure
+    assert {verdicts[name].evidence for name in asked[2:]} == {"the job ended before, in prelude"}
