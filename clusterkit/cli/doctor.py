@@ -37,6 +37,7 @@ def doctor(
     Each check ends as pass, warn or fail, with what was seen and the cure. Ends with 1 if one failed.
     """
     from clusterkit.errors import ConfigError
+    from clusterkit.transport.questions import ask_on_terminal
     from clusterkit.ui.doctor import DoctorList, print_json
     from clusterkit.units import parse_duration
     from clusterkit.verbs.doctor import Wish, examine
@@ -47,7 +48,14 @@ def doctor(
         raise ConfigError(f"--wait: {error}") from None
     wish = Wish(cluster, tuple(profile or ()), job=job, fix=fix, wait=seconds)
     with DoctorList(quiet=as_json) as shown:
-        sheet = examine(lambda: load(config), wish, on_result=shown.add, say=shown.say, bar=shown.bar)
+        sheet = examine(
+            lambda: load(config),
+            wish,
+            on_result=shown.add,
+            say=shown.say,
+            bar=shown.bar,
+            ask=shown.asking(ask_on_terminal),
+        )
     if as_json:
         print_json(sheet)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from clusterkit.checkup import Outcome, Place, Result, Sheet
 from clusterkit.transport.base import ProgressCallback
+from clusterkit.transport.questions import Ask, Question
 from clusterkit.ui.console import err, out
 from clusterkit.ui.progress import transfer_bar
 from clusterkit.ui.text import printable
@@ -52,8 +53,9 @@ class DoctorList:
         self._status: Status | None = None
 
     def __enter__(self) -> Self:
-        if err.is_terminal:
-            self._status = self._stack.enter_context(err.status("looking around", spinner="dots"))
+        console = err if self._quiet else out  # one console must do both, or they write over each other
+        if console.is_terminal:
+            self._status = self._stack.enter_context(console.status("looking around", spinner="dots"))
         return self
 
     def __exit__(
@@ -76,6 +78,19 @@ class DoctorList:
             yield report
         if self._status is not None:
             self._status.start()
+
+    def asking(self, ask: Ask) -> Ask:
+        """The same, with nothing drawn while a person answers."""
+
+        def asked(question: Question) -> Sequence[str]:
+            if self._status is not None:
+                self._status.stop()
+            answers = ask(question)
+            if self._status is not None:
+                self._status.start()
+            return answers
+
+        return asked
 
     def add(self, result: Result) -> None:
         """Show one result; skipped ones of one cause share a line."""
@@ -132,23 +147,24 @@ class DoctorList:
         if result.check.place is Place.LAPTOP and result.profile:
             seen = f"{result.profile}: {seen}"
         out.print(_row(Text(f"  {mark}", style), name, Text(seen)))
-        indent = " " * (_NAME_WIDTH + 9)
         if result.verdict.cure:
-            out.print(
-                Text.assemble(indent, ("cure  ", "bold"), (result.verdict.cure, "cyan")), soft_wrap=True
-            )
+            out.print(_row(Text(), "", Text(result.verdict.cure, "cyan"), label="cure"))
         if result.fixed:
-            out.print(Text.assemble(indent, ("done  ", "bold"), result.fixed), soft_wrap=True)
+            out.print(_row(Text(), "", Text(printable(result.fixed)), label="done"))
 
 
-def _row(mark: Text, name: str, text: Text) -> Table:
-    """One line; where it is too long, what was seen goes on below itself."""
-    row = Table.grid(padding=(0, 0))
-    row.add_column(width=8)
-    if name:
-        row.add_column(width=_NAME_WIDTH + 1)
+def _row(mark: Text, name: str, text: Text, *, label: str = "") -> Table:
+    """One line; where it is too long, it goes on below itself."""
+    cells = [(8, mark)]
+    if name or label:
+        cells.append((_NAME_WIDTH + 1, Text(name)))
+    if label:
+        cells.append((6, Text(label, "bold")))
+    row = Table.grid()
+    for width, _ in cells:
+        row.add_column(width=width)
     row.add_column(overflow="fold")
-    row.add_row(mark, *([name] if name else []), text)
+    row.add_row(*(cell for _, cell in cells), text)
     return row
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from clusterkit.checkup import Place, Result, Sheet, Verdict, laptop, named
 from clusterkit.checkup.check import skipped
 from clusterkit.errors import ConfigError
+from clusterkit.transport.questions import Ask, ask_on_terminal
 from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.doctor_job import examine_nodes
 from clusterkit.verbs.doctor_laptop import examine_laptop, log_in
@@ -50,6 +51,7 @@ def examine(
     on_result: Callable[[Result], None],
     say: Callable[[str], None],
     bar: Bar,
+    ask: Ask = ask_on_terminal,
 ) -> Sheet:
     """Make every check that applies, in the order of the way to the program.
 
@@ -62,16 +64,23 @@ def examine(
         on_result: given each result as soon as it is there.
         say: told what is being waited for.
         bar: opens progress bars.
+        ask: answers the login's questions.
     """
     sheet = Sheet()
-    for result in _results(load, wish, sheet, say, bar):
+
+    def begin() -> Examination:
+        settings = load()
+        names: Sequence[str | None] = tuple(dict.fromkeys(wish.profiles)) or (None,)
+        profiles = tuple(settings.profile(name) for name in names)
+        cluster = settings.cluster(wish.cluster)
+        return Examination(settings, cluster, profiles, sheet, say, bar, ask, fix=wish.fix)
+
+    for result in _results(begin, wish, sheet):
         on_result(result)
     return sheet
 
 
-def _results(
-    load: Callable[[], Settings], wish: Wish, sheet: Sheet, say: Callable[[str], None], bar: Bar
-) -> Iterator[Result]:
+def _results(begin: Callable[[], Examination], wish: Wish, sheet: Sheet) -> Iterator[Result]:
     version = (sys.version_info.major, sys.version_info.minor)
     here = f"Python {platform.python_version()}"
     yield sheet.add(named("python"), lambda: laptop.python(version, f"{here}, {sys.executable}"))
@@ -79,7 +88,7 @@ def _results(
 
     def settings() -> Verdict:
         try:
-            found.append(exam := _examination(load(), wish, sheet, say, bar))
+            found.append(exam := begin())
         except ConfigError as error:
             return laptop.fault(error)
         files = [str(file) for file in exam.settings.files]
@@ -90,14 +99,6 @@ def _results(
         (exam,) = found
         with ExitStack() as stack:
             yield from _examine(exam, wish, stack)
-
-
-def _examination(
-    settings: Settings, wish: Wish, sheet: Sheet, say: Callable[[str], None], bar: Bar
-) -> Examination:
-    names: Sequence[str | None] = tuple(dict.fromkeys(wish.profiles)) or (None,)
-    profiles = tuple(settings.profile(name) for name in names)
-    return Examination(settings, settings.cluster(wish.cluster), profiles, sheet, say, bar, wish.fix)
 
 
 def _examine(exam: Examination, wish: Wish, stack: ExitStack) -> Iterator[Result]:

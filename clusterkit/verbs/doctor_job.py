@@ -50,7 +50,12 @@ _BUSY = re.compile(
     r"Resources|Priority|None|BeginTime|Licenses|Prolog|.*Limit.*|QOS.*|Assoc.*|", re.IGNORECASE
 )
 """Reasons to wait that say nothing against the request."""
-_UNPACK = 'umask 077; mkdir -p "$1" && tar -xf - -C "$1"'
+_UNPACK = """
+umask 077
+mkdir -p "$1" && tar -xf - -C "$1" || exit 1
+find "${1%/*}" -mindepth 1 -maxdepth 1 -mmin +60 -exec rm -rf {} + 2>/dev/null  # of one that was killed
+exit 0
+"""
 _REMOVE = 'rm -rf -- "$1"; rmdir -- "${1%/*}" "${1%/*/*}" 2>/dev/null'
 """Also the work root, where nothing else is in it."""
 

@@ -98,7 +98,7 @@ def log_in(exam: Examination, stack: ExitStack) -> Iterator[Result]:
     error, began = None, time.monotonic()
     exam.say(f"logging in to {cluster.host}")
     try:
-        exam.transport = stack.enter_context(connected(cluster))
+        exam.transport = stack.enter_context(connected(cluster, ask=exam.ask))
     except TransportError as fault:
         error = fault
     seconds = time.monotonic() - began

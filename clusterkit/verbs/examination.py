@@ -12,6 +12,7 @@ from clusterkit.checkup.applies import applicable
 from clusterkit.checkup.login import Login
 from clusterkit.images import Image
 from clusterkit.ledger import Ledger
+from clusterkit.transport.questions import Ask
 from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.prepare import Prepared
 
@@ -34,6 +35,8 @@ class Examination:
     say: Callable[[str], None]
     """Told what is being waited for."""
     bar: Bar
+    ask: Ask
+    """Answers the login's questions."""
     fix: bool = False
     """Mend what can be mended safely."""
     ledger: Ledger | None = None

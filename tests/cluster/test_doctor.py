@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,6 +102,14 @@ def test_nothing_stays_behind(person: User, green: dict[str, Any]) -> None:
     assert queued == ""
 
 
+def test_a_person_reads_it(person: User, green: dict[str, Any]) -> None:
+    done = person.tries("doctor", "--no-job", "-c", "forbidden", "-p", "bare")
+    assert done.returncode == 1
+    assert "  FAIL  root            /forbidden/alice is not there, and you may not write to /" in done.stdout
+    assert "cure  set `root` of [clusters.forbidden] to a folder of your own" in done.stdout
+    assert "skip  modes: root failed" in done.stdout
+
+
 @pytest.fixture(scope="module")
 def found(person: User, green: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Every fault planted: its name -> the check that must name it, and the checks that did not pass."""
@@ -162,15 +169,7 @@ def test_each_planted_fault_is_named(found: dict[str, Any], request: pytest.Fixt
     line()
     for fault, (check, seen) in found.items():
         mark = "NOT" if fault in missed else "   "
-        line(f"{mark} {fault:<30} {check:<14} {seen.get(check, str(seen))[:110]}")
+        line(f"{mark} {fault:<30} {check:<14} {seen.get(check, ', '.join(seen))[:110]}")
     line(f"doctor: {len(found) - len(missed)} of {len(found)} planted faults named")
     assert len(found) - len(missed) >= AT_LEAST
     assert missed == []
-
-
-def test_a_person_reads_it(person: User, green: dict[str, Any], tmp_path: Path) -> None:
-    done = person.tries("doctor", "--no-job", "-c", "forbidden", "-p", "bare")
-    assert done.returncode == 1
-    assert "  FAIL  root            /forbidden/alice is not there, and you may not write to /" in done.stdout
-    assert "cure  set `root` of [clusters.forbidden] to a folder of your own" in done.stdout
-    assert "skip  modes: root failed" in done.stdout
