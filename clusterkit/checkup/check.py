@@ -89,6 +89,8 @@ class Result:
 class Sheet:
     """The results so far."""
 
+    cluster: str = ""
+    """Its name in the settings; empty where these could not be read."""
     results: list[Result] = field(default_factory=list)
     fixes: dict[str, str] = field(default_factory=dict)
     """What was done, by the name of the check it was done for."""

@@ -190,6 +190,9 @@ def qos(slurm: Slurm) -> Verdict:
     known = slurm.login.answer["qos"].text.split()
     if known and wanted not in known:
         return failed(f"there is no QOS {wanted}; there are: {listed(sorted(known))}", cure)
+    allowed = slurm.partitions.get(slurm.partition, {}).get("AllowQos", "ALL")
+    if allowed not in ("ALL", "") and wanted not in allowed.split(","):
+        return failed(f"{slurm.partition} takes only QOS {allowed}", f"qos or partition in {slurm.table}")
     mine = slurm.accounts
     of_account = mine.get(slurm.request.account) or set().union(*mine.values())
     if of_account and wanted not in of_account:

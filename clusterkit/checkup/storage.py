@@ -33,6 +33,12 @@ class Storage:
         return f"[clusters.{self.login.cluster.name}]"
 
     @property
+    def to_send(self) -> int:
+        """Bytes of the image where it is still to be sent."""
+        missing = self.image is not None and self.login.answer["image"].status != 0
+        return self.image.bytes if self.image and missing else 0
+
+    @property
     def spaces(self) -> tuple[Space, ...]:
         """The room of every root."""
         roles = {"work root": "root", "images": "store", "scratch": "scratch"}
@@ -91,6 +97,8 @@ def room(storage: Storage) -> Verdict:
         texts.append(text)
         if space.left < _LITTLE and space.role != "home":
             return failed(f"{text} left in {space.path}", _MAKE_ROOM)
+        if space.role == "images" and space.left < (needed := storage.to_send):
+            return failed(f"{text} left in {space.path}, the image needs {size(needed)}", _MAKE_ROOM)
         if space.left < _SCARCE and scarce is None:
             scarce = warned(f"{text} left in {space.path}", _MAKE_ROOM)
     return scarce or passed(", ".join(texts))

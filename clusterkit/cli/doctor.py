@@ -40,7 +40,8 @@ def doctor(
     from clusterkit.transport.questions import ask_on_terminal
     from clusterkit.ui.doctor import DoctorList, print_json
     from clusterkit.units import parse_duration
-    from clusterkit.verbs.doctor import Wish, examine
+    from clusterkit.verbs.doctor import Wish
+    from clusterkit.verbs.doctor import doctor as verb
 
     try:
         seconds = parse_duration(wait)
@@ -48,7 +49,7 @@ def doctor(
         raise ConfigError(f"--wait: {error}") from None
     wish = Wish(cluster, tuple(profile or ()), job=job, fix=fix, wait=seconds)
     with DoctorList(quiet=as_json) as shown:
-        sheet = examine(
+        sheet = verb(
             lambda: load(config),
             wish,
             on_result=shown.add,

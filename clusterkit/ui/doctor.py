@@ -176,6 +176,7 @@ def print_json(sheet: Sheet) -> None:
     document = {
         "schema": SCHEMA,
         "time": int(time.time()),
+        "cluster": sheet.cluster or None,
         "works": sheet.works,
         "counts": {outcome.value: count for outcome, count in sheet.counts().items()},
         "checks": [_object(result) for result in sheet.results],

@@ -44,7 +44,7 @@ class Wish:
     """Seconds to wait for a job's start."""
 
 
-def examine(
+def doctor(
     load: Callable[[], Settings],
     wish: Wish,
     *,
@@ -73,6 +73,7 @@ def examine(
         names: Sequence[str | None] = tuple(dict.fromkeys(wish.profiles)) or (None,)
         profiles = tuple(settings.profile(name) for name in names)
         cluster = settings.cluster(wish.cluster)
+        sheet.cluster = cluster.name
         return Examination(settings, cluster, profiles, sheet, say, bar, ask, fix=wish.fix)
 
     for result in _results(begin, wish, sheet):

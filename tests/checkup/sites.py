@@ -8,7 +8,7 @@ from clusterkit.config.models import Cluster
 
 PARTITIONS = """
 PartitionName=gpu AllowAccounts=ALL Default=YES MaxTime=1-00:00:00 State=UP
-PartitionName=lab AllowAccounts=lab,other Default=NO MaxTime=UNLIMITED State=UP
+PartitionName=lab AllowAccounts=lab,other AllowQos=normal Default=NO MaxTime=UNLIMITED State=UP
 PartitionName=old AllowAccounts=ALL Default=NO MaxTime=04:00:00 State=DRAIN
 PartitionName=sick AllowAccounts=ALL Default=NO MaxTime=04:00:00 State=UP
 """

@@ -45,6 +45,12 @@ def test_a_request_that_fits(name: str) -> None:
         ),
         ("qos", ["--qos=platinum"], "there is no QOS platinum; there are: gold, normal, short", "qos = ..."),
         ("qos", ["--qos=gold"], "your account may not use gold; it may: normal, short", "qos = ..."),
+        (
+            "qos",
+            ["--partition=lab", "--account=lab", "--qos=short"],
+            "lab takes only QOS normal",
+            "partition",
+        ),
         ("gres", ["--gres=gpu:a100:1"], "the nodes of gpu have gpu:a40:4, gpu:a40:8", "GPU's name"),
         ("gres", ["--partition=lab"], "the nodes of lab have gpu:2", 'request = "--gres=gpu:{count}"'),
         ("gres", ["--gres=gpu:a40:9"], "a node of gpu has 8", "gpus = 8 in [profiles.a40]"),

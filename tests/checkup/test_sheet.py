@@ -50,10 +50,9 @@ def test_a_check_needs_only_what_comes_before_it() -> None:
 
 
 def test_the_page_lists_the_checks_as_the_command_names_them() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", PAGE.read_text(), re.MULTILINE)
-    assert [row for row in rows if row[0] in {check.name for check in CHECKS}] == [
-        (check.name, check.looks_at) for check in CHECKS
-    ]
+    section = PAGE.read_text().partition("## Checks\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", section, re.MULTILINE)
+    assert rows == [(check.name, check.looks_at) for check in CHECKS]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
