@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,3 +69,39 @@ def test_what_follows_a_fault_is_skipped_with_its_name(offline: Project) -> None
 
 def test_a_wrong_time_is_a_usage_error(project: Project) -> None:
     assert "--wait" in project.run("doctor", "--wait", "soon", code=3).stderr
+
+
+@pytest.fixture
+def short_runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of kept logins, with a name that is short enough for sockets."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        (Path(folder) / "clusterkit").mkdir(mode=0o700)
+        yield Path(folder) / "clusterkit"
+
+
+def test_an_open_key_and_a_dead_socket_are_mended_before_the_login(
+    offline: Project, tmp_path: Path, short_runtime: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_text("not looked into")
+    key.chmod(0o644)
+    dead = short_runtime / ("0" * 16)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(dead))
+    (tmp_path / "ssh_config").write_text(f"Host away\n  HostName 127.0.0.1\n  Port 9\n  IdentityFile {key}\n")
+    with (offline.folder / "clusterkit.toml").open("a") as file:
+        file.write('\n[clusters.away]\nhost = "away"\nroot = "/x"\ncontainer = "none"\n')
+        file.write(f'ssh_config = "{tmp_path}/ssh_config"\n')
+    before = asks(offline, "-c", "away", code=1)
+    assert [before[name]["outcome"] for name in ("ssh-key", "kept-login", "reachable")] == [
+        "warn",
+        "warn",
+        "fail",
+    ]
+    assert before["root"]["because"] == before["job"]["because"] == "reachable failed"
+    after = asks(offline, "-c", "away", "--fix", code=1)
+    assert [after[name]["outcome"] for name in ("ssh-key", "kept-login")] == ["pass", "pass"]
+    assert after["ssh-key"]["fixed"] == f"chmod go= {key}"
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert not dead.exists()
