@@ -115,7 +115,7 @@ def _send_image(exam: Examination, seen: Login) -> None:
         plan = images.plan(site, exam.cluster.image, exam.image, cache=cache, verify=True)
         sent = images.upload(site, exam.cluster.image, exam.image, plan, cache=cache, bar=exam.bar)
     except ClusterkitError as error:
-        exam.sheet.fixes["image-there"] = f"the image could not be sent: {error.cause}"
+        exam.sheet.fixes["image-there"] = f"nothing: the image could not be sent: {error.cause}"
         return
     exam.ledger.set_deployment(exam.cluster.name, exam.image.digest, exam.image.bytes)
     exam.sheet.fixes["image-there"] = f"sent {sent.bytes >> 20} MiB of the image"

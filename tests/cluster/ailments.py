@@ -82,6 +82,14 @@ root = "/forbidden/$USER"
 container = "none"
 account = "lab"
 
+[clusters.cured]
+host = "login"
+ssh_config = "{ssh}"
+root = "/share/$USER/cured"
+container = "none"
+account = "lab"
+login_shell = true
+
 [clusters.full]
 host = "login"
 ssh_config = "{ssh}"

@@ -138,6 +138,10 @@ def found(person: User, green: dict[str, Any], tmp_path_factory: pytest.TempPath
         plant(asks(person, "--no-job", "-c", "full", "-p", "bare"), ["room", "image-there"])
     with modules_only(person.cluster):
         plant(asks(person, "--no-job", "-c", "forbidden", "-p", "bare"), ["slurm-tools"])
+        cured = asks(person, "-c", "cured", "-p", "bare", code=0)
+        assert not [
+            check for check in cured["checks"] if check["place"] in ("scheduler", "node") and check["cure"]
+        ]
     faults |= spoiled(person)
 
     with sick_node(person.cluster):
