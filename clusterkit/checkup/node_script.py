@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.checkup.answer import END, FUNCTIONS
 from clusterkit.slurm.script import PASSTHROUGH, directive
+from clusterkit.units import slurm_time
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -23,6 +24,21 @@ SECONDS = 120
 ANSWER, ERRORS = "answer", "errors"
 """Names of files in its folder: what it found, and what the shell said besides."""
 _PROBE_BYTES = 1 << 20
+_NOT_WANTED = {
+    f"--{name}"
+    for name in (
+        "requeue",
+        "signal",
+        "error",
+        "array",
+        "begin",
+        "dependency",
+        "hold",
+        "mail-type",
+        "mail-user",
+    )
+}
+"""Options of a run that are none of this job's."""
 
 # The answer gets its name at the end, or when something ends the script before that.
 _BEGIN = r"""
@@ -138,8 +154,14 @@ class NodeJob:
 
 def job_options(options: Sequence[str]) -> tuple[str, ...]:
     """The options of the profile, and those that keep the job out of everybody's way."""
-    own = ("--job-name=clusterkit-doctor", "--output=/dev/null", "--chdir=/", "--no-requeue")
-    ours = {option.partition("=")[0] for option in own} | {"--requeue", "--signal", "--error", "--array"}
+    own = (
+        "--job-name=clusterkit-doctor",
+        "--output=/dev/null",
+        "--chdir=/",
+        "--no-requeue",
+        f"--time={slurm_time(SECONDS)}",
+    )
+    ours = {option.partition("=")[0] for option in own} | _NOT_WANTED
     return (*(option for option in options if option.partition("=")[0] not in ours), *own)
 
 

@@ -138,10 +138,12 @@ def test_a_folder_that_the_node_does_not_see_ends_the_job_in_peace(tmp_path: Pat
 
 
 def test_the_options_keep_the_job_out_of_everybodys_way() -> None:
-    options = job_options(["--time=00:02:00", "--signal=B:USR1@60", "--requeue", "--output=/x", "--mem=3G"])
-    assert options[:2] == ("--time=00:02:00", "--mem=3G")
-    assert {"--no-requeue", "--output=/dev/null"} <= set(options)
-    assert not [option for option in options if option.startswith(("--signal", "--requeue"))]
+    theirs = ["--time=2-00:00:00", "--signal=B:USR1@60", "--requeue", "--output=/x", "--mem=3G", "--hold"]
+    options = job_options([*theirs, "--mail-type=ALL"])
+    assert options[0] == "--mem=3G"
+    assert {"--no-requeue", "--output=/dev/null", "--time=00:02:00"} <= set(options[1:])
+    assert not set(theirs[:4]) & set(options)
+    assert not [option for option in options if option.startswith(("--hold", "--mail"))]
 
 
 def test_the_program_for_the_container_needs_the_standard_library_only(tmp_path: Path) -> None:
