@@ -2,8 +2,9 @@
 
     python inside.py REQUEST.json
 
-It is copied to the cluster and runs there by the interpreter of the image, on the standard library alone; it
-keeps to Python 3.8. Each import has a process of its own: a broken driver may end it.
+It is copied to the cluster and runs there by the interpreter of the image, on the least of the standard
+library (Debian's python3-minimal has no tempfile); it keeps to Python 3.8. Each import has a process of its own:
+a broken driver may end it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 
 SECONDS = 60
 TORCH = """
@@ -79,13 +79,15 @@ def rendering(env: dict[str, str]) -> dict[str, object]:
 
 def temporary() -> dict[str, object]:
     """Whether a temporary file can be written."""
+    folder = os.environ.get("TMPDIR") or "/tmp"
+    path = os.path.join(folder, ".clusterkit-doctor-%d" % os.getpid())
     try:
-        with tempfile.NamedTemporaryFile() as file:
+        with open(path, "wb") as file:
             file.write(bytes(1 << 20))
-            file.flush()
-            return {"folder": os.path.dirname(file.name)}
+        os.remove(path)
     except OSError as error:
         return {"fault": str(error)}
+    return {"folder": folder}
 
 
 def main(path: str) -> None:
