@@ -110,7 +110,11 @@ class DoctorList:
         told = [f"{counts[Outcome.PASS]} ok"]
         told += [f"{counts[outcome]} {word}" for outcome, word in _COUNTED.items() if counts[outcome]]
         style = "green" if sheet.works else "red"
-        last = "nothing stands in the way of a run" if sheet.works else "mend what failed, from the top"
+        last = "nothing stands in the way of a run"
+        if counts[Outcome.SKIPPED]:
+            last = "nothing has failed; what was skipped is not known"
+        if not sheet.works:
+            last = "mend what failed, from the top"
         out.print()
         out.print(Text(f"{', '.join(told)}: {last}", style), soft_wrap=True)
 
