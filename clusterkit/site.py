@@ -183,7 +183,7 @@ def _log_in(cluster: Cluster, ask: Ask) -> Transport:
 def _site(cluster: Cluster, transport: Transport, create: bool, inquiries: Sequence[Inquiry]) -> Site:
     sharing, mark = Sharing(cluster.group), secrets.token_hex(16)
     ending = f"printf '\\n%s %s\\n' {mark} $?\n"
-    script = _resolve_script(cluster) + (_CREATE if create else "") + _PRINT + ending
+    script = resolve_script(cluster) + (_CREATE if create else "") + _PRINT + ending
     script += "".join(f"({_words(inquiry)}\n{inquiry.script}\n)\n{ending}" for inquiry in inquiries)
     result = transport.run(["sh", "-c", script, "sh", sharing.group or "", sharing.folder], check=False)
     said, *parts = result.stdout.split(f"\n{mark} ".encode())
@@ -244,7 +244,7 @@ df -Pk "${near:-/}" 2>/dev/null | awk 'NR == 2 { free = $4 } END { print free }'
 """
 
 
-def _resolve_script(cluster: Cluster) -> str:
+def resolve_script(cluster: Cluster) -> str:
     """Sets $root, $scratch and $store, without a slash at the end."""
     paths = {
         "root": shell_path(cluster.root),

@@ -37,7 +37,7 @@ def spaces(site: Site) -> tuple[Space, ...]:
     """The room of every root, in one command; a quota tool that fails or hangs is passed over."""
     layout = site.layout
     roots = {"work root": layout.root, "images": layout.images, "scratch": layout.scratch}
-    result = site.transport.run(["sh", "-c", _SCRIPT, "sh", *roots.values()], check=False)
+    result = site.transport.run(["sh", "-c", SCRIPT, "sh", *roots.values()], check=False)
     return parse(result.text, roots)
 
 
@@ -97,9 +97,9 @@ def quota_left(words: list[str]) -> int | None:
     return max(0, allowed - used) * 1024 if allowed else None
 
 
-# Arguments: paths. A root that does not exist yet is judged by the folder it would be made in. `quota` asks
-# NFS servers and may hang.
-_SCRIPT = r"""
+# Prints what `parse` reads. Arguments: paths. A root that does not exist yet is judged by the folder it would
+# be made in. `quota` asks NFS servers and may hang.
+SCRIPT = r"""
 export LC_ALL=C
 printf '== home %s\n' "$HOME"
 for path in "$@" "$HOME"; do

@@ -18,6 +18,7 @@ from tests.documented import ROOT, Shown, group, invoke, options, pages, shown
 NEED_MORE = {
     "build": "Apptainer",
     "init": "a site",
+    "doctor": "a site",
     "login": "a site",
     "images": "a site",
     "drill": "two minutes",

@@ -29,7 +29,16 @@ GUIDES = {
             ("uni --yes", "take what is suggested"),
             ("uni --diff", "what would change today; writes nothing"),
         ),
-        ("config", "Your first cluster"),
+        ("doctor", "config", "Your first cluster"),
+    ),
+    "doctor": Guide(
+        START,
+        (
+            ("", "from here to inside a container on a node"),
+            ("--no-job --profile a40-2m", "all but the node"),
+            ("--fix", "and mend what is safe to mend"),
+        ),
+        ("init", "why"),
     ),
     "login": Guide(
         START,

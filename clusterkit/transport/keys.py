@@ -42,7 +42,7 @@ def offers(host: HostConfig, ask: Ask) -> Iterator[Offer]:
     """
     files = [path for path in host.identity_files if path.is_file()]
     configured = {blob for path in files if (blob := _public_blob(path)) is not None}
-    held = _agent_keys(host)
+    held = agent_keys(host)
     if host.identities_only:
         held = [key for key in held if key.asbytes() in configured]
     held.sort(key=lambda key: key.asbytes() not in configured)  # stable: the configured ones first
@@ -102,7 +102,8 @@ def _public_blob(path: Path) -> bytes | None:
         return None
 
 
-def _agent_keys(host: HostConfig) -> list[paramiko.PKey]:
+def agent_keys(host: HostConfig) -> list[paramiko.PKey]:
+    """The keys that the host's agent holds; none where no agent answers."""
     path = host.identity_agent or os.environ.get("SSH_AUTH_SOCK")
     if not path or path == "none":
         return []

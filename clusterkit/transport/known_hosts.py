@@ -24,7 +24,11 @@ from clusterkit.transport.resolve import SSH_PORT, HostConfig
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 
 
-class UnknownHostError(TransportError):
+class HostKeyError(TransportError):
+    """The host is not proved to be who it should be."""
+
+
+class UnknownHostError(HostKeyError):
     """Not a single key of this host is known."""
 
 
@@ -123,6 +127,11 @@ class Verdict:
         self._all = [entry for entry in entries if any(entry.matches(name) for name in names)]
 
     @property
+    def known(self) -> Entry | None:
+        """The first line about this host; None where it is not known, or only by an authority."""
+        return next((entry for entry in self._all if not entry.marker), None)
+
+    @property
     def algorithms(self) -> list[str]:
         """Host key algorithms to ask for first, so that the server shows what we know."""
         certified = ALGORITHMS if self._authorities else ()
@@ -140,7 +149,7 @@ class Verdict:
 
         Raises:
             UnknownHostError: no key of this host is known.
-            TransportError: the key is another one than expected, or revoked.
+            HostKeyError: the key is another one than expected, or revoked.
         """
         shown = f"{key_type} {fingerprint(key)}"
         self._refuse_revoked(key, shown)
@@ -152,7 +161,7 @@ class Verdict:
         same_type = [entry for entry in self._own if not entry.marker and entry.key_type == key_type]
         if same_type:
             known = same_type[0]
-            raise TransportError(
+            raise HostKeyError(
                 f"the host key of {self._at} has changed: the server shows {shown}, "
                 f"and {known.path} line {known.line} says {fingerprint(known.key)}",
                 hint="Someone may be listening. Only if the site has announced a new key: "
@@ -163,7 +172,7 @@ class Verdict:
         note = f" (known there: {', '.join(others)})" if others else ""
         if self._authorities:
             note += f" (its certificate does not count: {doubt})" if doubt else " (it shows no certificate)"
-        raise (TransportError if others else UnknownHostError)(
+        raise (HostKeyError if others else UnknownHostError)(
             f"the host key of {self._at} is not known: {shown} is not in {files}{note}",
             hint="Compare it with the fingerprint the site publishes, then answer yes in a terminal, or "
             f"accept it once with: {self._host.ssh_command}",
@@ -188,7 +197,7 @@ class Verdict:
 
     def _refuse_revoked(self, key: bytes, shown: str) -> None:
         if any(entry.marker == "@revoked" and entry.key == key for entry in self._all):
-            raise TransportError(
+            raise HostKeyError(
                 f"the host key of {self._at} is marked as revoked: {shown}",
                 hint="Do not log in. Ask the site's support.",
             )

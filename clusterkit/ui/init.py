@@ -132,8 +132,9 @@ def show_next(done: Described) -> None:
         words.append((f"clusterkit build {display_path(cluster.image)}", "the image, once"))
     words.append((f"clusterkit deploy{at}", "image and code"))
     if done.draft.types:
-        check = f"clusterkit submit{at} --profile check-{done.draft.types[0].name}"
-        words.append((check, "container and GPU, on a node"))
+        profile = f"check-{done.draft.types[0].name}"
+        words.append((f"clusterkit doctor{at} --profile {profile}", "everything from here to a node"))
+        words.append((f"clusterkit submit{at} --profile {profile}", "the first run: container and GPU"))
     widest = max(len(command) for command, _ in words)
     for number, (command, about) in enumerate(words):
         start = "next:" if number == 0 else "     "

@@ -53,13 +53,35 @@ def history_lines(
             ) from error
         return None
     except OSError as error:
-        reason = getattr(error, "reason", error)
-        raise WandbError(
-            f"{credentials.base_url} cannot be reached: {reason}",
-            hint="results are here and safe; `clusterkit sync-results` uploads them when it can",
-        ) from error
+        raise _unreachable(credentials.base_url, error) from error
     except (ValueError, http.client.HTTPException):  # no JSON, or no HTTP
         return None
+
+
+def answers(url: str, *, timeout: float) -> None:
+    """Whether anything speaks HTTP there; no key is sent.
+
+    Raises:
+        WandbError: it cannot be reached.
+    """
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    try:
+        with urllib.request.urlopen(url, timeout=timeout):  # noqa: S310 - as above
+            return
+    except urllib.error.HTTPError:
+        return
+    except (OSError, http.client.HTTPException) as error:
+        raise _unreachable(url, error) from error
+
+
+def _unreachable(url: str, error: Exception) -> WandbError:
+    return WandbError(
+        f"{url} cannot be reached: {getattr(error, 'reason', error)}",
+        hint="results are here and safe; `clusterkit sync-results` uploads them when it can",
+    )
 
 
 def _count(reply: Any) -> int | None:

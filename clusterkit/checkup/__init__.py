@@ -1,0 +1,8 @@
+"""Is all on the way from the laptop to the program as a run needs it? Scripts that look, and judges. Pure."""
+
+from __future__ import annotations
+
+from clusterkit.checkup.catalogue import CHECKS, named, of_place
+from clusterkit.checkup.check import Check, Outcome, Place, Result, Sheet, Verdict
+
+__all__ = ["CHECKS", "Check", "Outcome", "Place", "Result", "Sheet", "Verdict", "named", "of_place"]

@@ -1,0 +1,58 @@
+"""Which checks there is anything to look at for. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterkit.checkup.catalogue import of_place
+from clusterkit.checkup.check import Check, Place
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster, Profile, Project
+
+_SSH = {"rsync-here", "ssh-config", "ssh-key", "kept-login", "reachable", "host-key", "login"}
+_ELSEWHERE = {
+    *(check.name for check in of_place(Place.LOGIN)),
+    "root-shared",
+    "node-clock",
+    "job",
+    "image-visible",
+}
+_IMAGE = {"image-here", "image-there", "image-whole", "runtime-there", "runtime", "image-visible"}
+
+
+def applicable(
+    place: Place, cluster: Cluster, project: Project, profile: Profile | None = None
+) -> tuple[Check, ...]:
+    """The checks of a place that mean something for a cluster, and for a profile where they are about one."""
+    without: set[str] = set()
+    if cluster.host is None:
+        without |= _SSH | {"shell-quiet", "clock", "rsync-there"}
+    if cluster.kind == "local":
+        without |= _ELSEWHERE | {check.name for check in of_place(Place.SCHEDULER)}
+    if cluster.container == "none":
+        without |= _IMAGE
+    if not cluster.prelude:
+        without.add("prelude")
+    if not cluster.binds:
+        without.add("binds")
+    if project.wandb.mode == "disabled":
+        without |= {"wandb-login", "wandb-server", "wandb"}
+    if profile is not None and not wants_gpu(cluster, profile):
+        without |= {"gpu", "driver", "gres"}
+    if profile is not None and not (wants_gpu(cluster, profile) and profile.device != "cpu"):
+        without.add("cuda")
+    return tuple(check for check in of_place(place) if check.name not in without)
+
+
+def wants_gpu(cluster: Cluster, profile: Profile) -> bool:
+    """Whether a run needs a GPU there; on this machine the profile's `device` decides."""
+    return profile.device == "cuda" if cluster.kind == "local" else profile.gpu_count > 0
+
+
+def trains(project: Project, profile: Profile) -> bool:
+    """Whether the bundled trainer runs, which imports PyTorch, MuJoCo and W&B."""
+    program = profile.program or project.program
+    if program:
+        return "trainer" in program and "-m" in program
+    return profile.recipe is not None

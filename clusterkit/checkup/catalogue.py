@@ -1,0 +1,122 @@
+"""Every check of `clusterkit doctor`, in the order in which they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from clusterkit.checkup.check import Check, Place
+
+_LAPTOP = (
+    Check("python", Place.LAPTOP, "Python is one that clusterkit runs on"),
+    Check("settings", Place.LAPTOP, "the settings can be read, and the cluster and the profiles exist"),
+    Check("cluster", Place.LAPTOP, "a cluster is configured at all", ("settings",)),
+    Check(
+        "profile",
+        Place.LAPTOP,
+        "the cluster can give what the profile asks for",
+        ("settings",),
+        of_profile=True,
+    ),
+    Check("ledger", Place.LAPTOP, "the ledger is whole and of this version", ("settings",)),
+    Check("disk-here", Place.LAPTOP, "there is room for results", ("settings",)),
+    Check(
+        "image-here", Place.LAPTOP, "the image that runs use is here, or was deployed", ("settings", "ledger")
+    ),
+    Check("wandb-login", Place.LAPTOP, "there is a W&B key and a client that uploads", ("settings",)),
+    Check("wandb-server", Place.LAPTOP, "the W&B server answers and takes the key", ("settings",)),
+    Check("rsync-here", Place.LAPTOP, "rsync is installed on this machine", ("settings",)),
+    Check("ssh-config", Place.LAPTOP, "ssh knows the host of the cluster", ("settings",)),
+    Check("ssh-key", Place.LAPTOP, "there is a key to log in with, private to you", ("ssh-config",)),
+    Check("kept-login", Place.LAPTOP, "logins that are kept in the background answer", ("ssh-config",)),
+    Check("reachable", Place.LAPTOP, "the host answers as an SSH server", ("ssh-config",)),
+    Check("host-key", Place.LAPTOP, "the host's key is known and has not changed", ("reachable",)),
+    Check("login", Place.LAPTOP, "the host lets you in, and how long that takes", ("host-key",)),
+)
+_LOGIN = (
+    Check("shell-quiet", Place.LOGIN, "the shell's start-up files print nothing and end at once", ("login",)),
+    Check("clock", Place.LOGIN, "its clock and this machine's agree", ("login",)),
+    Check("tools", Place.LOGIN, "the programs that clusterkit uses are there", ("login",)),
+    Check("rsync-there", Place.LOGIN, "rsync is installed there", ("login",)),
+    Check("runtime-there", Place.LOGIN, "the container runtime is there after the prelude", ("login",)),
+)
+_STORAGE = (
+    Check("root", Place.STORAGE, "the work root can be written to, or made", ("login",)),
+    Check("modes", Place.STORAGE, "nobody else can look into runs, images and code", ("login", "root")),
+    Check("room", Place.STORAGE, "disk and quota leave room in every root", ("login",)),
+    Check("image-there", Place.STORAGE, "the image is in the cluster's store", ("login", "image-here")),
+    Check("image-whole", Place.STORAGE, "its content has the SHA-256 it should have", ("image-there",)),
+)
+_SCHEDULER = (
+    Check("slurm-tools", Place.SCHEDULER, "sbatch, squeue and the like are on PATH", ("login",)),
+    Check("controller", Place.SCHEDULER, "Slurm's controller answers", ("slurm-tools",)),
+    Check("accounting", Place.SCHEDULER, "Slurm's accounting answers", ("slurm-tools",)),
+    Check(
+        "partition",
+        Place.SCHEDULER,
+        "the partition exists, is open and has nodes",
+        ("controller", "profile"),
+        True,
+    ),
+    Check("account", Place.SCHEDULER, "you may use the account there", ("controller", "profile"), True),
+    Check("qos", Place.SCHEDULER, "your account may use the QOS", ("controller", "account"), True),
+    Check("gres", Place.SCHEDULER, "the GPU request is spelt as the nodes spell it", ("partition",), True),
+    Check("time-limit", Place.SCHEDULER, "the partition allows the time limit", ("partition",), True),
+    Check(
+        "size", Place.SCHEDULER, "a node of the partition has the processors and memory", ("partition",), True
+    ),
+    Check(
+        "submit",
+        Place.SCHEDULER,
+        "`sbatch --test-only` accepts the rendered script",
+        ("controller", "profile"),
+        True,
+    ),
+)
+_NODE = (
+    Check(
+        "job", Place.NODE, "a job of two minutes with the profile's request starts", ("submit", "root"), True
+    ),
+    Check("root-shared", Place.NODE, "the node sees the same work root as the login node", ("job",), True),
+    Check("prelude", Place.NODE, "the prelude's lines work on the node", ("root-shared",), True),
+    Check("runtime", Place.NODE, "the container runtime is there after the prelude", ("root-shared",), True),
+    Check("image-visible", Place.NODE, "the node sees the whole image", ("root-shared", "image-there"), True),
+    Check("scratch", Place.NODE, "scratch is writable and large enough", ("root-shared",), True),
+    Check("binds", Place.NODE, "the folders that the container binds exist", ("root-shared",), True),
+    Check("gpu", Place.NODE, "the GPUs asked for are visible", ("root-shared",), True),
+    Check(
+        "driver", Place.NODE, "the driver is new enough for the image's CUDA", ("root-shared", "gpu"), True
+    ),
+    Check(
+        "shared-memory",
+        Place.NODE,
+        "shared memory (/dev/shm) is large enough for the workers",
+        ("root-shared",),
+        True,
+    ),
+    Check("node-clock", Place.NODE, "its clock and the login node's agree", ("root-shared",), True),
+    Check("internet", Place.NODE, "whether the node reaches the internet", ("root-shared",), True),
+)
+_CONTAINER = (
+    Check(
+        "container", Place.CONTAINER, "the image starts, with its Python", ("runtime", "image-visible"), True
+    ),
+    Check("temporary", Place.CONTAINER, "temporary files can be written", ("container",), True),
+    Check("torch", Place.CONTAINER, "PyTorch can be imported", ("container",), True),
+    Check("cuda", Place.CONTAINER, "PyTorch computes on the GPU", ("torch", "gpu"), True),
+    Check("rendering", Place.CONTAINER, "MuJoCo renders without a display", ("container",), True),
+    Check("wandb", Place.CONTAINER, "W&B can be imported", ("container",), True),
+)
+
+CHECKS = (*_LAPTOP, *_LOGIN, *_STORAGE, *_SCHEDULER, *_NODE, *_CONTAINER)
+
+_BY_NAME = {check.name: check for check in CHECKS}
+
+
+def named(name: str) -> Check:
+    """The check of that name."""
+    return _BY_NAME[name]
+
+
+def of_place(place: Place, names: Iterable[str] | None = None) -> tuple[Check, ...]:
+    """The checks of one place in their order; with `names` only those."""
+    return tuple(check for check in CHECKS if check.place is place and (names is None or check.name in names))

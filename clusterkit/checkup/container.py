@@ -1,0 +1,101 @@
+"""Judges what was found in the container, or in the node's own Python where there is none. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from clusterkit.checkup.check import Verdict, failed, passed, skipped, warned
+from clusterkit.checkup.node import Node
+
+_OWN = "the program is your own and may not need it"
+
+
+def container(node: Node) -> Verdict:
+    """It starts, and its interpreter runs."""
+    if node.inside:
+        what = "" if node.cluster.container == "none" else " in the container"
+        return passed(f"Python {node.inside['python']}{what}")
+    part = node.answer["inside"]
+    python = f"`python` of {node.table}"
+    if node.cluster.container == "none":
+        return failed(f"{node.cluster.interpreter} on {node.name}: {part.last}", f"set {python}")
+    return failed(part.last, f"set {python} to the image's; or build the image again: clusterkit build")
+
+
+def temporary(node: Node) -> Verdict:
+    """In the attempt's scratch."""
+    found = _found(node, "temporary")
+    if "fault" in found:
+        return failed(found["fault"], f"set `scratch` of {node.table} to a folder with room")
+    return passed(str(found.get("folder", "")))
+
+
+def torch(node: Node) -> Verdict:
+    """Its version and its CUDA."""
+    found = _found(node, "torch")
+    if "fault" in found:
+        return _missing(node, found["fault"])
+    return passed(f"{found['version']}, CUDA {found['cuda'] or 'none'}")
+
+
+def cuda(node: Node) -> Verdict:
+    """A product of two matrices."""
+    found = _found(node, "torch")
+    if found.get("available"):
+        return passed(f"computes on {found['device']}")
+    if not found.get("cuda"):
+        return failed(
+            f"PyTorch {found['version']} is built without CUDA", "clusterkit build, with a CUDA PyTorch"
+        )
+    return failed(
+        found.get("why") or "no GPU", "see `driver` and `gpu` above; nv needs the node's NVIDIA libraries"
+    )
+
+
+def rendering(node: Node) -> Verdict:
+    """A frame of a small scene."""
+    found = _found(node, "rendering")
+    backend, faults = found.get("backend"), found.get("faults") or {}
+    wanted = node.profile.mujoco_gl
+    if not backend:
+        why = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
+        return (
+            _missing(node, why)
+            if not node.trains
+            else warned(why, "videos need libegl1 or libosmesa6 in the image")
+        )
+    if wanted and backend != wanted:
+        cure = f'mujoco_gl = "{backend}" in [profiles.{node.profile.name}]'
+        return warned(f"{wanted} does not draw ({faults.get(wanted)}); {backend} does", cure)
+    return passed(f"by {backend}, MuJoCo {found['version']}")
+
+
+def wandb(node: Node) -> Verdict:
+    """Its version."""
+    found = _found(node, "wandb")
+    return _missing(node, found["fault"]) if "fault" in found else passed(str(found["version"]))
+
+
+def _found(node: Node, name: str) -> dict[str, Any]:
+    found = node.inside.get(name)
+    return found if isinstance(found, dict) else {"fault": "it was not tried"}
+
+
+def _missing(node: Node, fault: str) -> Verdict:
+    """Needed by the bundled trainer only."""
+    if not node.trains:
+        return skipped(f"{_OWN}: {fault}")
+    if node.cluster.container == "none":
+        return failed(fault, f"{node.cluster.interpreter} -m pip install 'clusterkit[train]'")
+    return failed(fault, f"clusterkit build, clusterkit deploy --cluster {node.cluster.name}")
+
+
+JUDGES: Mapping[str, Callable[[Node], Verdict]] = {
+    "container": container,
+    "temporary": temporary,
+    "torch": torch,
+    "cuda": cuda,
+    "rendering": rendering,
+    "wandb": wandb,
+}

@@ -1,0 +1,106 @@
+"""Looks around inside the container: what can be imported, and does it work? Prints one JSON object.
+
+    python inside.py REQUEST.json
+
+It is copied to the cluster and runs there by the interpreter of the image, on the least of the standard
+library (Debian's python3-minimal has no tempfile); it keeps to Python 3.8. Each import has a process of its
+own: a broken driver may end it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+SECONDS = 60
+TORCH = """
+import json, torch
+found = {"version": torch.__version__, "cuda": torch.version.cuda, "available": False}
+try:
+    ones = torch.ones(64, 64, device="cuda")
+    found["available"] = bool((ones @ ones == 64).all())
+    found["device"] = torch.cuda.get_device_name()
+except Exception as error:
+    found["why"] = " ".join(str(error).split())[:300]
+print(json.dumps(found))
+"""
+RENDERING = """
+import json, mujoco
+scene = '<mujoco><worldbody><light pos="0 0 3"/><geom size=".5" rgba="1 0 0 1"/></worldbody></mujoco>'
+model = mujoco.MjModel.from_xml_string(scene)
+data = mujoco.MjData(model)
+mujoco.mj_forward(model, data)
+renderer = mujoco.Renderer(model, 48, 64)
+renderer.update_scene(data)
+print(json.dumps({"version": mujoco.__version__, "contrast": float(renderer.render().std())}))
+"""
+WANDB = "import json, wandb; print(json.dumps({'version': wandb.__version__}))"
+BACKENDS = ("egl", "osmesa")
+
+
+def tried(code: str, env: dict[str, str]) -> dict[str, object]:
+    """What a program printed, or why it did not: `fault`, one line."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-X", "utf8", "-c", code],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"fault": "it took more than %d s" % SECONDS}
+    if done.returncode < 0:
+        return {"fault": "it crashed with " + signal.Signals(-done.returncode).name}
+    if done.returncode:
+        return {"fault": (done.stderr.strip().splitlines() or ["no reason given"])[-1][:300]}
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def rendering(env: dict[str, str]) -> dict[str, object]:
+    """The first OpenGL that draws something, the one asked for first; and the faults of the others."""
+    faults: dict[str, object] = {}
+    asked = env.get("MUJOCO_GL")
+    for backend in dict.fromkeys(([asked] if asked else []) + list(BACKENDS)):
+        found = tried(RENDERING, dict(env, MUJOCO_GL=backend, PYOPENGL_PLATFORM=backend))
+        contrast = found.get("contrast")
+        if isinstance(contrast, float) and contrast > 1:
+            return {"backend": backend, "version": found["version"], "faults": faults}
+        faults[backend] = found.get("fault", "the frame is empty")
+    return {"backend": "", "faults": faults}
+
+
+def temporary() -> dict[str, object]:
+    """Whether a temporary file can be written."""
+    folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - the very folder that is looked at
+    path = os.path.join(folder, ".clusterkit-doctor-%d" % os.getpid())
+    try:
+        with open(path, "wb") as file:
+            file.write(bytes(1 << 20))
+        os.remove(path)
+    except OSError as error:
+        return {"fault": str(error)}
+    return {"folder": folder}
+
+
+def main(path: str) -> None:
+    """Look, and print what was found."""
+    with open(path, encoding="utf-8") as file:
+        request = json.load(file)
+    env = dict(os.environ, **request["env"])
+    found: dict[str, object] = {"python": sys.version.split()[0], "temporary": temporary()}
+    found["torch"] = tried(TORCH, env)
+    found["rendering"] = rendering(env)
+    found["wandb"] = tried(WANDB, env)
+    print("\n" + json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

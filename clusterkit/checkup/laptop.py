@@ -1,0 +1,132 @@
+"""Judges what was found on this machine. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clusterkit.checkup.check import Verdict, failed, passed, warned
+from clusterkit.checkup.words import size
+from clusterkit.errors import ClusterkitError
+
+OLDEST_PYTHON, FIRST_UNTRIED_PYTHON = (3, 11), (3, 14)
+OLDEST_RSYNC = (3, 1)
+"""--info=progress2 came with it."""
+_LITTLE, _SCARCE = 100 << 20, 2 << 30
+"""Bytes free for results: none would fit, few would."""
+_SLOW_LOGIN = 10.0
+"""Seconds."""
+
+
+def fault(error: ClusterkitError, cure: str = "") -> Verdict:
+    """An error as the verdict of the check that met it."""
+    return failed(error.cause, error.hint or cure)
+
+
+def python(version: tuple[int, int], text: str) -> Verdict:
+    """The interpreter."""
+    if OLDEST_PYTHON <= version < FIRST_UNTRIED_PYTHON:
+        return passed(text)
+    return warned(f"{text} is not one of 3.11 to 3.13", "python3.12 -m venv .venv")
+
+
+def settings(files: Sequence[str], cluster: str, profiles: Sequence[str]) -> Verdict:
+    """Settings that could be read."""
+    where = ", ".join(files) or "no settings file, only what is built in"
+    names = f"profile{'s' if len(profiles) > 1 else ''} {', '.join(profiles)}"
+    return passed(f"{where}; cluster {cluster}, {names}")
+
+
+def cluster(others: Sequence[str], chosen: str, host: str | None) -> Verdict:
+    """Whether any cluster beside this machine is configured."""
+    if not others:
+        return warned("no cluster is configured: runs go to this machine", "clusterkit init")
+    return passed(f"{chosen}: {host or 'this machine'}")
+
+
+def disk_here(free: int, folder: str) -> Verdict:
+    """Room for results."""
+    text = f"{size(free)} free in {folder}"
+    if free < _LITTLE:
+        return failed(text, "make room, or set `results` of [project] to a larger disk")
+    if free < _SCARCE:
+        return warned(text, "make room, or set `results` of [project] to a larger disk")
+    return passed(text)
+
+
+def rsync_version(said: str, where: str) -> Verdict:
+    """What `rsync --version` says; empty where it is missing."""
+    found = re.search(r"version\s+v?(\d+)\.(\d+)(\S*)", said)
+    install = "apt install rsync, dnf install rsync or brew install rsync"
+    if not found:
+        if "openrsync" in said:
+            return warned(f"{where} has openrsync; files travel by SFTP where it lacks an option", install)
+        return warned(f"no rsync on {where}: files travel by SFTP, and changed files whole", install)
+    version = f"rsync {found[1]}.{found[2]}{found[3]}"
+    if (int(found[1]), int(found[2])) < OLDEST_RSYNC:
+        return warned(f"{version} is older than 3.1", install)
+    return passed(version)
+
+
+def wandb_login(*, key: bool, url: str, client: str, trouble: ClusterkitError | None) -> Verdict:
+    """The key and the client that uploads.
+
+    Args:
+        key: there is one for the server in use.
+        url: of the server.
+        client: version of the client; empty where it cannot be used.
+        trouble: why not.
+    """
+    if not key:
+        return warned(f"no key for {url}: results come home and are not uploaded", "wandb login")
+    if trouble is not None:
+        return warned(trouble.cause, trouble.hint or "")
+    return passed(f"a key for {url}, which stays here; wandb {client}")
+
+
+@dataclass(frozen=True)
+class Key:
+    """A private key file."""
+
+    path: str
+    mode: int
+    """Permission bits."""
+
+    @property
+    def open(self) -> bool:
+        """Whether others may read it; OpenSSH then refuses to use it."""
+        return bool(self.mode & 0o077)
+
+
+def ssh_key(keys: Sequence[Key], in_agent: int) -> Verdict:
+    """The keys there are to log in with."""
+    open_ones = [key for key in keys if key.open]
+    if open_ones:
+        key = open_ones[0]
+        return warned(
+            f"{key.path} may be read by others (mode {key.mode:o}): ssh refuses such a key",
+            f"chmod 600 {key.path}",
+        )
+    if not keys and not in_agent:
+        return warned("no key file and no agent: each login asks for a password", "ssh-keygen -t ed25519")
+    found = [key.path for key in keys]
+    return passed(", ".join([*found, *([f"{in_agent} in the agent"] if in_agent else [])]))
+
+
+def kept_login(alive: Sequence[str], stale: Sequence[str]) -> Verdict:
+    """The sockets of logins kept in the background: hosts that answer, paths behind which nobody does."""
+    if stale:
+        return warned(f"nobody answers at {', '.join(stale)}", "clusterkit logout")
+    return passed(f"kept: {', '.join(alive)}" if alive else "none is kept; each command logs in")
+
+
+def logged_in(user: str, seconds: float, *, kept: bool) -> Verdict:
+    """A login that worked."""
+    how = "over a kept login" if kept else "logged in"
+    text = f"{how} as {user} in {seconds:.1f} s"
+    return (
+        warned(text, "clusterkit login keeps one login for all commands")
+        if seconds > _SLOW_LOGIN
+        else passed(text)
+    )

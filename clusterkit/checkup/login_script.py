@@ -1,0 +1,126 @@
+"""The script that looks around on the login node: one round trip for login, storage and scheduler. Pure.
+
+It changes nothing: what it writes to prove that it may is removed at once.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from clusterkit.checkup.answer import END, FUNCTIONS
+from clusterkit.images import Image
+from clusterkit.site import resolve_script
+from clusterkit.slurm.commands import CLEAN_ENVIRONMENT
+from clusterkit.space import SCRIPT as SPACE
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+
+TOOLS = ("bash", "sh", "tail", "head", "awk", "sed", "find", "sha256sum", "mktemp", "timeout", "tar")
+SLURM_TOOLS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct")
+_DIGEST_SECONDS = 60
+"""For reading the whole image; one that takes longer is judged by its size."""
+
+_ABOUT = r"""
+ck_part about printf '%s\n' "user $(id -un)" "host $(uname -n)" "now $(date +%s)" "home $HOME" \
+  "shell ${SHELL:-sh}" "root $root" "scratch $scratch" "store $store"
+ck_missing() { for ck_tool; do command -v "$ck_tool" >/dev/null 2>&1 || printf '%s ' "$ck_tool"; done; }
+"""
+
+# As sshd starts it: bash reads ~/.bashrc without a terminal when it finds itself at the first level of an ssh
+# login. What it prints there comes before the output of every command.
+_SHELL = r"""
+ck_part shell env SHLVL=0 "${SHELL:-sh}" -c :
+"""
+
+_ROOT = r"""
+ck_root() {
+  if [ -d "$root" ]; then
+    echo there
+    probe=$root/.clusterkit-doctor.$$
+    (umask 077 && mkdir "$probe" && head -c 262144 /dev/zero >"$probe/file" && sync "$probe/file") 2>&1
+    status=$?
+    rm -rf "$probe"
+    return $status
+  fi
+  near=$root
+  while [ -n "$near" ] && [ ! -e "$near" ]; do near=${near%/*}; done
+  echo "near ${near:-/}"
+  [ -d "${near:-/}" ] && [ -w "${near:-/}" ] && [ -x "${near:-/}" ]
+}
+ck_own root ck_root
+ck_part modes ls -ldn "$root" "$root/runs" "$root/snapshots" "$root/cache" "$store"
+"""
+
+_IMAGE = """
+ck_image=$store/{name}
+ck_part image ls -lLn "$ck_image"
+if [ "$(ls -lLn "$ck_image" 2>/dev/null | awk '{{ print $5 }}')" = {bytes} ]; then
+  ck_own digest ${{ck_limit:+timeout {seconds}}} sha256sum "$ck_image"
+fi
+"""
+
+# A controller that does not answer the first question is not asked the others.
+_SLURM = rf"""
+ck_own slurm ck_missing {" ".join(SLURM_TOOLS)}
+if command -v sbatch >/dev/null 2>&1; then
+  {CLEAN_ENVIRONMENT}
+  ck_part version sbatch --version
+  ck_part queue squeue -h -u "$(id -un)" -o %i
+  ck_queue=$ck_status
+  ck_part sacct sacct -n -P -X -S now -o JobID
+  if [ "$ck_queue" -eq 0 ]; then
+    ck_part partitions scontrol -o show partition
+    ck_part nodes sinfo -h -N -o '%R|%N|%T|%c|%m|%G|%E'
+    ck_part config scontrol show config
+    ck_part accounts sacctmgr -nP show assoc where user="$(id -un)" format=Account,Partition,QOS
+    ck_part qos sacctmgr -nP show qos format=Name
+    ck_tests
+  fi
+else
+  ck_part login-shell bash -lc 'command -v sbatch'
+fi
+"""
+
+
+_TEST = 'script=$1; shift; printf "%s\\n" "$script" | sbatch --test-only "$@"'
+
+
+def login_script(
+    cluster: Cluster, *, image: Image | None, test_only: Mapping[str, tuple[str, tuple[str, ...]]]
+) -> str:
+    """A POSIX sh script for standard input; prints what `answer.parse` reads.
+
+    Args:
+        cluster: where.
+        image: to look for in the store.
+        test_only: by profile the rendered job script and its sbatch options.
+    """
+    lines = [FUNCTIONS, resolve_script(cluster), _ABOUT]
+    if cluster.host is not None:
+        lines += [_SHELL, "ck_part rsync rsync --version"]
+    lines += [f"ck_own tools ck_missing {' '.join(TOOLS)}", _ROOT]
+    lines.append(f'ck_part space sh -c {shlex.quote(SPACE)} sh "$root" "$store" "$scratch"')
+    if image is not None:
+        lines.append(_IMAGE.format(name=image.name, bytes=image.bytes, seconds=_DIGEST_SECONDS))
+    if cluster.kind == "slurm":
+        if cluster.container != "none":
+            prelude = "\n".join(cluster.prelude)
+            look = f"{prelude}\ncommand -v {cluster.container} && {cluster.container} --version"
+            lines.append(f"ck_part runtime bash -c {shlex.quote(look)}")
+        lines += [_tests(test_only), _SLURM]
+    return "\n".join([*lines, END])
+
+
+def _tests(scripts: Mapping[str, tuple[str, tuple[str, ...]]]) -> str:
+    """A function that has sbatch look at each script."""
+    lines = ["ck_tests() {", "  :"]
+    for profile, (text, options) in scripts.items():
+        lines += [
+            f"  ck_script={shlex.quote(text)}",
+            f"  ck_part {shlex.quote(f'test {profile}')} sh -c {shlex.quote(_TEST)} "
+            f'sh "$ck_script" {shlex.join(options)}',
+        ]
+    return "\n".join([*lines, "}"])

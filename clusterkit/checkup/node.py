@@ -1,0 +1,262 @@
+"""Judges what a compute node said. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from clusterkit.checkup.answer import Answer
+from clusterkit.checkup.check import Verdict, failed, passed, skipped, warned
+from clusterkit.checkup.login import skew
+from clusterkit.checkup.words import listed, size
+from clusterkit.images import Image
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster, Profile
+
+SHARED_MEMORY = 64 << 20
+"""Bytes that the environments' shared block needs at least; `trainer check` asks for as much."""
+_PER_WORKER = 16 << 20
+_NOT_FOUND = 127
+"""Exit status of a shell that does not find the program."""
+_LATE = 60.0
+"""Seconds."""
+OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
+"""By major version of CUDA: docs.nvidia.com/deploy/cuda-compatibility, minor version compatibility."""
+_STEPS = {
+    "scratch": "scratch",
+    "shared-memory": "shm",
+    "prelude": "prelude",
+    "binds": "binds",
+    "gpu": "nvidia-smi",
+    "internet": "internet",
+    "runtime": "runtime",
+    "image-visible": "image",
+    "container": "inside",
+}
+"""Checks and the parts of the answer they need, in the order in which the job makes them."""
+_CURES = {
+    "scratch": "set `scratch` of {table} to a folder that answers",
+    "shared-memory": "look again",
+    "prelude": "no `exit` in `prelude` of {table}, and nothing that waits",
+    "binds": "mend `binds` of {table}",
+    "gpu": "report the node to its administrators",
+    "internet": "look again",
+    "runtime": "mend `prelude` of {table}",
+    "image-visible": "set `image_store` of {table} to a folder that nodes see",
+    "container": "look again; starting the container took the job's two minutes",
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """What is known about a node and the container there."""
+
+    cluster: Cluster
+    profile: Profile
+    answer: Answer
+    image: Image | None
+    seen: float
+    """The login node's clock when the answer was seen there, Unix seconds."""
+    trains: bool
+    """The bundled trainer runs."""
+    online: bool
+    """W&B is to be reached from the node."""
+    server: str
+    """Host that was tried to be reached."""
+
+    @property
+    def name(self) -> str:
+        """The node's."""
+        return self.answer["about"].value("host")
+
+    @property
+    def table(self) -> str:
+        """Of the settings, for cures."""
+        return f"[clusters.{self.cluster.name}]"
+
+    @property
+    def ended_in(self) -> str:
+        """The first step that has no answer; empty when all have."""
+        given = {"prelude": bool(self.cluster.prelude), "gpu": "devices" in self.answer}
+        steps = (name for name, part in _STEPS.items() if part not in self.answer and given.get(name, True))
+        return next(steps, "")
+
+    @cached_property
+    def inside(self) -> dict[str, Any]:
+        """What the program in the container found; empty when it did not run."""
+        for line in reversed(self.answer["inside"].lines):
+            if line.startswith("{"):
+                try:
+                    found: dict[str, Any] = json.loads(line)
+                except ValueError:
+                    break
+                return found
+        return {}
+
+
+def as_far_as_it_came(
+    judges: Mapping[str, Callable[[Node], Verdict]],
+) -> dict[str, Callable[[Node], Verdict]]:
+    """The same judges for a job that may have been ended: nothing is said of what it did not get to."""
+
+    def careful(name: str, judge: Callable[[Node], Verdict]) -> Callable[[Node], Verdict]:
+        def judged(node: Node) -> Verdict:
+            if node.answer.whole or name not in _STEPS or _STEPS[name] in node.answer:
+                return judge(node)
+            if name != node.ended_in:
+                return skipped(f"the job ended before, in {node.ended_in}")
+            return failed("the job did not get past it", _CURES[name].format(table=node.table))
+
+        return judged
+
+    return {name: careful(name, judge) for name, judge in judges.items()}
+
+
+def prelude(node: Node) -> Verdict:
+    """Each of its lines."""
+    fails = node.answer["prelude"].lines
+    if not fails:
+        return passed(f"{len(node.cluster.prelude)} lines ran")
+    status, _, command = fails[0].partition(" ")
+    said = node.answer["prelude-said"].lines
+    text = f"`{command}` ended with {status}" + (f": {said[-1].strip()}" if said else "")
+    cure = f"mend `prelude` of {node.table}"
+    found = node.cluster.container == "none" or node.answer["runtime"].status == 0
+    return warned(text, cure) if found and status != "127" else failed(text, cure)
+
+
+def runtime(node: Node) -> Verdict:
+    """After the prelude, on PATH."""
+    part, name = node.answer["runtime"], node.cluster.container
+    if part.status == 0:
+        return passed(part.lines[-1] if part.lines else name)
+    return failed(
+        f"{name} is not on PATH on {node.name}",
+        f'prelude = ["module load {name}"] in {node.table}, or container = ... for another runtime',
+    )
+
+
+def image_visible(node: Node) -> Verdict:
+    """The same bytes as on the login node."""
+    assert node.image is not None
+    part = node.answer["image"]
+    found = part.text.split()[4:5]
+    if part.status == 0 and found == [str(node.image.bytes)]:
+        return passed(f"{size(node.image.bytes)}")
+    return failed(
+        f"{node.name}: {part.last}"
+        if part.status
+        else f"{node.name} sees {found[0] if found else 0} bytes of it",
+        f"set `image_store` of {node.table} to a folder that nodes see",
+    )
+
+
+def scratch(node: Node) -> Verdict:
+    """A file is written there; df tells the room."""
+    part = node.answer["scratch"]
+    where = node.answer["about"].value("scratch")
+    if part.status != 0:
+        return failed(
+            f"{node.name}: {part.last}", f"set `scratch` of {node.table} to a folder you can write to there"
+        )
+    free = next((int(word) << 10 for word in part.text.split()[-3:-2] if word.isdigit()), None)
+    if free is None:
+        return passed(f"{where} can be written to")
+    text = f"{size(free)} free in {where} on {node.name}"
+    wanted = node.profile.scratch
+    if wanted is not None and free < wanted:
+        return failed(f"{text}, {size(wanted)} asked for", f"set `scratch` of {node.table} to a larger disk")
+    return passed(text)
+
+
+def binds(node: Node) -> Verdict:
+    """Their sources."""
+    missing = node.answer["binds"].lines
+    if missing:
+        return failed(f"not on {node.name}: {listed(missing)}", f"mend `binds` of {node.table}")
+    return passed(f"{len(node.cluster.binds)} there")
+
+
+def gpu(node: Node) -> Verdict:
+    """By nvidia-smi."""
+    devices = re.findall(r"^nvidia\d+$", node.answer["devices"].text, re.MULTILINE)
+    part = node.answer["nvidia-smi"]
+    if part.status == 0 and part.lines:
+        return passed(f"{len(part.lines)} on {node.name}: {part.lines[0]}")
+    if not devices:
+        cure = f"check `request` of [clusters.{node.cluster.name}.gpus.{node.profile.gpu}]"
+        return failed(f"{node.name} has no GPU", cure)
+    why = "is not there" if part.status == _NOT_FOUND else f"does not work: {part.last}"
+    text = f"{node.name} has {len(devices)} GPUs, and nvidia-smi {why}"
+    if (node.inside.get("torch") or {}).get("available"):
+        return warned(text, "nothing to do: PyTorch computes on it")
+    return failed(text, "report the node to its administrators, and leave it out: sbatch = { exclude = ... }")
+
+
+def driver(node: Node) -> Verdict:
+    """Against the CUDA that the image's PyTorch was built with."""
+    match = re.search(r"(\d+)(?:\.\d+)+\s*$", node.answer["nvidia-smi"].text)
+    if match is None:
+        return warned("nvidia-smi names no driver version", "nvidia-smi")
+    version = match[0].strip()
+    cuda = (node.inside.get("torch") or {}).get("cuda")
+    if not cuda:
+        return passed(f"driver {version}; the image names no CUDA")
+    oldest = OLDEST_DRIVER.get(int(str(cuda).partition(".")[0]))
+    if oldest is not None and int(match[1]) < oldest:
+        cure = "an image with a PyTorch for an older CUDA (clusterkit build), or nodes with a newer driver"
+        return failed(
+            f"driver {version} on {node.name}, CUDA {cuda} of the image needs {oldest} or newer", cure
+        )
+    return passed(f"driver {version}, CUDA {cuda} in the image")
+
+
+def shared_memory(node: Node) -> Verdict:
+    """For the block that all environments share, and whatever else the workers use."""
+    words = node.answer["shm"].text.split()
+    free = int(words[-3]) << 10 if len(words) > 3 and words[-3].isdigit() else None
+    if free is None:
+        return warned(f"{node.name} does not tell", "df /dev/shm")
+    wanted = max(SHARED_MEMORY, _PER_WORKER * (node.profile.workers or 0))
+    text = f"{size(free)} free"
+    if free < wanted:
+        return failed(
+            f"{text} on {node.name}, {size(wanted)} needed",
+            "workers = 0 in the profile; or ask for a larger one",
+        )
+    return passed(text)
+
+
+def node_clock(node: Node) -> Verdict:
+    """Against the login node's; a shared file system may show an answer late."""
+    told = node.answer["clock"].text or node.answer["about"].value("now")
+    when = float(told) if told.isdigit() else node.seen
+    return skew(told, min(max(when, node.seen - _LATE), node.seen), "the login node's")
+
+
+def internet(node: Node) -> Verdict:
+    """Nothing needs it unless W&B is online."""
+    if node.answer["internet"].status == 0:
+        return passed(f"{node.name} reaches {node.server}")
+    if node.online:
+        return failed(f"{node.name} does not reach {node.server}", 'mode = "offline" in [project.wandb]')
+    return passed("none, and none is needed: W&B is offline")
+
+
+JUDGES: Mapping[str, Callable[[Node], Verdict]] = {
+    "prelude": prelude,
+    "runtime": runtime,
+    "image-visible": image_visible,
+    "scratch": scratch,
+    "binds": binds,
+    "gpu": gpu,
+    "driver": driver,
+    "shared-memory": shared_memory,
+    "node-clock": node_clock,
+    "internet": internet,
+}

@@ -1,0 +1,210 @@
+"""The job that looks around on a compute node, and into the container there. Pure: text out of values.
+
+It answers through a file in the work root, which is also how it is proved that the node sees the work root.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from clusterkit.checkup.answer import END, FUNCTIONS
+from clusterkit.slurm.script import PASSTHROUGH, directive
+from clusterkit.units import slurm_time
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+
+SECONDS = 120
+"""Time limit of the job."""
+ANSWER, ERRORS = "answer", "errors"
+"""Names of files in its folder: what it found, and what the shell said besides."""
+_PROBE_BYTES = 1 << 20
+_NOT_WANTED = {
+    f"--{name}"
+    for name in (
+        "requeue",
+        "signal",
+        "error",
+        "array",
+        "begin",
+        "dependency",
+        "hold",
+        "mail-type",
+        "mail-user",
+    )
+}
+"""Options of a run that are none of this job's."""
+
+# The answer gets its name at the end, or when something ends the script before that.
+_BEGIN = r"""
+set -u
+umask 077
+if [ ! -d "$folder" ]; then exit 0; fi
+exec >>"$folder/answer.part" 2>>"$folder/errors"
+made='' work=''
+leave() {
+  [ -z "$work" ] || rm -rf -- "$work"
+  [ -z "$made" ] || rmdir -- "$made" 2>/dev/null
+  mv -f -- "$folder/answer.part" "$folder/answer"
+}
+trap leave EXIT
+trap 'exit 1' TERM INT
+ck_part about printf '%s\n' "host $(uname -n)" "now $(date +%s)" "token $(cat "$folder/token")" \
+  "scratch $scratch_root"
+"""
+
+# $work is where the rest is tried even if the scratch root is of no use.
+_SCRATCH = r"""
+[ -d "$scratch_root" ] || made=$scratch_root
+try_scratch() {
+  mkdir -p -- "$scratch_root" && mkdir -- "$scratch_root/$name" &&
+    head -c BYTES /dev/zero >"$scratch_root/$name/probe" || return 1
+  rm -f -- "$scratch_root/$name/probe"
+  df -Pk "$scratch_root/$name" | tail -n 1
+}
+ck_own scratch try_scratch
+if [ "$ck_status" -eq 0 ]; then
+  work=$scratch_root/$name
+else
+  rm -rf -- "$scratch_root/$name"
+  work=$(mktemp -d)
+fi
+mkdir -- "$work/tmp" "$work/home" "$work/runtime"
+export TMPDIR="$work/tmp" APPTAINER_TMPDIR="$work/runtime" SINGULARITY_TMPDIR="$work/runtime"
+ck_part shm df -Pk /dev/shm
+"""
+
+# Every line that fails is told with its status; one that exits is told by what does not follow.
+_PRELUDE = r"""
+fails=''
+trap 'ck_status=$?; fails="$fails$ck_status $BASH_COMMAND
+"' ERR
+set +u
+{ PRELUDE
+} >>"$folder/errors" 2>>"$folder/prelude"
+trap - ERR
+set +e -u
+ck_part prelude printf '%s' "$fails"
+ck_part prelude-said tail -n 3 "$folder/prelude"
+"""
+
+_BINDS = r"""
+missing='' binds=()
+for bind in BINDS; do
+  if [ -e "${bind%%:*}" ]; then binds+=(--bind "$bind"); else missing="$missing${bind%%:*}
+"; fi
+done
+ck_part binds printf '%s' "$missing"
+"""
+
+_GPU = r"""
+ck_own devices ls /dev
+ck_part visible printf '%s\n' "${CUDA_VISIBLE_DEVICES:-}"
+ck_part nvidia-smi nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader
+"""
+
+_INTERNET = r"""
+ck_part internet timeout 5 bash -c ': </dev/tcp/$1/$2' bash HOST PORT
+"""
+
+_CONTAINED = r"""
+ck_part runtime bash -c 'command -v "$1" && "$1" --version' bash "$runtime"
+ck_part image ls -lLn "$image"
+for variable in PASSTHROUGH; do
+  [ -z "${!variable+set}" ] || export "PREFIXENV_$variable=${!variable}"
+done
+export "PREFIXENV_TMPDIR=/tmp" APPTAINER_NO_EVAL=1 SINGULARITY_NO_EVAL=1
+command=("$runtime" exec NV--cleanenv --contain --home "$work/home" --pwd /tmp --bind "$folder" --bind "$work"
+  --bind "$work/tmp:/tmp" --bind "$work/tmp:/var/tmp" ${binds[@]+"${binds[@]}"} "$image")
+if command -v "$runtime" >/dev/null && [ -f "$image" ]; then
+"""
+_INSIDE = r"""
+  ck_own inside ${ck_limit:+timeout 100} ${command[@]+"${command[@]}"} \
+    "$python" -X utf8 "$folder/inside.py" "$folder/inside.json"
+"""
+
+
+@dataclass(frozen=True)
+class NodeJob:
+    """One job. All paths are absolute paths of the cluster."""
+
+    cluster: Cluster
+    folder: str
+    """Its own, in the work root."""
+    name: str
+    scratch_root: str
+    image: str | None
+    nv: bool
+    """Show the node's GPUs to the container."""
+    options: tuple[str, ...] = ()
+    """Of sbatch."""
+    server: tuple[str, int] = ("pypi.org", 443)
+    """Host and port that tell whether there is an internet."""
+
+    @property
+    def contained(self) -> bool:
+        """Whether there is a container."""
+        return self.cluster.container != "none"
+
+
+def job_options(options: Sequence[str]) -> tuple[str, ...]:
+    """The options of the profile, and those that keep the job out of everybody's way."""
+    own = (
+        "--job-name=clusterkit-doctor",
+        "--output=/dev/null",
+        "--chdir=/",
+        "--no-requeue",
+        f"--time={slurm_time(SECONDS)}",
+    )
+    ours = {option.partition("=")[0] for option in own} | _NOT_WANTED
+    return (*(option for option in options if option.partition("=")[0] not in ours), *own)
+
+
+def node_script(job: NodeJob) -> str:
+    """The text of the job: valid bash 4."""
+    cluster = job.cluster
+    values = {
+        "folder": job.folder,
+        "name": job.name,
+        "scratch_root": job.scratch_root,
+        "python": cluster.interpreter,
+        "runtime": cluster.container,
+        "image": job.image or "",
+    }
+    host, port = job.server
+    lines = ["#!/bin/bash", *map(directive, job.options)]
+    lines += [f"{key}={shlex.quote(value)}" for key, value in values.items()]
+    lines += [FUNCTIONS, _BEGIN, _SCRATCH.replace("BYTES", str(_PROBE_BYTES))]
+    if cluster.prelude:
+        lines.append(_PRELUDE.replace("PRELUDE", "\n".join(cluster.prelude)))
+    lines.append(_BINDS.replace("BINDS", shlex.join(cluster.binds)))
+    if job.nv:
+        lines.append(_GPU)
+    lines.append(_INTERNET.replace("HOST", shlex.quote(host)).replace("PORT", str(port)))
+    if job.contained:
+        prefix = cluster.container.upper()
+        text = _CONTAINED.replace("PASSTHROUGH", " ".join(PASSTHROUGH)).replace("PREFIX", prefix)
+        lines += [text.replace("NV--", "--nv --" if job.nv else "--"), _INSIDE, "fi"]
+    else:
+        lines += ["command=()", _INSIDE]
+    return "\n".join([*lines, "ck_part clock date +%s", END])
+
+
+def inside_program() -> bytes:
+    """The program that looks around in the container."""
+    return resources.files("clusterkit.checkup").joinpath("inside.py").read_bytes()
+
+
+def inside_request(env: Mapping[str, str], *, trains: bool) -> bytes:
+    """What it is given.
+
+    Args:
+        env: of the run's program.
+        trains: whether PyTorch, MuJoCo and W&B are needed.
+    """
+    return json.dumps({"env": dict(env), "trains": trains}).encode()

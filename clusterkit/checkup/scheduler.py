@@ -1,0 +1,288 @@
+"""Judges what Slurm said of itself, and of the request of one profile. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from clusterkit.checkup.check import Verdict, failed, passed, warned
+from clusterkit.checkup.login import Login
+from clusterkit.checkup.request import Asked, Gpus, held
+from clusterkit.checkup.words import listed, size
+from clusterkit.scheduler import parse_time
+from clusterkit.slurm.explain import sbatch_error
+from clusterkit.units import format_duration
+
+_BUSY = re.compile(r"down|drain|fail|maint|unknown|power|reboot|inval", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a partition."""
+
+    partition: str
+    name: str
+    state: str
+    cpus: int
+    memory: int
+    """Bytes."""
+    gpus: tuple[Gpus, ...]
+    reason: str
+
+    @property
+    def usable(self) -> bool:
+        """Whether jobs may start there, now or when another ends."""
+        return not self.state.endswith("*") and not _BUSY.match(self.state)
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """What is known about the scheduler, and what one profile asks of it."""
+
+    login: Login
+    profile: str = ""
+    asked: Asked | None = None
+
+    @property
+    def table(self) -> str:
+        """Of the settings, for cures."""
+        return f"[clusters.{self.login.cluster.name}]"
+
+    @property
+    def request(self) -> Asked:
+        """Of the profile."""
+        assert self.asked is not None
+        return self.asked
+
+    @cached_property
+    def partitions(self) -> dict[str, dict[str, str]]:
+        """What scontrol says of each, by name."""
+        lines = self.login.answer["partitions"].lines
+        records = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in lines]
+        return {record["PartitionName"]: record for record in records if "PartitionName" in record}
+
+    @cached_property
+    def partition(self) -> str:
+        """Where the profile's job goes; empty where nothing names one."""
+        default = (name for name, facts in self.partitions.items() if facts.get("Default") == "YES")
+        return self.request.partition or next(default, "")
+
+    @cached_property
+    def nodes(self) -> list[Node]:
+        """Of that partition."""
+        rows = [line.split("|", 6) for line in self.login.answer["nodes"].lines]
+        return [
+            Node(where, name, state, int(cpus), int(memory) << 20, tuple(held(gres)), reason)
+            for where, name, state, cpus, memory, gres, reason in (row for row in rows if len(row) == 7)
+            if where == self.partition and cpus.isdigit() and memory.isdigit()
+        ]
+
+    @property
+    def accounts(self) -> dict[str, set[str]]:
+        """The QOS of each account the user has in the partition."""
+        found: dict[str, set[str]] = {}
+        for row in (line.split("|") for line in self.login.answer["accounts"].lines):
+            if len(row) >= 3 and row[1] in ("", self.partition):
+                found.setdefault(row[0], set()).update(filter(None, row[2].split(",")))
+        return found
+
+    def enforces(self, what: str) -> bool:
+        """Whether the site turns away what its accounting does not know: `associations` or `qos`."""
+        match = re.search(
+            r"^AccountingStorageEnforce\s*=\s*(.*)$", self.login.answer["config"].text, re.MULTILINE
+        )
+        return match is not None and what in match[1]
+
+
+def slurm_tools(slurm: Slurm) -> Verdict:
+    """All of them, in the kind of shell that commands get."""
+    part = slurm.login.answer["slurm"]
+    missing = part.text.split()
+    if not missing:
+        return passed(slurm.login.answer["version"].text or "all there")
+    text = f"not on PATH: {', '.join(missing)}"
+    elsewhere = slurm.login.answer["login-shell"]
+    if "sbatch" in missing and elsewhere.status == 0 and elsewhere.lines:
+        return failed(
+            f"{text}; a login shell finds {elsewhere.lines[-1]}", f"login_shell = true in {slurm.table}"
+        )
+    return failed(text, f"set `host` of {slurm.table} to a login node of the cluster")
+
+
+def controller(slurm: Slurm) -> Verdict:
+    """By squeue, which everything needs."""
+    part = slurm.login.answer["queue"]
+    if part.status == 0:
+        jobs = len(part.lines)
+        return passed(f"squeue answers; {jobs} job{'' if jobs == 1 else 's'} of yours")
+    return failed(f"squeue: {part.last}", "wait some minutes and look again; then ask the administrators")
+
+
+def accounting(slurm: Slurm) -> Verdict:
+    """By sacct; without it old runs are told by their exit records."""
+    part = slurm.login.answer["sacct"]
+    if part.status == 0:
+        return passed("sacct answers")
+    return warned(
+        f"sacct: {part.last}; what has ended is told from run directories",
+        "nothing to do: some sites have none",
+    )
+
+
+def partition(slurm: Slurm) -> Verdict:
+    """It exists, is up, lets the user in and has a node that works."""
+    name, known = slurm.partition, sorted(slurm.partitions)
+    if not name:
+        return failed(
+            "no partition is named, and the site has no default", f"partition = ... in {slurm.table}"
+        )
+    facts = slurm.partitions.get(name)
+    if facts is None:
+        return failed(
+            f"there is no partition {name}; there are: {listed(known)}", f"partition = ... in {slurm.table}"
+        )
+    if (state := facts.get("State", "UP")) != "UP":
+        return failed(f"{name} is {state}", "wait for the administrators, or choose another partition")
+    usable = [node for node in slurm.nodes if node.usable]
+    if not usable:
+        why = next((f"{node.name} is {node.state}: {node.reason}" for node in slurm.nodes), "it has no nodes")
+        return failed(
+            f"no node of {name} takes jobs: {why}", "wait for the administrators, or choose another one"
+        )
+    return passed(f"{name} is up, {len(usable)} of {len(slurm.nodes)} nodes take jobs")
+
+
+def account(slurm: Slurm) -> Verdict:
+    """One that the user has there, and that the partition lets in."""
+    wanted, mine = slurm.request.account, slurm.accounts
+    facts = slurm.partitions.get(slurm.partition, {})
+    allowed, denied = facts.get("AllowAccounts", "ALL"), facts.get("DenyAccounts", "")
+    if wanted and mine and wanted not in mine:
+        text = f"you have no account {wanted}; yours: {listed(sorted(mine))}"
+        cure = f"account = ... in {slurm.table}"
+        return (
+            failed(text, cure)
+            if slurm.enforces("associations")
+            else warned(f"{text}; it is not enforced", cure)
+        )
+    if not mine and slurm.enforces("associations"):
+        if slurm.login.answer["accounts"].status != 0:
+            return passed("sacctmgr does not tell; `submit` shows")
+        return failed("you have no account in Slurm", "ask the administrators for one")
+    if wanted and allowed not in ("ALL", "") and wanted not in allowed.split(","):
+        return failed(
+            f"{slurm.partition} takes only accounts {allowed}", f"account or partition in {slurm.table}"
+        )
+    if wanted and wanted in denied.split(","):
+        return failed(
+            f"{slurm.partition} does not take account {wanted}", f"account or partition in {slurm.table}"
+        )
+    return passed(wanted or ("your default one" if mine else "the site has none"))
+
+
+def qos(slurm: Slurm) -> Verdict:
+    """One that the account may use."""
+    wanted, cure = slurm.request.qos, f"qos = ... in {slurm.table}"
+    if not wanted:
+        return passed("none is named")
+    known = slurm.login.answer["qos"].text.split()
+    if known and wanted not in known:
+        return failed(f"there is no QOS {wanted}; there are: {listed(sorted(known))}", cure)
+    allowed = slurm.partitions.get(slurm.partition, {}).get("AllowQos", "ALL")
+    if allowed not in ("ALL", "") and wanted not in allowed.split(","):
+        return failed(f"{slurm.partition} takes only QOS {allowed}", f"qos or partition in {slurm.table}")
+    mine = slurm.accounts
+    of_account = mine.get(slurm.request.account) or set().union(*mine.values())
+    if of_account and wanted not in of_account:
+        text = f"your account may not use {wanted}; it may: {listed(sorted(of_account))}"
+        return failed(text, cure) if slurm.enforces("qos") else warned(f"{text}; it is not enforced", cure)
+    return passed(wanted)
+
+
+def gres(slurm: Slurm) -> Verdict:
+    """As the nodes of the partition have it."""
+    wanted, option = slurm.request.gpus, slurm.request.gpu_option
+    there = sorted({str(gpus) for node in slurm.nodes for gpus in node.gpus})
+    table = f"[clusters.{slurm.login.cluster.name}.gpus]"
+    if wanted is None:
+        return failed("the options ask for no GPU", f'request = "--gres=gpu:{{type}}:{{count}}" in {table}')
+    spelt = [gpus for node in slurm.nodes for gpus in node.gpus if wanted.type in ("", gpus.type)]
+    if not spelt:
+        has = f"have {listed(there)}" if there else "have no GPU"
+        untyped = any(gpus.type == "" for node in slurm.nodes for gpus in node.gpus)
+        cure = (
+            f'request = "--gres=gpu:{{count}}" in {table}'
+            if untyped
+            else f"partition, or the GPU's name, in {table}"
+        )
+        return failed(f"{option}: the nodes of {slurm.partition} {has}", cure)
+    most = max(gpus.count for gpus in spelt)
+    if wanted.count > most:
+        return failed(
+            f"{option}: a node of {slurm.partition} has {most}",
+            f"gpus = {most} in [profiles.{slurm.profile}]",
+        )
+    return passed(f"{option}; the nodes have {listed(there)}")
+
+
+def time_limit(slurm: Slurm) -> Verdict:
+    """Below the partition's."""
+    wanted = slurm.request.seconds
+    limit = parse_time(slurm.partitions.get(slurm.partition, {}).get("MaxTime", ""))
+    if wanted is None or limit is None:
+        return passed("the partition has no limit" if limit is None else "none is asked for")
+    text = f"{format_duration(wanted)} asked for, {slurm.partition} allows {format_duration(limit)}"
+    if wanted > limit:
+        cure = f'time = "{format_duration(limit)}" in [profiles.{slurm.profile}], with until_done = true'
+        return failed(text, cure)
+    return passed(text)
+
+
+def fits(slurm: Slurm) -> Verdict:
+    """On one node: among those with the GPU, where one is asked for."""
+    wanted = slurm.request
+    nodes = [
+        node
+        for node in slurm.nodes
+        if wanted.gpus is None or any(wanted.gpus.type in ("", gpus.type) for gpus in node.gpus)
+    ] or slurm.nodes
+    cpus, memory = max(node.cpus for node in nodes), max(node.memory for node in nodes)
+    table = f"[profiles.{slurm.profile}]"
+    if wanted.cpus > cpus:
+        return failed(
+            f"{wanted.cpus} processors asked for, the nodes have {cpus}", f"cpus = {cpus} in {table}"
+        )
+    if (wanted.memory or 0) > memory:
+        most = f"{memory >> 30}G" if memory >= 1 << 30 else f"{memory >> 20}M"
+        text = f"{size(wanted.memory or 0)} asked for, the nodes have {size(memory)}"
+        return failed(text, f'memory = "{most}" in {table}')
+    asked = f"{wanted.cpus} processors" + (f", {size(wanted.memory)}" if wanted.memory else "")
+    return passed(f"{asked} of {cpus}, {size(memory)}")
+
+
+def submit(slurm: Slurm) -> Verdict:
+    """What sbatch itself says of the script."""
+    part = slurm.login.answer[f"test {slurm.profile}"]
+    words = [line.removeprefix("sbatch: ").strip() for line in part.lines]
+    if part.status == 0:
+        return passed(next((word for word in reversed(words) if "to start at" in word), "sbatch takes it"))
+    said = next((word for word in reversed(words) if "error" in word or "failure" in word), part.last)
+    return failed(
+        said, sbatch_error(part.text) or "clusterkit submit --dry-run shows the script; see `sbatch --help`"
+    )
+
+
+JUDGES: Mapping[str, Callable[[Slurm], Verdict]] = {
+    "slurm-tools": slurm_tools,
+    "controller": controller,
+    "accounting": accounting,
+    "partition": partition,
+    "account": account,
+    "qos": qos,
+    "gres": gres,
+    "time-limit": time_limit,
+    "size": fits,
+    "submit": submit,
+}

@@ -1,0 +1,155 @@
+"""Judges the roots of a cluster: can they be written to, are they private, is there room. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from clusterkit.checkup.answer import TIME_UP
+from clusterkit.checkup.check import Verdict, failed, passed, warned
+from clusterkit.checkup.login import Login
+from clusterkit.checkup.words import listed, size
+from clusterkit.images import Image
+from clusterkit.space import Space, parse
+
+_MODE = re.compile(r"^(?P<mode>d[-rwxsStT]{9})\S*\s+\d+\s+\d+\s+\d+\s.*?\s(?P<path>/.*)$", re.MULTILINE)
+_LITTLE, _SCARCE = 64 << 20, 1 << 30
+"""Bytes left in a root: a run cannot write, a few runs fill it."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What is known about the roots."""
+
+    login: Login
+    image: Image | None
+    uploads: bool
+    """The image is on this machine and can be sent."""
+
+    @property
+    def table(self) -> str:
+        """Of the settings, for cures."""
+        return f"[clusters.{self.login.cluster.name}]"
+
+    @property
+    def to_send(self) -> int:
+        """Bytes of the image where it is still to be sent."""
+        missing = self.image is not None and self.login.answer["image"].status != 0
+        return self.image.bytes if self.image and missing else 0
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """The room of every root."""
+        roles = {"work root": "root", "images": "store", "scratch": "scratch"}
+        return parse(
+            self.login.answer["space"].text, {role: self.login.about(key) for role, key in roles.items()}
+        )
+
+
+def root(storage: Storage) -> Verdict:
+    """A file is written there, and removed."""
+    part, path = storage.login.answer["root"], storage.login.about("root")
+    there = part.lines[:1] == ["there"]
+    if part.status == 0:
+        return passed(f"{path} can be written to" if there else f"{path} is not there yet and can be made")
+    if there:
+        return failed(f"{path}: {part.last}", _cure_of(part.last, storage))
+    near = part.value("near")
+    return failed(
+        f"{path} is not there, and you may not write to {near}",
+        f"set `root` of {storage.table} to a folder of your own",
+    )
+
+
+def modes(storage: Storage) -> Verdict:
+    """Nobody else's: unless a group may read images and code."""
+    wide = open_folders(storage)
+    if wide:
+        text = listed([f"{path} ({mode})" for path, mode in wide.items()], 3)
+        return warned(f"others may look into {text}", f"chmod go= {' '.join(wide)}")
+    return passed("only you" + (f" and group {group}" if (group := storage.login.cluster.group) else ""))
+
+
+def open_folders(storage: Storage) -> dict[str, str]:
+    """Paths and modes of folders that others may enter or read."""
+    shared = {storage.login.about("root"), storage.login.about("store")}
+    shared.add(f"{storage.login.about('root')}/snapshots")
+    found = {}
+    for match in _MODE.finditer(storage.login.answer["modes"].text):
+        group, others = match["mode"][4:7], match["mode"][7:]
+        allowed = storage.login.cluster.group is not None and match["path"] in shared and group[1] == "-"
+        if others.strip("-tT") or (group.strip("-") and not allowed):
+            found[match["path"]] = match["mode"]
+    return found
+
+
+def room(storage: Storage) -> Verdict:
+    """Of every root, by df and by quota."""
+    if not any(space.left is not None for space in storage.spaces):
+        return warned("neither df nor quota tells", "df -h")
+    texts, scarce = [], None
+    for space in storage.spaces:
+        if space.left is None:
+            continue
+        quota = " by quota" if space.left == space.quota_left else ""
+        text = f"{space.role} {size(space.left)}{quota}"
+        texts.append(text)
+        if space.left < _LITTLE and space.role != "home":
+            return failed(f"{text} left in {space.path}", _MAKE_ROOM)
+        if space.role == "images" and space.left < (needed := storage.to_send):
+            return failed(f"{text} left in {space.path}, the image needs {size(needed)}", _MAKE_ROOM)
+        if space.left < _SCARCE and scarce is None:
+            scarce = warned(f"{text} left in {space.path}", _MAKE_ROOM)
+    return scarce or passed(", ".join(texts))
+
+
+def image_there(storage: Storage) -> Verdict:
+    """By name and size: it was verified when it was sent."""
+    assert storage.image is not None
+    cluster, image = storage.login.cluster.name, storage.image
+    part = storage.login.answer["image"]
+    found = part.text.split()[4:5]
+    send = f"clusterkit deploy --cluster {cluster}"
+    cure = send if storage.uploads else f"clusterkit build --on {cluster}"
+    if part.status != 0 or not found:
+        return failed(f"{image.name[:19]}... is not in {storage.login.about('store')}", cure)
+    if found[0] != str(image.bytes):
+        return failed(f"{image.name[:19]}... has {found[0]} bytes there, not {image.bytes}", cure)
+    return passed(f"{image.name[:19]}..., {size(image.bytes)}")
+
+
+def image_whole(storage: Storage) -> Verdict:
+    """All of it is read there."""
+    assert storage.image is not None
+    part = storage.login.answer["digest"]
+    if part.status == TIME_UP or "digest" not in storage.login.answer:
+        return passed(
+            "its size is right; it is too large to be read in a minute (deploy --verify-image does)"
+        )
+    if part.status != 0:
+        return failed(f"it cannot be read: {part.last}", _verify(storage))
+    if part.text.split()[:1] != [storage.image.digest]:
+        return failed("its content is not what was deployed: its SHA-256 is another one", _verify(storage))
+    return passed("SHA-256 is right")
+
+
+def _verify(storage: Storage) -> str:
+    return f"clusterkit deploy --cluster {storage.login.cluster.name} --verify-image"
+
+
+def _cure_of(words: str, storage: Storage) -> str:
+    if re.search(r"no space left|quota", words, re.IGNORECASE):
+        return _MAKE_ROOM
+    return f"set `root` of {storage.table} to a folder of your own"
+
+
+_MAKE_ROOM = "clusterkit gc, clusterkit clean; or set `root`, `scratch` or `image_store` to a larger disk"
+
+JUDGES: Mapping[str, Callable[[Storage], Verdict]] = {
+    "root": root,
+    "modes": modes,
+    "room": room,
+    "image-there": image_there,
+    "image-whole": image_whole,
+}

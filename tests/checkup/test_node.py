@@ -1,0 +1,157 @@
+"""What a node and the container there say, judged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from clusterkit.checkup import container, node
+from clusterkit.checkup.answer import Answer, Part
+from clusterkit.checkup.check import Outcome, Verdict
+from clusterkit.checkup.node import Node
+from clusterkit.config.models import Cluster, Profile
+from clusterkit.images import Image
+from tests.checkup.sites import answer
+
+SHM = "Filesystem 1024-blocks Used Available Capacity Mounted on\ntmpfs 65536000 0 {free} 0% /dev/shm"
+INSIDE: dict[str, Any] = {
+    "python": "3.11.2",
+    "temporary": {"folder": "/tmp"},
+    "torch": {"version": "2.9.0", "cuda": "12.8", "available": True, "device": "NVIDIA A40"},
+    "rendering": {"backend": "egl", "version": "3.3.0", "faults": {}},
+    "wandb": {"version": "0.31.0"},
+}
+
+
+def look(
+    *,
+    inside: dict[str, Any] | None = None,
+    trains: bool = True,
+    online: bool = False,
+    **parts: tuple[int, str],
+) -> Node:
+    said = {
+        "about": (0, "host g1\nnow 1000\ntoken t\nscratch /scratch/me"),
+        "clock": (0, "1000"),
+        "prelude": (0, ""),
+        "runtime": (0, "/usr/bin/apptainer\napptainer version 1.4.5"),
+        "image": (0, "-r--r--r-- 1 1 1 5 Jan  1 00:00 /x.sif"),
+        "scratch": (0, "/dev/sda1 1000000 0 500000 1% /scratch"),
+        "binds": (0, ""),
+        "devices": (0, "nvidia0\nnvidiactl\nnull"),
+        "nvidia_smi": (0, "NVIDIA A40, 46068 MiB, 570.86.15"),
+        "shm": (0, SHM.format(free=65536000)),
+        "internet": (1, ""),
+        "inside": (0, "INFO: gocryptfs not found\n" + json.dumps({**INSIDE, **(inside or {})})),
+    }
+    cluster = Cluster(name="uni", host="uni", root="/share/me", prelude=("a",), binds=("/etc:/x",))
+    profile = Profile.model_validate(
+        {"name": "a40", "time": "4h", "gpu": "a40", "workers": 8, "scratch": "100M", "program": ("x",)}
+    )
+    return Node(
+        cluster, profile, answer(**(said | parts)), Image("0" * 64, 5), 1003.0, trains, online, "w.org"
+    )
+
+
+JUDGES = {**node.JUDGES, **container.JUDGES}
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_a_node_on_which_all_is_well(name: str) -> None:
+    verdict = JUDGES[name](look())
+    assert verdict.outcome is Outcome.PASS, verdict
+
+
+def judged(name: str, **found: Any) -> Verdict:
+    return JUDGES[name](look(**found))
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "outcome"),
+    [
+        ("450.80.02", "11.8", Outcome.PASS),
+        ("418.39", "11.8", Outcome.FAIL),
+        ("525.60.13", "12.8", Outcome.PASS),
+        ("515.65.01", "12.8", Outcome.FAIL),
+        ("575.57.08", "13.0", Outcome.FAIL),
+        ("580.65.06", "13.0", Outcome.PASS),
+        ("470.57.02", None, Outcome.PASS),
+        ("470.57.02", "99.0", Outcome.PASS),
+    ],
+)
+def test_a_driver_against_a_cuda(driver: str, cuda: str | None, outcome: Outcome) -> None:
+    torch = {"torch": {"version": "2", "cuda": cuda, "available": False, "why": "too old"}}
+    verdict = judged("driver", inside=torch, nvidia_smi=(0, f"NVIDIA A40, 46068 MiB, {driver}"))
+    assert verdict.outcome is outcome
+    assert driver in verdict.evidence
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "outcome", "evidence"),
+    [
+        (
+            "prelude",
+            {"prelude": (0, "127 module load cuda")},
+            Outcome.FAIL,
+            "`module load cuda` ended with 127",
+        ),
+        ("prelude", {"prelude": (0, "1 test -d /x")}, Outcome.WARN, "`test -d /x` ended with 1"),
+        ("prelude", {"prelude": (0, "1 load"), "runtime": (1, "")}, Outcome.FAIL, "ended with 1"),
+        ("runtime", {"runtime": (1, "")}, Outcome.FAIL, "apptainer is not on PATH on g1"),
+        ("image-visible", {"image": (2, "ls: cannot access '/x.sif'")}, Outcome.FAIL, "cannot access"),
+        ("image-visible", {"image": (0, "-r--r--r-- 1 1 1 4 Jan 1 00:00 /x")}, Outcome.FAIL, "sees 4 bytes"),
+        ("scratch", {"scratch": (1, "mkdir: Permission denied")}, Outcome.FAIL, "g1: mkdir: Permission"),
+        (
+            "scratch",
+            {"scratch": (0, "/dev/sda1 9 0 51200 1% /s")},
+            Outcome.FAIL,
+            "50 MiB free in /scratch/me",
+        ),
+        ("gpu", {"devices": (0, "null"), "nvidia_smi": (127, "")}, Outcome.FAIL, "g1 has no GPU"),
+        ("gpu", {"nvidia_smi": (127, "")}, Outcome.WARN, "nvidia-smi is not there"),
+        ("shared-memory", {"shm": (0, SHM.format(free=102400))}, Outcome.FAIL, "100 MiB free on g1, 128 MiB"),
+        ("node-clock", {"clock": (0, "1700")}, Outcome.FAIL, "697 s ahead of the login node's"),
+        ("node-clock", {"clock": (0, "900")}, Outcome.WARN, "43 s behind the login node's"),
+        ("internet", {"online": True}, Outcome.FAIL, "g1 does not reach w.org"),
+        ("torch", {"inside": {"torch": {"fault": "no torch"}}}, Outcome.FAIL, "no torch"),
+        ("torch", {"inside": {"torch": {"fault": "no torch"}}, "trains": False}, Outcome.SKIPPED, "your own"),
+        ("cuda", {"inside": {"torch": {"version": "2+cpu", "cuda": None}}}, Outcome.FAIL, "without CUDA"),
+        (
+            "rendering",
+            {"inside": {"rendering": {"backend": "osmesa", "version": "3", "faults": {"egl": "no EGL"}}}},
+            Outcome.WARN,
+            "egl does not draw (no EGL); osmesa does",
+        ),
+    ],
+)
+def test_a_node_on_which_something_is_not(
+    name: str, found: dict[str, Any], outcome: Outcome, evidence: str
+) -> None:
+    verdict = judged(name, **found)
+    assert verdict.outcome is outcome, verdict
+    assert evidence in verdict.evidence
+    assert bool(verdict.cure) == (outcome in (Outcome.WARN, Outcome.FAIL))
+
+
+def test_a_container_that_does_not_start() -> None:
+    found = look()
+    silent = {**found.answer.parts, "inside": Part("FATAL: no such image", 255)}
+    verdict = container.container(replace(found, answer=Answer(silent, whole=True)))
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.evidence == "FATAL: no such image"
+
+
+def test_a_prelude_that_ends_the_job() -> None:
+    found = look()
+    begun = {name: found.answer[name] for name in ("about", "scratch", "shm")}
+    ended = replace(found, answer=Answer(begun, whole=False))
+    asked = ("scratch", "prelude", "binds", "gpu", "runtime", "image-visible", "container")
+    judges = node.as_far_as_it_came(JUDGES)
+    verdicts = {name: judges[name](ended) for name in asked}
+    assert verdicts["scratch"].outcome is Outcome.PASS
+    assert verdicts["prelude"].outcome is Outcome.FAIL
+    assert "exit" in verdicts["prelude"].cure
+    assert {verdicts[name].evidence for name in asked[2:]} == {"the job ended before, in prelude"}

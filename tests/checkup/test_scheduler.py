@@ -1,0 +1,100 @@
+"""What Slurm says of a request, judged."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusterkit.checkup import scheduler
+from clusterkit.checkup.check import Outcome, Verdict
+from clusterkit.checkup.request import read
+from clusterkit.checkup.scheduler import Slurm
+from tests.checkup.sites import login, slurm_answer
+
+FINE = ("--cpus-per-task=8", "--mem=64G", "--time=04:00:00", "--gres=gpu:a40:2", "--account=students")
+
+
+def judged(name: str, *options: str, **parts: tuple[int, str]) -> Verdict:
+    slurm = Slurm(login(slurm_answer(**parts)), "a40", read([*FINE, *options]))
+    return scheduler.JUDGES[name](slurm)
+
+
+@pytest.mark.parametrize("name", scheduler.JUDGES)
+def test_a_request_that_fits(name: str) -> None:
+    verdict = judged(name, test__a40=(0, "sbatch: Job 7 to start at 2026-01-01T00:00:00 using 8 processors"))
+    assert verdict.outcome is Outcome.PASS, verdict
+    assert verdict.cure == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "evidence", "cure"),
+    [
+        (
+            "partition",
+            ["--partition=gpus"],
+            "there is no partition gpus; there are: gpu, lab, old, sick",
+            "part",
+        ),
+        ("partition", ["--partition=old"], "old is DRAIN", "another partition"),
+        ("partition", ["--partition=sick"], "s1 is down*: power|supply", "another"),
+        ("account", ["--account=none"], "you have no account none; yours: students", "account = ..."),
+        (
+            "account",
+            ["--partition=lab", "--account=students"],
+            "lab takes only accounts lab,other",
+            "account",
+        ),
+        ("qos", ["--qos=platinum"], "there is no QOS platinum; there are: gold, normal, short", "qos = ..."),
+        ("qos", ["--qos=gold"], "your account may not use gold; it may: normal, short", "qos = ..."),
+        (
+            "qos",
+            ["--partition=lab", "--account=lab", "--qos=short"],
+            "lab takes only QOS normal",
+            "partition",
+        ),
+        ("gres", ["--gres=gpu:a100:1"], "the nodes of gpu have gpu:a40:4, gpu:a40:8", "GPU's name"),
+        ("gres", ["--partition=lab"], "the nodes of lab have gpu:2", 'request = "--gres=gpu:{count}"'),
+        ("gres", ["--gres=gpu:a40:9"], "a node of gpu has 8", "gpus = 8 in [profiles.a40]"),
+        ("time-limit", ["--time=2-00:00:00"], "2d asked for, gpu allows 1d", 'time = "1d"'),
+        ("size", ["--cpus-per-task=65"], "65 processors asked for, the nodes have 64", "cpus = 64"),
+        ("size", ["--mem=600G"], "600.0 GiB asked for, the nodes have 500.0 GiB", 'memory = "500G"'),
+    ],
+)
+def test_a_request_that_does_not(name: str, options: list[str], evidence: str, cure: str) -> None:
+    verdict = judged(name, *options)
+    assert verdict.outcome is Outcome.FAIL
+    assert evidence in verdict.evidence
+    assert cure in verdict.cure
+
+
+def test_what_is_not_enforced_is_a_warning() -> None:
+    free = {"config": (0, "AccountingStorageEnforce = none")}
+    assert judged("account", "--account=none", **free).outcome is Outcome.WARN
+    assert judged("qos", "--qos=gold", **free).outcome is Outcome.WARN
+
+
+def test_a_site_without_accounting_cannot_tell() -> None:
+    silent = {"accounts": (1, "sacctmgr: error: no"), "qos": (1, ""), "config": (0, "")}
+    assert judged("account", "--account=none", **silent).outcome is Outcome.PASS
+    assert judged("qos", "--qos=any", **silent).outcome is Outcome.PASS
+    assert judged("accounting", sacct=(1, "Slurm accounting storage is disabled")).outcome is Outcome.WARN
+
+
+def test_sbatchs_own_words_and_what_to_do() -> None:
+    said = "sbatch: error: Batch job submission failed: Requested node configuration is not available"
+    verdict = judged("submit", test__a40=(1, f"allocation failure: {said}\n"))
+    assert verdict.outcome is Outcome.FAIL
+    assert "Requested node configuration is not available" in verdict.evidence
+    assert "ask for less" in verdict.cure
+
+
+def test_a_controller_that_does_not_answer() -> None:
+    verdict = judged("controller", queue=(124, ""))
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.evidence == "squeue: no answer within 20 s"
+
+
+def test_tools_that_only_a_login_shell_finds() -> None:
+    said = {"slurm": (0, "sbatch squeue"), "login_shell": (0, "motd\n/opt/slurm/bin/sbatch")}
+    verdict = judged("slurm-tools", **said)
+    assert verdict.cure == "login_shell = true in [clusters.uni]"
+    assert "no" not in judged("slurm-tools", slurm=(0, "sbatch"), login_shell=(1, "")).cure.split()

@@ -1,0 +1,161 @@
+"""The scripts are read by every shell that has to, look around for real here, and leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clusterkit.checkup import scheduler, storage
+from clusterkit.checkup.answer import MARK, parse
+from clusterkit.checkup.check import Outcome
+from clusterkit.checkup.login import Login
+from clusterkit.checkup.login_script import login_script
+from clusterkit.checkup.node_script import (
+    NodeJob,
+    inside_program,
+    inside_request,
+    job_options,
+    node_script,
+)
+from clusterkit.checkup.scheduler import Slurm
+from clusterkit.checkup.storage import Storage
+from clusterkit.config.models import Cluster
+from clusterkit.images import Image
+
+SHELLS = [shell for shell in ("bash", "dash", "busybox") if shutil.which(shell)]
+
+
+def look(shell: str, cluster: Cluster, image: Image | None = None, **env: str) -> Login:
+    argv = [shell, "sh"] if shell == "busybox" else [shell]
+    script = login_script(
+        cluster, image=image, test_only={"tiny": ("#!/bin/bash\ncase $x in a) ;; esac\n", ())}
+    )
+    path = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home())}
+    done = subprocess.run(argv, input=script, capture_output=True, text=True, env=path | env, check=True)
+    assert done.stderr == ""
+    return Login(cluster, parse(done.stdout), 0.0)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_login_script_in_every_shell(shell: str, tmp_path: Path) -> None:
+    """On a machine without Slurm, with a root that is not there, and an image that is not what it was."""
+    cluster = Cluster(name="here", root=str(tmp_path / "my root"), image_store=str(tmp_path))
+    image = Image("0" * 64, 5)
+    (tmp_path / image.name).write_bytes(b"12345")
+    seen = look(shell, cluster, image)
+    assert seen.answer.whole
+    there = Storage(seen, image, uploads=True)
+    assert storage.root(there).evidence.endswith("is not there yet and can be made")
+    assert storage.image_there(there).outcome is Outcome.PASS
+    assert "SHA-256" in storage.image_whole(there).evidence
+    assert storage.image_whole(there).outcome is Outcome.FAIL
+    assert "sbatch" in scheduler.slurm_tools(Slurm(seen)).evidence
+    assert [path.name for path in tmp_path.iterdir()] == [image.name]
+
+
+def test_a_root_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    cluster = Cluster(name="here", root=str(tmp_path), kind="local", container="none")
+    there = Storage(look("sh", cluster), None, uploads=False)
+    assert storage.root(there).evidence == f"{tmp_path} can be written to"
+    assert storage.open_folders(there) == {str(tmp_path): "drwxr-xr-x"}
+    assert list(tmp_path.iterdir()) == []
+    folder = tmp_path / "shared"
+    folder.mkdir(mode=0o2750)
+    folder.chmod(0o2750)
+    shared = Cluster(name="here", root=str(folder), kind="local", container="none", group="lab")
+    assert storage.open_folders(Storage(look("sh", shared), None, uploads=False)) == {}
+
+
+def test_what_the_far_side_says_cannot_imitate_the_frame(tmp_path: Path) -> None:
+    said = f"{MARK} part queue\nfine\n{MARK} status 0"
+    tool = tmp_path / "rsync"
+    tool.write_text(f"#!/bin/sh\nprintf '%s\\n' '{said}'\n")
+    tool.chmod(0o755)
+    cluster = Cluster(name="there", host="there", root=str(tmp_path / "root"), container="none")
+    seen = look("sh", cluster, PATH=f"{tmp_path}:/usr/bin:/bin")
+    assert "clusterkit-doctor part queue" in seen.answer["rsync"].text
+    assert "queue" not in seen.answer
+
+
+def job_of(folder: Path, **cluster: object) -> tuple[NodeJob, Path]:
+    """A job for this machine, and its script."""
+    settings = {"name": "here", "kind": "local", "root": str(folder), "container": "none", **cluster}
+    own = folder / "doctor/it's one"
+    own.mkdir(parents=True)
+    job = NodeJob(
+        cluster=Cluster.model_validate({"python": sys.executable, **settings}),
+        folder=str(own),
+        name="doctor-1",
+        scratch_root=str(folder / "scratch"),
+        image=None,
+        nv=True,
+        options=job_options(["--time=00:02:00", "--signal=B:USR1@60", "--comment=a b"]),
+        server=("127.0.0.1", 9),
+    )
+    (own / "inside.py").write_bytes(inside_program())
+    (own / "inside.json").write_bytes(inside_request({"MUJOCO_GL": "osmesa"}, trains=False))
+    (own / "token").write_text("secret")
+    (own / "job.sh").write_text(node_script(job))
+    return job, own
+
+
+def test_the_job_answers_through_its_file_and_cleans_up(tmp_path: Path) -> None:
+    prelude = ["export KEPT=1", "false", 'echo "noise"; test "$KEPT" = 1']
+    _, own = job_of(tmp_path, prelude=prelude, binds=["/etc:/x", "/no/such:/y:ro"], python="/no/python")
+    subprocess.run(["bash", str(own / "job.sh")], check=True, capture_output=True)
+    answer = parse((own / "answer").read_text())
+    assert answer.whole
+    assert answer["about"].value("token") == "secret"
+    assert answer["prelude"].lines == ["1 false"]
+    assert answer["binds"].lines == ["/no/such"]
+    assert answer["scratch"].status == 0
+    assert answer["internet"].status != 0
+    assert answer["inside"].status != 0
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_a_prelude_that_exits_is_told_by_what_is_missing(tmp_path: Path) -> None:
+    _, own = job_of(tmp_path, prelude=["exit 3"])
+    subprocess.run(["bash", str(own / "job.sh")], check=False, capture_output=True)
+    answer = parse((own / "answer").read_text())
+    assert "scratch" in answer
+    assert "prelude" not in answer
+    assert not answer.whole
+
+
+def test_a_folder_that_the_node_does_not_see_ends_the_job_in_peace(tmp_path: Path) -> None:
+    _, own = job_of(tmp_path)
+    script = (own / "job.sh").read_text()
+    shutil.rmtree(own)
+    assert subprocess.run(["bash"], input=script, text=True, check=True, capture_output=True).returncode == 0
+    assert list(tmp_path.iterdir()) == [tmp_path / "doctor"]
+
+
+def test_the_options_keep_the_job_out_of_everybodys_way() -> None:
+    theirs = ["--time=2-00:00:00", "--signal=B:USR1@60", "--requeue", "--output=/x", "--mem=3G", "--hold"]
+    options = job_options([*theirs, "--mail-type=ALL"])
+    assert options[0] == "--mem=3G"
+    assert {"--no-requeue", "--output=/dev/null", "--time=00:02:00"} <= set(options[1:])
+    assert not set(theirs[:4]) & set(options)
+    assert not [option for option in options if option.startswith(("--hold", "--mail"))]
+
+
+def test_the_program_for_the_container_needs_the_standard_library_only(tmp_path: Path) -> None:
+    """In an isolated Python every import fails, and each failure is told in one line."""
+    (tmp_path / "inside.py").write_bytes(inside_program())
+    (tmp_path / "request.json").write_bytes(inside_request({"PYTHONPATH": str(tmp_path)}, trains=True))
+    for name in ("torch", "mujoco", "wandb"):
+        (tmp_path / f"{name}.py").write_text(f"raise ImportError('no {name}\\nhere')\n")
+    argv = [sys.executable, "-I", str(tmp_path / "inside.py"), str(tmp_path / "request.json")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    assert found["temporary"]["folder"]
+    assert found["torch"]["fault"] == "here"
+    assert found["rendering"]["backend"] == ""
+    assert set(found["rendering"]["faults"]) == {"egl", "osmesa"}

@@ -1,0 +1,60 @@
+"""Nothing is guessed after what it needs has failed; the catalogue is in order; the page lists it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from clusterkit.checkup import CHECKS, Outcome, Sheet, named
+from clusterkit.checkup.check import Verdict, failed, passed, skipped, warned
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"
+
+
+def never() -> Verdict:
+    raise AssertionError("it must not be asked")
+
+
+def test_what_needs_a_failed_check_is_skipped_with_its_name() -> None:
+    sheet = Sheet()
+    sheet.add(named("login"), lambda: failed("refused", "a key"))
+    result = sheet.add(named("root"), never)
+    assert result.verdict == skipped("login failed")
+    assert sheet.add(named("modes"), never).verdict == skipped("login failed")
+    assert not sheet.works
+
+
+def test_a_warning_blocks_nothing() -> None:
+    sheet = Sheet()
+    sheet.add(named("login"), lambda: warned("slow", "keep it"))
+    assert sheet.add(named("root"), lambda: passed("there")).verdict.outcome is Outcome.PASS
+    assert sheet.works
+
+
+def test_profiles_do_not_block_each_other() -> None:
+    sheet = Sheet()
+    sheet.add(named("partition"), lambda: failed("none", "another"), "one")
+    assert sheet.add(named("gres"), never, "one").verdict == skipped("partition failed")
+    assert sheet.add(named("gres"), lambda: passed("fine"), "two").verdict.outcome is Outcome.PASS
+
+
+def test_a_check_needs_only_what_comes_before_it() -> None:
+    before: set[str] = set()
+    for check in CHECKS:
+        assert set(check.needs) <= before, check.name
+        assert check.name not in before
+        before.add(check.name)
+    assert len(before) >= 25
+
+
+def test_the_page_lists_the_checks_as_the_command_names_them() -> None:
+    section = PAGE.read_text().partition("## Checks\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", section, re.MULTILINE)
+    assert rows == [(check.name, check.looks_at) for check in CHECKS]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_every_check_can_stand_in_a_table(check: object) -> None:
+    assert "|" not in check.looks_at  # type: ignore[attr-defined]
