@@ -12,7 +12,8 @@ from clusterkit.units import format_seconds
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 8.0, 24.0
 """Margins around the plot area, for the tick labels; SVG user units."""
 
-
+_NARROWEST = 1e-11
+"""Values closer together than this are one value on an axis, whose ticks have twelve decimals."""
 _TIME_STEPS = (5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 
@@ -175,7 +176,8 @@ def panel(
     low, high = (0.0, 1.0) if rate else (min(values, default=0.0), max(values, default=1.0))
     if from_zero or 0 < low < high / 2:
         low = 0.0  # a zero nearby belongs to the picture
-    high = high if high > low else low + (abs(low) or 1.0)
+    if high - low < _NARROWEST:
+        high = low + (abs(low) if abs(low) > _NARROWEST else 1.0)
     y_values = [0, 0.25, 0.5, 0.75, 1] if rate else nice_ticks(low, high, 4)
     x_values = axis.ticks(max(1.0, end))
     right, bottom = width - RIGHT, height - BOTTOM

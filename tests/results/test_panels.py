@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clusterkit.report.groups import Point
@@ -33,6 +33,8 @@ def test_values_are_short(value: float, text: str) -> None:
     assert format_value(-value) == (f"-{text}" if value else text)
 
 
+@example([(0, 5e-324)], False)
+@example([(0, 1.0), (1, 1.0 + 2e-16)], False)
 @given(
     st.lists(st.tuples(st.integers(0, 1000), st.floats(-1e5, 1e5)), min_size=1, max_size=20),
     st.booleans(),
