@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +99,7 @@ class GymnasiumFactory:
         action_space: what an action is.
         horizon: steps after which Gymnasium truncates an episode; None if it does not.
         reports_success: whether the environment's info speaks of success (`is_success` or `success`).
+        solved_ends: no; the environment ends its episodes itself.
 
     Raises:
         UsageError: the environment is unknown, cannot be made here, or has spaces of another kind.
@@ -112,6 +113,8 @@ class GymnasiumFactory:
     action_space: ActionSpace = field(init=False)
     horizon: int | None = field(init=False)
     reports_success: bool = field(init=False)
+
+    solved_ends: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Looks at the environment."""
@@ -152,7 +155,7 @@ class GymnasiumFactory:
         """Nothing is shared within a worker."""
         return self.environment
 
-    def for_evaluation(self) -> GymnasiumFactory:
+    def for_evaluation(self) -> Self:
         """Returns a factory whose episodes start as those of all evaluations, and of no training."""
         return replace(self, seed=_EVALUATION_SEED)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +76,13 @@ class EnvFactory(Protocol):
     @property
     def reports_success(self) -> bool:
         """Whether success means anything here."""
+
+    @property
+    def solved_ends(self) -> bool:
+        """Whether an episode of an evaluation is over once it is solved."""
+
+    def for_evaluation(self) -> Self:
+        """Returns what makes the environments of an evaluation."""
 
     def cost(self, task: int, /) -> float:
         """Relative time of a step of that task: workers get shares of about the same sum."""

@@ -54,7 +54,7 @@ class Setup:
     episodes: int
     workers: int
     threads: int
-    max_steps: int
+    max_steps: int | None
     step_timeout: float
 
 

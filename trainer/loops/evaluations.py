@@ -15,7 +15,7 @@ from trainer.diagnostics import PlasticityWatch, diagnose
 from trainer.envs.interface import EnvFactory
 from trainer.errors import WorkerError
 from trainer.evaluation.background import BackgroundEvaluator, Finished
-from trainer.evaluation.evaluator import spread_goals
+from trainer.evaluation.evaluator import evaluation_goals
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
 from trainer.replay import Batch
@@ -80,10 +80,7 @@ class Evaluations:
             notes = diagnose(self._agent, batch, self._tasks)
             if warning := self._watch.look(notes):
                 self._telemetry.event(step, warning)
-        values = self._values
-        # episodes beyond the recipe's number go to further goals
-        distinct = values["evaluation_goals"] + max(0, episodes - values["evaluation_episodes"])
-        goals = spread_goals(episodes, distinct, values["goals_per_task"])
+        goals = evaluation_goals(self._values, episodes)
         weights = self._agent.policy.state_dict()
         self._guarded(lambda it: it.submit(step, weights, goals, notes, interrupted=self._interrupted))
 
