@@ -15,10 +15,11 @@ from trainer.recipe.recipe import _DIRECTORY
 
 NAMES = {
     *("guide-mt10", "guide-mt10-conservative", "guide-mt10-aggressive", "guide-mt10-debug"),
-    *("mclean2025-mt10", "mclean2025-mt50", "local-demo", "rtx4060-sac"),
+    *("mclean2025-mt10", "mclean2025-mt50", "local-demo", "rtx4060-sac", "sac"),
     *("guide-ppo-fast", "guide-ppo-heavy", "guide-ppo-beast", "rtx4060-ppo", "rtx4060-a2c", "rtx4070-ppo"),
 }
-SAC = sorted(name for name in NAMES if recipe.load(name).algorithm == "sac")
+SAC = sorted(name for name in NAMES if "tasks" in recipe.load(name).values)
+"""Those on Meta-World."""
 
 
 def differences(one: str, other: str) -> dict[str, object]:
@@ -147,6 +148,31 @@ def test_the_replays_footprint_is_that_of_the_real_thing(name: str, num_envs: in
         sizes = values["replay_capacity"], values["batch_size"], values["episode_steps"], 39, 4
         replay = Replay(tasks, num_envs or tasks, *sizes)
         assert replay.nbytes == recipe.replay_bytes(loaded, num_envs)
+
+
+def test_the_footprint_on_another_environment_is_that_of_the_real_thing() -> None:
+    from trainer.algorithms import sac
+    from trainer.replay import TransitionReplay
+
+    loaded = recipe.load("sac").override({"replay_capacity": "5000"}, {"replay_capacity"})
+    learner = sac.SAC(sac.SACConfig.from_values(loaded.values), 3, 2, 1)
+    count = recipe.parameter_count(loaded, 3, 2)
+    assert sum(p.numel() for p in learner.policy.parameters()) == count.actor
+    assert sum(p.numel() for p in learner.critics.parameters()) == count.critics == count.targets
+    assert learner.log_alpha.numel() == count.alphas == 1
+    replay = TransitionReplay(5000, loaded.values["batch_size"], 3, 2)
+    assert replay.nbytes == recipe.replay_bytes(loaded, 8, 3, 2)
+
+
+def test_a_recipe_with_an_environment_has_the_keys_of_one() -> None:
+    loaded = recipe.load("sac").override({"environment": "mine:Env-v3"}, {"environment"})
+    assert loaded.values["environment"] == "mine:Env-v3"
+    assert "tasks" not in loaded.values
+    for key, value in (("tasks", "reach"), ("goals_per_task", "3")):
+        with pytest.raises(RecipeError, match=f"has no value '{key}'"):
+            loaded.override({key: value}, {key})
+    with pytest.raises(RecipeError, match="replay_capacity = 100 is less than batch_size"):
+        loaded.override({"replay_capacity": "100"}, {"replay_capacity"})
 
 
 def test_on_policy_footprints() -> None:

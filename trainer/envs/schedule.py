@@ -18,6 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+_GOALS = 2**30
+"""Goals are 32-bit numbers; these leave room for the environments that begin at one."""
+
 
 class Command(IntEnum):
     """What an environment is told to do in one vector step.
@@ -164,3 +167,38 @@ class Schedule:
 
     def _goals(self, count: int) -> npt.NDArray[np.int32]:
         return self._rng.integers(self._num_goals, size=count, dtype=np.int32)
+
+
+class Autoreset:
+    """The plan of environments with one task that end their episodes themselves: there is none to make.
+
+    Args:
+        num_envs: environments, at least 1.
+        begin: see `first_orders`.
+    """
+
+    def __init__(self, num_envs: int, begin: int = 0) -> None:
+        self._first = first_orders(num_envs, begin % _GOALS)
+        self._orders = autoreset_orders(num_envs)
+
+    @property
+    def tasks(self) -> npt.NDArray[np.int32]:
+        """The task each environment plays, the only one, shape (num_envs,); a copy."""
+        return self._orders.task.copy()
+
+    @property
+    def remaining(self) -> npt.NDArray[np.int64]:
+        """What nobody knows: at least the coming step is left of each episode, shape (num_envs,)."""
+        return np.ones(self._orders.task.shape, np.int64)
+
+    def state(self) -> dict[str, Any]:
+        """Returns nothing: the environments know where they are."""
+        return {}
+
+    def first(self) -> Orders:
+        """Returns the orders that start every environment's first episode."""
+        return self._first
+
+    def advance(self) -> Orders:
+        """Returns the orders of the coming step, read-only."""
+        return self._orders

@@ -18,7 +18,7 @@ import torch
 from trainer.algorithms.acting import Acting
 from trainer.checkpoint import REPLAY, Checkpoints
 from trainer.envs.interface import EnvFactory
-from trainer.envs.schedule import Command, Schedule
+from trainer.envs.schedule import Autoreset, Command, Schedule
 from trainer.envs.vector import VectorEnv
 from trainer.errors import TrainerError, WorkerError
 from trainer.loops.evaluations import Evaluations
@@ -82,19 +82,11 @@ class OffPolicyRun:
             lag=settings.lag_on(device.type),
         )
         self._evaluations = Evaluations(settings, factory, self._learner.agent, telemetry, stop)
-        self._episodes = EpisodeStatistics(settings.num_envs, settings.tasks)
+        self._episodes = EpisodeStatistics(settings.num_envs, settings.tasks, success=factory.reports_success)
         self._unfinished: Mapping[str, Any] = state.get("evaluations", {})
         self._environments = self._restore(found) if found else None
         self._credit = UpdateCredit(values["env_steps_per_update"], self._progress.credit)
-        self._schedule = Schedule(
-            settings.num_envs,
-            len(settings.tasks),
-            values["episode_steps"],
-            values["goals_per_task"],
-            self._rng,
-            stagger=values["stagger_episodes"],
-            state=self._environments["schedule"] if self._environments else None,
-        )
+        self._schedule = self._plan(self._environments["schedule"] if self._environments else None)
         self._losses: dict[str, torch.Tensor] = {}
         self._said = {""}
         self._logged = (time.perf_counter(), self._progress.step, self._progress.updates)
@@ -149,10 +141,21 @@ class OffPolicyRun:
         with clock("env"):
             outcome = self._vector.wait()
 
-        replay.add(observation, action, outcome.reward, outcome.next_observation, task, remaining)
-        ended = orders.command == Command.STEP_THEN_RESET
+        self._learner.remember(observation, action, outcome, task, remaining)
+        ended = (orders.command == Command.STEP_THEN_RESET) | outcome.terminated | outcome.truncated
         self._episodes.add(task, outcome.reward, outcome.success, ended)
         progress.step += num_envs
+
+    def _plan(self, state: Mapping[str, Any] | None) -> Schedule | Autoreset:
+        """Plans the episodes, or goes on where a plan was."""
+        values, num_envs = self._values, self._settings.num_envs
+        if "environment" in values:
+            return Autoreset(num_envs, self._progress.step)
+        steps, goals, stagger = (
+            values[key] for key in ("episode_steps", "goals_per_task", "stagger_episodes")
+        )
+        tasks = len(self._settings.tasks)
+        return Schedule(num_envs, tasks, steps, goals, self._rng, stagger=stagger, state=state)
 
     def _choose(
         self, observation: npt.NDArray[np.float32], task: npt.NDArray[np.int32]

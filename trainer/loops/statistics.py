@@ -15,10 +15,12 @@ class EpisodeStatistics:
     Args:
         num_envs: environments.
         tasks: task names.
+        success: whether success means anything in these environments.
     """
 
-    def __init__(self, num_envs: int, tasks: Sequence[str]) -> None:
+    def __init__(self, num_envs: int, tasks: Sequence[str], *, success: bool = True) -> None:
         self._tasks = tasks
+        self._success = success
         self._return = np.zeros(num_envs)
         self._solved = np.zeros(num_envs, np.bool_)
         self._ended: list[tuple[int, float, bool]] = []
@@ -61,7 +63,8 @@ class EpisodeStatistics:
                 returns, solved = zip(*episodes, strict=True)
                 means.append(float(np.mean(returns)))
                 found[f"return/{name}"] = means[-1]
-                found[f"train_success/{name}"] = float(np.mean(solved))
+                if self._success:
+                    found[f"train_success/{name}"] = float(np.mean(solved))
         if len(means) == len(self._tasks):
             found["return/mean"] = float(np.mean(means))
         self._ended.clear()

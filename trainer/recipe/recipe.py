@@ -2,6 +2,8 @@
 
 A recipe is `recipes/<name>.toml`; keys, types and ranges of an algorithm are in
 `recipes/schemas/<algorithm>.toml`, the task sets of a benchmark in `recipes/benchmarks/<benchmark>.toml`.
+A SAC recipe with an `environment` runs on that, not on Meta-World's tasks, and has other keys
+(`recipes/schemas/gymnasium/sac.toml`).
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class Recipe:
             RecipeError: an unknown key in either argument, or a text that is no valid value.
             RecipeLocked: a key changes that `unlock` does not name.
         """
-        schema = _schema(self.algorithm)
+        schema = _schema(self.algorithm, self.values)
         for key in (*overrides, *unlock):
             if key not in schema:
                 raise RecipeError(f"recipe {self.name} has no value {key!r}{_nearest(key, schema)}")
@@ -128,7 +130,7 @@ def parse(name: str, text: str) -> Recipe:
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"recipe {name} is not valid TOML: {error}") from error
     _same_keys(name, "entry", table, ("algorithm", "description", "source", "values"))
-    schema = _schema(table["algorithm"])
+    schema = _schema(table["algorithm"], table["values"])
     _same_keys(name, "value", table["values"], schema)
     values = {key: _checked(key, table["values"][key], rule, name) for key, rule in schema.items()}
     _check_together(name, table["algorithm"], values)
@@ -156,10 +158,11 @@ def task_names(value: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _schema(algorithm: str) -> dict[str, dict[str, Any]]:
+def _schema(algorithm: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if algorithm not in (known := [path.stem for path in (_DIRECTORY / "schemas").glob("*.toml")]):
         raise RecipeError(f"unknown algorithm {algorithm!r}{_nearest(str(algorithm), known)}")
-    return _read("schemas", algorithm)
+    folder = "schemas/gymnasium" if algorithm == "sac" and "environment" in values else "schemas"
+    return _read(folder, algorithm)
 
 
 @cache
@@ -197,17 +200,18 @@ def _check_together(name: str, algorithm: str, values: Mapping[str, Any]) -> Non
         if values["rollout_size"] % values.get("batch_size", values["rollout_size"]):
             raise RecipeError(f"recipe {name}: batch_size must divide rollout_size {values['rollout_size']}")
         return
-    tasks = len(task_names(values["tasks"]))
+    tasks = 1 if "environment" in values else len(task_names(values["tasks"]))
+    goals = values.get("evaluation_goals", 0), values.get("goals_per_task", 0)  # only Meta-World has any
     for small, large, low, high in (
         ("the number of tasks", "batch_size", tasks, values["batch_size"]),
         ("the number of tasks", "warmup_steps", tasks, values["warmup_steps"]),
         ("batch_size", "replay_capacity", values["batch_size"], values["replay_capacity"]),
         ("log_std_min", "log_std_max", values["log_std_min"], values["log_std_max"]),
-        ("evaluation_goals", "goals_per_task", values["evaluation_goals"], values["goals_per_task"]),
+        ("evaluation_goals", "goals_per_task", *goals),
     ):
         if low > high:
             raise RecipeError(f"recipe {name}: {large} = {high} is less than {small} ({low})")
-    if values["heads"] == "one-hot" and not values["one_hot"] and tasks > 1:
+    if values.get("heads") == "one-hot" and not values["one_hot"] and tasks > 1:
         raise RecipeError(
             f"recipe {name}: one_hot = false leaves the task unknown without multi-head networks"
         )
