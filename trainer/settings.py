@@ -26,7 +26,7 @@ class TrainSettings:
 
     Attributes:
         recipe: the hyperparameters, with the unlocked changes.
-        tasks: full names of the tasks.
+        tasks: full names of the tasks; a recipe's environment is its only one.
         total_steps: environment steps, over all environments.
         num_envs: environments; changes the speed, not the science.
         seed: of everything random.
@@ -92,7 +92,8 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
     """
     given = _parser().read(argv)
     recipe = _recipe(given.recipe, given.overrides, given.tasks, given.unlock)
-    tasks = recipes.task_names(recipe.values["tasks"])
+    values = recipe.values
+    tasks = (values["environment"],) if "environment" in values else recipes.task_names(values["tasks"])
     attempt = int(environ.get("CLUSTERKIT_ATTEMPT") or 0)
     run_dir = Path(given.run_dir or environ.get("CLUSTERKIT_RUN_DIR") or _new_run_dir(recipe.name))
     often = max(given.total_steps // _EVALUATIONS, 1)
@@ -126,7 +127,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="python -m trainer train", description="Train a recipe on Meta-World.")
+    parser = Parser(prog="python -m trainer train", description="Train a recipe.")
     add = parser.add_argument
     add("--recipe", required=True, help="hyperparameters: " + ", ".join(recipes.names()))
     add("--tasks", metavar="A,B", help="short for --set tasks=A,B (needs --unlock tasks)")

@@ -12,7 +12,8 @@ import torch
 from trainer import checkpoint
 from trainer.checkpoint import Checkpoints
 from trainer.device import configure, describe, device_name, seed_everything
-from trainer.envs.metaworld import MetaworldFactory
+from trainer.envs.choice import factory_for
+from trainer.envs.interface import EnvFactory
 from trainer.errors import CheckpointError, DivergedError, TrainerError, UsageError
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.state import Found, fresh_generators
@@ -30,7 +31,8 @@ def train(settings: TrainSettings) -> int:
 
     Raises:
         DeviceError: the device or the precision is not to be had here.
-        UsageError: the run directory already holds checkpoints and nobody asked to resume.
+        UsageError: the run directory already holds checkpoints and nobody asked to resume; or the recipe's
+            environment cannot be had here.
         TrainerError: the run directory cannot be written, or the device's memory is too small.
         CheckpointError: the checkpoint to resume does not fit.
         WorkerError: an environment worker died or hangs.
@@ -45,8 +47,7 @@ def train(settings: TrainSettings) -> int:
         )
         found = _find(settings, store, events)
         step = found.parts["state"]["progress"]["step"] if found else 0
-        goals = settings.recipe.values["goals_per_task"]
-        factory = MetaworldFactory(settings.tasks, goals_per_task=goals)
+        factory = factory_for(settings.recipe.values, settings.tasks, settings.seed)
         with _telemetry(settings, device, step) as telemetry:
             for event in (_setting(settings, device), *events):
                 telemetry.event(step, event)
@@ -57,7 +58,7 @@ def train(settings: TrainSettings) -> int:
 
 def _run(
     settings: TrainSettings,
-    factory: MetaworldFactory,
+    factory: EnvFactory,
     device: torch.device,
     telemetry: Telemetry,
     stop: StopSignals,
