@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -63,6 +65,24 @@ class Doors(gymnasium.Env):
         return np.array([[steps, self._drawn]], np.float32)
 
 
+class Gates(Doors):
+    """Doors with one action in -1..3, that draws itself."""
+
+    metadata: ClassVar[dict] = {"render_modes": ["rgb_array"], "render_fps": 40}
+
+    def __init__(self, *, render_mode: str | None = None, hidden: bool = False, fault: str = "") -> None:
+        super().__init__(hidden=hidden, fault=fault)
+        self.action_space = spaces.Box(-1.0, 3.0, (1,))
+        self.render_mode = render_mode
+        if hidden:
+            self.metadata = {}
+
+    def render(self):
+        if self._fault == "render":
+            raise RuntimeError("no colours")
+        return np.full((30, 40, 3), 50 * self._steps, np.uint8)
+
+
 class Words(gymnasium.Env):
     """Of spaces that nothing here can learn."""
 
@@ -75,3 +95,6 @@ gymnasium.register("Doors-v0", Doors)
 gymnasium.register("HiddenDoors-v0", Doors, kwargs={"hidden": True})
 gymnasium.register("StuckDoors-v0", Doors, kwargs={"fault": "reset"})
 gymnasium.register("Words-v0", Words)
+gymnasium.register("Gates-v0", Gates)
+gymnasium.register("HiddenGates-v0", Gates, kwargs={"hidden": True})
+gymnasium.register("BlindGates-v0", Gates, kwargs={"fault": "render"})

@@ -123,9 +123,16 @@ def evaluation_goals(values: Mapping[str, Any], episodes: int) -> npt.NDArray[np
         episodes: of each task.
     """
     if "goals_per_task" not in values:
-        return np.arange(episodes, dtype=np.int32)
+        return every_goal(values, episodes)
     distinct = values["evaluation_goals"] + max(0, episodes - values["evaluation_episodes"])
     return spread_goals(episodes, distinct, values["goals_per_task"])
+
+
+def every_goal(values: Mapping[str, Any], episodes: int) -> npt.NDArray[np.int32]:
+    """Returns each episode's goal (episodes,), as many different ones as there are."""
+    if "goals_per_task" not in values:
+        return np.arange(episodes, dtype=np.int32)
+    return spread_goals(episodes, values["goals_per_task"], values["goals_per_task"])
 
 
 def spread_goals(episodes: int, distinct: int, goals_per_task: int) -> npt.NDArray[np.int32]:
