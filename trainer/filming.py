@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.errors import TrainerError, UsageError
+from trainer.rendering import INSTALL_HINT
 from trainer.video import Caption
 
 FRAMES_A_SECOND = 20
@@ -106,8 +107,9 @@ def _picture(env: Any, task: str, size: int) -> npt.NDArray[np.uint8]:
     try:
         drawn = np.asarray(env.render(), np.uint8)
     except Exception as error:  # of somebody else's code, often of a package that is not there
+        simulated = hasattr(env.unwrapped, "mujoco_renderer")
         raise TrainerError(
             f"{task} cannot be drawn here: {(str(error) or repr(error)).splitlines()[0]}",
-            hint="without a display a MuJoCo environment needs MUJOCO_GL=egl or osmesa",
+            hint=INSTALL_HINT if simulated else None,
         ) from error
     return np.asarray(ImageOps.pad(Image.fromarray(drawn), (size, size)))
