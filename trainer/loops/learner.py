@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -20,12 +18,10 @@ from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.sac import SAC, SACConfig
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
-from trainer.envs.vector import Outcome
 from trainer.errors import DivergedError, TrainerError
-from trainer.replay import Batch, Replay, TransitionReplay
+from trainer.loops.memory import make_replay
+from trainer.replay import Batch
 from trainer.settings import TrainSettings
-
-Floats = npt.NDArray[np.float32]
 
 _MOST_SKIPPED = 100
 """Updates in a row that may be skipped because their numbers are not finite."""
@@ -70,7 +66,7 @@ class Learner:
             partial(autocast, device, settings.precision),
             micro_batches=rung["micro_batches"],
         )
-        self._make_replay = partial(_replay, settings, factory, device)
+        self._make_replay = partial(make_replay, settings, factory, device)
         self.batch: Batch | None = None
         self._on_host = bool(rung["replay_on_host"])
         try:
@@ -106,29 +102,6 @@ class Learner:
                 return self._update()
             except torch.OutOfMemoryError as fault:
                 self._step_down(fault)
-
-    def remember(
-        self,
-        observation: Floats,
-        action: Floats,
-        outcome: Outcome,
-        task: npt.NDArray[np.integer[Any]],
-        remaining: npt.NDArray[np.integer[Any]],
-    ) -> None:
-        """Takes in what a vector step brought; all arrays' first dimension is the environments'.
-
-        Args:
-            observation: before the action.
-            action: what was done.
-            outcome: what it led to.
-            task: what each environment plays.
-            remaining: steps left of each episode of a fixed length, this one included.
-        """
-        seen = observation, action, outcome.reward, outcome.next_observation
-        if isinstance(self.replay, TransitionReplay):
-            self.replay.add(*seen, outcome.terminated)
-        else:
-            self.replay.add(*seen, task, remaining)
 
     def alphas(self, tasks: Sequence[str]) -> dict[str, float]:
         """Returns each task's temperature as `alpha/<task>`; waits for the device."""
@@ -188,18 +161,6 @@ class Learner:
 
     def _written(self) -> list[Tensor]:
         return [*self.agent.tensors(), *self.replay.tensors()]
-
-
-def _replay(
-    settings: TrainSettings, factory: EnvFactory, device: torch.device, *, on_host: bool
-) -> Replay | TransitionReplay:
-    values = settings.recipe.values
-    sizes = values["replay_capacity"], values["batch_size"]
-    widths = factory.observation_dim, factory.action_dim
-    if "environment" in values:
-        return TransitionReplay(*sizes, *widths, device, on_host=on_host)
-    tasks, steps = len(settings.tasks), values["episode_steps"]
-    return Replay(tasks, settings.num_envs, *sizes, steps, *widths, device, on_host=on_host)
 
 
 def _too_small(fault: torch.OutOfMemoryError) -> TrainerError:

@@ -23,6 +23,7 @@ from trainer.envs.vector import VectorEnv
 from trainer.errors import TrainerError, WorkerError
 from trainer.loops.evaluations import Evaluations
 from trainer.loops.learner import Learner
+from trainer.loops.memory import remember
 from trainer.loops.state import (
     Found,
     Progress,
@@ -141,7 +142,7 @@ class OffPolicyRun:
         with clock("env"):
             outcome = self._vector.wait()
 
-        self._learner.remember(observation, action, outcome, task, remaining)
+        remember(replay, observation, action, outcome, task, remaining)
         ended = (orders.command == Command.STEP_THEN_RESET) | outcome.terminated | outcome.truncated
         self._episodes.add(task, outcome.reward, outcome.success, ended)
         progress.step += num_envs
