@@ -43,6 +43,7 @@ class GymnasiumEnv:
     def __init__(self, factory: GymnasiumFactory, render_mode: str | None = None) -> None:
         self.env = made(factory.environment, render_mode)
         self._factory = factory
+        self._reports_success = factory.reports_success
         self._read = observation_reader(self.env.observation_space, factory.environment)[1]
         self._act = translator(
             self.env.action_space, factory.action_space, factory.actions, factory.environment
@@ -63,7 +64,8 @@ class GymnasiumEnv:
         """Takes a row (action_dim,); returns the observation, flat, the reward and success at this step."""
         observation, reward, terminated, truncated, info = self.env.step(self._act(action))
         self.terminated, self.truncated = bool(terminated), bool(truncated)
-        return self._read(observation), float(reward), bool(success_of(info))
+        success = self._reports_success and bool(success_of(info))
+        return self._read(observation), float(reward), success
 
     def state(self) -> dict[str, Any]:
         """Returns where the episode is, for JSON; or `{"lost": reason}` if it could not be put back."""

@@ -90,20 +90,25 @@ def translator(
     if described.kind == "discrete":
         start = np.array(described.start)
         if isinstance(space, spaces.Discrete):
-            first = described.start[0]
-            return lambda row: space.dtype.type(int(row[0]) + first)
+            first, kind = described.start[0], space.dtype.type
+            return lambda row: kind(int(row[0]) + first)
         return lambda row: (row.astype(np.int64) + start).astype(dtype).reshape(shape)
     assert isinstance(space, spaces.Box)
     low, high = space.low.reshape(-1), space.high.reshape(-1)
+
+    def within(row: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        # numpy's clip takes three times as long for a few numbers
+        return np.minimum(np.maximum(row, low), high).astype(dtype, copy=False).reshape(shape)
+
     if scaling == "clipped":
-        return lambda row: np.clip(row, low, high).astype(dtype).reshape(shape)
+        return within
     if not described.bounded:
         raise UsageError(
             f"{name}: its actions have no bounds, which SAC needs",
             hint="wrap it in gymnasium.wrappers.ClipAction or RescaleAction with finite bounds, or use PPO",
         )
     half = (high - low) / 2
-    return lambda row: np.clip(low + (row + 1) * half, low, high).astype(dtype).reshape(shape)
+    return lambda row: within(low + (row + 1) * half)
 
 
 def observation_reader(space: spaces.Space[Any], name: str) -> tuple[int, Callable[[Any], npt.NDArray[Any]]]:
