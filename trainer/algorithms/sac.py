@@ -194,8 +194,7 @@ class SAC:
     def _split(self, batch: Batch) -> list[tuple[Batch, Tensor]]:
         """Cuts a batch into parts, each with the noise of its actions: (2, rows, action_dim)."""
         noise = torch.randn(2, *batch.action.shape, device=batch.action.device)
-        there = (tensor for tensor in batch if tensor is not None)
-        parts = zip(*(tensor.chunk(self.micro_batches) for tensor in there), strict=True)
+        parts = zip(*(tensor.chunk(self.micro_batches) for tensor in batch.tensors), strict=True)
         noises = noise.chunk(self.micro_batches, 1)
         return [(Batch(*part), own) for part, own in zip(parts, noises, strict=True)]
 

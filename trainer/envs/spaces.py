@@ -98,7 +98,8 @@ def translator(
 
     def within(row: npt.NDArray[Any]) -> npt.NDArray[Any]:
         # numpy's clip takes three times as long for a few numbers
-        return np.minimum(np.maximum(row, low), high).astype(dtype, copy=False).reshape(shape)
+        bounded: npt.NDArray[Any] = np.minimum(np.maximum(row, low), high).astype(dtype, copy=False)
+        return bounded.reshape(shape)
 
     if scaling == "clipped":
         return within

@@ -26,3 +26,8 @@ class Batch(NamedTuple):
     next_observation: Tensor
     task: Tensor
     goes_on: Tensor | None = None
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Those that are there, in order: `Batch(*tensors)` is the batch again."""
+        return tuple(tensor for tensor in self if tensor is not None)
