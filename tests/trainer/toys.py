@@ -11,11 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from trainer.envs.spaces import ActionSpace
+
 
 class Counter:
     """Shows (task, goal, steps); solved at the step equal to its goal, and at no other."""
 
     note = ""
+    terminated = truncated = False
 
     def __init__(self, task: int, fault: str) -> None:
         self._task = task
@@ -63,6 +66,9 @@ class CounterFactory:
 
     observation_dim: ClassVar[int] = 3
     action_dim: ClassVar[int] = 2
+    action_space: ClassVar[ActionSpace] = ActionSpace("box", (-1.0,) * 2, (1.0,) * 2)
+    horizon: ClassVar[None] = None
+    reports_success: ClassVar[bool] = True
 
     def cost(self, task: int) -> float:
         return 1.0

@@ -14,6 +14,7 @@ from trainer.envs.costs import STEP_COSTS
 from trainer.envs.episode import bindings, put_back, taken
 from trainer.envs.official import goal_vectors, model_file, official_task
 from trainer.envs.self_check import environment_class
+from trainer.envs.spaces import ActionSpace
 from trainer.envs.starts import way_depends_on_goal
 
 OBSERVATION_DIM = 39
@@ -33,7 +34,12 @@ class MetaworldEnv:
 
     Attributes:
         note: empty, or why the environment is slower than it could be.
+        terminated: never.
+        truncated: never.
     """
+
+    terminated: ClassVar[bool] = False
+    truncated: ClassVar[bool] = False
 
     def __init__(self, task: str, goals: npt.NDArray[np.float64]) -> None:
         made, self.note = environment_class(task)
@@ -88,6 +94,9 @@ class MetaworldFactory:
 
     observation_dim: ClassVar[int] = OBSERVATION_DIM
     action_dim: ClassVar[int] = ACTION_DIM
+    action_space: ClassVar[ActionSpace] = ActionSpace("box", (-1.0,) * ACTION_DIM, (1.0,) * ACTION_DIM)
+    horizon: ClassVar[int] = MAX_EPISODE_STEPS
+    reports_success: ClassVar[bool] = True
 
     def cost(self, task: int) -> float:
         """Relative time of a step of that task."""

@@ -20,12 +20,17 @@ import numpy.typing as npt
 
 
 class Command(IntEnum):
-    """What an environment is told to do in one vector step."""
+    """What an environment is told to do in one vector step.
+
+    `STEP_AUTORESET` is for environments that end their episodes themselves: one that has just ended its
+    episode starts another in the same vector step, of its own choice.
+    """
 
     IDLE = 0
     STEP = 1
     STEP_THEN_RESET = 2
     RESET = 3
+    STEP_AUTORESET = 4
 
 
 class Orders(NamedTuple):
@@ -40,6 +45,28 @@ class Orders(NamedTuple):
     command: npt.NDArray[np.int8]
     task: npt.NDArray[np.int32]
     goal: npt.NDArray[np.int32]
+
+
+def first_orders(num_envs: int, begin: int = 0) -> Orders:
+    """Returns the orders that start the first episodes of environments with one task that end by themselves.
+
+    Args:
+        num_envs: environments.
+        begin: the goal of the first of them; the others have those after it. Another one for each start of a
+            run gives other episodes.
+    """
+    task = np.zeros(num_envs, np.int32)
+    goal = begin + np.arange(num_envs, dtype=np.int32)
+    return Orders(np.full(num_envs, Command.RESET, np.int8), task, goal)
+
+
+def autoreset_orders(num_envs: int) -> Orders:
+    """Returns the orders of every step after `first_orders`, read-only."""
+    zeros = np.zeros(num_envs, np.int32)
+    orders = Orders(np.full(num_envs, Command.STEP_AUTORESET, np.int8), zeros, zeros.copy())
+    for array in orders:
+        array.flags.writeable = False
+    return orders
 
 
 class Schedule:
