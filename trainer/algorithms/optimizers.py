@@ -160,6 +160,8 @@ def flatten(parameters: Sequence[Tensor]) -> Tensor:
     An optimiser then needs as many operations as for a single parameter.
     """
     flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
-    for parameter, part in zip(parameters, flat.split([each.numel() for each in parameters]), strict=True):
+    for parameter, part in zip(
+        parameters, torch.split(flat, [each.numel() for each in parameters]), strict=True
+    ):
         parameter.data = part.view_as(parameter)
     return flat

@@ -23,7 +23,7 @@ from trainer.errors import WorkerError
 from trainer.evaluation.evaluator import MAX_STEPS
 from trainer.evaluation.process import EvaluatorProcess, Goals, Setup
 from trainer.evaluation.result import Evaluation
-from trainer.nn.policy import Policy
+from trainer.nn.actor import Actor
 
 _MOST_PENDING = 2
 _LOOK = 0.1
@@ -74,7 +74,7 @@ class BackgroundEvaluator:
     def __init__(
         self,
         factory: EnvFactory,
-        policy: Policy,
+        policy: Actor,
         episodes: int,
         workers: int,
         threads: int,

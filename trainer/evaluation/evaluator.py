@@ -86,7 +86,8 @@ class Evaluator:
             playing = np.flatnonzero(active)
             returns[task[playing], episode[playing]] += outcome.reward[playing]
             success[task[playing], episode[playing]] |= outcome.success[playing]
-            ended = active & (outcome.success | (elapsed >= self._max_steps))
+            over = outcome.success | outcome.terminated | outcome.truncated
+            ended = active & (over | (elapsed >= self._max_steps))
             episode[ended] += self._copies
             elapsed[ended] = 0
             active = episode < episodes

@@ -53,6 +53,11 @@ class ActorCritic(Actor):
         )
         self.critic = Perceptron(observation_dim, hidden, 1, activation=activation, output_gain=1.0)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the networks are."""
+        return next(self.parameters()).device
+
     def features(self, observation: Tensor) -> Tensor:
         """Maps observations (..., observation_dim) to what both networks see, of the same shape."""
         return observation if self.moments is None else self.moments.standardised(observation)
@@ -79,10 +84,11 @@ class ActorCritic(Actor):
 
         Args:
             observation: (batch, observation_dim).
-            task: not looked at: there is one.
+            task: not looked at, for there is only one.
             greedy: no chance.
         """
-        seen = torch.from_numpy(observation).to(self.actor.layers[0].weight.device)
+        del task
+        seen = torch.from_numpy(observation).to(self.device)
         if greedy:
             action = self.mode(seen)
         else:

@@ -84,12 +84,12 @@ class CategoricalHead(nn.Module):
 
     def mode(self, outputs: Tensor) -> Tensor:
         """Returns the likeliest indices (..., choices), as floats."""
-        return torch.stack([part.argmax(-1) for part in outputs.split(self._nvec, -1)], -1).float()
+        return torch.stack([part.argmax(-1) for part in torch.split(outputs, self._nvec, -1)], -1).float()
 
     def evaluate(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the log-probabilities (...) of indices (..., choices), and the entropies (...)."""
         log_probabilities, entropies = [], []
-        for choice, part in enumerate(outputs.split(self._nvec, -1)):
+        for choice, part in enumerate(torch.split(outputs, self._nvec, -1)):
             logs = functional.log_softmax(part, -1)
             # a gather's backward is a scatter, which CUDA does in any order; this is exact and in order
             chosen = action[..., choice, None] == self.get_buffer(f"_numbers_{choice}")
