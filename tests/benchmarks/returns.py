@@ -2,7 +2,8 @@
 
 Each case trains both sides on each seed with as many environments, then plays the mean (or likeliest)
 actions of each final policy in the same 20 episodes. The table shows the mean over seeds, the lines before it
-Student's 95% interval of both. `ratio_`: 1 + (ours - peer) / the larger spread of both; above 1 ours is better.
+Student's 95% interval of both. `ratio_`: 1 + (ours - peer) / the larger spread of both, so above 1 ours is
+better.
 `--quick` takes one seed of the cheapest cases.
 """
 
