@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.distributions import Categorical, Normal
 
-from trainer.nn.heads import CategoricalHead, GaussianHead
+from trainer.nn.heads import CategoricalHead, GaussianHead, Head
 
 ROWS = 20_000
 
@@ -54,3 +54,19 @@ def test_choices_are_drawn_as_often_as_they_should_be() -> None:
         shares = drawn[:, choice].bincount(minlength=len(part)) / ROWS
         torch.testing.assert_close(shares, part.softmax(0), atol=0.015, rtol=0)
     assert head.mode(logits).tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("head", [GaussianHead(3, -0.4), CategoricalHead([4]), CategoricalHead([2, 5])])
+def test_slopes_are_those_of_autograd(head: Head) -> None:
+    torch.manual_seed(0)
+    outputs = torch.randn(6, head.outputs, requires_grad=True)
+    action = head.sample(outputs.detach(), head.draw_noise(6)).detach()
+    by_density, by_entropy = torch.randn(6), torch.tensor(0.3)
+    log_density, entropy = head.evaluate(outputs, action)
+    total = (by_density * log_density).sum() + by_entropy * entropy.sum()
+    expected = torch.autograd.grad(total, [outputs, *head.parameters()])
+    by_outputs, by_log_std = head.slope(outputs.detach(), action, by_density, by_entropy)
+    torch.testing.assert_close(by_outputs, expected[0])
+    if by_log_std is not None:
+        torch.testing.assert_close(by_log_std, expected[1])
+    assert (by_log_std is None) == (len(expected) == 1)

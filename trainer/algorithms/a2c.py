@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from trainer.algorithms.on_policy import OnPolicy, Transitions
+from trainer.algorithms.on_policy import OnPolicy, Slopes, Transitions
 from trainer.algorithms.on_policy_config import A2CConfig
 from trainer.algorithms.optimizers import GuardedAdam, GuardedRMSprop
 
@@ -21,12 +21,10 @@ class A2C(OnPolicy):
             return GuardedAdam([parameters], rate, eps, norm)
         return GuardedRMSprop([parameters], rate, config.rmsprop_alpha, eps, norm)
 
-    def _loss(self, batch: Transitions) -> tuple[Tensor, dict[str, Tensor]]:
-        log_density, entropies, value = self._evaluate(batch)
-        policy_loss = -(self._advantage(batch) * log_density).mean()
-        value_loss, entropy = (value - batch.target).square().mean(), entropies.mean()
-        return self._total(policy_loss, value_loss, entropy), {
-            "loss/policy": policy_loss.detach(),
-            "loss/value": value_loss.detach(),
-            "entropy": entropy.detach(),
-        }
+    def _slopes(self, batch: Transitions, outputs: Tensor, value: Tensor) -> Slopes:
+        log_density, entropies = self.policy.head.evaluate(outputs, batch.action)
+        advantage, error = self._advantage(batch), value - batch.target
+        policy_loss, value_loss = -(advantage * log_density).mean(), error.square().mean()
+        scalars = {"loss/policy": policy_loss, "loss/value": value_loss, "entropy": entropies.mean()}
+        rows = len(value)
+        return Slopes(advantage / -rows, error * (2.0 / rows), policy_loss + value_loss, scalars)

@@ -2,6 +2,8 @@
 
 Everything reads tensors and writes in place, with static shapes and nothing that depends on the host, so
 that it can be captured as it is. A learning rate and an entropy weight that change are scalars on the device.
+The gradients of the losses by what the networks give are written out, and PyTorch differentiates the networks
+alone: in an update of small ones the losses would otherwise take the larger part.
 """
 
 from __future__ import annotations
@@ -64,6 +66,22 @@ class Packed(NamedTuple):
         return Transitions(features, action, *(scalar.squeeze(1) for scalar in scalars))
 
 
+class Slopes(NamedTuple):
+    """The gradients of the losses, which are means over the rows of a batch.
+
+    Attributes:
+        by_density: of the policy's loss by the log-densities, (rows,).
+        by_value: of the values' loss by the values, (rows,).
+        loss: both together, a scalar that is finite if all is.
+        scalars: for the log.
+    """
+
+    by_density: Tensor
+    by_value: Tensor
+    loss: Tensor
+    scalars: dict[str, Tensor]
+
+
 class OnPolicy(ABC):
     """A learner: networks, statistics and their optimiser.
 
@@ -91,8 +109,8 @@ class OnPolicy(ABC):
         self._config = config
         self.policy = policy
         self._autocast = autocast
-        self._parameters: list[Tensor] = list(policy.parameters())
-        self._flat = flatten(self._parameters)
+        self._networks: list[Tensor] = [*policy.actor.parameters(), *policy.critic.parameters()]
+        self._flat = flatten([*self._networks, *policy.head.parameters()])
         device = self._flat.device
         self.learning_rate = torch.tensor(config.learning_rate, device=device)
         self._entropy_weight = torch.tensor(config.entropy_coefficient, device=device)
@@ -107,8 +125,8 @@ class OnPolicy(ABC):
         """Returns the optimiser of all parameters, which takes `learning_rate`."""
 
     @abstractmethod
-    def _loss(self, batch: Transitions) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the loss of a batch, and scalars for the log; may set `stopped`."""
+    def _slopes(self, batch: Transitions, outputs: Tensor, value: Tensor) -> Slopes:
+        """Returns the gradients of the losses of a batch; may set `stopped`."""
 
     def schedule(self, left: float) -> None:
         """Sets what changes with time.
@@ -151,17 +169,25 @@ class OnPolicy(ABC):
             Scalars on the device, for the log: `loss/policy`, `loss/value`, `entropy`, `grad_norm` before
             clipping, and those of the algorithm. Those of a skipped update say why it was skipped.
         """
-        loss, scalars = self._loss(batch)
-        gradients = torch.autograd.grad(loss, self._parameters)
-        gradient = torch.cat([part.reshape(-1) for part in gradients])
+        policy = self.policy
+        with self._autocast():
+            outputs, value = policy.actor(batch.features), policy.value(batch.features)
+        with torch.no_grad():
+            slopes = self._slopes(batch, outputs, value)
+            by_outputs, by_log_std = policy.head.slope(
+                outputs, batch.action, slopes.by_density, -self._entropy_weight / len(value)
+            )
+        networks = [by_outputs, slopes.by_value * self._config.value_coefficient]
+        gradients = torch.autograd.grad([outputs, value], self._networks, networks)
+        parts = [part.reshape(-1) for part in gradients]
+        gradient = torch.cat(parts if by_log_std is None else [*parts, by_log_std])
         norm = torch.linalg.vector_norm(gradient)
-        loss = loss.detach()
-        blocked = not_finite(loss, norm)
+        blocked = not_finite(slopes.loss, norm)
         self._optimizer.step([gradient], norm, torch.maximum(blocked, self.stopped))
         skipped = blocked.to(torch.int64)
         self.skipped.add_(skipped)
         self.skipped[1].mul_(skipped)
-        return {**scalars, "grad_norm": norm}
+        return {**slopes.scalars, "grad_norm": norm}
 
     def tensors(self) -> list[Tensor]:
         """Returns all that `estimate` and `update` write to; none of them is ever replaced by another."""
@@ -196,13 +222,6 @@ class OnPolicy(ABC):
         self._sums.copy_(before.nan_to_num(0.0, 0.0, 0.0))
         return self._reward_moments.scaled(rollout.reward)
 
-    def _evaluate(self, batch: Transitions) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns log-densities and entropies of a batch's actions, and its values, all (rows,)."""
-        with self._autocast():
-            outputs = self.policy.actor(batch.features)
-            value = self.policy.value(batch.features)
-        return *self.policy.head.evaluate(outputs, batch.action), value
-
     def _advantage(self, batch: Transitions) -> Tensor:
         """Returns the advantages of a batch, standardised if that is asked for."""
         advantage = batch.advantage
@@ -210,7 +229,3 @@ class OnPolicy(ABC):
             return advantage
         deviation, mean = torch.std_mean(advantage)
         return (advantage - mean) / (deviation + _EPSILON)
-
-    def _total(self, policy_loss: Tensor, value_loss: Tensor, entropy: Tensor) -> Tensor:
-        """Returns the loss that is descended."""
-        return policy_loss + self._config.value_coefficient * value_loss - self._entropy_weight * entropy

@@ -44,6 +44,26 @@ class GaussianHead(nn.Module):
         """Returns the likeliest actions (..., action_dim)."""
         return outputs
 
+    def slope(
+        self, outputs: Tensor, action: Tensor, by_density: Tensor, by_entropy: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns the gradients of sum(by_density * log-density + by_entropy * entropy).
+
+        Args:
+            outputs: (rows, outputs).
+            action: (rows, action_dim).
+            by_density: (rows,).
+            by_entropy: a scalar, the same for all rows.
+
+        Returns:
+            By the outputs, (rows, outputs), and by `log_std`, (action_dim,).
+        """
+        inverse = (-self.log_std).exp()
+        error = (action - outputs) * inverse
+        weighted = by_density[:, None] * error
+        by_log_std = (weighted * error).sum(0) + (by_entropy * len(action) - by_density.sum())
+        return weighted * inverse, by_log_std
+
     def evaluate(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the log-densities (...) of actions (..., action_dim), and the entropies (...)."""
         log_std = self.log_std.sum()
@@ -85,6 +105,29 @@ class CategoricalHead(nn.Module):
     def mode(self, outputs: Tensor) -> Tensor:
         """Returns the likeliest indices (..., choices), as floats."""
         return torch.stack([part.argmax(-1) for part in torch.split(outputs, self._nvec, -1)], -1).float()
+
+    def slope(
+        self, outputs: Tensor, action: Tensor, by_density: Tensor, by_entropy: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns the gradients of sum(by_density * log-probability + by_entropy * entropy).
+
+        Args:
+            outputs: (rows, outputs).
+            action: (rows, choices).
+            by_density: (rows,).
+            by_entropy: a scalar, the same for all rows.
+
+        Returns:
+            By the outputs, (rows, outputs), and None: there are no other parameters.
+        """
+        slopes = []
+        for choice, part in enumerate(torch.split(outputs, self._nvec, -1)):
+            logs = functional.log_softmax(part, -1)
+            shares = logs.exp()
+            chosen = action[..., choice, None] == self.get_buffer(f"_numbers_{choice}")
+            surprise = logs - (shares * logs).sum(-1, keepdim=True)
+            slopes.append(by_density[:, None] * (chosen.float() - shares) - by_entropy * shares * surprise)
+        return slopes[0] if len(slopes) == 1 else torch.cat(slopes, -1), None
 
     def evaluate(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the log-probabilities (...) of indices (..., choices), and the entropies (...)."""
