@@ -59,7 +59,7 @@ def batches(name: str, values: Mapping[str, Any], num_envs: int) -> Batches:
         cut = f"rollout of {steps} steps x {num_envs}" if num_envs > 1 else "rollout_size"
         raise RecipeError(
             f"recipe {name}: batch_size must divide {cut} = {rollout}, and {size} does not: "
-            f"take {nearest}, or auto"
+            f"take {nearest}, or auto (--set batch_size=... --unlock batch_size)"
         )
     return Batches(steps, rollout, size)
 

@@ -220,7 +220,8 @@ def _parse(key: str, text: str, rule: Mapping[str, Any]) -> Any:
             return int(float(text)) if float(text).is_integer() else float(text)
         return _READERS[kind](text.strip())
     except (ValueError, KeyError) as error:
-        raise RecipeError(f"{key} = {text!r} cannot be read as {kind}") from error
+        readable = " or ".join((kind, *rule.get("words", ())))
+        raise RecipeError(f"{key} = {text!r} cannot be read as {readable}") from error
 
 
 def _same_keys(name: str, what: str, found: Mapping[str, Any], wanted: Collection[str]) -> None:
