@@ -52,9 +52,7 @@ def _check_batches(recipe: recipes.Recipe, num_envs: int | None) -> None:
         try:
             recipes.batches(recipe.name, recipe.values, num_envs or recipes.ON_POLICY_ENVS)
         except recipes.RecipeError as error:
-            raise ConfigError(
-                str(error), hint="change it with --set batch_size=N --unlock batch_size"
-            ) from error
+            raise ConfigError(str(error)) from error
 
 
 def assignments(texts: Sequence[str], option: str) -> dict[str, str]:
