@@ -54,9 +54,7 @@ def test_best_by_its_own_evaluation(tmp_path: Path) -> None:
 def test_best_by_the_return_where_no_evaluation_knows_success(tmp_path: Path) -> None:
     for serial, step in enumerate((10, 20)):
         checkpoint(tmp_path, step, serial)
-    found = [
-        Row("eval", step, 0.0, 0, {"return/mean": mean}) for step, mean in ((10, -900.0), (20, -160.25))
-    ]
+    found = [Row("eval", step, 0.0, 0, {"return/mean": mean}) for step, mean in ((10, -900.0), (20, -160.25))]
     model, said = choose("r", models_here(tmp_path, found), found, "best")
     assert (model.step, said) == (20, "best of 2 here: step 20, return -160.2 in training")
     (tmp_path / "metrics.jsonl").write_text(

@@ -22,7 +22,7 @@ from trainer.envs.vector import STEP_TIMEOUT
 from trainer.errors import WorkerError
 from trainer.evaluation.process import EvaluatorProcess, Goals, Setup
 from trainer.evaluation.result import Evaluation
-from trainer.nn.policy import Policy
+from trainer.nn.actor import Actor
 
 _MOST_PENDING = 2
 _LOOK = 0.1
@@ -73,7 +73,7 @@ class BackgroundEvaluator:
     def __init__(
         self,
         factory: EnvFactory,
-        policy: Policy,
+        policy: Actor,
         episodes: int,
         workers: int,
         threads: int,

@@ -18,13 +18,11 @@ from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.sac import SAC, SACConfig
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
-from trainer.errors import DivergedError, TrainerError
+from trainer.loops.guards import check_finite, too_small, troubled
 from trainer.loops.memory import make_replay
 from trainer.replay import Batch
 from trainer.settings import TrainSettings
 
-_MOST_SKIPPED = 100
-"""Updates in a row that may be skipped because their numbers are not finite."""
 _MOST_PARTS = 16
 """Parts of a batch; smaller ones would save hardly any memory."""
 
@@ -73,7 +71,7 @@ class Learner:
             self.replay = self._make_replay(on_host=self._on_host)
         except torch.OutOfMemoryError as fault:
             if self._on_host:
-                raise _too_small(fault) from fault
+                raise too_small(fault) from fault
             self._on_host = True
             self.replay = self._make_replay(on_host=True)
             self._say_on_host()
@@ -110,7 +108,7 @@ class Learner:
     @property
     def troubled(self) -> bool:
         """Whether the last updates were skipped, one after the other; waits for the device."""
-        return int(self.agent.skipped[1]) >= _MOST_SKIPPED // 10
+        return troubled(self.agent.skipped)
 
     def check(self) -> None:
         """Looks whether learning has come to an end; waits for the device.
@@ -118,12 +116,7 @@ class Learner:
         Raises:
             DivergedError: update after update was skipped.
         """
-        in_a_row = int(self.agent.skipped[1])
-        if in_a_row >= _MOST_SKIPPED:
-            raise DivergedError(
-                f"{in_a_row} updates in a row had a loss or gradient that is not finite",
-                hint="a lower learning rate or --set max_grad_norm=1.0 (with --unlock) may help",
-            )
+        check_finite(self.agent.skipped)
 
     def _step_down(self, fault: torch.OutOfMemoryError) -> None:
         if not self._on_host:
@@ -140,7 +133,7 @@ class Learner:
                 f"the device's memory is full: an update takes its batch in {self.agent.micro_batches} parts"
             )
         else:
-            raise _too_small(fault) from fault
+            raise too_small(fault) from fault
         self._capture()
 
     def _say_on_host(self) -> None:
@@ -161,10 +154,3 @@ class Learner:
 
     def _written(self) -> list[Tensor]:
         return [*self.agent.tensors(), *self.replay.tensors()]
-
-
-def _too_small(fault: torch.OutOfMemoryError) -> TrainerError:
-    return TrainerError(
-        f"the device's memory is too small for this recipe: {str(fault).splitlines()[0]}",
-        hint="ask for a larger GPU, or free the one that others use too",
-    )
