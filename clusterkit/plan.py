@@ -38,25 +38,27 @@ def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]
 
     Raises:
         RecipeLockedError: a locked value is overridden without being named in `unlock`.
-        ConfigError: the recipe or a value is unknown or wrong, or its algorithm cannot run yet.
+        ConfigError: the recipe or a value is unknown or wrong.
     """
     try:
         locked = recipes.load(name)
     except recipes.RecipeError as error:
         raise ConfigError(str(error)) from error
     try:
-        recipe = locked.override(overrides, unlock)
+        return locked.override(overrides, unlock)
     except recipes.RecipeLocked as error:
         raise RecipeLockedError(str(error), hint="the run will be marked as modified for ever") from error
     except recipes.RecipeError as error:
         raise ConfigError(str(error), hint=f"{name} has {', '.join(sorted(locked.values))}") from error
-    if recipe.algorithm not in recipes.RUNNABLE:
-        raise ConfigError(
-            f"recipe {name} needs {recipe.algorithm.upper()}; "
-            f"this trainer runs {', '.join(recipes.RUNNABLE).upper()}",
-            hint="choose a profile with a SAC recipe: `clusterkit profiles` lists them",
-        )
-    return recipe
+
+
+def _check_batches(recipe: recipes.Recipe, num_envs: int | None) -> None:
+    """Refuses, before a job waits hours for it, a rollout that its batches do not divide."""
+    if "rollout_size" in recipe.values:
+        try:
+            recipes.batches(recipe.name, recipe.values, num_envs or recipes.ON_POLICY_ENVS)
+        except recipes.RecipeError as error:
+            raise ConfigError(str(error)) from error
 
 
 def assignments(texts: Sequence[str], option: str) -> dict[str, str]:
@@ -101,7 +103,8 @@ def program(
         run_dir: absolute path on the cluster; W&B writes below it.
 
     Raises:
-        ConfigError, RecipeLockedError: as `choose_recipe`; or overrides for a program without a recipe.
+        ConfigError, RecipeLockedError: as `choose_recipe`; a batch size that does not divide the rollout;
+            or overrides for a program without a recipe.
     """
     env = _environment(profile, wandb, run_id, run_dir)
     fixed = profile.program or own_program
@@ -116,6 +119,7 @@ def program(
         known = filled(template, env, run_id, run_dir)
         return Program(known, None, env, template if known != template else None)
     recipe = choose_recipe(profile.recipe, overrides, unlock)
+    _check_batches(recipe, profile.num_envs)
     argv = [*_TRAIN, "--recipe", recipe.name, *train_options(profile, seed)]
     for name, text in overrides.items():
         argv += ["--set", f"{name}={text}"]

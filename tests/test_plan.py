@@ -116,13 +116,20 @@ def test_wrong_recipe_values_are_named() -> None:
         planned(profile(), own_program=("x",), overrides={"gamma": "0.9"})
 
 
-def test_an_algorithm_that_cannot_run_is_refused_here() -> None:
+def test_every_recipe_can_be_planned() -> None:
     for name in recipes.names():
-        if recipes.load(name).algorithm in recipes.RUNNABLE:
-            assert planned(profile(recipe=name)).recipe
-        else:
-            with pytest.raises(ConfigError, match="this trainer runs"):
-                planned(profile(recipe=name))
+        assert planned(profile(recipe=name, num_envs=None)).recipe
+
+
+def test_a_batch_that_does_not_divide_the_rollout_is_refused_before_a_job_waits_for_it() -> None:
+    with pytest.raises(ConfigError, match="batch_size must divide rollout of 410 steps x 10 = 4100"):
+        planned(profile(recipe="guide-ppo-fast", num_envs=10))
+    auto = planned(
+        profile(recipe="guide-ppo-fast", num_envs=10),
+        overrides={"batch_size": "auto"},
+        unlock=("batch_size",),
+    )
+    assert auto.recipe["values"]["batch_size"] == "auto"
 
 
 def test_assignments() -> None:

@@ -12,7 +12,7 @@ from trainer.recipe import RecipeError
 
 COMMANDS = {
     "train": "train a recipe, or resume a run",
-    "evaluate": "success rates of a checkpoint",
+    "evaluate": "success rates or returns of a checkpoint",
     "play": "a video of a checkpoint at work",
     "check": "is everything here that a run needs?",
     "drill": "train until a signal comes, then a little more: a rehearsal",

@@ -1,4 +1,4 @@
-"""`python -m trainer evaluate`: success rates of a checkpoint."""
+"""`python -m trainer evaluate`: success rates of a checkpoint, or returns where there is no success."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from trainer.processors import usable_processors
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints a table of success rates; returns the exit code.
+    """Prints a table of success rates or returns; returns the exit code.
 
     Raises:
-        UsageError: an argument is wrong.
+        UsageError: an argument is wrong, or the model's environment cannot be had here.
         CheckpointError: there is no usable model at the path.
         WorkerError: an environment worker died or hangs.
     """
-    parser = Parser(prog="python -m trainer evaluate", description="Success rates of a trained policy.")
+    parser = Parser(
+        prog="python -m trainer evaluate", description="Success rates or returns of a trained policy."
+    )
     parser.add_argument("checkpoint", type=Path, help="a run, a checkpoint or a final_model.pt")
     parser.add_argument("--episodes", type=at_least(1), default=50, metavar="N", help="per task (50)")
     parser.add_argument("--workers", type=at_least(0), metavar="N", help="processes (all processors)")
@@ -29,22 +31,20 @@ def main(argv: Sequence[str]) -> int:
 
     # these take their time to import, which --help should not
     from trainer.device import configure
-    from trainer.envs.metaworld import MetaworldFactory
-    from trainer.evaluation.evaluator import Evaluator, spread_goals
+    from trainer.envs.choice import factory_for
+    from trainer.evaluation.evaluator import Evaluator, every_goal
     from trainer.evaluation.result import table
     from trainer.model import load_model
 
     model = load_model(given.checkpoint, configure("cpu", threads=1))
-    goals = model.recipe["values"]["goals_per_task"]
+    values = model.recipe["values"]
     evaluator = Evaluator(
-        MetaworldFactory(model.tasks, goals_per_task=goals),
+        factory_for(values, model.tasks),
         given.episodes,
         workers=usable_processors() if given.workers is None else given.workers,
     )
     try:
-        result = evaluator.run(
-            partial(model.policy.act, greedy=True), spread_goals(given.episodes, goals, goals)
-        )
+        result = evaluator.run(partial(model.policy.act, greedy=True), every_goal(values, given.episodes))
     finally:
         evaluator.close()
     assert result is not None, "nobody interrupts"

@@ -83,3 +83,30 @@ class Layout:
     def nbytes(self) -> int:
         """Bytes of a replay: its rows and one batch."""
         return (self.rows * self.row_width + self.batch_size * self.window_width) * _FLOAT
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The shape of a replay of episodes of any length: whole transitions, each in a row of its own.
+
+    Attributes:
+        capacity: transitions.
+        batch_size: transitions in a batch.
+        observation_dim: numbers in an observation.
+        action_dim: numbers in an action.
+    """
+
+    capacity: int
+    batch_size: int
+    observation_dim: int
+    action_dim: int
+
+    @property
+    def widths(self) -> tuple[int, int, int, int, int]:
+        """Numbers in a row: observation, action, reward, next observation, and whether anything follows."""
+        return self.observation_dim, self.action_dim, 1, self.observation_dim, 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a replay: its rows and one batch."""
+        return (self.capacity + self.batch_size) * sum(self.widths) * _FLOAT

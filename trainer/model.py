@@ -5,20 +5,23 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from trainer import checkpoint
+from trainer.algorithms.on_policy_config import OnPolicyConfig, make_actor_critic
 from trainer.algorithms.sac import SACConfig, make_policy
+from trainer.envs.spaces import ActionSpace
 from trainer.errors import CheckpointError
 from trainer.files import atomic_write_bytes
-from trainer.nn.policy import Policy
+from trainer.nn.actor import Actor
 
 FINAL_MODEL = "final_model.pt"
-_NETWORKS = ("policy", "critics", "targets", "log_alpha")
+_NETWORKS = ("policy", "critics", "targets", "log_alpha", "reward_moments")
+"""What a model may have; which of them depends on the algorithm."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Model:
         path: the file or directory it came from.
     """
 
-    policy: Policy
+    policy: Actor
     tasks: tuple[str, ...]
     recipe: Mapping[str, Any]
     step: int
@@ -41,7 +44,12 @@ class Model:
 
 
 def about(
-    recipe: Mapping[str, Any], tasks: tuple[str, ...], observation_dim: int, action_dim: int, step: int
+    recipe: Mapping[str, Any],
+    tasks: tuple[str, ...],
+    observation_dim: int,
+    action_dim: int,
+    step: int,
+    action_space: ActionSpace | None = None,
 ) -> dict[str, Any]:
     """Returns the description stored beside the weights; plain values only."""
     return {
@@ -50,6 +58,7 @@ def about(
         "observation_dim": observation_dim,
         "action_dim": action_dim,
         "step": step,
+        "action_space": None if action_space is None else asdict(action_space),
     }
 
 
@@ -61,7 +70,7 @@ def save_final(run_dir: Path, description: dict[str, Any], learner: Mapping[str,
     """
     home = checkpoint.directory(run_dir)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    networks = {name: learner[name] for name in _NETWORKS}
+    networks = {name: learner[name] for name in _NETWORKS if name in learner}
     buffer = io.BytesIO()
     torch.save({"about": description, "learner": networks}, buffer)
     atomic_write_bytes(home / FINAL_MODEL, buffer.getvalue())
@@ -72,7 +81,7 @@ def digest(learner: Mapping[str, Any]) -> str:
     """Returns the sha256 of all parameters: two runs that learnt the same to the bit have the same."""
     found = hashlib.sha256()
     for network in _NETWORKS:
-        held = learner[network]
+        held = learner.get(network, {})
         for name, tensor in sorted(held.items()) if isinstance(held, Mapping) else [("", held)]:
             found.update(f"{network}.{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
@@ -93,13 +102,22 @@ def load_model(path: Path, device: torch.device | str = "cpu") -> Model:
         stored = checkpoint.load_file(source, device)
     try:
         description, weights = stored["about"], stored["learner"]["policy"]
-        config = SACConfig.from_values(description["recipe"]["values"])
         tasks = tuple(description["tasks"])
-        policy = make_policy(config, description["observation_dim"], description["action_dim"], len(tasks))
+        policy = _policy(description)
         policy.load_state_dict(weights)
     except (KeyError, TypeError, RuntimeError) as error:
         raise CheckpointError(f"{source} is not a model of this trainer: {error}") from error
     return Model(policy.to(device).eval(), tasks, description["recipe"], description["step"], source)
+
+
+def _policy(description: Mapping[str, Any]) -> Actor:
+    """Builds the policy that a description is of, with weights of no use."""
+    values, observation_dim = description["recipe"]["values"], description["observation_dim"]
+    if "rollout_size" not in values:
+        config = SACConfig.from_values(values)
+        return make_policy(config, observation_dim, description["action_dim"], len(description["tasks"]))
+    actions = ActionSpace(**description["action_space"])
+    return make_actor_critic(OnPolicyConfig.from_values(values), observation_dim, actions)
 
 
 def _locate(path: Path) -> Path:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from trainer.arguments import Parser, at_least, nearest
 from trainer.contact_sheet import ContactSheet
 from trainer.contact_sheet import Episode as SheetEpisode
 from trainer.errors import TrainerError, UsageError
+from trainer.filming import FRAMES_A_SECOND, Episode, film_gymnasium
 from trainer.rendering import INSTALL_HINT, Camera, environment, probe_all
 from trainer.video import Caption, VideoWriter, choose_path
 
@@ -26,36 +27,11 @@ Frame = npt.NDArray[np.uint8]
 MAX_STEPS = 500
 STEPS_PER_FRAME = 4
 """A step is 1/80 of a second of simulation: one frame in four plays in real time at 20 frames a second."""
-_MILLISECONDS = 1000 * STEPS_PER_FRAME // 80
+_MILLISECONDS = 1000 // FRAMES_A_SECOND
 SHEET = "contact-sheet.png"
 
 AFTER_SUCCESS = 20
 """Steps an episode goes on once it is solved, so that one can see it."""
-
-
-@dataclass(frozen=True)
-class Episode:
-    """How an episode went.
-
-    Attributes:
-        task: full task name.
-        goal: index of the goal.
-        success: solved at any step.
-        steps: steps played.
-        mean_reward: per step, 0..10.
-    """
-
-    task: str
-    goal: int
-    success: bool
-    steps: int
-    mean_reward: float
-
-    @property
-    def verdict(self) -> str:
-        """How it went, in words."""
-        how = f"success after {self.steps} steps" if self.success else "no success"
-        return f"{self.task} goal {self.goal}: {how}"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -70,31 +46,38 @@ def main(argv: Sequence[str]) -> int:
     if said and given.folder is None:
         sys.stderr.write(f"{said}\n")
     probe = probe_all()[-1]
-    if not probe.works:
-        raise TrainerError(f"nothing can be rendered here: {probe.backend}: {probe.fault}", hint=INSTALL_HINT)
-    # MuJoCo reads these when it is imported, which nothing has done so far.
-    os.environ.update(environment(probe.backend))
+    if probe.works:
+        # MuJoCo reads these when it is imported, which nothing has done so far.
+        os.environ.update(environment(probe.backend))
     from trainer.device import configure
     from trainer.model import load_model
 
     # One observation at a time: a second thread would only wait for the first.
     model = load_model(given.model, configure("cpu", threads=1))
+    if not probe.works and "environment" not in model.recipe["values"]:
+        raise TrainerError(f"nothing can be rendered here: {probe.backend}: {probe.fault}", hint=INSTALL_HINT)
     tasks = _tasks(given.task, model.tasks)
     films = _one_film(out) if given.folder is None else _film_each(given.folder, tasks)
-    solved = 0
+    episodes: list[Episode] = []
     with films as film_of:
         for task in tasks:
             with film_of(task) as film:
                 for number in range(given.episodes):
                     episode = _film(model, task, number, given.size, film)
-                    film.end(episode.verdict, episode.success)
-                    solved += episode.success
+                    film.end(episode.verdict, bool(episode.success))
+                    episodes.append(episode)
                     sys.stdout.write(f"{episode.verdict}, mean reward {episode.mean_reward:.2f}\n")
                     sys.stdout.flush()
-    count = len(tasks) * given.episodes
     where = f"video: {out}" if given.folder is None else f"videos and {SHEET}: {given.folder}"
-    sys.stdout.write(f"{solved} of {count} episodes succeeded; {where}\n")
+    sys.stdout.write(f"{_summary(episodes)}; {where}\n")
     return 0
+
+
+def _summary(episodes: Sequence[Episode]) -> str:
+    if any(episode.success is None for episode in episodes):
+        mean = float(np.mean([episode.mean_reward * episode.steps for episode in episodes]))
+        return f"mean return {mean:.1f}"
+    return f"{sum(bool(episode.success) for episode in episodes)} of {len(episodes)} episodes succeeded"
 
 
 class _Film:
@@ -133,7 +116,7 @@ def _film_each(folder: Path, tasks: Sequence[str]) -> Iterator[_FilmOf]:
 
     @contextmanager
     def film_of(task: str) -> Iterator[_Film]:
-        with VideoWriter(folder / f"{task}.{kind}", _MILLISECONDS) as video:
+        with VideoWriter(folder / f"{re.sub('[/:]', '-', task)}.{kind}", _MILLISECONDS) as video:
             yield _Film(video, sheet)
 
     yield film_of
@@ -179,7 +162,7 @@ def _tasks(wanted: Sequence[str] | None, known: Sequence[str]) -> list[str]:
         return list(known)
     found = []
     for name in wanted:
-        full = name if name.endswith("-v3") else f"{name}-v3"
+        full = name if name in known or name.endswith("-v3") else f"{name}-v3"
         if full not in known:
             raise UsageError(
                 f"the model does not know the task {name!r}{nearest(full, known)}",
@@ -191,6 +174,8 @@ def _tasks(wanted: Sequence[str] | None, known: Sequence[str]) -> list[str]:
 
 def _film(model: Any, task: str, number: int, size: int, film: _Film) -> Episode:
     """Plays one episode with the deterministic policy and adds it to the film."""
+    if "environment" in model.recipe["values"]:
+        return film_gymnasium(model.policy, model.recipe["values"], task, number, size, film)
     from trainer.envs.metaworld import MetaworldFactory
 
     goals = int(model.recipe["values"]["goals_per_task"])

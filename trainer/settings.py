@@ -11,11 +11,13 @@ from trainer import recipe as recipes
 from trainer.arguments import Parser, at_least, nearest
 from trainer.errors import UsageError
 from trainer.pacing import worker_count
-from trainer.recipe import RUNNABLE, Recipe, RecipeError
+from trainer.recipe import ON_POLICY_ENVS, Recipe, RecipeError
 
 NEWEST = "newest"
 """`resume`: continue from the newest good checkpoint of the run directory, if there is one."""
 
+_LARGE = 512
+"""Width of a layer from which an update is worth sharing among threads."""
 _EVALUATIONS = 10
 """Evaluations, and checkpoints, in a run that does not say how often."""
 
@@ -26,8 +28,8 @@ class TrainSettings:
 
     Attributes:
         recipe: the hyperparameters, with the unlocked changes.
-        tasks: full names of the tasks.
-        total_steps: environment steps, over all environments.
+        tasks: full names of the tasks; a recipe's environment is its only one.
+        total_steps: environment steps, over all environments; whole rollouts where there are any.
         num_envs: environments; changes the speed, not the science.
         seed: of everything random.
         precision: `fp32`, `tf32` or `bf16`.
@@ -87,22 +89,28 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
             looked at.
 
     Raises:
-        UsageError: an argument is wrong or the recipe's algorithm is not one this trainer runs.
+        UsageError: an argument is wrong.
         RecipeError: the recipe or one of its values is unknown, locked or out of range.
     """
     given = _parser().read(argv)
     recipe = _recipe(given.recipe, given.overrides, given.tasks, given.unlock)
-    tasks = recipes.task_names(recipe.values["tasks"])
+    values = recipe.values
+    on_policy = "rollout_size" in values
+    tasks = (values["environment"],) if "environment" in values else recipes.task_names(values["tasks"])
     attempt = int(environ.get("CLUSTERKIT_ATTEMPT") or 0)
     run_dir = Path(given.run_dir or environ.get("CLUSTERKIT_RUN_DIR") or _new_run_dir(recipe.name))
-    often = max(given.total_steps // _EVALUATIONS, 1)
     eval_episodes = given.eval_episodes or recipe.values["evaluation_episodes"]
-    num_envs = given.num_envs or len(tasks)
+    num_envs = given.num_envs or (ON_POLICY_ENVS if on_policy else len(tasks))
+    total_steps = given.total_steps
+    if on_policy:
+        rollout = recipes.batches(recipe.name, recipe.values, num_envs).rollout
+        total_steps = -(-total_steps // rollout) * rollout
+    often = max(total_steps // _EVALUATIONS, 1)
     workers = worker_count(num_envs) if given.workers is None else given.workers
     return TrainSettings(
         recipe=recipe,
         tasks=tasks,
-        total_steps=given.total_steps,
+        total_steps=total_steps,
         num_envs=num_envs,
         seed=given.seed,
         precision=given.precision,
@@ -115,10 +123,9 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
         final_episodes=given.final_episodes or eval_episodes,
         checkpoint_every=often if given.checkpoint_every is None else given.checkpoint_every,
         keep=given.keep,
-        log_every=given.log_every or max(1000, given.total_steps // 1000),
+        log_every=given.log_every or max(1000, total_steps // 1000),
         workers=workers,
-        # beside workers one thread: more would fight with them for the processors, and lose badly
-        threads=(1 if workers else 0) if given.threads is None else given.threads,
+        threads=_threads(recipe, workers) if given.threads is None else given.threads,
         lockstep=given.lockstep,
         resume=_resume(given.resume, attempt),
         wandb=given.wandb,
@@ -126,7 +133,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="python -m trainer train", description="Train a recipe on Meta-World.")
+    parser = Parser(prog="python -m trainer train", description="Train a recipe.")
     add = parser.add_argument
     add("--recipe", required=True, help="hyperparameters: " + ", ".join(recipes.names()))
     add("--tasks", metavar="A,B", help="short for --set tasks=A,B (needs --unlock tasks)")
@@ -141,7 +148,7 @@ def _parser() -> Parser:
     add("--unlock", metavar="NAME", action="append", default=[], help="allow a locked value to change")
     count = at_least(1)
     add("--total-steps", type=count, default=2_000_000, metavar="N", help="environment steps (2 000 000)")
-    add("--num-envs", type=count, metavar="N", help="environments (one per task); not part of the science")
+    add("--num-envs", type=count, metavar="N", help="environments (one per task; 8 for PPO and A2C)")
     add("--seed", type=at_least(0), default=0, metavar="S", help="of everything random (0)")
     add("--precision", choices=("fp32", "tf32", "bf16"), default="fp32", help="of matrix products (fp32)")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to learn (auto)")
@@ -172,11 +179,6 @@ def _parser() -> Parser:
 
 def _recipe(name: str, pairs: Sequence[str], tasks: str | None, unlock: Sequence[str]) -> Recipe:
     recipe = recipes.load(name)
-    if recipe.algorithm not in RUNNABLE:
-        raise UsageError(
-            f"this trainer runs {', '.join(RUNNABLE)}; recipe {name} is {recipe.algorithm}",
-            hint="list the recipes with python -m trainer train --help",
-        )
     overrides = {} if tasks is None else {"tasks": tasks}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -185,6 +187,15 @@ def _recipe(name: str, pairs: Sequence[str], tasks: str | None, unlock: Sequence
         if overrides.setdefault(key, value) != value:
             raise RecipeError(f"{key} is set twice, to {overrides[key]} and {value}")
     return recipe.override(overrides, set(unlock))
+
+
+def _threads(recipe: Recipe, workers: int) -> int:
+    """Returns PyTorch's threads: one beside workers, with whom more would fight for the processors.
+
+    Also one for small networks, which more threads make slower; 0, PyTorch's choice, for others.
+    """
+    small = max(recipe.values.get("hidden", (_LARGE,))) < _LARGE
+    return 1 if workers or small else 0
 
 
 def _resume(given: str | None, attempt: int) -> str | Path | None:

@@ -12,12 +12,15 @@ import torch
 from trainer import checkpoint
 from trainer.checkpoint import Checkpoints
 from trainer.device import configure, describe, device_name, seed_everything
-from trainer.envs.metaworld import MetaworldFactory
+from trainer.envs.choice import factory_for
+from trainer.envs.interface import EnvFactory
 from trainer.errors import CheckpointError, DivergedError, TrainerError, UsageError
 from trainer.loops.off_policy import OffPolicyRun
+from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.state import Found, fresh_generators
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
+from trainer.recipe import batches
 from trainer.settings import NEWEST, TrainSettings
 from trainer.telemetry import Telemetry
 
@@ -30,7 +33,8 @@ def train(settings: TrainSettings) -> int:
 
     Raises:
         DeviceError: the device or the precision is not to be had here.
-        UsageError: the run directory already holds checkpoints and nobody asked to resume.
+        UsageError: the run directory already holds checkpoints and nobody asked to resume; or the recipe's
+            environment cannot be had here.
         TrainerError: the run directory cannot be written, or the device's memory is too small.
         CheckpointError: the checkpoint to resume does not fit.
         WorkerError: an environment worker died or hangs.
@@ -45,10 +49,9 @@ def train(settings: TrainSettings) -> int:
         )
         found = _find(settings, store, events)
         step = found.parts["state"]["progress"]["step"] if found else 0
-        goals = settings.recipe.values["goals_per_task"]
-        factory = MetaworldFactory(settings.tasks, goals_per_task=goals)
+        factory = factory_for(settings.recipe.values, settings.tasks, settings.seed)
         with _telemetry(settings, device, step) as telemetry:
-            for event in (_setting(settings, device), *events):
+            for event in (_setting(settings, device), *_rollouts(settings), *events):
                 telemetry.event(step, event)
             code = _run(settings, factory, device, telemetry, stop, store, found)
             telemetry.close(code)
@@ -57,7 +60,7 @@ def train(settings: TrainSettings) -> int:
 
 def _run(
     settings: TrainSettings,
-    factory: MetaworldFactory,
+    factory: EnvFactory,
     device: torch.device,
     telemetry: Telemetry,
     stop: StopSignals,
@@ -65,9 +68,10 @@ def _run(
     found: Found | None,
 ) -> int:
     """Runs to the end or a signal, going back to a checkpoint where the numbers became useless."""
+    kind = OffPolicyRun if settings.recipe.algorithm == "sac" else OnPolicyRun
     for failures in count(1):
         try:
-            with OffPolicyRun(settings, factory, device, telemetry, stop, store, found) as run:
+            with kind(settings, factory, device, telemetry, stop, store, found) as run:
                 return run.run()
         except DivergedError as error:
             del run  # its memory on the device is needed for the next one
@@ -98,6 +102,19 @@ def _setting(settings: TrainSettings, device: torch.device) -> str:
         f"learning on {device.type} ({device_name(device)}) in {settings.precision}, "
         f"{settings.num_envs} environments in {where}{lag}"
     )
+
+
+def _rollouts(settings: TrainSettings) -> list[str]:
+    """Says how rollouts are cut, in a run that has them."""
+    values = settings.recipe.values
+    if "rollout_size" not in values:
+        return []
+    cuts = batches(settings.recipe.name, values, settings.num_envs)
+    rounded = f", the recipe's {values['rollout_size']:,} rounded up to whole steps"
+    return [
+        f"rollouts of {cuts.steps:,} steps x {settings.num_envs} environments = {cuts.rollout:,} transitions"
+        f"{rounded if cuts.rollout > values['rollout_size'] else ''}, in batches of {cuts.batch_size:,}"
+    ]
 
 
 def _telemetry(settings: TrainSettings, device: torch.device, step: int) -> Telemetry:
@@ -155,7 +172,7 @@ def _find(settings: TrainSettings, store: Checkpoints, events: list[str]) -> Fou
     _check_fit(path, parts["model"]["about"], settings)
     step = parts["state"]["progress"]["step"]
     events.append(f"resumed from {path.name} at step {step:,}")
-    if not replay:
+    if not replay and settings.recipe.algorithm == "sac":
         events.append("the replay is lost: the policy fills it again before learning goes on")
     return Found(path, parts, replay)
 

@@ -35,7 +35,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Measure a synced model's success rates here.
+    """Measure a synced model's success rates, or returns, here.
 
     Needs the trainer's packages: pip install 'clusterkit[train]'.
     """

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _LONGEST_LINE = 1 << 20
+_MEASURES = ("success/mean", "return/mean")
+"""What evaluations are compared by; the second only if none of them has the first."""
 
 
 def best_steps(results: Path, run_ids: Iterable[str]) -> dict[str, int]:
@@ -18,35 +20,36 @@ def best_steps(results: Path, run_ids: Iterable[str]) -> dict[str, int]:
 
 
 def best_step(metrics: Path) -> int | None:
-    """The step with the highest mean success, the last of several.
+    """The step with the highest mean success, the last of several; where none is told, the highest return.
 
     Of the evaluations of one step the one of the highest attempt counts. None where there is none.
     """
-    success: dict[int, tuple[int, float]] = {}
+    found: dict[str, dict[int, tuple[int, float]]] = {measure: {} for measure in _MEASURES}
     try:
         with metrics.open("rb") as file:
             while line := file.readline(_LONGEST_LINE):
-                if b'"eval"' not in line or b"success/mean" not in line:
+                if b'"eval"' not in line:
                     continue
-                row = _row(line)
-                if row is not None:
-                    step, attempt, mean = row
-                    success[step] = max(success.get(step, (-1, 0.0)), (attempt, mean), key=lambda one: one[0])
+                for measure, step, attempt, mean in _means(line):
+                    known = found[measure].get(step, (-1, 0.0))
+                    found[measure][step] = max(known, (attempt, mean), key=lambda one: one[0])
     except OSError:
         return None
-    return max(success, key=lambda step: (success[step][1], step), default=None)
+    means = next((steps for steps in found.values() if steps), {})
+    return max(means, key=lambda step: (means[step][1], step), default=None)
 
 
-def _row(line: bytes) -> tuple[int, int, float] | None:
-    """Step, attempt and mean success of an evaluation."""
+def _means(line: bytes) -> Iterator[tuple[str, int, int, float]]:
+    """Measure, step, attempt and mean of what an evaluation tells."""
     try:
         row = json.loads(line)
-        if row["kind"] != "eval":
-            return None
-        step, attempt, mean = int(row["step"]), int(row.get("attempt", 0)), float(row["success/mean"])
+        if row["kind"] == "eval":
+            step, attempt = int(row["step"]), int(row.get("attempt", 0))
+            for measure in _MEASURES:
+                if measure in row and math.isfinite(mean := float(row[measure])):
+                    yield measure, step, attempt, mean
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-        return None
-    return (step, attempt, mean) if math.isfinite(mean) else None
+        return
 
 
 def newest_checkpoints(results: Path, run_ids: Iterable[str]) -> dict[str, tuple[str, int]]:

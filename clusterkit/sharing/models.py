@@ -66,9 +66,10 @@ def choose(run_id: str, models: Sequence[Model], rows: Sequence[Row], which: str
         )
     if which == "last":
         return models[-1], None
-    rates = {
-        row.step: rate for row in latest(rows, "eval") if (rate := row.number("success/mean")) is not None
-    }
+    evaluations = list(latest(rows, "eval"))
+    success = any(row.number("success/mean") is not None for row in evaluations)
+    measure, said_as = ("success/mean", "{:.1%}") if success else ("return/mean", "return {:.1f}")
+    rates = {row.step: rate for row in evaluations if (rate := row.number(measure)) is not None}
     rated = [(rates[model.step], model) for model in models if model.step in rates]
     if not rated:
         raise RunError(
@@ -78,8 +79,8 @@ def choose(run_id: str, models: Sequence[Model], rows: Sequence[Row], which: str
         )
     rate, model = max(rated, key=lambda pair: (pair[0], pair[1].step or 0))
     highest = max(rates.values())
-    said = f"best of {len(rated)} here: step {model.step:,}, {rate:.1%} in training"
+    said = f"best of {len(rated)} here: step {model.step:,}, {said_as.format(rate)} in training"
     if highest > rate:
         step = max(step for step, each in rates.items() if each == highest)
-        said += f"; {highest:.1%} was at step {step:,}, of which no checkpoint is here"
+        said += f"; {said_as.format(highest)} was at step {step:,}, of which no checkpoint is here"
     return model, said

@@ -37,7 +37,10 @@ def working(what: str) -> Iterator[None]:
 
 
 def show_evaluated(evaluated: Evaluated) -> None:
-    """A line for each task and one for their mean."""
+    """A line for each task and one for their mean; of an environment without success, its returns."""
+    if evaluated.mean.success is None:
+        _show_returns(evaluated)
+        return
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("task", no_wrap=True)
     table.add_column("success", justify="right", no_wrap=True)
@@ -72,7 +75,21 @@ def show_films(paths: Sequence[Path]) -> None:
         out.print(str(path), markup=False, soft_wrap=True)
 
 
+def _show_returns(evaluated: Evaluated) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("environment", no_wrap=True)
+    for heading in ("return", "95% interval", "steps"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, score in evaluated.tasks.items():
+        known = score.low is not None and score.high is not None
+        interval = f"{score.low:.1f} .. {score.high:.1f}" if known else ""
+        table.add_row(Text(name), f"{score.mean_return:.1f}", interval, f"{score.steps:.0f}")
+    out.print(table)
+    note(f"step {evaluated.step:,}, {evaluated.episodes} episodes")
+
+
 def _add(table: Table, name: str, score: Score, style: str = "") -> None:
+    assert score.success is not None and score.low is not None and score.high is not None  # noqa: PT018
     low, high = round(score.low * _BAR), round(score.high * _BAR)
     at = min(_BAR - 1, round(score.success * _BAR))
     bar = Text("".join("●" if x == at else "─" if low <= x < high else " " for x in range(_BAR)), "cyan")

@@ -74,7 +74,9 @@ def _title(forecast: Forecast) -> Text:
 def _show_memory(forecast: Forecast) -> None:
     memory = forecast.memory
     if memory is None:
-        _line("memory", "not known: a program of its own, not a recipe of the trainer")
+        whose = "a program of its own, not a recipe of the trainer"
+        sizes = "only its environment tells how large an observation is"
+        _line("memory", f"not known: {sizes if forecast.sizes else whose}")
         return
     if memory.gpu:
         _show_store(f"GPU memory, {forecast.profile.gpu or 'cuda'}", memory.gpu)

@@ -25,7 +25,7 @@ class Row:
     gpu: str
     """"" is none."""
     memory: Store | None
-    """None without a GPU."""
+    """None without a GPU, or where only the environment tells how large an observation is."""
     speed: Speed | None
     duration: Duration | None
     published: tuple[Rate, ...]
@@ -78,7 +78,9 @@ def compare(settings: Settings, request: Request, *, cluster: str | None) -> lis
                 limit=request.profile.time,
                 checkpoint_every=request.profile.checkpoint_every,
             )
-        memory = memory_on(sizes, request.profile, machine, target, gpu).gpu if gpu else None
+        memory = None
+        if gpu and sizes.known:
+            memory = memory_on(sizes, request.profile, machine, target, gpu).gpu
         published = tuple(rate for rate in rates if rate.gpu == gpu and not rate.same_work)
         rows.append(Row(name, gpu, memory, speed, duration, published))
     return rows

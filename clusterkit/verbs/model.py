@@ -41,12 +41,18 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Score:
-    """A success rate, 0..1, its 95% interval and the mean return of an episode."""
+    """How a policy does in a task."""
 
-    success: float
-    low: float
-    high: float
+    success: float | None
+    """0..1; None where the environment knows no success."""
+    low: float | None
+    """The 95% interval begins here: of the success rate, or of the return where there is none."""
+    high: float | None
+    """The interval ends here; None where one episode is all."""
     mean_return: float
+    """Of an episode."""
+    steps: float
+    """Mean length of an episode."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ def choose_model(settings: Settings, ledger: Ledger, name: str, checkpoint: str 
 
 
 def evaluate(model: Chosen, episodes: int) -> Evaluated:
-    """Play a model on many goals of each task.
+    """Play a model on many goals of each task, or from many starts of its environment.
 
     Args:
         model: which.
@@ -122,12 +128,16 @@ def evaluate(model: Chosen, episodes: int) -> Evaluated:
     """
     done = _trainer(["evaluate", str(model.path), "--episodes", str(episodes), "--json"], capture=True)
     document: dict[str, Any] = json.loads(done)
-    names = [key.removeprefix("success/") for key in document if key.startswith("success/")]
+    bounded = "success" if "success/mean" in document else "return"
     scores = {
         name: Score(
-            *(document[f"{key}/{name}"] for key in ("success", "success_low", "success_high", "return"))
+            document.get(f"success/{name}"),
+            document.get(f"{bounded}_low/{name}"),
+            document.get(f"{bounded}_high/{name}"),
+            mean_return=document[f"return/{name}"],
+            steps=document[f"length/{name}"],
         )
-        for name in names
+        for name in (key.removeprefix("return/") for key in document if key.startswith("return/"))
     }
     mean = scores.pop("mean")
     return Evaluated(model, int(document["step"]), int(document["episodes"]), scores, mean)

@@ -61,6 +61,7 @@ class Forecast:
     sizes: Sizes | None = None
     """None for a program of the user's own, whose memory and speed nobody knows."""
     memory: Memory | None = None
+    """None as well where only the environment tells how large an observation is."""
     used: Used | None = None
     speed: Speed | None = None
     duration: Duration | None = None
@@ -141,9 +142,11 @@ def _question(found: Forecast) -> Question:
 
 
 def _fitting(found: Forecast) -> list[str]:
-    """The GPU types of the cluster that hold the run."""
+    """The GPU types of the cluster that hold the run, as far as that is known."""
     if found.sizes is None:
         return []
+    if not found.sizes.known:
+        return list(found.cluster.gpus)
     where = found.sizes, found.profile, found.machine, found.cluster
     memories = {gpu: memory_on(*where, gpu).gpu for gpu in found.cluster.gpus}
     return [gpu for gpu, memory in memories.items() if memory is None or memory.fit is Fit.FITS]
@@ -177,7 +180,7 @@ def _alone(settings: Settings, request: PlanRequest, prepared: Prepared, ledger:
     return replace(
         found,
         sizes=sizes,
-        memory=judge(sizes, machine, run.profile.workers, run.profile.eval_episodes),
+        memory=judge(sizes, machine, run.profile.workers, run.profile.eval_episodes) if sizes.known else None,
         used=_most(own, gpu),
         speed=speed,
         duration=_duration(found, speed),

@@ -91,7 +91,12 @@ def request(
             f"profile {profile.name} does not train with clusterkit's trainer, which alone can be measured",
             hint=f"the {what} names a program of its own; `clusterkit profiles` lists those with a recipe",
         )
-    choose_recipe(profile.recipe, {}, ())
+    recipe = choose_recipe(profile.recipe, {}, ())
+    if "environment" in recipe.values:
+        raise ConfigError(
+            f"profile {profile.name} trains on {recipe.values['environment']}: only Meta-World is measured",
+            hint="give two profiles different num_envs and compare short runs: --sweep profile=A,B",
+        )
     for name, text in tries.items():
         if not _NUMBERS.fullmatch(text):
             raise ConfigError(

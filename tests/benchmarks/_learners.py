@@ -33,7 +33,7 @@ def make_data(device: torch.device | str) -> Batch:
         draw(POOL, OBSERVATION),
         torch.arange(POOL) % TASKS,
     )
-    return Batch(*(tensor.to(device) for tensor in data))
+    return Batch(*(tensor.to(device) for tensor in data.tensors))
 
 
 class Ours:
@@ -65,7 +65,7 @@ class Ours:
 
     def _draw_and_learn(self) -> dict[str, Tensor]:
         rows = (torch.rand(self._batch_size, device=self._data.reward.device) * POOL).long()
-        return self.agent.update(Batch(*(tensor[rows] for tensor in self._data)))
+        return self.agent.update(Batch(*(tensor[rows] for tensor in self._data.tensors)))
 
 
 class PlainActor(nn.Module):

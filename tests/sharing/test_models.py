@@ -7,6 +7,7 @@ import pytest
 
 from clusterkit.errors import RunError
 from clusterkit.report.metrics import Row
+from clusterkit.results.checkpoints import best_step
 from clusterkit.sharing.models import choose, models_here
 
 
@@ -48,6 +49,21 @@ def test_best_by_its_own_evaluation(tmp_path: Path) -> None:
     assert said == (
         "best of 2 here: step 10, 40.0% in training; 90.0% was at step 30, of which no checkpoint is here"
     )
+
+
+def test_best_by_the_return_where_no_evaluation_knows_success(tmp_path: Path) -> None:
+    for serial, step in enumerate((10, 20)):
+        checkpoint(tmp_path, step, serial)
+    found = [Row("eval", step, 0.0, 0, {"return/mean": mean}) for step, mean in ((10, -900.0), (20, -160.25))]
+    model, said = choose("r", models_here(tmp_path, found), found, "best")
+    assert (model.step, said) == (20, "best of 2 here: step 20, return -160.2 in training")
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(json.dumps({"kind": "eval", "step": row.step} | row.values) + "\n" for row in found)
+    )
+    assert best_step(tmp_path / "metrics.jsonl") == 20
+    with (tmp_path / "metrics.jsonl").open("a") as lines:
+        lines.write('{"kind": "eval", "step": 5, "success/mean": 0.1, "return/mean": -950.0}\n')
+    assert best_step(tmp_path / "metrics.jsonl") == 5
 
 
 def test_best_of_what_was_never_evaluated(tmp_path: Path) -> None:

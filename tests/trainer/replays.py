@@ -158,7 +158,9 @@ few_or_many = st.integers(0, 9) | st.integers(0, 70)
 def same_draws(one: Replay, other: Replay, batches: int = 3) -> bool:
     """Whether two replays draw the same from now on."""
     for _ in range(batches):
-        ours = [part.clone() for part in one.sample()]
-        if not all(torch.equal(left, right) for left, right in zip(ours, other.sample(), strict=True)):
+        ours = [part.clone() for part in one.sample().tensors]
+        if not all(
+            torch.equal(left, right) for left, right in zip(ours, other.sample().tensors, strict=True)
+        ):
             return False
     return True

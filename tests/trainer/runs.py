@@ -14,6 +14,7 @@ from trainer import checkpoint
 from trainer.checkpoint import Checkpoints
 from trainer.envs.interface import EnvFactory
 from trainer.loops.off_policy import OffPolicyRun
+from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.state import Found
 from trainer.preemption import StopSignals
 from trainer.replay import Replay
@@ -64,7 +65,8 @@ def run(
     telemetry = Telemetry.open(settings.run_dir, {}, settings.total_steps, settings.attempt, settings.wandb)
     stop = StopSignals() if stop is None else stop
     arguments = settings, factory, torch.device("cpu"), telemetry, stop, store, found
-    with telemetry, OffPolicyRun(*arguments) as attempt:
+    kind = OnPolicyRun if "rollout_size" in settings.recipe.values else OffPolicyRun
+    with telemetry, kind(*arguments) as attempt:
         return SimpleNamespace(code=attempt.run(), learner=attempt._learner)
 
 

@@ -143,7 +143,7 @@ class OnCuda:
     def __init__(self, captured: bool, seed: int = 0) -> None:
         self.device = torch.device("cuda", torch.cuda.current_device())
         torch.manual_seed(0)
-        self.data = Batch(*(tensor.to(self.device) for tensor in make_batch(4096)))
+        self.data = Batch(*(tensor.to(self.device) for tensor in make_batch(4096).tensors))
         torch.manual_seed(seed)
         self.agent = SAC(CONFIG, OBSERVATION, ACTION, TASKS, self.device)
         self.update = CapturedUpdate(self.step, self.agent.tensors, self.device) if captured else self.step
@@ -151,7 +151,7 @@ class OnCuda:
 
     def step(self) -> dict[str, Tensor]:
         rows = (torch.rand(64, device=self.device) * 4096).long()
-        return self.agent.update(Batch(*(tensor[rows] for tensor in self.data)))
+        return self.agent.update(Batch(*(tensor[rows] for tensor in self.data.tensors)))
 
 
 def distance(ours: SAC, theirs: SAC) -> float:

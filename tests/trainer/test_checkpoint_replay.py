@@ -13,7 +13,7 @@ def same(ours, theirs):
     assert ours.sizes.tolist() == theirs.sizes.tolist()
     assert torch.equal(ours.observations(), theirs.observations())
     for _ in range(5):
-        for one, other in zip(ours.sample(), theirs.sample(), strict=True):
+        for one, other in zip(ours.sample().tensors, theirs.sample().tensors, strict=True):
             assert torch.equal(one, other)
 
 

@@ -1,10 +1,12 @@
+import gymnasium
 import numpy as np
 import pytest
 
 from tests.trainer.toys import CounterFactory
+from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.vector import STEP_TIMEOUT
 from trainer.errors import WorkerError
-from trainer.evaluation.evaluator import Evaluator, spread_goals
+from trainer.evaluation.evaluator import Evaluator, evaluation_goals, spread_goals
 
 
 def lazy(observation, task):
@@ -62,3 +64,40 @@ def test_goals_are_spread_over_the_list():
     assert spread_goals(3, 50, 50).tolist() == [0, 16, 33]
     assert spread_goals(5, 2, 50).tolist() == [0, 25, 0, 25, 0]
     assert spread_goals(60, 60, 50).tolist() == [*range(50), *range(10)]
+
+
+def leaning(observation, task):
+    """Keeps CartPole up for a while: pushes where the pole leans."""
+    return (observation[:, 2:3] > 0).astype(np.float32)
+
+
+def test_episodes_of_any_length_are_played_to_their_own_end():
+    found = []
+    for training_seed in (0, 1):  # which does not matter: all evaluations start alike
+        factory = GymnasiumFactory("CartPole-v1", actions="clipped", seed=training_seed)
+        evaluator = Evaluator(factory, 60)
+        found.append(evaluator.run(leaning, evaluation_goals({}, 60)))
+        evaluator.close()
+    assert found[0].success is None
+    assert np.array_equal(found[0].returns, found[1].returns)
+    theirs = gymnasium.make("CartPole-v1")
+    for episode in (0, 41, 59):  # more than there are environments
+        seed = int(np.random.SeedSequence((2**32, episode)).generate_state(1)[0])
+        shown, total, over = theirs.reset(seed=seed)[0], 0.0, False
+        while not over:
+            shown, reward, terminated, truncated, _ = theirs.step(int(shown[2] > 0))
+            total, over = total + reward, terminated or truncated
+        assert found[0].returns[0, episode] == found[0].lengths[0, episode] == total
+
+
+def test_success_is_told_where_the_environment_tells_it():
+    factory = GymnasiumFactory("tests.trainer.envs_for_tests:Levers-v0", actions="clipped", seed=0)
+    evaluator = Evaluator(factory, 2)
+
+    def pulling(observation, task):
+        return np.stack([observation[:, :3].argmax(1), observation[:, 3:].argmax(1)], 1).astype(np.float32)
+
+    result = evaluator.run(pulling, evaluation_goals({}, 2))
+    assert result.success.tolist() == [[True, True]]
+    assert result.lengths.tolist() == [[8, 8]]  # success does not end an episode here
+    assert result.returns.tolist() == [[16, 16]]

@@ -7,7 +7,7 @@ from tests.trainer.test_off_policy import settings_for
 from tests.trainer.toys import CounterFactory
 from trainer.algorithms.sac import SAC
 from trainer.errors import DivergedError, TrainerError
-from trainer.loops import learner as module
+from trainer.loops import memory
 from trainer.loops.learner import Learner
 from trainer.replay import Replay
 
@@ -101,7 +101,7 @@ def test_a_replay_that_does_not_fit_at_the_start_is_made_on_the_host(make, monke
             raise torch.OutOfMemoryError("CUDA out of memory")
         return Replay(*sizes, on_host=on_host)
 
-    monkeypatch.setattr(module, "Replay", fails)
+    monkeypatch.setattr(memory, "Replay", fails)
     learner = make()
     assert learner.rung["replay_on_host"]
     assert len(said) == 1

@@ -15,10 +15,12 @@ from trainer.recipe.recipe import _DIRECTORY
 
 NAMES = {
     *("guide-mt10", "guide-mt10-conservative", "guide-mt10-aggressive", "guide-mt10-debug"),
-    *("mclean2025-mt10", "mclean2025-mt50", "local-demo", "rtx4060-sac"),
+    *("mclean2025-mt10", "mclean2025-mt50", "local-demo", "rtx4060-sac", "sac"),
     *("guide-ppo-fast", "guide-ppo-heavy", "guide-ppo-beast", "rtx4060-ppo", "rtx4060-a2c", "rtx4070-ppo"),
+    *("ppo", "ppo-mujoco", "a2c"),
 }
-SAC = sorted(name for name in NAMES if recipe.load(name).algorithm == "sac")
+SAC = sorted(name for name in NAMES if "tasks" in recipe.load(name).values)
+"""Those on Meta-World."""
 
 
 def differences(one: str, other: str) -> dict[str, object]:
@@ -147,6 +149,31 @@ def test_the_replays_footprint_is_that_of_the_real_thing(name: str, num_envs: in
         sizes = values["replay_capacity"], values["batch_size"], values["episode_steps"], 39, 4
         replay = Replay(tasks, num_envs or tasks, *sizes)
         assert replay.nbytes == recipe.replay_bytes(loaded, num_envs)
+
+
+def test_the_footprint_on_another_environment_is_that_of_the_real_thing() -> None:
+    from trainer.algorithms import sac
+    from trainer.replay import TransitionReplay
+
+    loaded = recipe.load("sac").override({"replay_capacity": "5000"}, {"replay_capacity"})
+    learner = sac.SAC(sac.SACConfig.from_values(loaded.values), 3, 2, 1)
+    count = recipe.parameter_count(loaded, 3, 2)
+    assert sum(p.numel() for p in learner.policy.parameters()) == count.actor
+    assert sum(p.numel() for p in learner.critics.parameters()) == count.critics == count.targets
+    assert learner.log_alpha.numel() == count.alphas == 1
+    replay = TransitionReplay(5000, loaded.values["batch_size"], 3, 2)
+    assert replay.nbytes == recipe.replay_bytes(loaded, 8, 3, 2)
+
+
+def test_a_recipe_with_an_environment_has_the_keys_of_one() -> None:
+    loaded = recipe.load("sac").override({"environment": "mine:Env-v3"}, {"environment"})
+    assert loaded.values["environment"] == "mine:Env-v3"
+    assert "tasks" not in loaded.values
+    for key, value in (("tasks", "reach"), ("goals_per_task", "3")):
+        with pytest.raises(RecipeError, match=f"has no value '{key}'"):
+            loaded.override({key: value}, {key})
+    with pytest.raises(RecipeError, match="replay_capacity = 100 is less than batch_size"):
+        loaded.override({"replay_capacity": "100"}, {"replay_capacity"})
 
 
 def test_on_policy_footprints() -> None:
@@ -319,8 +346,32 @@ def test_a_broken_file(old: str, new: str, message: str) -> None:
 
 
 def test_a_batch_divides_the_rollout() -> None:
-    with pytest.raises(RecipeError, match="must divide rollout_size 4096"):
-        recipe.load("guide-ppo-fast").override({"batch_size": "1000"}, {"batch_size"})
+    values = {"rollout_size": 4096, "batch_size": 1000}
+    with pytest.raises(RecipeError, match=r"must divide rollout_size = 4096, .* take 512 or 1024, or auto"):
+        recipe.batches("mine", values, 1)
+    assert recipe.batches("mine", {"rollout_size": 4096, "batch_size": 512}, 16) == recipe.Batches(
+        256, 4096, 512
+    )
+    assert recipe.batches("mine", {"rollout_size": 40}, 16) == recipe.Batches(3, 48, 48)
+
+
+@pytest.mark.parametrize(
+    ("rollout", "envs", "chosen"),
+    [(4096, 16, 1024), (4096, 10, 1025), (65536, 8, 4096), (3, 1, 1), (13, 1, 1)],
+)
+def test_auto_takes_the_largest_divisor_that_leaves_four_batches(
+    rollout: int, envs: int, chosen: int
+) -> None:
+    cuts = recipe.batches("mine", {"rollout_size": rollout, "batch_size": "auto"}, envs)
+    assert cuts.batch_size == chosen
+    assert cuts.rollout % chosen == 0
+
+
+def test_a_word_in_the_place_of_a_number() -> None:
+    fast = recipe.load("guide-ppo-fast")
+    assert fast.override({"batch_size": "auto"}, {"batch_size"}).modified == {"batch_size": [2048, "auto"]}
+    with pytest.raises(RecipeError, match="cannot be read as int"):
+        fast.override({"batch_size": "automatic"}, {"batch_size"})
 
 
 def test_every_value_is_documented() -> None:
@@ -328,4 +379,4 @@ def test_every_value_is_documented() -> None:
         schema = tomllib.loads((_DIRECTORY / "schemas" / f"{algorithm}.toml").read_text(encoding="utf-8"))
         for key, rule in schema.items():
             assert rule["doc"], key
-            assert rule.keys() <= {"type", "doc", "choices", "min", "max", "above", "below"}
+            assert rule.keys() <= {"type", "doc", "choices", "words", "min", "max", "above", "below"}

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from trainer.evaluation.intervals import wilson, wilson_of_mean
+from trainer.evaluation.intervals import student, wilson, wilson_of_mean
 from trainer.evaluation.result import Evaluation, table
 
 
@@ -9,7 +9,8 @@ def evaluation(goals, *successes: int) -> Evaluation:
     """One task for each number of episodes solved; a solved episode returns 10, another 20."""
     success = np.array([[episode < solved for episode in range(len(goals))] for solved in successes])
     tasks = ("red", "green", "blue-v3")[: len(successes)]
-    return Evaluation(tasks, np.array(goals, np.int32), success, np.where(success, 10.0, 20.0))
+    returns = np.where(success, 10.0, 20.0)
+    return Evaluation(tasks, np.array(goals, np.int32), success, returns, np.full(success.shape, 7))
 
 
 def test_metrics_have_the_names_of_the_run_directory():
@@ -33,6 +34,10 @@ def test_metrics_have_the_names_of_the_run_directory():
         "return/red": 20.0,
         "return/green": 17.5,
         "return/blue-v3": 10.0,
+        "length/mean": 7.0,
+        "length/red": 7.0,
+        "length/green": 7.0,
+        "length/blue-v3": 7.0,
         "episodes": 20,
     }
     assert all(type(value) is float for name, value in metrics.items() if name != "episodes")
@@ -54,3 +59,32 @@ def test_the_table_says_it_all_in_aligned_rows():
         "blue-v3     0.0%     0.0% - 7.1%    20.0",
         "mean       50.0%   45.1% - 54.9%    15.0",
     ]
+
+
+def scored(*returns: float) -> Evaluation:
+    """An environment that knows no success."""
+    lengths = np.arange(len(returns))[None] + 3
+    goals = np.arange(len(returns), dtype=np.int32)
+    return Evaluation(("Pole-v1",), goals, None, np.array([returns]), lengths)
+
+
+def test_where_success_means_nothing_returns_and_lengths_are_told():
+    returns = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    low, high = student(returns)
+    found = {"return": 3.0, "length": 5.0, "return_low": low, "return_high": high}
+    expected = {f"{name}/{of}": value for name, value in found.items() for of in ("mean", "Pole-v1")}
+    assert scored(*returns).metrics() == expected | {"episodes": 5}
+    assert table(scored(*returns)).splitlines() == [
+        "task       return       95% interval  steps",
+        "Pole-v1       3.0         1.0 .. 5.0      5",
+    ]
+    assert "return_low/mean" not in scored(1.0).metrics()  # one value has no deviation
+    assert table(scored(-1234.5)).splitlines()[1] == "Pole-v1   -1234.5                         3"
+
+
+@pytest.mark.parametrize(("count", "quantile"), [(5, 2.7764), (10, 2.2622), (50, 2.0096)])
+def test_the_interval_of_a_mean_is_students(count, quantile):
+    values = np.random.default_rng(count).normal(size=count)
+    low, high = student(values)
+    assert (high - low) / 2 == pytest.approx(quantile * values.std(ddof=1) / count**0.5, rel=0.01)
+    assert (low + high) / 2 == pytest.approx(values.mean())

@@ -44,13 +44,14 @@ def make(config: SACConfig, autocasting=nullcontext) -> SAC:
     return agent
 
 
-def make_batch(size: int = 12) -> Batch:
+def make_batch(size: int = 12, *, ends: bool = False) -> Batch:
     return Batch(
         torch.randn(size, OBSERVATION),
         torch.rand(size, ACTION) * 2 - 1,
         torch.randn(size),
         torch.randn(size, OBSERVATION),
         torch.arange(size) % TASKS,
+        (torch.arange(size) % 5 > 0).float() if ends else None,
     )
 
 
@@ -98,7 +99,10 @@ class Reference:
         with torch.no_grad():
             action, log_density = self.act(batch.next_observation, task, next_noise)
             worst = self.q(self.targets, batch.next_observation, action, task).min(0).values
-            target = config.reward_scale * batch.reward + config.gamma * (worst - alpha * log_density)
+            value = worst - alpha * log_density
+            if batch.goes_on is not None:
+                value[batch.goes_on == 0] = 0.0
+            target = config.reward_scale * batch.reward + config.gamma * value
         first, second = self.q(self.critics, batch.observation, batch.action, task)
         loss = 0.5 * (((first - target) ** 2).mean() + ((second - target) ** 2).mean())
         self.descend(self.critic_adam, loss, self.critics.parameters())
@@ -120,22 +124,23 @@ class Reference:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "ends"),
     [
-        {},
-        {"layer_norm": True},
-        {"heads": "multi-head"},
-        {"max_grad_norm": 0.05},
-        {"reward_scale": 0.1, "gamma": 0.99},
+        ({}, False),
+        ({"layer_norm": True}, False),
+        ({"heads": "multi-head"}, False),
+        ({"max_grad_norm": 0.05}, False),
+        ({"reward_scale": 0.1, "gamma": 0.99}, False),
+        ({}, True),
     ],
     ids=str,
 )
-def test_updates_equal_a_plain_implementation(changes):
+def test_updates_equal_a_plain_implementation(changes, ends):
     config = replace(CONFIG, **changes)
     agent = make(config)
     reference = Reference(agent, config)
     torch.manual_seed(1)
-    batches = [make_batch() for _ in range(4)]
+    batches = [make_batch(ends=ends) for _ in range(4)]
     for seed, batch in enumerate(batches):
         torch.manual_seed(seed)
         agent.update(batch)
@@ -149,6 +154,15 @@ def test_updates_equal_a_plain_implementation(changes):
         for left, right in zip(ours.parameters(), theirs.parameters(), strict=True):
             torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(agent.log_alpha, reference.log_alpha, rtol=1e-4, atol=1e-5)
+
+
+def test_where_the_recipe_names_no_entropy_it_is_minus_the_count_of_numbers():
+    told, untold = (make(replace(CONFIG, target_entropy=entropy)) for entropy in (-float(ACTION), None))
+    batch = make_batch()
+    for agent in (told, untold):
+        torch.manual_seed(1)
+        agent.update(batch)
+    assert torch.equal(told.log_alpha, untold.log_alpha)
 
 
 def test_each_task_has_a_temperature_of_its_own():

@@ -88,6 +88,19 @@ def test_wrong_names_come_with_the_nearest_right_one(argv, message):
         read(*argv)
 
 
-def test_a_recipe_of_another_algorithm_is_refused():
-    with pytest.raises(UsageError, match="this trainer runs sac; recipe guide-ppo-fast is ppo"):
-        read("--recipe", "guide-ppo-fast")
+def test_a_recipe_with_rollouts_has_its_environment_for_a_task_and_makes_whole_ones():
+    settings = read("--recipe", "guide-ppo-fast", "--total-steps", "5000", "--num-envs", "16")
+    assert settings.tasks == ("Pendulum-v1",)
+    assert settings.total_steps == 2 * 4096
+    assert read("--recipe", "ppo").num_envs == 8
+
+
+def test_a_batch_that_does_not_divide_the_rollout_is_refused():
+    said = r"must divide rollout of 410 steps x 10 = 4100, and 2048 does not: take 1025 or 2050, or auto"
+    with pytest.raises(RecipeError, match=said):
+        read("--recipe", "guide-ppo-fast", "--num-envs", "10")
+
+
+def test_small_networks_compute_on_one_thread():
+    assert read("--recipe", "ppo", "--workers", "0").threads == 1
+    assert read("--recipe", "guide-ppo-heavy", "--workers", "0").threads == 0

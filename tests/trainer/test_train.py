@@ -163,7 +163,7 @@ def command_line(pid: int) -> str:
         (["trian"], "unknown command 'trian'; did you mean train"),
         (["train", "--recipe", "local-dem"], "local-demo"),
         (["train", "--recipe", "local-demo", "--numenvs", "3"], "did you mean --num-envs"),
-        (["train", "--recipe", "guide-ppo-fast"], "this trainer runs sac; recipe guide-ppo-fast is ppo"),
+        (["train", "--recipe", "ppo", "--num-envs", "7"], "take 7 or 293, or auto"),
         (["train", "--recipe", "local-demo", "--set", "gamma=0.9"], "--unlock gamma"),
     ],
 )

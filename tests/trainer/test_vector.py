@@ -32,7 +32,7 @@ def play(factory, num_envs: int, workers: int, steps: int, episode_steps: int) -
             shown = vector.observation
             action = actions.uniform(-1, 1, (num_envs, factory.action_dim)).astype(np.float32)
             vector.start(schedule.advance(), action)
-            reward, success, led_to = vector.wait()
+            reward, success, led_to, *_ = vector.wait()
             rows.append(np.concatenate([shown, led_to, reward[:, None], success[:, None]], axis=1))
     return np.array(rows)
 
@@ -105,7 +105,7 @@ class Interrupted:
                 shape = self._num_envs, self._factory.action_dim
                 shown, action = vector.observation, self._actions.uniform(-1, 1, shape).astype(np.float32)
                 vector.start(self._schedule.advance(), action)
-                reward, success, led_to = vector.wait()
+                reward, success, led_to, *_ = vector.wait()
                 row = [shown, led_to, reward[:, None], success[:, None]]
                 self.rows.append(np.concatenate(row, axis=1))
             self._states = json.loads(json.dumps(vector.state()))

@@ -11,11 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from trainer.envs.spaces import ActionSpace
+
 
 class Counter:
     """Shows (task, goal, steps); solved at the step equal to its goal, and at no other."""
 
     note = ""
+    terminated = truncated = False
 
     def __init__(self, task: int, fault: str) -> None:
         self._task = task
@@ -63,12 +66,19 @@ class CounterFactory:
 
     observation_dim: ClassVar[int] = 3
     action_dim: ClassVar[int] = 2
+    action_space: ClassVar[ActionSpace] = ActionSpace("box", (-1.0,) * 2, (1.0,) * 2)
+    horizon: ClassVar[int] = 500
+    reports_success: ClassVar[bool] = True
+    solved_ends: ClassVar[bool] = True
 
     def cost(self, task: int) -> float:
         return 1.0
 
     def model(self, task: int) -> int:
         return task
+
+    def for_evaluation(self) -> CounterFactory:
+        return self
 
     def __call__(self, task: int) -> Counter:
         return Counter(task, self.fault)

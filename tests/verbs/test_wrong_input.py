@@ -118,10 +118,11 @@ def test_a_wrong_duration_on_the_command_line(project: Project) -> None:
     assert "4h" in shown
 
 
-def test_a_recipe_of_an_algorithm_that_does_not_run(project: Project) -> None:
+def test_a_rollout_that_its_batches_do_not_divide(project: Project) -> None:
     toml = project.folder / "clusterkit.toml"
-    toml.write_text(toml.read_text().replace('program = ["python", "train.py"]\n', ""))
-    assert "PPO" in project.run("submit", "-p", "fast", code=3).stderr
+    text = toml.read_text().replace('program = ["python", "train.py"]\n', "")
+    toml.write_text(text + '\n[profiles.odd]\nextends = "fast"\nnum_envs = 10\n')
+    assert "take 1025 or 2050" in project.run("submit", "-p", "odd", code=3).stderr
 
 
 def test_a_root_that_is_not_writable(project: Project, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Adam and Polyak averaging whose steps a flag on the device can hold back, with state that never moves."""
+"""Optimisers and Polyak averaging that a flag on the device can hold back, with state that never moves."""
 
 from __future__ import annotations
 
@@ -21,13 +21,17 @@ class GuardedAdam:
 
     Args:
         parameters: what to optimise.
-        learning_rate: Adam's.
+        learning_rate: Adam's; a scalar on the device may change between steps.
         eps: Adam's.
         max_norm: bound on the norm of all gradients together; 0 for none.
     """
 
     def __init__(
-        self, parameters: Sequence[Tensor], learning_rate: float, eps: float, max_norm: float = 0.0
+        self,
+        parameters: Sequence[Tensor],
+        learning_rate: float | Tensor,
+        eps: float,
+        max_norm: float = 0.0,
     ) -> None:
         self._parameters = parameters
         self._max_norm = max_norm
@@ -72,6 +76,55 @@ class GuardedAdam:
                 tensor.copy_(state["state"][index][name])
 
 
+class GuardedRMSprop:
+    """RMSprop as PyTorch has it, epsilon beside the root, that clips, and steps only if it may.
+
+    Args:
+        parameters: what to optimise.
+        learning_rate: a scalar on the device; may change between steps.
+        alpha: decay of the mean square.
+        eps: added to its root.
+        max_norm: bound on the norm of all gradients together; 0 for none.
+    """
+
+    def __init__(
+        self, parameters: Sequence[Tensor], learning_rate: Tensor, alpha: float, eps: float, max_norm: float
+    ) -> None:
+        self._parameters = parameters
+        self._learning_rate = learning_rate
+        self._alpha = alpha
+        self._eps = eps
+        self._max_norm = max_norm
+        self._squares = [torch.zeros_like(parameter) for parameter in parameters]
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
+        """Takes a step, or leaves parameters and state as they are; arguments as those of Adam's."""
+        free = blocked == 0.0
+        if self._max_norm > 0:
+            scale = (norm / self._max_norm).clamp_min(1.0).reciprocal()
+            gradients = [gradient * scale for gradient in gradients]
+        for parameter, gradient, square in zip(self._parameters, gradients, self._squares, strict=True):
+            # not multiplied by the flag: what is not finite would stay so
+            kept = torch.where(free, gradient, 0.0)
+            decayed = (square * self._alpha).addcmul_(kept, kept, value=1.0 - self._alpha)
+            square.copy_(torch.where(free, decayed, square))
+            parameter.sub_(self._learning_rate * kept / square.sqrt().add_(self._eps))
+
+    def tensors(self) -> list[Tensor]:
+        """Returns the state's tensors."""
+        return self._squares
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state."""
+        return {"squares": [square.clone() for square in self._squares]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over what `state_dict` returned, in place."""
+        for square, value in zip(self._squares, state["squares"], strict=True):
+            square.copy_(value)
+
+
 class GuardedAverage:
     """Polyak averaging, target += tau (source - target), as the gradient descent it is.
 
@@ -99,3 +152,16 @@ class GuardedAverage:
 def global_norm(gradients: Sequence[Tensor]) -> Tensor:
     """Returns the Euclidean norm of all gradients together, a scalar."""
     return nn.utils.get_total_norm(gradients, foreach=True)
+
+
+def flatten(parameters: Sequence[Tensor]) -> Tensor:
+    """Moves parameters into one new tensor, whose parts they are from then on, and returns it.
+
+    An optimiser then needs as many operations as for a single parameter.
+    """
+    flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+    for parameter, part in zip(
+        parameters, torch.split(flat, [each.numel() for each in parameters]), strict=True
+    ):
+        parameter.data = part.view_as(parameter)
+    return flat

@@ -87,6 +87,7 @@ class SAC:
     ) -> None:
         self.config = config
         self._autocast = autocast
+        self._target_entropy = -float(action_dim) if config.target_entropy is None else config.target_entropy
         self.micro_batches = micro_batches
         self.policy = make_policy(config, observation_dim, action_dim, num_tasks).to(device)
         self.critics = EnsembleMLP(
@@ -126,7 +127,7 @@ class SAC:
         size = len(batch.reward)
 
         log_density = _join([part.log_density.detach() for part in parts])
-        surplus = log_density + self.config.target_entropy
+        surplus = log_density + self._target_entropy
         # the loss is linear in log alpha: its gradient needs no pass backward, and no scatter over the tasks
         alpha_gradient = -(self._one_hot[batch.task] * surplus[:, None]).mean(0)
         alpha_loss = (self.log_alpha * alpha_gradient).sum()
@@ -193,7 +194,7 @@ class SAC:
     def _split(self, batch: Batch) -> list[tuple[Batch, Tensor]]:
         """Cuts a batch into parts, each with the noise of its actions: (2, rows, action_dim)."""
         noise = torch.randn(2, *batch.action.shape, device=batch.action.device)
-        parts = zip(*(tensor.chunk(self.micro_batches) for tensor in batch), strict=True)
+        parts = zip(*(tensor.chunk(self.micro_batches) for tensor in batch.tensors), strict=True)
         noises = noise.chunk(self.micro_batches, 1)
         return [(Batch(*part), own) for part, own in zip(parts, noises, strict=True)]
 
@@ -215,6 +216,8 @@ class SAC:
     def _td_target(self, part: _Part) -> Tensor:
         value = self._values(self.targets, part.next_features, part.next_action, part.batch.task).amin(0)
         value -= part.alpha * part.next_log_density
+        if part.batch.goes_on is not None:
+            value *= part.batch.goes_on
         return self.config.reward_scale * part.batch.reward + self.config.gamma * value
 
     def _critic_loss(self, part: _Part, seen: list[Tensor]) -> Tensor:

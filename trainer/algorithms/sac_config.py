@@ -14,8 +14,6 @@ class SACConfig:
     """The hyperparameters of the networks and of the update; names and values are those of a recipe.
 
     Attributes:
-        heads: `one-hot` (one output head) or `multi-head` (one per task).
-        one_hot: append the task's one-hot id to the observation.
         actor_hidden: widths of the actor's hidden layers.
         critic_hidden: widths of each critic's hidden layers.
         layer_norm: normalise the critics' hidden layers.
@@ -27,15 +25,16 @@ class SACConfig:
         gamma: discount.
         tau: share of the critics that enters the targets with each update.
         initial_alpha: each task's temperature at the start.
-        target_entropy: what the temperatures steer the policy's entropy to.
         max_grad_norm: bound on the norm of the actor's and of both critics' gradients; 0 for none.
         log_std_min: lower bound of the policy's log standard deviation.
         log_std_max: upper bound of it.
         reward_scale: factor on rewards.
+        heads: `one-hot` (one output head) or `multi-head` (one per task).
+        one_hot: append the task's one-hot id to the observation.
+        target_entropy: what the temperatures steer the policy's entropy to, in nats; None for minus the count
+            of an action's numbers.
     """
 
-    heads: str
-    one_hot: bool
     actor_hidden: tuple[int, ...]
     critic_hidden: tuple[int, ...]
     layer_norm: bool
@@ -47,16 +46,19 @@ class SACConfig:
     gamma: float
     tau: float
     initial_alpha: float
-    target_entropy: float
     max_grad_norm: float
     log_std_min: float
     log_std_max: float
     reward_scale: float
+    heads: str = "one-hot"
+    one_hot: bool = False
+    target_entropy: float | None = None
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> SACConfig:
         """Picks the fields out of a recipe's values."""
-        picked = {field.name: values[field.name] for field in fields(cls)}
+        # a recipe on one environment has no word for what only several tasks can differ in
+        picked = {field.name: values[field.name] for field in fields(cls) if field.name in values}
         for name in ("actor_hidden", "critic_hidden"):
             picked[name] = tuple(picked[name])
         return cls(**picked)

@@ -53,6 +53,8 @@ def main(argv: Sequence[str]) -> int:
     """
     given, options = _parser().parse_known_args(list(argv))
     settings = read_settings(options, os.environ)
+    if "environment" in settings.recipe.values:
+        raise UsageError(f"recipe {settings.recipe.name} does not run on Meta-World, which alone is measured")
     wishes = Wishes(
         given.seconds,
         given.each or min(max(given.seconds / _WINDOWS, _SHORTEST), _LONGEST),

@@ -31,6 +31,7 @@ from trainer.loops.off_policy import OffPolicyRun
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
 from trainer.recipe import replay_bytes
+from trainer.replay import Replay
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 from trainer.telemetry.processes import resident_bytes
@@ -91,6 +92,7 @@ def updates(settings: TrainSettings, seconds: float, _deadline: float) -> Result
     factory = _factory(settings)
     rng = np.random.default_rng(settings.seed)
     learner = Learner(settings, factory, device, lambda _: None)
+    assert isinstance(learner.replay, Replay), "only recipes on Meta-World are measured"
     schedule = _schedule(settings, rng)
     shape = settings.num_envs, factory.observation_dim
     while learner.replay.sizes.min() < settings.recipe.values["batch_size"] // len(settings.tasks):

@@ -28,6 +28,8 @@ class Block:
         next_observation: float32 (num_envs, observation_dim), what the last action led to.
         reward: float32 (num_envs,).
         success: bool (num_envs,).
+        terminated: bool (num_envs,), whether the last step ended the episode for good.
+        truncated: bool (num_envs,), whether it was the last the environment allows.
     """
 
     command: npt.NDArray[np.int8]
@@ -38,6 +40,8 @@ class Block:
     next_observation: npt.NDArray[np.float32]
     reward: npt.NDArray[np.float32]
     success: npt.NDArray[np.bool_]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
 
     def __init__(self, memory: Any, shape: Shape) -> None:
         offset = 0
@@ -67,6 +71,8 @@ def _layout(shape: Shape) -> list[tuple[str, Any, tuple[int, ...]]]:
         ("next_observation", np.float32, (envs, observation)),
         ("reward", np.float32, (envs,)),
         ("success", np.bool_, (envs,)),
+        ("terminated", np.bool_, (envs,)),
+        ("truncated", np.bool_, (envs,)),
     ]
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+
+from trainer.envs.spaces import ActionSpace
+
+OWN_CHOICE = -1
+"""The goal of an episode that the environment draws from its own random numbers, without a new seed."""
 
 
 class Env(Protocol):
@@ -16,16 +21,29 @@ class Env(Protocol):
     def note(self) -> str:
         """What the run should say of this environment; empty where there is nothing to say."""
 
-    def reset(self, goal: int) -> npt.NDArray[np.float64]:
-        """Starts an episode with that goal; returns the observation."""
+    @property
+    def terminated(self) -> bool:
+        """Whether the last step ended the episode for good: nothing comes after it."""
 
-    def step(self, action: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64], float, bool]:
+    @property
+    def truncated(self) -> bool:
+        """Whether the last step was the last that is allowed: what would come after it has a value."""
+
+    def reset(self, goal: int) -> npt.NDArray[Any]:
+        """Starts an episode with that goal; returns the observation.
+
+        What a goal is belongs to the environment: where it stands in a list, or the number of a seed. One
+        that ends episodes by itself also takes `OWN_CHOICE`.
+        """
+
+    def step(self, action: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], float, bool]:
         """Returns the observation, the reward and whether the task is solved at this step."""
 
     def state(self) -> dict[str, Any]:
         """Returns where the episode is, for JSON: all but the goal that the coming steps depend on.
 
-        Only between a reset and the end of its episode, not within a step.
+        Only between a reset and the end of its episode, not within a step. `{"lost": reason}` is the answer
+        of an environment whose episodes cannot be continued.
         """
 
     def restore(self, goal: int, state: Mapping[str, Any]) -> None:
@@ -47,11 +65,30 @@ class EnvFactory(Protocol):
     def action_dim(self) -> int:
         """Numbers in an action."""
 
-    def cost(self, task: int) -> float:
+    @property
+    def action_space(self) -> ActionSpace:
+        """What the numbers of an action are."""
+
+    @property
+    def horizon(self) -> int | None:
+        """Steps after which an episode is over at the latest; None if the environment sets no limit."""
+
+    @property
+    def reports_success(self) -> bool:
+        """Whether success means anything here."""
+
+    @property
+    def solved_ends(self) -> bool:
+        """Whether an episode of an evaluation is over once it is solved."""
+
+    def for_evaluation(self) -> Self:
+        """Returns what makes the environments of an evaluation."""
+
+    def cost(self, task: int, /) -> float:
         """Relative time of a step of that task: workers get shares of about the same sum."""
 
-    def model(self, task: int) -> Hashable:
+    def model(self, task: int, /) -> Hashable:
         """What is read from disk for that task; tasks with the same share it within a worker."""
 
-    def __call__(self, task: int) -> Env:
+    def __call__(self, task: int, /) -> Env:
         """Builds an environment of the task with that id."""

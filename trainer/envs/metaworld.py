@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import mujoco  # type: ignore[import-untyped]
 import numpy as np
@@ -14,6 +14,7 @@ from trainer.envs.costs import STEP_COSTS
 from trainer.envs.episode import bindings, put_back, taken
 from trainer.envs.official import goal_vectors, model_file, official_task
 from trainer.envs.self_check import environment_class
+from trainer.envs.spaces import ActionSpace
 from trainer.envs.starts import way_depends_on_goal
 
 OBSERVATION_DIM = 39
@@ -33,7 +34,12 @@ class MetaworldEnv:
 
     Attributes:
         note: empty, or why the environment is slower than it could be.
+        terminated: never.
+        truncated: never.
     """
+
+    terminated: ClassVar[bool] = False
+    truncated: ClassVar[bool] = False
 
     def __init__(self, task: str, goals: npt.NDArray[np.float64]) -> None:
         made, self.note = environment_class(task)
@@ -88,6 +94,10 @@ class MetaworldFactory:
 
     observation_dim: ClassVar[int] = OBSERVATION_DIM
     action_dim: ClassVar[int] = ACTION_DIM
+    action_space: ClassVar[ActionSpace] = ActionSpace("box", (-1.0,) * ACTION_DIM, (1.0,) * ACTION_DIM)
+    horizon: ClassVar[int] = MAX_EPISODE_STEPS
+    reports_success: ClassVar[bool] = True
+    solved_ends: ClassVar[bool] = True
 
     def cost(self, task: int) -> float:
         """Relative time of a step of that task."""
@@ -96,6 +106,10 @@ class MetaworldFactory:
     def model(self, task: int) -> str:
         """The file of the model of that task, which several tasks may share."""
         return model_file(self.tasks[task])
+
+    def for_evaluation(self) -> Self:
+        """Returns itself: what is evaluated is the goals, and they are told."""
+        return self
 
     def __call__(self, task: int) -> MetaworldEnv:
         """Builds an environment of the task with that id."""

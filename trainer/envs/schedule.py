@@ -18,14 +18,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+_GOALS = 2**30
+"""Goals are 32-bit numbers; these leave room for the environments that begin at one."""
+
 
 class Command(IntEnum):
-    """What an environment is told to do in one vector step."""
+    """What an environment is told to do in one vector step.
+
+    `STEP_AUTORESET` is for environments that end their episodes themselves: one that has just ended its
+    episode starts another in the same vector step, of its own choice.
+    """
 
     IDLE = 0
     STEP = 1
     STEP_THEN_RESET = 2
     RESET = 3
+    STEP_AUTORESET = 4
 
 
 class Orders(NamedTuple):
@@ -40,6 +48,28 @@ class Orders(NamedTuple):
     command: npt.NDArray[np.int8]
     task: npt.NDArray[np.int32]
     goal: npt.NDArray[np.int32]
+
+
+def first_orders(num_envs: int, begin: int = 0) -> Orders:
+    """Returns the orders that start the first episodes of environments with one task that end by themselves.
+
+    Args:
+        num_envs: environments.
+        begin: the goal of the first of them; the others have those after it. Another one for each start of a
+            run gives other episodes.
+    """
+    task = np.zeros(num_envs, np.int32)
+    goal = begin + np.arange(num_envs, dtype=np.int32)
+    return Orders(np.full(num_envs, Command.RESET, np.int8), task, goal)
+
+
+def autoreset_orders(num_envs: int) -> Orders:
+    """Returns the orders of every step after `first_orders`, read-only."""
+    zeros = np.zeros(num_envs, np.int32)
+    orders = Orders(np.full(num_envs, Command.STEP_AUTORESET, np.int8), zeros, zeros.copy())
+    for array in orders:
+        array.flags.writeable = False
+    return orders
 
 
 class Schedule:
@@ -137,3 +167,38 @@ class Schedule:
 
     def _goals(self, count: int) -> npt.NDArray[np.int32]:
         return self._rng.integers(self._num_goals, size=count, dtype=np.int32)
+
+
+class Autoreset:
+    """The plan of environments with one task that end their episodes themselves: there is none to make.
+
+    Args:
+        num_envs: environments, at least 1.
+        begin: see `first_orders`.
+    """
+
+    def __init__(self, num_envs: int, begin: int = 0) -> None:
+        self._first = first_orders(num_envs, begin % _GOALS)
+        self._orders = autoreset_orders(num_envs)
+
+    @property
+    def tasks(self) -> npt.NDArray[np.int32]:
+        """The task each environment plays, the only one, shape (num_envs,); a copy."""
+        return self._orders.task.copy()
+
+    @property
+    def remaining(self) -> npt.NDArray[np.int64]:
+        """What nobody knows: at least the coming step is left of each episode, shape (num_envs,)."""
+        return np.ones(self._orders.task.shape, np.int64)
+
+    def state(self) -> dict[str, Any]:
+        """Returns nothing: the environments know where they are."""
+        return {}
+
+    def first(self) -> Orders:
+        """Returns the orders that start every environment's first episode."""
+        return self._first
+
+    def advance(self) -> Orders:
+        """Returns the orders of the coming step, read-only."""
+        return self._orders

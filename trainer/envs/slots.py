@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from trainer.envs.block import Block
-from trainer.envs.interface import Env, EnvFactory
+from trainer.envs.interface import OWN_CHOICE, Env, EnvFactory
 from trainer.envs.schedule import Command
 
-_STEP = int(Command.STEP)
-_STEPS = (int(Command.STEP), int(Command.STEP_THEN_RESET))
+_STEP_THEN_RESET = int(Command.STEP_THEN_RESET)
+_AUTORESET = int(Command.STEP_AUTORESET)
+_STEPS = (int(Command.STEP), int(Command.STEP_THEN_RESET), int(Command.STEP_AUTORESET))
 _RESETS = (int(Command.STEP_THEN_RESET), int(Command.RESET))
 """Plain integers: an enumeration's members take longer to find than a slot's bookkeeping altogether."""
 
@@ -52,15 +53,20 @@ class Slots:
         """Carries out the orders that lie in the block."""
         block = self._block
         reward, success = block.reward, block.success
+        terminated, truncated = block.terminated, block.truncated
         commands = block.command.tolist()
         for slot, (action, next_observation, observation) in self._rows.items():
             command = commands[slot]
             if command in _STEPS:
                 playing = self._playing[slot]
                 assert playing is not None, "step before reset"
-                came, reward[slot], success[slot] = playing.env.step(action)
+                env = playing.env
+                came, reward[slot], success[slot] = env.step(action)
                 next_observation[:] = came
-                if command == _STEP:
+                terminated[slot], truncated[slot] = env.terminated, env.truncated
+                if command == _AUTORESET and (env.terminated or env.truncated):
+                    observation[:] = env.reset(OWN_CHOICE)
+                elif command != _STEP_THEN_RESET:
                     observation[:] = next_observation
             if command in _RESETS:
                 task, goal = int(block.task[slot]), int(block.goal[slot])

@@ -25,7 +25,7 @@ from trainer.envs.dealing import dealt
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Orders
 from trainer.envs.slots import Slots
-from trainer.envs.worker import AWAKE, Worker, end_all, signals_blocked
+from trainer.envs.worker import AWAKE, Worker, end_all, one_thread_each, signals_blocked
 from trainer.processors import usable_processors
 
 STEP_TIMEOUT = 60.0
@@ -40,11 +40,16 @@ class Outcome(NamedTuple):
         success: bool, shape (num_envs,): solved at this step (not latched).
         next_observation: float32, shape (num_envs, observation_dim): what the action led to, also where
             the episode was cut and the environment has started another since.
+        terminated: bool, shape (num_envs,): the environment ended the episode for good.
+        truncated: bool, shape (num_envs,): it was the last step that the environment allows. Meta-World's
+            never end by themselves: there both are false.
     """
 
     reward: npt.NDArray[np.float32]
     success: npt.NDArray[np.bool_]
     next_observation: npt.NDArray[np.float32]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
 
 
 class VectorEnv:
@@ -75,7 +80,7 @@ class VectorEnv:
         self._workers: list[Worker] = []
         # without a processor of our own we would only keep the workers from theirs
         awake = AWAKE if usable_processors() > workers else 0.0
-        with signals_blocked():
+        with signals_blocked(), one_thread_each():
             for _ in range(workers):
                 self._workers.append(Worker(context, factory, memory, shape, awake=awake))
         self._finalizer = util.Finalize(self, end_all, args=(list(self._workers),), exitpriority=10)
@@ -90,7 +95,7 @@ class VectorEnv:
 
         Args:
             orders: what each environment is to do.
-            action: shape (num_envs, action_dim) in [-1, 1]; None when no environment steps.
+            action: shape (num_envs, action_dim), as the environments read it; None when none steps.
         """
         block = self._block
         block.command[:], block.task[:], block.goal[:] = orders
@@ -112,7 +117,8 @@ class VectorEnv:
         if self._local is not None:
             self._local.step()
         self._gather()
-        return Outcome(self._block.reward, self._block.success, self._block.next_observation)
+        block = self._block
+        return Outcome(block.reward, block.success, block.next_observation, block.terminated, block.truncated)
 
     def take_notes(self) -> list[str]:
         """Returns what environments made since the last call have to say, each sentence once."""

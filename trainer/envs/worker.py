@@ -31,6 +31,8 @@ _NOTE, _TEXT, _DONE, _FAILED = b"n", b"t", b"d", b"f"
 _PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 AWAKE = 200e-6
 """Seconds to look for the next order, or for the answer, before sleeping."""
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+"""What numerical libraries read at their import: each would start a thread for every processor."""
 _START_TIMEOUT = 300.0
 """Seconds for a worker's first answer: imports from a slow file system take their time."""
 
@@ -208,6 +210,25 @@ def signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Has the processes started meanwhile compute in one thread each, whatever the parent was told to take.
+
+    Workers are many already: with a thread for each processor in each of them they would only wait for one
+    another.
+    """
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _looked(pipe: socket.socket, seconds: float) -> bytes | None:

@@ -20,10 +20,9 @@ from torch import Tensor
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import STEP_TIMEOUT
 from trainer.errors import WorkerError
-from trainer.evaluation.evaluator import MAX_STEPS
 from trainer.evaluation.process import EvaluatorProcess, Goals, Setup
 from trainer.evaluation.result import Evaluation
-from trainer.nn.policy import Policy
+from trainer.nn.actor import Actor
 
 _MOST_PENDING = 2
 _LOOK = 0.1
@@ -64,7 +63,7 @@ class BackgroundEvaluator:
         episodes: most episodes per task that will be asked for.
         workers: environment workers of the evaluator, 0 for none.
         threads: PyTorch's, in the evaluator.
-        max_steps: length of an episode.
+        max_steps: length of an episode; None for the environment's own limit.
         step_timeout: seconds after which an environment worker that does not answer counts as hung.
 
     Raises:
@@ -74,12 +73,12 @@ class BackgroundEvaluator:
     def __init__(
         self,
         factory: EnvFactory,
-        policy: Policy,
+        policy: Actor,
         episodes: int,
         workers: int,
         threads: int,
         *,
-        max_steps: int = MAX_STEPS,
+        max_steps: int | None = None,
         step_timeout: float = STEP_TIMEOUT,
     ) -> None:
         self._policy = deepcopy(policy).cpu().requires_grad_(False).eval()
@@ -114,7 +113,7 @@ class BackgroundEvaluator:
         Args:
             step: environment steps the weights were trained for.
             weights: a policy's `state_dict`; copied at once.
-            goals: indices into the goal list (episodes,), see `spread_goals`.
+            goals: each episode's (episodes,), see `evaluation_goals`.
             notes: numbers to come back with the result.
             interrupted: asked several times a second while this blocks; if true it returns at once.
 

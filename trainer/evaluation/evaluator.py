@@ -1,12 +1,13 @@
 """Plays an evaluation: distinct goals, own environments, the deterministic policy, success at any step.
 
-The goals of a task are every k-th of its list and are dealt to the environments in advance. Counting the
-first episodes that happen to end would favour short, successful ones.
+Meta-World's goals are every k-th of a task's list, a Gymnasium environment's are seeds of its own. They are
+dealt to the environments in advance: counting the first episodes that happen to end would favour short ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,8 @@ from trainer.recipe.memory import EVALUATION_ENVIRONMENTS
 Act = Callable[[npt.NDArray[np.float32], npt.NDArray[np.int32]], npt.NDArray[np.float32]]
 """Maps observations (n, observation_dim) and task ids (n,) to actions (n, action_dim)."""
 
-MAX_STEPS = 500
+_LONGEST = 10_000
+"""Steps after which an episode is over where the environment sets no limit."""
 
 
 class Evaluator:
@@ -30,7 +32,7 @@ class Evaluator:
         factory: makes the environments.
         episodes: most episodes per task that `run` will be asked for.
         workers: worker processes, 0 for none.
-        max_steps: length of an episode.
+        max_steps: length of an episode; None for the environment's own limit.
         step_timeout: seconds after which a worker that does not answer counts as hung.
     """
 
@@ -40,15 +42,18 @@ class Evaluator:
         episodes: int,
         *,
         workers: int = 0,
-        max_steps: int = MAX_STEPS,
+        max_steps: int | None = None,
         step_timeout: float = STEP_TIMEOUT,
     ) -> None:
         self._names = tuple(factory.tasks)
-        self._max_steps = max_steps
+        self._max_steps = max_steps or factory.horizon or _LONGEST
+        self._reports_success, self._solved_ends = factory.reports_success, factory.solved_ends
         count = len(self._names)
         self._copies = max(1, min(episodes, EVALUATION_ENVIRONMENTS // count))
         self._task = np.tile(np.arange(count, dtype=np.int32), self._copies)
-        self._vector = VectorEnv(factory, self._task.size, workers=workers, step_timeout=step_timeout)
+        self._vector = VectorEnv(
+            factory.for_evaluation(), self._task.size, workers=workers, step_timeout=step_timeout
+        )
 
     def run(
         self, act: Act, goals: npt.NDArray[np.int32], interrupted: Callable[[], bool] = lambda: False
@@ -57,7 +62,7 @@ class Evaluator:
 
         Args:
             act: the policy.
-            goals: indices into the goal list, see `spread_goals`.
+            goals: see `evaluation_goals`.
             interrupted: asked at every step; the evaluation is given up if true.
 
         Returns:
@@ -69,6 +74,7 @@ class Evaluator:
         task, episodes = self._task, len(goals)
         success = np.zeros((len(self._names), episodes), np.bool_)
         returns = np.zeros((len(self._names), episodes))
+        lengths = np.zeros((len(self._names), episodes), np.int64)
         episode = np.arange(task.size) // len(self._names)
         active = episode < episodes
         elapsed = np.zeros(task.size, np.int64)
@@ -85,12 +91,15 @@ class Evaluator:
             playing = np.flatnonzero(active)
             returns[task[playing], episode[playing]] += outcome.reward[playing]
             success[task[playing], episode[playing]] |= outcome.success[playing]
-            ended = active & (outcome.success | (elapsed >= self._max_steps))
+            lengths[task[playing], episode[playing]] += 1
+            over = outcome.terminated | outcome.truncated | (elapsed >= self._max_steps)
+            ended = active & (over | outcome.success if self._solved_ends else over)
             episode[ended] += self._copies
             elapsed[ended] = 0
             active = episode < episodes
             self._reset(ended & active, episode, goals)
-        return Evaluation(self._names, goals.copy(), success, returns)
+        found = success if self._reports_success else None
+        return Evaluation(self._names, goals.copy(), found, returns, lengths)
 
     def close(self) -> None:
         """Ends the workers."""
@@ -102,6 +111,27 @@ class Evaluator:
         if which.any():
             command = np.where(which, Command.RESET, Command.IDLE).astype(np.int8)
             self._vector.reset(Orders(command, self._task, goals[episode % goals.size]))
+
+
+def evaluation_goals(values: Mapping[str, Any], episodes: int) -> npt.NDArray[np.int32]:
+    """Returns each episode's goal (episodes,).
+
+    Args:
+        values: of the recipe. On Meta-World it names how many of a task's goals its own number of episodes is
+            spread over; further episodes go to further goals.
+        episodes: of each task.
+    """
+    if "goals_per_task" not in values:
+        return every_goal(values, episodes)
+    distinct = values["evaluation_goals"] + max(0, episodes - values["evaluation_episodes"])
+    return spread_goals(episodes, distinct, values["goals_per_task"])
+
+
+def every_goal(values: Mapping[str, Any], episodes: int) -> npt.NDArray[np.int32]:
+    """Returns each episode's goal (episodes,), as many different ones as there are."""
+    if "goals_per_task" not in values:
+        return np.arange(episodes, dtype=np.int32)
+    return spread_goals(episodes, values["goals_per_task"], values["goals_per_task"])
 
 
 def spread_goals(episodes: int, distinct: int, goals_per_task: int) -> npt.NDArray[np.int32]:

@@ -28,7 +28,7 @@ from trainer.envs.worker import ending, ignore_parents_signals, signals_blocked
 from trainer.errors import TrainerError, WorkerError
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.result import Evaluation
-from trainer.nn.policy import Policy
+from trainer.nn.actor import Actor
 
 _NICENESS = 10
 """Training goes first; among other work of this weight the evaluator still gets a tenth of a processor."""
@@ -50,11 +50,11 @@ class Setup:
     """
 
     factory: EnvFactory
-    policy: Policy
+    policy: Actor
     episodes: int
     workers: int
     threads: int
-    max_steps: int
+    max_steps: int | None
     step_timeout: float
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from trainer.evaluation.intervals import wilson, wilson_of_mean
+from trainer.evaluation.intervals import student, wilson, wilson_of_mean
 
 
 @dataclass(frozen=True)
@@ -18,38 +18,57 @@ class Evaluation:
     Attributes:
         tasks: task names.
         goals: int (episodes,), the goal that each task's episode was played with.
-        success: bool (tasks, episodes), solved at any step.
-        returns: float (tasks, episodes), the rewards up to the episode's end; a solved episode ends at once.
+        success: bool (tasks, episodes), solved at any step; None where the environment knows no success.
+        returns: float (tasks, episodes), the rewards up to the episode's end; a solved episode of Meta-World
+            ends at once.
+        lengths: int (tasks, episodes), the steps up to the episode's end.
     """
 
     tasks: Sequence[str]
     goals: npt.NDArray[np.int32]
-    success: npt.NDArray[np.bool_]
+    success: npt.NDArray[np.bool_] | None
     returns: npt.NDArray[np.float64]
+    lengths: npt.NDArray[np.int64]
 
     def metrics(self) -> dict[str, float | int]:
-        """Returns the numbers under the names of `metrics.jsonl`; `success_low` and `_high` span 95%."""
-        # policy and environment are deterministic: to play a goal again tells nothing new
-        trials = int(np.unique(self.goals).size)
-        success, returns = self.success.mean(1), self.returns.mean(1)
-        low, high = wilson(success, trials)
-        mean_low, mean_high = wilson_of_mean(success, trials)
+        """Returns the numbers under the names of `metrics.jsonl`; `_low` and `_high` span 95%."""
+        returns, lengths = self.returns.mean(1), self.lengths.mean(1)
+        found = [*self._rates(), ("return", returns.mean(), returns), ("length", lengths.mean(), lengths)]
+        # a return's interval is that of independent episodes of one task
+        if len(self.tasks) == 1 and 1 < self.goals.size == np.unique(self.goals).size:
+            for side, bound in zip(("low", "high"), student(self.returns[0]), strict=True):
+                found.append((f"return_{side}", bound, np.array([bound])))
         rows: dict[str, float | int] = {}
-        for name, mean, values in (
-            ("success", success.mean(), success),
-            ("success_low", mean_low, low),
-            ("success_high", mean_high, high),
-            ("return", returns.mean(), returns),
-        ):
+        for name, mean, values in found:
             rows[f"{name}/mean"] = float(mean)
             rows |= {f"{name}/{task}": float(value) for task, value in zip(self.tasks, values, strict=True)}
-        return rows | {"episodes": self.success.shape[1]}
+        return rows | {"episodes": self.returns.shape[1]}
+
+    def _rates(self) -> list[tuple[str, float, npt.NDArray[np.float64]]]:
+        """Name, mean and each task's value of the success rates and their bounds."""
+        if self.success is None:
+            return []
+        # policy and environment are deterministic: to play a goal again tells nothing new
+        trials = int(np.unique(self.goals).size)
+        success = self.success.mean(1)
+        low, high = wilson(success, trials)
+        mean_low, mean_high = wilson_of_mean(success, trials)
+        return [
+            ("success", float(success.mean()), success),
+            ("success_low", mean_low, low),
+            ("success_high", mean_high, high),
+        ]
 
 
 def table(result: Evaluation) -> str:
-    """Returns success with its interval and return of each task and of their mean, aligned."""
+    """Returns success with its interval, and return, of each task and of their mean, aligned.
+
+    Where success means nothing: the return with its interval, and the length of an episode.
+    """
     metrics = result.metrics()
     width = max(len(name) for name in ("task", *result.tasks))
+    if result.success is None:
+        return _returns(result.tasks, metrics, width)
     rows = [f"{'task':<{width}}  success    95% interval  return"]
     for name in (*result.tasks, "mean"):
         success, low, high, mean_return = (
@@ -57,4 +76,14 @@ def table(result: Evaluation) -> str:
         )
         interval = f"{low:.1%} - {high:.1%}"
         rows.append(f"{name:<{width}}  {success:>7.1%}  {interval:>14}  {mean_return:>6.1f}")
+    return "\n".join(rows)
+
+
+def _returns(tasks: Sequence[str], metrics: Mapping[str, float | int], width: int) -> str:
+    rows = [f"{'task':<{width}}    return       95% interval  steps"]
+    for name in tasks:
+        low, high = (metrics.get(f"return_{side}/{name}") for side in ("low", "high"))
+        interval = "" if low is None or high is None else f"{low:.1f} .. {high:.1f}"
+        found = metrics[f"return/{name}"], interval, metrics[f"length/{name}"]
+        rows.append(f"{name:<{width}}  {found[0]:>8.1f}  {found[1]:>17}  {found[2]:>5.0f}")
     return "\n".join(rows)

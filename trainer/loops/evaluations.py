@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainer.algorithms.sac import SAC
-from trainer.diagnostics import PlasticityWatch, diagnose
+from trainer.diagnostics import DORMANT_CRITIC, PlasticityWatch
 from trainer.envs.interface import EnvFactory
 from trainer.errors import WorkerError
 from trainer.evaluation.background import BackgroundEvaluator, Finished
-from trainer.evaluation.evaluator import spread_goals
+from trainer.evaluation.evaluator import evaluation_goals
+from trainer.nn.actor import Actor
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
-from trainer.replay import Batch
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 
@@ -31,7 +30,7 @@ class Evaluations:
     Args:
         settings: what to do.
         factory: makes the environments.
-        agent: whose policy is evaluated.
+        policy: what is evaluated.
         telemetry: told of the results.
         stop: whether waiting is to be given up.
     """
@@ -40,13 +39,12 @@ class Evaluations:
         self,
         settings: TrainSettings,
         factory: EnvFactory,
-        agent: SAC,
+        policy: Actor,
         telemetry: Telemetry,
         stop: StopSignals,
     ) -> None:
         self._values = settings.recipe.values
-        self._tasks = settings.tasks
-        self._agent = agent
+        self._policy = policy
         self._telemetry = telemetry
         self._stop = stop
         self._step = 0
@@ -56,35 +54,30 @@ class Evaluations:
         if settings.eval_every:
             self._evaluator = BackgroundEvaluator(
                 factory,
-                agent.policy,
+                policy,
                 max(settings.eval_episodes, settings.final_episodes),
                 workers=usable_processors() if settings.workers else 0,
                 threads=1,
             )
 
-    def submit(self, step: int, episodes: int, batch: Batch | None) -> None:
-        """Looks into the networks and has the policy, as it is now, evaluated.
+    def submit(self, step: int, episodes: int, look: Callable[[], Mapping[str, float]]) -> None:
+        """Has the policy, as it is now, evaluated.
 
         Blocks, with a fresh heartbeat, while two evaluations are waiting already.
 
         Args:
             step: environment steps so far.
             episodes: of each task.
-            batch: what the networks are looked at with; None while there is none.
+            look: asked for numbers to record with the result, those of `diagnose` where there are any.
         """
         if self._evaluator is None:
             return
         self._step = step
-        notes: dict[str, float] = {}
-        if batch is not None:
-            notes = diagnose(self._agent, batch, self._tasks)
-            if warning := self._watch.look(notes):
-                self._telemetry.event(step, warning)
-        values = self._values
-        # episodes beyond the recipe's number go to further goals
-        distinct = values["evaluation_goals"] + max(0, episodes - values["evaluation_episodes"])
-        goals = spread_goals(episodes, distinct, values["goals_per_task"])
-        weights = self._agent.policy.state_dict()
+        notes = look()
+        if DORMANT_CRITIC in notes and (warning := self._watch.look(notes)):
+            self._telemetry.event(step, warning)
+        goals = evaluation_goals(self._values, episodes)
+        weights = self._policy.state_dict()
         self._guarded(lambda it: it.submit(step, weights, goals, notes, interrupted=self._interrupted))
 
     def collect(self) -> None:

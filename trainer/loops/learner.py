@@ -18,12 +18,11 @@ from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.sac import SAC, SACConfig
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
-from trainer.errors import DivergedError, TrainerError
-from trainer.replay import Batch, Replay
+from trainer.loops.guards import check_finite, too_small, troubled
+from trainer.loops.memory import make_replay
+from trainer.replay import Batch
 from trainer.settings import TrainSettings
 
-_MOST_SKIPPED = 100
-"""Updates in a row that may be skipped because their numbers are not finite."""
 _MOST_PARTS = 16
 """Parts of a batch; smaller ones would save hardly any memory."""
 
@@ -40,7 +39,7 @@ class Learner:
 
     Attributes:
         agent: the networks.
-        replay: the transitions.
+        replay: the transitions; whole ones, on an environment that ends its episodes itself.
         batch: what was last learnt from, None before the first update; overwritten by the next.
     """
 
@@ -65,24 +64,14 @@ class Learner:
             partial(autocast, device, settings.precision),
             micro_batches=rung["micro_batches"],
         )
-        self._make_replay = partial(
-            Replay,
-            len(settings.tasks),
-            settings.num_envs,
-            values["replay_capacity"],
-            values["batch_size"],
-            values["episode_steps"],
-            factory.observation_dim,
-            factory.action_dim,
-            device,
-        )
+        self._make_replay = partial(make_replay, settings, factory, device)
         self.batch: Batch | None = None
         self._on_host = bool(rung["replay_on_host"])
         try:
             self.replay = self._make_replay(on_host=self._on_host)
         except torch.OutOfMemoryError as fault:
             if self._on_host:
-                raise _too_small(fault) from fault
+                raise too_small(fault) from fault
             self._on_host = True
             self.replay = self._make_replay(on_host=True)
             self._say_on_host()
@@ -119,7 +108,7 @@ class Learner:
     @property
     def troubled(self) -> bool:
         """Whether the last updates were skipped, one after the other; waits for the device."""
-        return int(self.agent.skipped[1]) >= _MOST_SKIPPED // 10
+        return troubled(self.agent.skipped)
 
     def check(self) -> None:
         """Looks whether learning has come to an end; waits for the device.
@@ -127,12 +116,7 @@ class Learner:
         Raises:
             DivergedError: update after update was skipped.
         """
-        in_a_row = int(self.agent.skipped[1])
-        if in_a_row >= _MOST_SKIPPED:
-            raise DivergedError(
-                f"{in_a_row} updates in a row had a loss or gradient that is not finite",
-                hint="a lower learning rate or --set max_grad_norm=1.0 (with --unlock) may help",
-            )
+        check_finite(self.agent.skipped)
 
     def _step_down(self, fault: torch.OutOfMemoryError) -> None:
         if not self._on_host:
@@ -149,7 +133,7 @@ class Learner:
                 f"the device's memory is full: an update takes its batch in {self.agent.micro_batches} parts"
             )
         else:
-            raise _too_small(fault) from fault
+            raise too_small(fault) from fault
         self._capture()
 
     def _say_on_host(self) -> None:
@@ -170,10 +154,3 @@ class Learner:
 
     def _written(self) -> list[Tensor]:
         return [*self.agent.tensors(), *self.replay.tensors()]
-
-
-def _too_small(fault: torch.OutOfMemoryError) -> TrainerError:
-    return TrainerError(
-        f"the device's memory is too small for this recipe: {str(fault).splitlines()[0]}",
-        hint="ask for a larger GPU, or free the one that others use too",
-    )

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-_PHYSICS = ("metaworld", "mujoco")
-"""The packages whose versions decide whether a state of the physics can be taken up again."""
+_PHYSICS = ("gymnasium", "metaworld", "mujoco")
+"""The packages whose versions decide whether a state of the environments can be taken up again."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,8 @@ def usable_environments(
     elif stored["versions"] != _versions():
         theirs = ", ".join(f"{name} {version}" for name, version in stored["versions"].items())
         reason = f"the checkpoint's environments are of {theirs}"
+    elif lost := [state["env"]["lost"] for state in stored["states"] if "lost" in state["env"]]:
+        reason = f"the state of these environments cannot be put back ({lost[0]})"
     else:
         return stored
     say(f"{reason}: new episodes are started")

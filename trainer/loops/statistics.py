@@ -15,13 +15,20 @@ class EpisodeStatistics:
     Args:
         num_envs: environments.
         tasks: task names.
+        success: whether success means anything in these environments.
+        lengths: whether episodes differ in length, which is then recorded too.
     """
 
-    def __init__(self, num_envs: int, tasks: Sequence[str]) -> None:
+    def __init__(
+        self, num_envs: int, tasks: Sequence[str], *, success: bool = True, lengths: bool = False
+    ) -> None:
+        self._lengths = lengths
         self._tasks = tasks
+        self._success = success
         self._return = np.zeros(num_envs)
         self._solved = np.zeros(num_envs, np.bool_)
-        self._ended: list[tuple[int, float, bool]] = []
+        self._steps = np.zeros(num_envs, np.int64)
+        self._ended: list[tuple[int, float, bool, int]] = []
 
     def add(
         self,
@@ -33,35 +40,51 @@ class EpisodeStatistics:
         """Takes one vector step; all arrays have the shape (num_envs,)."""
         self._return += reward
         self._solved |= success
+        self._steps += 1
+        if not ended.any():
+            return
         for env in np.flatnonzero(ended):
-            self._ended.append((int(task[env]), float(self._return[env]), bool(self._solved[env])))
+            self._ended.append(
+                (int(task[env]), float(self._return[env]), bool(self._solved[env]), int(self._steps[env]))
+            )
         self._return[ended] = 0.0
         self._solved[ended] = False
+        self._steps[ended] = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the running episodes and those not yet drained, as plain values."""
-        return {"return": self._return.tolist(), "solved": self._solved.tolist(), "ended": list(self._ended)}
+        return {
+            "return": self._return.tolist(),
+            "solved": self._solved.tolist(),
+            "steps": self._steps.tolist(),
+            "ended": list(self._ended),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state_dict` returned, for as many environments."""
         self._return[:] = state["return"]
         self._solved[:] = state["solved"]
-        self._ended = [(task, total, solved) for task, total, solved in state["ended"]]
+        self._steps[:] = state.get("steps", 0)  # checkpoints of older trainers have none
+        self._ended = [(task, total, solved, *rest, 0)[:4] for task, total, solved, *rest in state["ended"]]
 
     def drain(self) -> dict[str, float]:
-        """Returns `return/<task>`, `return/mean` and `train_success/<task>` of the ended episodes.
+        """Returns `return/<task>`, `return/mean`, `train_success/<task>` and, if asked for, `length/<task>`.
 
-        The mean is over tasks, and there only when every task has ended an episode.
+        They are those of the episodes that ended. The mean is over tasks, and there only when every task has
+        ended an episode.
         """
         found: dict[str, float] = {}
         means = []
         for index, name in enumerate(self._tasks):
-            episodes = [(total, solved) for task, total, solved in self._ended if task == index]
+            episodes = [episode for task, *episode in self._ended if task == index]
             if episodes:
-                returns, solved = zip(*episodes, strict=True)
+                returns, solved, lengths = zip(*episodes, strict=True)
                 means.append(float(np.mean(returns)))
                 found[f"return/{name}"] = means[-1]
-                found[f"train_success/{name}"] = float(np.mean(solved))
+                if self._success:
+                    found[f"train_success/{name}"] = float(np.mean(solved))
+                if self._lengths:
+                    found[f"length/{name}"] = float(np.mean(lengths))
         if len(means) == len(self._tasks):
             found["return/mean"] = float(np.mean(means))
         self._ended.clear()

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from trainer.nn.actor import Actor
 from trainer.nn.distributions import squashed_gaussian
 from trainer.nn.encoder import ObservationEncoder
 from trainer.nn.mlp import EnsembleMLP
@@ -18,7 +19,7 @@ _OUTPUT_BOUND = 1e-3
 """Initial bound of the output layer, from the code of McLean et al. 2025: actions start centred on 0."""
 
 
-class Policy(nn.Module):
+class Policy(Actor):
     """A squashed Gaussian whose mean and deviation both depend on observation and task.
 
     Args:

@@ -4,6 +4,8 @@ Standard library only, and free of the rest of the trainer: the laptop imports i
 sent anywhere.
 """
 
+from trainer.recipe.batches import ON_POLICY_ENVS, Batches, batches
+from trainer.recipe.errors import RecipeError, RecipeLocked
 from trainer.recipe.footprint import (
     ACTION_SIZE,
     OBSERVATION_SIZE,
@@ -12,10 +14,7 @@ from trainer.recipe.footprint import (
     replay_bytes,
 )
 from trainer.recipe.recipe import (
-    RUNNABLE,
     Recipe,
-    RecipeError,
-    RecipeLocked,
     load,
     names,
     parse,
@@ -25,11 +24,13 @@ from trainer.recipe.recipe import (
 __all__ = [
     "ACTION_SIZE",
     "OBSERVATION_SIZE",
-    "RUNNABLE",
+    "ON_POLICY_ENVS",
+    "Batches",
     "ParameterCount",
     "Recipe",
     "RecipeError",
     "RecipeLocked",
+    "batches",
     "load",
     "names",
     "parameter_count",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from trainer.lanes import Layout
+from trainer.lanes import Layout, Ring
 from trainer.recipe.recipe import Recipe, task_names
 
 OBSERVATION_SIZE = 39
@@ -42,26 +42,41 @@ def parameter_count(
     if recipe.algorithm != "sac":
         actor = _dense(observation_size, values["hidden"], action_size) + action_size
         return ParameterCount(actor=actor, critics=_dense(observation_size, values["hidden"], 1))
-    tasks = len(task_names(values["tasks"]))
-    heads = tasks if values["heads"] == "multi-head" else 1
-    inputs = observation_size + (tasks if values["one_hot"] else 0)
+    tasks = heads = 1
+    inputs = observation_size
+    if "environment" not in values:
+        tasks = len(task_names(values["tasks"]))
+        heads = tasks if values["heads"] == "multi-head" else 1
+        inputs += tasks if values["one_hot"] else 0
     actor = _dense(inputs, values["actor_hidden"], 2 * action_size, heads)
     critics = 2 * _dense(inputs + action_size, values["critic_hidden"], 1, heads)
     return ParameterCount(actor=actor, critics=critics, targets=critics, alphas=tasks)
 
 
-def replay_bytes(recipe: Recipe, num_envs: int | None = None) -> int:
+def replay_bytes(
+    recipe: Recipe,
+    num_envs: int | None = None,
+    observation_size: int = OBSERVATION_SIZE,
+    action_size: int = ACTION_SIZE,
+) -> int:
     """Returns what the replay allocates; 0 for on-policy recipes.
 
     Args:
-        recipe: an off-policy one runs on Meta-World.
-        num_envs: environments that fill it, one a task by default: each has a lane of its own.
+        recipe: any.
+        num_envs: environments that fill it, one a task by default: on Meta-World each has a lane of its own.
+        observation_size: Meta-World's by default; give the environment's for a recipe that runs on another.
+        action_size: the same.
     """
-    return replay_layout(recipe, num_envs).nbytes if "replay_capacity" in recipe.values else 0
+    values = recipe.values
+    if "replay_capacity" not in values:
+        return 0
+    if "environment" in values:
+        return Ring(values["replay_capacity"], values["batch_size"], observation_size, action_size).nbytes
+    return replay_layout(recipe, num_envs).nbytes
 
 
 def replay_layout(recipe: Recipe, num_envs: int | None = None) -> Layout:
-    """Returns the shape of an off-policy recipe's replay; the arguments of `replay_bytes`."""
+    """Returns the shape of the replay of a recipe that runs on Meta-World."""
     values = recipe.values
     tasks = len(task_names(values["tasks"]))
     return Layout(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from trainer.lanes import Layout
+from trainer.recipe.batches import ON_POLICY_ENVS
 from trainer.recipe.footprint import ACTION_SIZE, OBSERVATION_SIZE, parameter_count, replay_layout
 from trainer.recipe.recipe import Recipe, task_names
 
@@ -55,8 +56,8 @@ class Sizes:
     """What of a run decides how much memory it takes.
 
     Attributes:
-        recipe: a SAC recipe.
-        num_envs: environments; None is one a task.
+        recipe: any; memory can be reckoned where it runs on Meta-World, see `known`.
+        num_envs: environments; None is as many as the trainer takes.
         precision: `fp32`, `tf32` or `bf16`.
         on_gpu: whether it learns on a GPU.
         lag: vector steps the acting policy is behind; on a GPU 1, unless the run is in lockstep.
@@ -71,12 +72,17 @@ class Sizes:
     @property
     def tasks(self) -> int:
         """Tasks of the recipe."""
-        return len(task_names(self.recipe.values["tasks"]))
+        return len(task_names(self.recipe.values["tasks"])) if self.known else 1
 
     @property
     def environments(self) -> int:
         """Environments that run."""
-        return self.num_envs or self.tasks
+        return self.num_envs or (ON_POLICY_ENVS if "rollout_size" in self.recipe.values else self.tasks)
+
+    @property
+    def known(self) -> bool:
+        """Whether observations and actions have sizes known without the environment: those of Meta-World."""
+        return "environment" not in self.recipe.values
 
     @property
     def layout(self) -> Layout:

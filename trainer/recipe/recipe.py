@@ -2,6 +2,8 @@
 
 A recipe is `recipes/<name>.toml`; keys, types and ranges of an algorithm are in
 `recipes/schemas/<algorithm>.toml`, the task sets of a benchmark in `recipes/benchmarks/<benchmark>.toml`.
+A SAC recipe with an `environment` runs on that, not on Meta-World's tasks, and has other keys
+(`recipes/schemas/gymnasium/sac.toml`).
 """
 
 from __future__ import annotations
@@ -18,8 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-RUNNABLE = ("sac",)
-"""The algorithms this version of the trainer can run."""
+from trainer.recipe.errors import RecipeError, RecipeLocked
 
 _DIRECTORY = Path(__file__).resolve().parent.parent / "recipes"
 _READERS: Mapping[str, Any] = {
@@ -33,21 +34,13 @@ _BOUNDS = {"min": operator.ge, "max": operator.le, "above": operator.gt, "below"
 _WORDS = {"min": "at least", "max": "at most", "above": "above", "below": "below"}
 
 
-class RecipeError(ValueError):
-    """A recipe is unknown, broken, or was asked for a value it cannot hold. The text is one line."""
-
-
-class RecipeLocked(RecipeError):  # noqa: N818 - reads as a state, and is a RecipeError
-    """A locked value was overridden without unlocking it."""
-
-
 @dataclass(frozen=True)
 class Recipe:
     """One recipe, possibly with unlocked changes.
 
     Attributes:
         name: the file's name without `.toml`.
-        algorithm: `sac`, `ppo` or `a2c`; see `RUNNABLE` for those that can be run.
+        algorithm: `sac`, `ppo` or `a2c`.
         description: one line for a table.
         source: where the values come from.
         values: every key of the algorithm's schema; lists are tuples. Read-only.
@@ -73,7 +66,7 @@ class Recipe:
             RecipeError: an unknown key in either argument, or a text that is no valid value.
             RecipeLocked: a key changes that `unlock` does not name.
         """
-        schema = _schema(self.algorithm)
+        schema = _schema(self.algorithm, self.values)
         for key in (*overrides, *unlock):
             if key not in schema:
                 raise RecipeError(f"recipe {self.name} has no value {key!r}{_nearest(key, schema)}")
@@ -128,7 +121,7 @@ def parse(name: str, text: str) -> Recipe:
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"recipe {name} is not valid TOML: {error}") from error
     _same_keys(name, "entry", table, ("algorithm", "description", "source", "values"))
-    schema = _schema(table["algorithm"])
+    schema = _schema(table["algorithm"], table["values"])
     _same_keys(name, "value", table["values"], schema)
     values = {key: _checked(key, table["values"][key], rule, name) for key, rule in schema.items()}
     _check_together(name, table["algorithm"], values)
@@ -156,10 +149,11 @@ def task_names(value: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _schema(algorithm: str) -> dict[str, dict[str, Any]]:
+def _schema(algorithm: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if algorithm not in (known := [path.stem for path in (_DIRECTORY / "schemas").glob("*.toml")]):
         raise RecipeError(f"unknown algorithm {algorithm!r}{_nearest(str(algorithm), known)}")
-    return _read("schemas", algorithm)
+    folder = "schemas/gymnasium" if algorithm == "sac" and "environment" in values else "schemas"
+    return _read(folder, algorithm)
 
 
 @cache
@@ -171,6 +165,8 @@ def _checked(key: str, value: Any, rule: Mapping[str, Any], recipe: str) -> Any:
     """Returns the value in its canonical type, or raises with the rule it breaks."""
     fault = f"recipe {recipe}: {key} = {json.dumps(value, default=str)}"
     kind = rule["type"]
+    if value in (words := rule.get("words", ())):
+        return value
     if kind.endswith("s"):
         if not isinstance(value, list | tuple) or not value:
             raise RecipeError(f"{fault} must be a list that is not empty")
@@ -178,7 +174,8 @@ def _checked(key: str, value: Any, rule: Mapping[str, Any], recipe: str) -> Any:
         return tuple(_checked(key, each, item, recipe) for each in value)
     # For Python, not for us, True is an int.
     if not isinstance(value, _TYPES[kind]) or isinstance(value, bool) != (kind == "bool"):
-        raise RecipeError(f"{fault} must be {'an int' if kind == 'int' else f'a {kind}'}")
+        expected = "an int" if kind == "int" else f"a {kind}"
+        raise RecipeError(f"{fault} must be {' or '.join((expected, *words))}")
     if "choices" in rule and value not in rule["choices"]:
         raise RecipeError(f"{fault} must be one of {', '.join(rule['choices'])}")
     for bound, holds in _BOUNDS.items():
@@ -194,20 +191,19 @@ def _checked(key: str, value: Any, rule: Mapping[str, Any], recipe: str) -> Any:
 def _check_together(name: str, algorithm: str, values: Mapping[str, Any]) -> None:
     """Checks what no single value shows."""
     if algorithm != "sac":
-        if values["rollout_size"] % values.get("batch_size", values["rollout_size"]):
-            raise RecipeError(f"recipe {name}: batch_size must divide rollout_size {values['rollout_size']}")
-        return
-    tasks = len(task_names(values["tasks"]))
+        return  # what a batch must divide depends on the environments too, see `batches`
+    tasks = 1 if "environment" in values else len(task_names(values["tasks"]))
+    goals = values.get("evaluation_goals", 0), values.get("goals_per_task", 0)  # only Meta-World has any
     for small, large, low, high in (
         ("the number of tasks", "batch_size", tasks, values["batch_size"]),
         ("the number of tasks", "warmup_steps", tasks, values["warmup_steps"]),
         ("batch_size", "replay_capacity", values["batch_size"], values["replay_capacity"]),
         ("log_std_min", "log_std_max", values["log_std_min"], values["log_std_max"]),
-        ("evaluation_goals", "goals_per_task", values["evaluation_goals"], values["goals_per_task"]),
+        ("evaluation_goals", "goals_per_task", *goals),
     ):
         if low > high:
             raise RecipeError(f"recipe {name}: {large} = {high} is less than {small} ({low})")
-    if values["heads"] == "one-hot" and not values["one_hot"] and tasks > 1:
+    if values.get("heads") == "one-hot" and not values["one_hot"] and tasks > 1:
         raise RecipeError(
             f"recipe {name}: one_hot = false leaves the task unknown without multi-head networks"
         )
@@ -215,6 +211,8 @@ def _check_together(name: str, algorithm: str, values: Mapping[str, Any]) -> Non
 
 def _parse(key: str, text: str, rule: Mapping[str, Any]) -> Any:
     kind = rule["type"]
+    if text.strip() in rule.get("words", ()):
+        return text.strip()
     try:
         if kind.endswith("s"):
             if text.lstrip().startswith("["):
@@ -226,7 +224,8 @@ def _parse(key: str, text: str, rule: Mapping[str, Any]) -> Any:
             return int(float(text)) if float(text).is_integer() else float(text)
         return _READERS[kind](text.strip())
     except (ValueError, KeyError) as error:
-        raise RecipeError(f"{key} = {text!r} cannot be read as {kind}") from error
+        readable = " or ".join((kind, *rule.get("words", ())))
+        raise RecipeError(f"{key} = {text!r} cannot be read as {readable}") from error
 
 
 def _same_keys(name: str, what: str, found: Mapping[str, Any], wanted: Collection[str]) -> None:

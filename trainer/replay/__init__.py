@@ -3,5 +3,6 @@
 from trainer.replay.batch import Batch
 from trainer.replay.replay import Replay
 from trainer.replay.rows import Rows
+from trainer.replay.transitions import TransitionReplay
 
-__all__ = ["Batch", "Replay", "Rows"]
+__all__ = ["Batch", "Replay", "Rows", "TransitionReplay"]

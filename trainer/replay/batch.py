@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Batch(NamedTuple):
-    """Transitions to learn from; none is terminal, for the tasks only truncate and are bootstrapped.
+    """Transitions to learn from.
 
     Attributes:
         observation: (batch, observation_dim).
@@ -16,6 +16,8 @@ class Batch(NamedTuple):
         reward: (batch,).
         next_observation: (batch, observation_dim).
         task: int64 (batch,).
+        goes_on: float (batch,), 0 where the environment terminated the episode and nothing follows, else 1;
+            None where none is terminated, for Meta-World's episodes are only cut off and bootstrapped.
     """
 
     observation: Tensor
@@ -23,3 +25,9 @@ class Batch(NamedTuple):
     reward: Tensor
     next_observation: Tensor
     task: Tensor
+    goes_on: Tensor | None = None
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Those that are there, in order: `Batch(*tensors)` is the batch again."""
+        return tuple(tensor for tensor in self if tensor is not None)

@@ -1,0 +1,219 @@
+"""What PPO and A2C reach at equal steps: ours against Stable-Baselines3's, with the same settings and seeds.
+
+Each case trains both sides on each seed with as many environments, then plays the mean (or likeliest)
+actions of each final policy in the same 20 episodes. The table shows the mean over seeds, the lines before it
+Student's 95% interval of both. `ratio_`: 1 + (ours - peer) / the larger spread of both, so above 1 ours is
+better.
+`--quick` takes one seed of the cheapest cases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import stable_baselines3
+import torch
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
+
+from tests.benchmarks._report import Row, report
+from trainer.model import load_model
+from trainer.settings import read_settings
+from trainer.training import train
+
+EPISODES = 20
+STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
+"""Quantiles for that many seeds."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An environment with an algorithm, and its settings under the names of our recipes."""
+
+    algorithm: str
+    environment: str
+    steps: int
+    envs: int
+    values: dict[str, Any] = field(default_factory=dict)
+    cheap: bool = False
+
+
+CASES = {
+    "ppo-cartpole": Case("ppo", "CartPole-v1", 60_000, 8),
+    "ppo-levers": Case(
+        *("ppo", "tests.trainer.envs_for_tests:Levers-v0", 16_384, 8),
+        {"rollout_size": 512, "batch_size": 128, "gamma": 0.5, "learning_rate": 1e-3},
+        cheap=True,
+    ),
+    "ppo-pendulum": Case(
+        *("ppo", "Pendulum-v1", 98_304, 4),
+        {"rollout_size": 4096, "batch_size": 256, "gamma": 0.9, "learning_rate": 1e-3},
+    ),
+    "ppo-acrobot": Case(
+        *("ppo", "Acrobot-v1", 98_304, 16),
+        {"rollout_size": 4096, "batch_size": 256, "gae_lambda": 0.94, "normalize_observations": True},
+    ),
+    "ppo-halfcheetah": Case("ppo-mujoco", "HalfCheetah-v5", 200_704, 8),
+    "a2c-cartpole": Case("a2c", "CartPole-v1", 200_000, 8),
+    "a2c-acrobot": Case(
+        "a2c", "Acrobot-v1", 200_000, 16, {"rollout_size": 80, "normalize_observations": True}
+    ),
+}
+
+
+def ours(case: Case, seed: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Trains with our loop; returns the final policy."""
+    values = {"environment": case.environment, **case.values}
+    changes = []
+    for key, value in values.items():
+        changes += [
+            "--set",
+            f"{key}={str(value).lower() if isinstance(value, bool) else value}",
+            "--unlock",
+            key,
+        ]
+    with tempfile.TemporaryDirectory() as folder:
+        settings = read_settings(
+            [
+                *("--recipe", case.algorithm, *changes, "--total-steps", str(case.steps)),
+                *("--num-envs", str(case.envs), "--seed", str(seed), "--run-dir", folder, "--device", "cpu"),
+                *("--eval-every", "0", "--checkpoint-every", "0", "--workers", "0", "--wandb", "disabled"),
+            ],
+            {},
+        )
+        with contextlib.redirect_stdout(io.StringIO()):
+            train(settings)
+        policy = load_model(Path(folder)).policy
+    task = np.zeros(1, np.int32)
+    return lambda observation: policy.act(observation[None], task, greedy=True)[0]
+
+
+def theirs(case: Case, seed: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Trains with Stable-Baselines3; returns the final policy, free of the offsets of its choices."""
+    settings = read_settings(["--recipe", case.algorithm], {}).recipe.values | case.values
+    make = lambda: gymnasium.wrappers.FlattenObservation(gymnasium.make(case.environment))  # noqa: E731
+    envs: Any = make_vec_env(lambda: FromZero(make()), case.envs, seed=seed)
+    if settings["normalize_observations"] or settings["normalize_rewards"]:
+        envs = VecNormalize(
+            envs,
+            norm_obs=settings["normalize_observations"],
+            norm_reward=settings["normalize_rewards"],
+            gamma=settings["gamma"],
+        )
+    rate = settings["learning_rate"]
+    falls = settings["learning_rate_schedule"] == "linear"
+    same = {
+        "learning_rate": (lambda left: left * rate) if falls else rate,
+        "n_steps": -(-settings["rollout_size"] // case.envs),
+        "gamma": settings["gamma"],
+        "gae_lambda": settings["gae_lambda"],
+        "ent_coef": settings["entropy_coefficient"],
+        "vf_coef": settings["value_coefficient"],
+        "max_grad_norm": settings["max_grad_norm"],
+        "policy_kwargs": {"net_arch": list(settings["hidden"])},
+        "seed": seed,
+        "device": "cpu",
+    }
+    if "batch_size" in settings:
+        learner: Any = stable_baselines3.PPO(
+            "MlpPolicy",
+            envs,
+            batch_size=settings["batch_size"],
+            n_epochs=settings["epochs"],
+            clip_range=settings["clip_range"],
+            **same,
+        )
+    else:
+        learner = stable_baselines3.A2C("MlpPolicy", envs, **same)
+    learner.learn(case.steps)
+    standardise = envs.normalize_obs if isinstance(envs, VecNormalize) else lambda observation: observation
+
+    def act(observation: np.ndarray) -> np.ndarray:
+        action: np.ndarray = learner.predict(standardise(observation), deterministic=True)[0]
+        return np.atleast_1d(action)
+
+    return act
+
+
+class FromZero(gymnasium.ActionWrapper):
+    """Choices that begin at 0, for the peer ignores where they begin."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self._start = getattr(env.action_space, "start", 0)
+        if isinstance(env.action_space, gymnasium.spaces.MultiDiscrete):
+            self.action_space = gymnasium.spaces.MultiDiscrete(env.action_space.nvec)
+
+    def action(self, action: Any) -> Any:
+        """Names the choice as the environment does."""
+        return action + self._start if np.any(self._start) else action
+
+
+def mean_return(case: Case, act: Callable[[np.ndarray], np.ndarray]) -> float:
+    """Plays the same episodes for everyone."""
+    env = FromZero(gymnasium.wrappers.FlattenObservation(gymnasium.make(case.environment)))
+    space, total = env.action_space, 0.0
+    for episode in range(EPISODES):
+        observation, _ = env.reset(seed=1_000_000 + episode)
+        over = False
+        while not over:
+            action: Any = act(np.asarray(observation, np.float32))
+            if isinstance(space, gymnasium.spaces.Discrete):
+                action = int(action[0])
+            elif isinstance(space, gymnasium.spaces.Box):
+                action = np.clip(action, space.low, space.high)
+            else:
+                action = action.astype(np.int64)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            total += float(reward)
+            over = terminated or truncated
+    env.close()
+    return total / EPISODES
+
+
+def interval(values: list[float]) -> str:
+    """The mean and Student's 95% interval, where there are several."""
+    mean = statistics.mean(values)
+    if len(values) < 2:
+        return f"{mean:.1f}"
+    reach = STUDENT[len(values)] * statistics.stdev(values) / len(values) ** 0.5
+    return f"{mean:.1f} [{mean - reach:.1f}, {mean + reach:.1f}]"
+
+
+def main() -> None:
+    """Trains, plays and reports; names of cases as arguments choose among them."""
+    torch.set_num_threads(1)
+    quick = "--quick" in sys.argv
+    named = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    seeds = range(1 if quick else 3)
+    rows: list[Row] = []
+    metrics: dict[str, float] = {}
+    for name, case in CASES.items():
+        if name not in (named or CASES) or (quick and not case.cheap):
+            continue
+        found: dict[str, list[float]] = {"ours": [], "sb3": []}
+        for seed in seeds:
+            for side, learn in (("ours", ours), ("sb3", theirs)):
+                found[side].append(mean_return(case, learn(case, seed)))
+                print(f"{name} seed {seed}: {side} {found[side][-1]:.1f}", flush=True)
+        print(f"{name}: ours {interval(found['ours'])}, sb3 {interval(found['sb3'])}", flush=True)
+        means = {side: statistics.mean(values) for side, values in found.items()}
+        rows.append((f"return, {name}", "trainer", means["ours"], "sb3", means["sb3"], "reward"))
+        metrics |= {f"{side}_{name}": mean for side, mean in means.items()}
+        spread = max(*(max(values) - min(values) for values in found.values()), abs(means["sb3"]) / 20)
+        metrics[f"ratio_{name}"] = 1.0 + (means["ours"] - means["sb3"]) / spread
+    report("returns", rows, metrics)
+
+
+if __name__ == "__main__":
+    main()

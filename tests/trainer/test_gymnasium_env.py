@@ -1,0 +1,202 @@
+"""Real Gymnasium environments behind the vector."""
+
+import json
+import os
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+from trainer.envs.gymnasium_env import GymnasiumFactory
+from trainer.envs.interface import OWN_CHOICE
+from trainer.envs.schedule import Command, Orders, autoreset_orders, first_orders
+from trainer.envs.spaces import drawn
+from trainer.envs.vector import VectorEnv
+from trainer.envs.worker import one_thread_each
+from trainer.errors import UsageError
+
+HERE = "tests.trainer.envs_for_tests"
+LEVERS, DOORS, HIDDEN = (f"{HERE}:{name}-v0" for name in ("Levers", "Doors", "HiddenDoors"))
+
+
+def make(environment: str, actions: str = "clipped", seed: int = 0) -> GymnasiumFactory:
+    return GymnasiumFactory(environment, actions=actions, seed=seed)
+
+
+class Played:
+    """Everything that comes out of a run of an environment, with a stop in the middle if asked for."""
+
+    def __init__(self, factory: GymnasiumFactory, num_envs: int) -> None:
+        self._factory, self._num_envs = factory, num_envs
+        self._rng = np.random.default_rng(1)
+        self._states = None
+        self.rows: list[np.ndarray] = []
+
+    def play(self, steps: int, workers: int) -> np.ndarray:
+        count = self._num_envs
+        with VectorEnv(self._factory, count, workers=workers) as vector:
+            if self._states is None:
+                vector.reset(first_orders(count))
+            else:
+                vector.restore(self._states)
+            for _ in range(steps):
+                shown = vector.observation
+                vector.start(autoreset_orders(count), drawn(self._factory.action_space, self._rng, count))
+                outcome = vector.wait()
+                ends = outcome.reward, outcome.success, outcome.terminated, outcome.truncated
+                columns = [shown, outcome.next_observation, *(each[:, None] for each in ends)]
+                self.rows.append(np.concatenate(columns, axis=1))
+            self._states = json.loads(json.dumps(vector.state()))
+        return np.array(self.rows)
+
+
+@pytest.mark.parametrize("environment", ["CartPole-v1", LEVERS, "Hopper-v5"])
+def test_results_do_not_depend_on_the_number_of_workers(environment):
+    alone = Played(make(environment), 3).play(80, workers=0)
+    assert alone[:, :, -2:].any()  # episodes ended
+    for workers in (1, 2):
+        assert np.array_equal(Played(make(environment), 3).play(80, workers), alone)
+
+
+@pytest.mark.parametrize("environment", ["CartPole-v1", "Pendulum-v1", LEVERS, DOORS, "Hopper-v5", "Ant-v5"])
+def test_episodes_go_on_to_the_bit_in_other_processes(environment):
+    whole, stopped = Played(make(environment), 3), Played(make(environment), 3)
+    whole.play(70, workers=0)
+    for steps, workers in ((33, 0), (1, 2), (36, 0)):
+        stopped.play(steps, workers)
+    assert np.array_equal(stopped.rows, whole.rows)
+
+
+def test_an_environment_is_what_gymnasium_makes_of_it():
+    factory, rng = make("CartPole-v1", seed=5), np.random.default_rng(2)
+    theirs = gymnasium.make("CartPole-v1")
+    with VectorEnv(factory, 2) as vector:
+        vector.reset(first_orders(2))
+        # the second environment's seed is not the first one's of the next run
+        seed = int(np.random.SeedSequence((5, 1)).generate_state(1)[0])
+        shown, _ = theirs.reset(seed=seed)
+        ended = 0
+        for _ in range(100):
+            assert np.array_equal(vector.observation[1], shown)
+            action = drawn(factory.action_space, rng, 2)
+            vector.start(autoreset_orders(2), action)
+            outcome = vector.wait()
+            shown, reward, terminated, truncated, _ = theirs.step(int(action[1, 0]))
+            assert np.array_equal(outcome.next_observation[1], shown)
+            found = outcome.reward[1], outcome.terminated[1], outcome.truncated[1]
+            assert found == (reward, terminated, truncated)
+            if terminated or truncated:
+                ended += 1
+                shown, _ = theirs.reset()  # no seed: its own generator goes on
+    assert ended >= 2
+
+
+def test_the_end_of_time_truncates_and_does_not_terminate():
+    factory = make("Pendulum-v1")
+    assert factory.horizon == 200
+    rows = Played(factory, 1).play(201, workers=0)[:, 0]
+    assert rows[:, -2].sum() == 0
+    assert np.flatnonzero(rows[:, -1]).tolist() == [199]
+    shown, led_to = rows[200, :3], rows[199, 3:6]
+    assert not np.array_equal(shown, led_to)  # the end was kept, and another episode has begun
+
+
+def test_the_other_commands_tell_of_the_end_and_leave_the_next_episode_to_the_caller():
+    with VectorEnv(make(DOORS), 1) as vector:
+        vector.reset(first_orders(1, begin=7))
+        drawn_at_start = vector.observation[0, 1]
+        order = Orders(np.array([Command.STEP], np.int8), np.zeros(1, np.int32), np.zeros(1, np.int32))
+        ends = []
+        for _ in range(3 + int(drawn_at_start) % 2):
+            vector.start(order, np.zeros((1, 2), np.float32))
+            ends.append(bool(vector.wait().terminated[0]))
+        assert ends[-1]
+        assert not any(ends[:-1])
+        assert vector.observation.tolist() == [[len(ends), drawn_at_start]]
+        vector.reset(first_orders(1, begin=7))
+        assert vector.observation.tolist() == [[0, drawn_at_start]]
+        vector.reset(first_orders(1, begin=8))
+        assert vector.observation[0, 1] != drawn_at_start
+
+
+def test_choices_are_counted_from_nought_and_observed_one_by_one():
+    factory = make(LEVERS)
+    space = factory.action_space
+    assert (space.kind, space.nvec, space.start, space.dim) == ("discrete", (3, 4), (2, -1), 2)
+    assert (factory.observation_dim, factory.horizon, factory.reports_success) == (7, 8, True)
+    with VectorEnv(factory, 1) as vector:
+        vector.reset(first_orders(1))
+        for _ in range(20):
+            shown = vector.observation[0]
+            assert shown[:3].sum() == shown[3:].sum() == 1
+            action = np.array([[shown[:3].argmax(), shown[3:].argmax()]], np.float32)
+            vector.start(autoreset_orders(1), action)
+            outcome = vector.wait()
+            assert outcome.reward[0] == 2
+            assert outcome.success[0]
+
+
+def test_numbers_are_stretched_to_the_bounds_or_cut_at_them():
+    scaled, raw = make("Pendulum-v1", "scaled")(0), make("Pendulum-v1", "clipped")(0)
+    for row, torques in ((-1.0, (-2, -1)), (0.5, (1, 0.5)), (1.0, (2, 1)), (9.0, (2, 2))):
+        found = [float(env._act(np.array([row], np.float32))[0]) for env in (scaled, raw)]
+        assert found == list(torques)
+    half_open = make(DOORS)(0)._act(np.array([-5.0, 1e9], np.float32))
+    assert half_open.tolist() == [-1.0, 1e9]
+
+
+def test_a_state_that_cannot_be_put_back_is_said_and_not_pretended():
+    env = make(HIDDEN)(0)
+    env.reset(0)
+    assert env.state() == {"lost": "an episode put back goes another way"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "actions", "words"),
+    [
+        ("CartPoel-v1", "clipped", r"no environment 'CartPoel-v1'; did you mean CartPole-v1"),
+        ("CartPole-v7", "clipped", r"no environment 'CartPole-v7'; did you mean CartPole-v"),
+        ("ALE/Pong-v5", "clipped", r"no environment 'ALE/Pong-v5'"),
+        ("LunarLander-v3", "clipped", r"LunarLander-v3 needs a package: .*box2d"),
+        ("no_such_module:Env-v0", "clipped", r"the module no_such_module of .* cannot be imported"),
+        (f"{HERE}:Levres-v0", "clipped", r"no environment .*; did you mean Levers-v0"),
+        (f"{HERE}:Words-v0", "clipped", r"an observation is a Text"),
+        (f"{HERE}:StuckDoors-v0", "clipped", r"fails in its first steps: RuntimeError: the hinge is stuck"),
+        (DOORS, "scaled", r"its actions have no bounds, which SAC needs"),
+        ("", "clipped", r"'' cannot be made"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_in_one_line(environment, actions, words):
+    if environment == "LunarLander-v3":
+        try:
+            import Box2D  # noqa: F401
+        except ImportError:
+            pass
+        else:
+            pytest.skip("Box2D is installed here")
+    with pytest.raises(UsageError, match=words) as caught:
+        make(environment, actions)
+    assert "\n" not in caught.value.cause
+
+
+def test_a_worker_imports_no_torch_and_computes_in_one_thread():
+    code = (
+        "import os, sys\n"
+        "from trainer.envs.vector import VectorEnv\n"
+        "from trainer.envs.gymnasium_env import GymnasiumFactory\n"
+        "print('torch' in sys.modules, os.environ['OMP_NUM_THREADS'], os.environ['OPENBLAS_NUM_THREADS'])"
+    )
+    before = dict(os.environ)
+    with one_thread_each():
+        said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["False", "1", "1"]
+    assert dict(os.environ) == before
+
+
+def test_a_seed_gives_the_episodes_and_no_seed_goes_on():
+    env, again, other = (make(DOORS, seed=seed)(0) for seed in (3, 3, 4))
+    first = [env.reset(goal).tolist() for goal in (0, OWN_CHOICE, OWN_CHOICE)]
+    assert first == [again.reset(goal).tolist() for goal in (0, OWN_CHOICE, OWN_CHOICE)]
+    assert first != [other.reset(goal).tolist() for goal in (0, OWN_CHOICE, OWN_CHOICE)]

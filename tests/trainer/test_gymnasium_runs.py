@@ -1,0 +1,180 @@
+"""SAC on environments that end their episodes themselves: the loop, resumption, evaluate and play."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.trainer.runs import StopAt, events, newest, rows, run, store_of
+from trainer import evaluate, filming, play, training
+from trainer.envs.choice import factory_for
+from trainer.errors import TrainerError, UsageError
+from trainer.replay import TransitionReplay
+from trainer.settings import TrainSettings, read_settings
+
+HERE = "tests.trainer.envs_for_tests"
+SMALL = {
+    "actor_hidden": "8",
+    "critic_hidden": "8",
+    "warmup_steps": "30",
+    "batch_size": "16",
+    "replay_capacity": "500",
+    "env_steps_per_update": "4",
+}
+
+
+def settings_for(run_dir: Path, environment: str, *argv: str) -> TrainSettings:
+    changes = SMALL | {"environment": environment}
+    words = [part for key, value in changes.items() for part in ("--set", f"{key}={value}", "--unlock", key)]
+    defaults = ("--wandb", "disabled", "--workers", "0", "--eval-every", "0", "--checkpoint-every", "0")
+    return read_settings(["--recipe", "sac", "--run-dir", str(run_dir), *words, *defaults, *argv], {})
+
+
+def train(settings: TrainSettings, **how):
+    return run(settings, factory_for(settings.recipe.values, settings.tasks, settings.seed), **how)
+
+
+def held(settings: TrainSettings) -> torch.Tensor:
+    """The rows of the newest checkpoint's replay."""
+    store = store_of(settings)
+    path = store.newest(pytest.fail)
+    replay = TransitionReplay(**store.load(path)["replay"]["layout"])
+    store.restore_replay(path, replay)
+    return replay._rows[: replay._held]
+
+
+def test_what_is_remembered_is_what_happened(tmp_path):
+    settings = settings_for(tmp_path, f"{HERE}:Gates-v0", "--total-steps", "240", "--num-envs", "3")
+    assert settings.tasks == (f"{HERE}:Gates-v0",)
+    train(settings)
+    remembered = held(settings)
+    assert len(remembered) == 240
+    observation, action, reward, following, goes_on = torch.split(remembered, [2, 1, 1, 2, 1], dim=1)
+    # episodes are 3 or 4 steps long, as their number says; what an action led to is of the same episode
+    assert torch.equal(following, observation + torch.tensor([1.0, 0.0]))
+    length = 3 + observation[:, 1] % 2
+    assert torch.equal(goes_on[:, 0] == 0, following[:, 0] == length)
+    assert set(length[goes_on[:, 0] == 0].tolist()) == {3.0, 4.0}
+    torch.testing.assert_close(reward, 1 + action * 2)  # stretched from -1..1 to -1..3
+
+
+def test_a_cut_by_time_is_bootstrapped(tmp_path):
+    settings = settings_for(tmp_path, "Pendulum-v1", "--total-steps", "450", "--num-envs", "2")
+    train(settings)
+    assert held(settings)[:, -1].all()
+    told = [row for row in rows(tmp_path, "train") if "return/mean" in row]
+    assert len(told) == 0 or told[0]["return/mean"] < 0
+    assert not any(key.startswith("train_success") for row in rows(tmp_path, "train") for key in row)
+
+
+@pytest.mark.parametrize("environment", ["Pendulum-v1", f"{HERE}:Gates-v0", "InvertedPendulum-v5"])
+def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, environment):
+    argv = (environment, "--total-steps", "400", "--num-envs", "2")
+    whole, broken = settings_for(tmp_path / "whole", *argv), settings_for(tmp_path / "broken", *argv)
+    train(whole)
+    assert train(broken, stop=StopAt(71)).code == 85
+    assert newest(broken)["state"]["progress"]["step"] == 142
+    assert train(replace(broken, attempt=1), resume=True, seed=99).code == 0
+    assert torch.equal(held(broken), held(whole))
+    assert "have the sha256" in events(whole.run_dir)[-1]
+    assert events(broken.run_dir)[-1] == events(whole.run_dir)[-1]
+
+
+def test_the_number_of_workers_changes_nothing_at_all(tmp_path):
+    said = []
+    for workers in ("0", "2"):
+        argv = ("Pendulum-v1", "--total-steps", "300", "--num-envs", "3", "--workers", workers)
+        settings = settings_for(tmp_path / workers, *argv)
+        train(settings)
+        said.append(events(settings.run_dir)[-1])
+    assert said[0] == said[1]
+
+
+def test_where_an_episode_cannot_go_on_the_run_says_so_and_goes_on_itself(tmp_path):
+    settings = settings_for(tmp_path, f"{HERE}:HiddenGates-v0", "--total-steps", "120", "--num-envs", "2")
+    assert train(settings, stop=StopAt(40)).code == 85
+    before = held(settings)
+    assert train(replace(settings, attempt=1), resume=True).code == 0
+    assert any(
+        "state of these environments cannot be put back (an episode put back goes another way)" in event
+        and "new episodes are started" in event
+        for event in events(tmp_path)
+    )
+    assert torch.equal(held(settings)[:80], before)
+    assert len(held(settings)) == 120
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ("CartPole-v1", "CartPole-v1 has discrete actions, which SAC cannot learn"),
+        ("Pendulum-v9", "no environment 'Pendulum-v9'; did you mean Pendulum-v1"),
+    ],
+)
+def test_what_sac_cannot_learn_is_refused_before_anything_is_written(tmp_path, environment, words):
+    with pytest.raises(UsageError, match=words):
+        training.train(settings_for(tmp_path / "run", environment, "--device", "cpu", "--threads", "1"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with evaluations."""
+    home = tmp_path_factory.mktemp("gates")
+    settings = settings_for(home, f"{HERE}:Gates-v0", "--total-steps", "60", "--eval-every", "30")
+    train(settings)
+    return home
+
+
+def test_a_runs_evaluations_tell_returns_and_lengths(trained):
+    found = rows(trained, "eval")
+    assert [row["step"] for row in found] == [30, 60]
+    for row in found:
+        assert 3 <= row["length/mean"] <= 4
+        assert row["return_low/mean"] <= row["return/mean"] <= row["return_high/mean"]
+        assert not any(key.startswith("success") for key in row)
+
+
+def test_evaluate_plays_the_same_episodes_again(trained, capsys):
+    assert evaluate.main([str(trained), "--episodes", "10", "--workers", "0", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["return/mean"] == rows(trained, "eval")[-1]["return/mean"]
+    assert evaluate.main([str(trained), "--episodes", "10", "--workers", "0"]) == 0
+    assert capsys.readouterr().out.split()[:5] == ["task", "return", "95%", "interval", "steps"]
+
+
+class Frames:
+    """A film that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.frames: list[np.ndarray] = []
+
+    def add(self, frame, caption) -> None:
+        self.frames.append(frame)
+
+
+def test_play_films_what_the_environment_draws(trained, tmp_path, capsys):
+    assert play.main([str(trained), "--folder", str(tmp_path), "--size", "64", "--episodes", "2"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith(f"{HERE}:Gates-v0 seed 0: return ")
+    assert said[2].startswith("mean return ")
+    names = {path.name.rpartition(".")[0] for path in tmp_path.iterdir()}
+    assert names == {f"{HERE}-Gates-v0", "contact-sheet"}
+
+
+def test_play_says_when_there_are_no_pictures():
+    class Still:
+        def act(self, observation, task, *, greedy):
+            return np.zeros((1, 1), np.float32)
+
+    film = Frames()
+    for name, fault, words in (
+        ("HiddenGates-v0", UsageError, "HiddenGates-v0 draws no pictures: it can render nothing"),
+        ("BlindGates-v0", TrainerError, "BlindGates-v0 cannot be drawn here: no colours"),
+    ):
+        with pytest.raises(fault, match=words):
+            filming.film_gymnasium(Still(), {"environment": f"{HERE}:{name}"}, name, 0, 64, film)
+    assert film.frames == []

@@ -1,0 +1,146 @@
+"""The on-policy loop, on Gymnasium's own environments and on some that are learnt within seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainer.runs import StopAt, events, newest, rows, run
+from trainer.envs.gymnasium_env import GymnasiumFactory
+from trainer.model import digest, load_model
+from trainer.settings import TrainSettings, read_settings
+
+SMALL = {
+    "ppo": {"hidden": "16,16", "rollout_size": "64", "batch_size": "16", "epochs": "2"},
+    "a2c": {"hidden": "16,16", "rollout_size": "20"},
+}
+STANDARDISED = {"normalize_observations": "true", "normalize_rewards": "true"}
+
+
+def settings_for(run_dir: Path, recipe: str, *argv: str, **values: str) -> TrainSettings:
+    values = SMALL[recipe] | values
+    changes = [part for key, value in values.items() for part in ("--set", f"{key}={value}", "--unlock", key)]
+    defaults = ("--wandb", "disabled", "--workers", "0", "--eval-every", "0", "--checkpoint-every", "0")
+    return read_settings(["--recipe", recipe, "--run-dir", str(run_dir), *changes, *defaults, *argv], {})
+
+
+def train(settings: TrainSettings, **how: Any) -> SimpleNamespace:
+    environment = settings.recipe.values["environment"]
+    return run(settings, GymnasiumFactory(environment, actions="clipped", seed=settings.seed), **how)
+
+
+def learnt(settings: TrainSettings) -> str:
+    return digest(newest(settings)["model"]["learner"])
+
+
+@pytest.mark.parametrize("stops", [(17,), (8,), (3, 20, 15)], ids=["within", "between", "thrice"])
+@pytest.mark.parametrize("recipe", ["ppo", "a2c"])
+def test_an_interrupted_run_goes_on_to_the_bit(tmp_path: Path, recipe: str, stops: tuple[int, ...]) -> None:
+    argv, values = ("--total-steps", "384", "--num-envs", "8"), STANDARDISED
+    whole = settings_for(tmp_path / "whole", recipe, *argv, **values)
+    assert train(whole).code == 0
+    parts = settings_for(tmp_path / "parts", recipe, *argv, **values)
+    for attempt, stop in enumerate(stops):
+        assert train(parts, resume=attempt > 0, stop=StopAt(stop), seed=attempt).code == 85
+    assert train(parts, resume=True, seed=99).code == 0
+    assert learnt(parts) == learnt(whole)
+    returns = [row.get("return/CartPole-v1") for row in rows(tmp_path / "parts", "train")]
+    assert returns == [row.get("return/CartPole-v1") for row in rows(tmp_path / "whole", "train")]
+
+
+def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
+    found = set()
+    for workers in (0, 2):
+        argv = ("--total-steps", "256", "--num-envs", "4", "--workers", str(workers))
+        settings = settings_for(tmp_path / str(workers), "ppo", *argv)
+        train(settings)
+        found.add(learnt(settings))
+    assert len(found) == 1
+
+
+def test_with_other_environments_a_new_rollout_begins_and_the_run_says_so(tmp_path: Path) -> None:
+    argv = ("--total-steps", "512")
+    train(settings_for(tmp_path, "ppo", *argv, "--num-envs", "8"), stop=StopAt(10))
+    settings = settings_for(tmp_path, "ppo", *argv, "--num-envs", "4")
+    assert train(settings, resume=True).code == 0
+    said = "the checkpoint has 8 environments, this run has 4: new episodes are started"
+    assert said in events(tmp_path)
+
+
+def test_a_rollout_keeps_its_size_whatever_the_environments(tmp_path: Path) -> None:
+    for num_envs, expected in ((1, 192), (8, 192), (5, 195)):
+        settings = settings_for(
+            tmp_path / str(num_envs),
+            *("ppo", "--total-steps", "150", "--num-envs", str(num_envs)),
+            batch_size="auto",
+        )
+        train(settings)
+        progress = newest(settings)["state"]["progress"]
+        assert progress["step"] == expected
+        cuts = 5 if num_envs == 5 else 4  # 65 transitions go into five batches of 13
+        assert progress["updates"] == 3 * 2 * cuts
+
+
+def test_what_is_recorded(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, "ppo", "--total-steps", "640", "--log-every", "320", **STANDARDISED)
+    train(settings)
+    last = rows(tmp_path, "train")[-1]
+    assert last["return/CartPole-v1"] == last["length/CartPole-v1"]  # each step pays 1
+    assert last["updates"] == 80
+    assert {
+        "loss/policy",
+        "loss/value",
+        "entropy",
+        "kl",
+        "clip_fraction",
+        "explained_variance",
+    } <= last.keys()
+    assert last["learning_rate"] == pytest.approx(3e-4)
+    model = load_model(tmp_path)
+    assert model.policy.moments.count == 640
+    assert "reward_moments" in torch.load(model.path, weights_only=True)["learner"]
+
+
+def test_evaluations_are_played_with_frozen_statistics(tmp_path: Path) -> None:
+    settings = settings_for(
+        tmp_path, "ppo", "--total-steps", "128", "--eval-every", "64", "--eval-episodes", "3", **STANDARDISED
+    )
+    train(settings)
+    found = rows(tmp_path, "eval")
+    assert [row["step"] for row in found] == [64, 128]
+    assert all(1 <= row["return/CartPole-v1"] <= 500 for row in found)
+
+
+def test_rewards_that_are_not_finite_end_with_a_word(tmp_path: Path) -> None:
+    from trainer.errors import DivergedError
+
+    settings = settings_for(tmp_path, "ppo", "--total-steps", "1280", "--log-every", "64", learning_rate="1")
+    factory = GymnasiumFactory("tests.trainer.echoes:Broken-v0", actions="clipped", seed=0)
+    with pytest.raises(DivergedError, match="updates in a row"):
+        run(settings, factory)
+
+
+LEARNT = {
+    ("ppo", "tests.trainer.echoes:EchoChoice-v0"): (4096, 9.5),
+    ("ppo", "tests.trainer.echoes:Echo-v0"): (12_288, 8.5),
+    ("ppo", "tests.trainer.envs_for_tests:Levers-v0"): (8192, 15.0),
+    ("a2c", "tests.trainer.echoes:EchoChoice-v0"): (6000, 9.5),
+}
+
+
+@pytest.mark.parametrize(("recipe", "environment"), LEARNT, ids=lambda value: value.rpartition(":")[2])
+def test_what_is_shown_is_learnt(tmp_path: Path, recipe: str, environment: str) -> None:
+    steps, wanted = LEARNT[recipe, environment]
+    values = {"environment": environment, "gamma": "0.5", "learning_rate": "3e-3"}
+    if recipe == "ppo":
+        values |= {"rollout_size": "512", "batch_size": "128", "epochs": "10"}
+        if environment.endswith("Echo-v0"):
+            values |= {"initial_log_std": "-1"}
+    argv = ("--total-steps", str(steps), "--log-every", str(steps // 8))
+    settings = settings_for(tmp_path, recipe, *argv, **values)
+    train(settings)
+    assert rows(tmp_path, "train")[-1][f"return/{environment}"] >= wanted

@@ -1,0 +1,231 @@
+"""What PPO and A2C have in common: estimates over a rollout, and descending a loss under guard.
+
+Everything reads tensors and writes in place, with static shapes and nothing that depends on the host, so
+that it can be captured as it is. A learning rate and an entropy weight that change are scalars on the device.
+The gradients of the losses by what the networks give are written out, and PyTorch differentiates the networks
+alone: in an update of small ones the losses would otherwise take the larger part.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from trainer.algorithms.on_policy_config import OnPolicyConfig
+from trainer.algorithms.optimizers import GuardedAdam, GuardedRMSprop, flatten, not_finite
+from trainer.nn.actor_critic import ActorCritic
+from trainer.nn.moments import RunningMoments
+from trainer.rollout import Rollout, advantages, discounted_returns
+
+_SCALARS = 4
+"""Parts of a row that are one number: all after the action."""
+_EPSILON = 1e-8
+"""Of the standardised advantages' deviation, as in OpenAI's baselines."""
+
+
+class Transitions(NamedTuple):
+    """Transitions with what the policy of their time thought of them; views of `Packed.rows`.
+
+    Attributes:
+        features: what the networks see, (rows, observation_dim).
+        action: (rows, action_dim).
+        log_density: of the action, (rows,).
+        value: of the observation, (rows,).
+        advantage: of the action, (rows,).
+        target: for the value: value and advantage together, (rows,).
+    """
+
+    features: Tensor
+    action: Tensor
+    log_density: Tensor
+    value: Tensor
+    advantage: Tensor
+    target: Tensor
+
+
+class Packed(NamedTuple):
+    """Transitions in one tensor, for to draw a batch from it is one gather.
+
+    Attributes:
+        rows: (transitions, numbers of one).
+        widths: of the parts of a row, in the order of `Transitions`.
+    """
+
+    rows: Tensor
+    widths: tuple[int, ...]
+
+    def batch(self, chosen: Tensor | None = None) -> Transitions:
+        """Returns the transitions with these indices (batch,), or all."""
+        rows = self.rows if chosen is None else self.rows.index_select(0, chosen)
+        features, action, *scalars = torch.split(rows, list(self.widths), 1)
+        return Transitions(features, action, *(scalar.squeeze(1) for scalar in scalars))
+
+
+class Slopes(NamedTuple):
+    """The gradients of the losses, which are means over the rows of a batch.
+
+    Attributes:
+        by_density: of the policy's loss by the log-densities, (rows,).
+        by_value: of the values' loss by the values, (rows,).
+        loss: both together, a scalar that is finite if all is.
+        scalars: for the log.
+    """
+
+    by_density: Tensor
+    by_value: Tensor
+    loss: Tensor
+    scalars: dict[str, Tensor]
+
+
+class OnPolicy(ABC):
+    """A learner: networks, statistics and their optimiser.
+
+    An update whose loss or gradient is not finite is skipped on the device: nothing changes.
+
+    Args:
+        config: the hyperparameters.
+        policy: the networks, on their device; their parameters move into one tensor.
+        envs: environments of a rollout.
+        autocast: makes the context in which the networks are evaluated.
+
+    Attributes:
+        skipped: int64 (2,) on the device: updates skipped in all, and in a row now.
+        stopped: 1.0 on the device when this rollout is not to be learnt from any more; else 0.0.
+        learning_rate: the present one, on the device.
+    """
+
+    def __init__(
+        self,
+        config: OnPolicyConfig,
+        policy: ActorCritic,
+        envs: int,
+        autocast: Callable[[], AbstractContextManager[Any]],
+    ) -> None:
+        self._config = config
+        self.policy = policy
+        self._autocast = autocast
+        self._networks: list[Tensor] = [*policy.actor.parameters(), *policy.critic.parameters()]
+        self._flat = flatten([*self._networks, *policy.head.parameters()])
+        device = self._flat.device
+        self.learning_rate = torch.tensor(config.learning_rate, device=device)
+        self._entropy_weight = torch.tensor(config.entropy_coefficient, device=device)
+        self._reward_moments = RunningMoments(1).to(device)
+        self._sums = torch.zeros(envs, device=device)
+        self.skipped = torch.zeros(2, dtype=torch.int64, device=device)
+        self.stopped = torch.zeros((), device=device)
+        self._optimizer = self._make_optimizer(self._flat)
+
+    @abstractmethod
+    def _make_optimizer(self, parameters: Tensor) -> GuardedAdam | GuardedRMSprop:
+        """Returns the optimiser of all parameters, which takes `learning_rate`."""
+
+    @abstractmethod
+    def _slopes(self, batch: Transitions, outputs: Tensor, value: Tensor) -> Slopes:
+        """Returns the gradients of the losses of a batch; may set `stopped`."""
+
+    def schedule(self, left: float) -> None:
+        """Sets what changes with time.
+
+        Args:
+            left: share of the training that is yet to come, from 1 to 0.
+        """
+        config = self._config
+        rate = left if config.learning_rate_schedule == "linear" else 1.0
+        self.learning_rate.fill_(config.learning_rate * rate)
+        entropy = left if config.entropy_schedule == "linear" else 1.0
+        self._entropy_weight.fill_(config.entropy_coefficient * entropy)
+
+    @torch.no_grad()
+    def estimate(self, rollout: Rollout) -> Tensor:
+        """Looks at a whole rollout, and rearms `stopped`; returns the rows of `Packed`."""
+        self.stopped.zero_()
+        policy, config = self.policy, self._config
+        seen = torch.stack([rollout.observation, rollout.next_observation])
+        features = policy.features(seen)
+        with self._autocast():
+            value, next_value = policy.value(features)
+            outputs = policy.actor(features[0])
+        log_density, _ = policy.head.evaluate(outputs, rollout.action)
+        advantage = advantages(
+            self._scaled_reward(rollout), value, next_value, rollout.ends, config.gamma, config.gae_lambda
+        )
+        scalars = torch.stack([log_density, value, advantage, value + advantage], -1)
+        return torch.cat([features[0], rollout.action, scalars], -1).flatten(0, 1)
+
+    def pack(self, rows: Tensor) -> Packed:
+        """Returns what `estimate` returned with the widths of its parts."""
+        action_dim = self.policy.action_dim
+        return Packed(rows, (rows.shape[1] - action_dim - _SCALARS, action_dim, *[1] * _SCALARS))
+
+    def update(self, batch: Transitions) -> dict[str, Tensor]:
+        """Learns from one batch, unless `stopped`.
+
+        Returns:
+            Scalars on the device, for the log: `loss/policy`, `loss/value`, `entropy`, `grad_norm` before
+            clipping, and those of the algorithm. Those of a skipped update say why it was skipped.
+        """
+        policy = self.policy
+        with self._autocast():
+            outputs, value = policy.actor(batch.features), policy.value(batch.features)
+        with torch.no_grad():
+            slopes = self._slopes(batch, outputs, value)
+            by_outputs, by_log_std = policy.head.slope(
+                outputs, batch.action, slopes.by_density, -self._entropy_weight / len(value)
+            )
+        networks = [by_outputs, slopes.by_value * self._config.value_coefficient]
+        gradients = torch.autograd.grad([outputs, value], self._networks, networks)
+        parts = [part.reshape(-1) for part in gradients]
+        gradient = torch.cat(parts if by_log_std is None else [*parts, by_log_std])
+        norm = torch.linalg.vector_norm(gradient)
+        blocked = not_finite(slopes.loss, norm)
+        self._optimizer.step([gradient], norm, torch.maximum(blocked, self.stopped))
+        skipped = blocked.to(torch.int64)
+        self.skipped.add_(skipped)
+        self.skipped[1].mul_(skipped)
+        return {**slopes.scalars, "grad_norm": norm}
+
+    def tensors(self) -> list[Tensor]:
+        """Returns all that `estimate` and `update` write to; none of them is ever replaced by another."""
+        moments = list(self._reward_moments.buffers())
+        return [self._flat, *self._optimizer.tensors(), *moments, self._sums, self.skipped, self.stopped]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that is learnt, optimiser and statistics included."""
+        return {
+            "policy": self.policy.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "reward_moments": self._reward_moments.state_dict(),
+            "sums": self._sums.clone(),
+            "skipped": self.skipped.clone(),
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over, in place, what `state_dict` of a learner of the same configuration returned."""
+        self.policy.load_state_dict(state["policy"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._reward_moments.load_state_dict(state["reward_moments"])
+        if self._sums.shape == state["sums"].shape:
+            self._sums.copy_(state["sums"])
+        self.skipped.copy_(state["skipped"])
+
+    def _scaled_reward(self, rollout: Rollout) -> Tensor:
+        if not self._config.normalize_rewards:
+            return rollout.reward
+        sums, before = discounted_returns(rollout.reward, self._sums, rollout.ends.done, self._config.gamma)
+        self._reward_moments.merge(sums.reshape(-1, 1))
+        self._sums.copy_(before.nan_to_num(0.0, 0.0, 0.0))
+        return self._reward_moments.scaled(rollout.reward)
+
+    def _advantage(self, batch: Transitions) -> Tensor:
+        """Returns the advantages of a batch, standardised if that is asked for."""
+        advantage = batch.advantage
+        if not self._config.normalize_advantages or len(advantage) == 1:
+            return advantage
+        deviation, mean = torch.std_mean(advantage)
+        return (advantage - mean) / (deviation + _EPSILON)

@@ -1,0 +1,35 @@
+"""Which environments a recipe's values ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainer.envs.gymnasium_env import GymnasiumFactory
+from trainer.envs.interface import EnvFactory
+from trainer.envs.metaworld import MetaworldFactory
+from trainer.errors import UsageError
+
+
+def factory_for(values: Mapping[str, Any], tasks: Sequence[str], seed: int = 0) -> EnvFactory:
+    """Returns what makes the environments of a recipe.
+
+    Args:
+        values: of the recipe. SAC learns actions in [-1, 1], recipes with rollouts learn them as they are.
+        tasks: full names of Meta-World's tasks.
+        seed: of the episodes that a Gymnasium environment starts.
+
+    Raises:
+        UsageError: the environment is unknown, cannot be made here, or has spaces of another kind.
+    """
+    if "environment" not in values:
+        return MetaworldFactory(tuple(tasks), goals_per_task=values["goals_per_task"])
+    name = values["environment"]
+    if "rollout_size" in values:
+        return GymnasiumFactory(name, actions="clipped", seed=seed)
+    factory = GymnasiumFactory(name, actions="scaled", seed=seed)
+    if factory.action_space.kind == "discrete":
+        raise UsageError(
+            f"{name} has discrete actions, which SAC cannot learn", hint="train it with a PPO or A2C recipe"
+        )
+    return factory

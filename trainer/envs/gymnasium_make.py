@@ -1,0 +1,98 @@
+"""Making a Gymnasium environment, and trying it: whatever is wrong with it becomes one line."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy.typing as npt
+
+from trainer.arguments import nearest
+from trainer.errors import UsageError
+
+_TRIAL_STEPS = 100
+
+
+def made(name: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+    """Makes an environment.
+
+    Raises:
+        UsageError: it is unknown, or cannot be made here.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a newer version: what was asked for is asked for
+            # the checker looks at every step's types, for a third of the time of a small environment's step
+            mode: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+            return gymnasium.make(name, disable_env_checker=True, **mode)
+    except gymnasium.error.UnregisteredEnv as error:
+        known = [*gymnasium.registry]
+        close = nearest(name.rpartition(":")[2], known)
+        raise UsageError(
+            f"there is no environment {name!r}{close or f': {error}'}",
+            hint="name one as python -c 'import gymnasium; gymnasium.pprint_registry()' lists them, or "
+            "module:EnvId, where importing the module registers it",
+        ) from error
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise UsageError(f"{name} needs a package: {error}") from error
+    except ImportError as error:
+        module, colon, _rest = name.partition(":")
+        what = f"the module {module} of {name} cannot be imported" if colon else f"{name} cannot be made here"
+        raise UsageError(
+            f"{what}: {str(error).splitlines()[0]}",
+            hint="start in the folder of the module, or install it" if colon else None,
+        ) from error
+    except Exception as error:  # of somebody else's code
+        raise UsageError(
+            f"{name!r} cannot be made: {_last_line(error)}", hint=traceback.format_exc()
+        ) from error
+
+
+def tried(
+    env: gymnasium.Env[Any, Any],
+    name: str,
+    act: Callable[[], Any],
+    read: Callable[[Any], npt.NDArray[Any]],
+    width: int,
+) -> bool:
+    """Plays an episode's beginning; returns whether the environment speaks of success.
+
+    Args:
+        env: just made.
+        name: of the environment, for the message.
+        act: draws an action.
+        read: flattens an observation.
+        width: numbers that an observation should have.
+
+    Raises:
+        UsageError: the environment fails, or shows something else than it declares.
+    """
+    speaks = False
+    try:
+        shown = read(env.reset(seed=0)[0])
+        for _ in range(_TRIAL_STEPS):
+            if shown.shape != (width,):
+                raise ValueError(f"an observation has {shown.size} numbers, its space {width}")
+            observation, _reward, terminated, truncated, info = env.step(act())
+            speaks = speaks or success_of(info) is not None
+            shown = read(observation)
+            if terminated or truncated:
+                break
+    except Exception as error:  # of somebody else's code
+        raise UsageError(
+            f"{name} fails in its first steps: {_last_line(error)}", hint=traceback.format_exc()
+        ) from error
+    return speaks
+
+
+def success_of(info: Mapping[str, Any]) -> bool | None:
+    """Returns what an environment's info says of success; None if it says nothing."""
+    found = info.get("is_success", info.get("success"))
+    return None if found is None else bool(found)
+
+
+def _last_line(error: Exception) -> str:
+    return traceback.format_exception_only(error)[-1].strip().splitlines()[0]

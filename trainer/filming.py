@@ -1,0 +1,115 @@
+"""Episodes on film: how one went, and those of Gymnasium environments, which draw themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.errors import TrainerError, UsageError
+from trainer.rendering import INSTALL_HINT
+from trainer.video import Caption
+
+FRAMES_A_SECOND = 20
+_LONGEST = 1000
+"""Steps that are filmed where the environment sets no limit."""
+
+
+class Film(Protocol):
+    """Where the frames go."""
+
+    def add(self, frame: npt.NDArray[np.uint8], caption: Caption) -> None:
+        """Takes a frame of shape (height, width, 3)."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """How an episode went.
+
+    Attributes:
+        task: full task name.
+        goal: index of the goal, or the number of the seed.
+        success: solved at any step; None where the environment knows no success.
+        steps: steps played.
+        mean_reward: per step.
+    """
+
+    task: str
+    goal: int
+    success: bool | None
+    steps: int
+    mean_reward: float
+
+    @property
+    def verdict(self) -> str:
+        """How it went, in words."""
+        if self.success is None:
+            total = self.mean_reward * self.steps
+            return f"{self.task} seed {self.goal}: return {total:.1f} in {self.steps} steps"
+        how = f"success after {self.steps} steps" if self.success else "no success"
+        return f"{self.task} goal {self.goal}: {how}"
+
+
+def film_gymnasium(
+    policy: Any, values: Mapping[str, Any], task: str, number: int, size: int, film: Film
+) -> Episode:
+    """Plays one episode of a Gymnasium environment with the deterministic policy and adds it to a film.
+
+    Args:
+        policy: acts.
+        values: of the recipe it was trained with.
+        task: the environment.
+        number: of the episode's seed; evaluations begin with the same episodes.
+        size: width and height in pixels.
+        film: where the frames go.
+
+    Raises:
+        UsageError: the environment cannot be made here or has no pictures.
+        TrainerError: it cannot draw them here.
+    """
+    from trainer.envs.choice import factory_for
+    from trainer.envs.gymnasium_env import GymnasiumEnv
+
+    factory: Any = factory_for(values, (task,)).for_evaluation()
+    modes = factory(0).env.metadata.get("render_modes", [])
+    if "rgb_array" not in modes:
+        raise UsageError(
+            f"{task} draws no pictures: it can render {', '.join(modes) or 'nothing'}",
+            hint="the environment must offer the render mode rgb_array; evaluate needs none",
+        )
+    env = GymnasiumEnv(factory, render_mode="rgb_array")
+    every = max(1, round(env.env.metadata.get("render_fps", FRAMES_A_SECOND) / FRAMES_A_SECOND))
+    rewards: list[float] = []
+    solved, task_id = False, np.zeros(1, np.int32)
+    try:
+        observation, over = env.reset(number), False
+        while not over:
+            action = policy.act(observation[None].astype(np.float32), task_id, greedy=True)[0]
+            observation, reward, success = env.step(action)
+            rewards.append(reward)
+            solved |= success
+            over = env.terminated or env.truncated or len(rewards) >= (factory.horizon or _LONGEST)
+            if over or len(rewards) % every == 1 % every:
+                film.add(_picture(env.env, task, size), Caption(task, f"step {len(rewards)}", solved))
+    finally:
+        env.close()
+    found = solved if factory.reports_success else None
+    return Episode(task, number, found, len(rewards), float(np.mean(rewards)))
+
+
+def _picture(env: Any, task: str, size: int) -> npt.NDArray[np.uint8]:
+    """The environment's picture, fitted into a square."""
+    from PIL import Image, ImageOps
+
+    try:
+        drawn = np.asarray(env.render(), np.uint8)
+    except Exception as error:  # of somebody else's code, often of a package that is not there
+        simulated = hasattr(env.unwrapped, "mujoco_renderer")
+        raise TrainerError(
+            f"{task} cannot be drawn here: {(str(error) or repr(error)).splitlines()[0]}",
+            hint=INSTALL_HINT if simulated else None,
+        ) from error
+    return np.asarray(ImageOps.pad(Image.fromarray(drawn), (size, size)))

@@ -1,0 +1,235 @@
+"""One attempt at a training run: what every loop does besides acting and learning."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from trainer.checkpoint import Checkpoints
+from trainer.envs.interface import EnvFactory
+from trainer.envs.vector import VectorEnv
+from trainer.errors import TrainerError, WorkerError
+from trainer.loops.evaluations import Evaluations
+from trainer.loops.memory import AnyReplay
+from trainer.loops.state import Found, Progress
+from trainer.model import about, digest, save_final
+from trainer.pacing import crossed
+from trainer.preemption import StopSignals
+from trainer.settings import TrainSettings
+from trainer.telemetry import Telemetry
+
+
+class Guarded(Protocol):
+    """What an attempt asks of a learner."""
+
+    @property
+    def note(self) -> str:
+        """Why updates are slower than they could be; empty where there is nothing to say."""
+
+    @property
+    def troubled(self) -> bool:
+        """Whether the last updates were skipped, one after the other."""
+
+    def check(self) -> None:
+        """Raises `DivergedError` if learning has come to an end."""
+
+
+L = TypeVar("L", bound=Guarded)
+
+
+class Attempt(ABC, Generic[L]):
+    """One attempt. Use as a context manager, which ends the workers.
+
+    Args:
+        settings: what to do.
+        factory: makes the environments.
+        telemetry: told of everything.
+        stop: looked at after each vector step.
+        store: the run's checkpoints.
+        found: the checkpoint to continue from, or None.
+    """
+
+    _evaluations: Evaluations
+    _learner: L
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        factory: EnvFactory,
+        telemetry: Telemetry,
+        stop: StopSignals,
+        store: Checkpoints,
+        found: Found | None,
+    ) -> None:
+        state: Mapping[str, Any] = found.parts["state"] if found else {}
+        warmup = settings.recipe.values.get("warmup_steps", 0)
+        self._settings = settings
+        self._values = settings.recipe.values
+        self._factory = factory
+        self._telemetry = telemetry
+        self._stop = stop
+        self._store = store
+        self._progress = Progress(**state.get("progress", {"learning_starts": warmup}))
+        # first, for the workers import while the networks are built
+        self._vector = VectorEnv(factory, settings.num_envs, workers=settings.workers)
+        self._unfinished: Mapping[str, Any] = state.get("evaluations", {})
+        self._said = {""}
+        self._logged = (time.perf_counter(), self._progress.step, self._progress.updates)
+
+    def run(self) -> int:
+        """Trains to the last step, or until a signal; returns the exit code of the process.
+
+        Raises:
+            WorkerError: an environment worker died or hangs; a checkpoint to resume from has been written.
+            DivergedError: the updates give numbers that are not finite.
+            TrainerError: the final model cannot be written, or the device's memory is too small.
+        """
+        self._telemetry.heartbeat(step=self._progress.step, updates=self._progress.updates, phase="start")
+        self._evaluations.load_state_dict(self._unfinished)
+        self._begin()
+        while not self._over() and not self._stop:
+            before = self._progress.step
+            try:
+                self._vector_step()
+            except WorkerError:
+                self._save(environments_lost=True)  # all but the step that failed
+                raise
+            self._report(before)
+        return self._finish() if self._over() else self._leave()
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Starts the environments, or continues their episodes."""
+
+    @abstractmethod
+    def _vector_step(self) -> None:
+        """Steps every environment once, and learns what is due."""
+
+    @property
+    @abstractmethod
+    def _learnt(self) -> dict[str, Any]:
+        """What has been learnt, as in the checkpoint."""
+
+    @abstractmethod
+    def _row(self) -> dict[str, Any]:
+        """Returns the training metrics since the last call."""
+
+    @abstractmethod
+    def _state(self, *, environments_lost: bool) -> dict[str, Any]:
+        """Returns what a checkpoint holds besides what has been learnt and the counters."""
+
+    @abstractmethod
+    def _evaluate(self, episodes: int) -> None:
+        """Has the policy, as it is now, evaluated."""
+
+    def _notes(self) -> set[str]:
+        """Returns what is slower than it could be."""
+        return {self._learner.note}
+
+    def _phase(self) -> str:
+        return "train"
+
+    def _replay(self) -> AnyReplay | None:
+        """Returns what a checkpoint keeps of past transitions."""
+        return None
+
+    def _over(self) -> bool:
+        """Returns whether all steps have been made."""
+        return self._progress.step >= self._settings.total_steps
+
+    def _report(self, before: int) -> None:
+        """Logs, evaluates and saves what is due after a vector step."""
+        settings, now = self._settings, self._progress.step
+        slower = self._notes() - self._said
+        for note in (*self._vector.take_notes(), *sorted(slower)):
+            self._say(note)
+        self._said |= slower
+        self._telemetry.heartbeat(step=now, updates=self._progress.updates, phase=self._phase())
+        self._evaluations.collect()
+        if crossed(settings.log_every, before, now):
+            self._log()
+        if self._over():
+            return  # the end has its own evaluation and checkpoint
+        if crossed(settings.eval_every, before, now):
+            self._evaluate(settings.eval_episodes)
+        if crossed(settings.checkpoint_every, before, now):
+            self._save()
+
+    def _log(self) -> None:
+        now, progress = time.perf_counter(), self._progress
+        then, step, updates = self._logged
+        self._logged = (now, progress.step, progress.updates)
+        row: dict[str, Any] = {
+            "steps_per_second": (progress.step - step) / (now - then),
+            "updates": progress.updates,
+            "updates_per_second": (progress.updates - updates) / (now - then),
+            **self._row(),
+        }
+        self._telemetry.train(progress.step, row)
+        self._telemetry.heartbeat(mean_return=row.get("return/mean"))
+        self._learner.check()
+
+    def _leave(self) -> int:
+        assert self._stop.received is not None
+        self._say(f"{self._stop.received.name} received: writing a checkpoint and stopping")
+        self._save()
+        return self._stop.exit_code
+
+    def _finish(self) -> int:
+        self._learner.check()
+        self._save()
+        learnt = self._learnt
+        try:
+            save_final(self._settings.run_dir, self._about(), learnt)
+        except OSError as error:
+            raise TrainerError(f"the final model cannot be written: {error}") from error
+        self._say(f"the parameters of the final model have the sha256 {digest(learnt)}")
+        self._evaluate(self._settings.final_episodes)
+        if not self._evaluations.finish():
+            return self._stop.exit_code
+        self._telemetry.heartbeat(step=self._progress.step, phase="done")
+        return 0
+
+    def _save(self, *, environments_lost: bool = False) -> None:
+        """Writes a checkpoint and records it; or says why there is none, and training goes on."""
+        step = self._progress.step
+        if self._learner.troubled:  # and may have to go back to the checkpoint before
+            self._say(f"no checkpoint at step {step:,}: the last updates were not finite")
+            return
+        with self._telemetry.clock("checkpoint"):
+            state = self._state(environments_lost=environments_lost)
+            state |= {
+                "progress": self._progress.as_dict(),
+                "evaluations": self._evaluations.state_dict(),
+            }
+            parts = {"model": {"about": self._about(), "learner": self._learnt}, "state": state}
+            try:
+                saved = self._store.save(step, parts, self._replay())
+            except OSError as error:
+                self._say(f"no checkpoint at step {step:,}: {error}; training goes on")
+                return
+        path = saved.path.relative_to(self._settings.run_dir)
+        self._telemetry.checkpoint(step, path, saved.nbytes, saved.seconds)
+
+    def _say(self, text: str) -> None:
+        self._telemetry.event(self._progress.step, text)
+
+    def _about(self) -> dict[str, Any]:
+        settings, factory = self._settings, self._factory
+        return about(
+            settings.recipe.as_json(),
+            settings.tasks,
+            factory.observation_dim,
+            factory.action_dim,
+            self._progress.step,
+            factory.action_space,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._vector.close()
+        self._evaluations.close()

@@ -1,0 +1,62 @@
+"""Which replay a run fills, and how."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trainer.envs.interface import EnvFactory
+from trainer.envs.vector import Outcome
+from trainer.replay import Replay, TransitionReplay
+from trainer.settings import TrainSettings
+
+Floats = npt.NDArray[np.float32]
+AnyReplay = Replay | TransitionReplay
+
+
+def make_replay(
+    settings: TrainSettings, factory: EnvFactory, device: torch.device, *, on_host: bool
+) -> AnyReplay:
+    """Makes a run's replay: rings of whole episodes on Meta-World, of whole transitions elsewhere.
+
+    Args:
+        settings: what to do.
+        factory: tells the sizes.
+        device: where batches are wanted.
+        on_host: keep the rows of a GPU's replay in the host's memory.
+    """
+    values = settings.recipe.values
+    sizes = values["replay_capacity"], values["batch_size"]
+    widths = factory.observation_dim, factory.action_dim
+    if "environment" in values:
+        return TransitionReplay(*sizes, *widths, device, on_host=on_host)
+    tasks, steps = len(settings.tasks), values["episode_steps"]
+    return Replay(tasks, settings.num_envs, *sizes, steps, *widths, device, on_host=on_host)
+
+
+def remember(
+    replay: AnyReplay,
+    observation: Floats,
+    action: Floats,
+    outcome: Outcome,
+    task: npt.NDArray[np.integer[Any]],
+    remaining: npt.NDArray[np.integer[Any]],
+) -> None:
+    """Takes in what a vector step brought; all arrays' first dimension is the environments'.
+
+    Args:
+        replay: where to.
+        observation: before the action.
+        action: what was done.
+        outcome: what it led to.
+        task: what each environment plays.
+        remaining: steps left of each episode of a fixed length, this one included.
+    """
+    seen = observation, action, outcome.reward, outcome.next_observation
+    if isinstance(replay, TransitionReplay):
+        replay.add(*seen, outcome.terminated)
+    else:
+        replay.add(*seen, task, remaining)

@@ -1,0 +1,157 @@
+"""The on-policy loop: gather a rollout with the weights of one moment, learn from it, forget it.
+
+A run that is interrupted after any vector step, also in the middle of a rollout, goes on to the bit where its
+environments can be continued; where they cannot, it begins a new rollout and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainer.algorithms.rollout_acting import RolloutActing
+from trainer.checkpoint import Checkpoints
+from trainer.envs.interface import EnvFactory
+from trainer.envs.schedule import autoreset_orders, first_orders
+from trainer.loops.attempt import Attempt
+from trainer.loops.evaluations import Evaluations
+from trainer.loops.rollout_learner import RolloutLearner
+from trainer.loops.state import (
+    Found,
+    restore_generators,
+    stored_environments,
+    stored_generators,
+    usable_environments,
+)
+from trainer.loops.statistics import EpisodeStatistics
+from trainer.preemption import StopSignals
+from trainer.settings import TrainSettings
+from trainer.telemetry import Telemetry
+
+
+class OnPolicyRun(Attempt[RolloutLearner]):
+    """One attempt at an on-policy run. Use as a context manager, which ends the workers.
+
+    Args:
+        settings: what to do.
+        factory: makes the environments.
+        device: where to learn.
+        telemetry: told of everything.
+        stop: looked at after each vector step.
+        store: the run's checkpoints.
+        found: the checkpoint to continue from, or None.
+    """
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        factory: EnvFactory,
+        device: torch.device,
+        telemetry: Telemetry,
+        stop: StopSignals,
+        store: Checkpoints,
+        found: Found | None = None,
+    ) -> None:
+        super().__init__(settings, factory, telemetry, stop, store, found)
+        self._rng = np.random.default_rng(settings.seed)
+        self._learner = RolloutLearner(settings, factory, device)
+        self._rollout = self._learner.rollout
+        policy = self._learner.agent.policy
+        self._acting = RolloutActing(policy, self._rollout.steps, settings.num_envs)
+        self._evaluations = Evaluations(settings, factory, policy, telemetry, stop)
+        self._episodes = EpisodeStatistics(
+            settings.num_envs, settings.tasks, success=factory.reports_success, lengths=True
+        )
+        self._task = np.zeros(settings.num_envs, np.int32)
+        self._orders = autoreset_orders(settings.num_envs)
+        self._losses: dict[str, torch.Tensor] = {}
+        self._environments = self._restore(found) if found else None
+
+    def _begin(self) -> None:
+        """Starts the environments, or continues their episodes."""
+        if self._environments is not None:
+            self._vector.restore(self._environments["states"])
+        else:
+            self._vector.reset(first_orders(self._settings.num_envs, self._progress.step))
+
+    def _vector_step(self) -> None:
+        """Steps every environment once, and learns when that fills the rollout."""
+        rollout, progress, clock = self._rollout, self._progress, self._telemetry.clock
+        observation = self._vector.observation
+        with clock("act"):
+            if rollout.filled == 0:
+                self._acting.begin()
+            action = self._acting.act(observation, rollout.filled)
+        with clock("env"):
+            self._vector.start(self._orders, action)
+            outcome = self._vector.wait()
+        rollout.add(
+            observation,
+            action,
+            outcome.reward,
+            outcome.next_observation,
+            outcome.terminated,
+            outcome.truncated,
+        )
+        ended = outcome.terminated | outcome.truncated
+        self._episodes.add(self._task, outcome.reward, outcome.success, ended)
+        if rollout.filled == rollout.steps:
+            with clock("learn"):
+                # the share left when the rollout began: the last one still moves something
+                begun = progress.step + len(ended) - self._learner.cuts.rollout
+                left = max(1.0 - begun / self._settings.total_steps, 0.0)
+                self._losses = self._learner.learn(left, self._beat)
+        progress.step += len(ended)
+
+    def _beat(self, updates: int) -> None:
+        """Counts updates, and keeps the heartbeat fresh within a long phase of learning."""
+        self._progress.updates += updates
+        self._telemetry.heartbeat(updates=self._progress.updates)
+
+    def _over(self) -> bool:
+        """Returns whether all steps have been made and the last rollout has been learnt from."""
+        return super()._over() and self._rollout.filled == 0
+
+    @property
+    def _learnt(self) -> dict[str, Any]:
+        return self._learner.agent.state_dict()
+
+    def _row(self) -> dict[str, Any]:
+        """Returns the training metrics since the last call."""
+        agent = self._learner.agent
+        row = {"updates_skipped": int(agent.skipped[0]), **self._episodes.drain()}
+        if self._losses:
+            row |= {name: float(value) for name, value in self._losses.items()}
+            row["explained_variance"] = self._learner.explained_variance()
+            row["learning_rate"] = float(agent.learning_rate)
+        return row
+
+    def _evaluate(self, episodes: int) -> None:
+        with self._telemetry.clock("evaluate"):
+            self._evaluations.submit(self._progress.step, episodes, dict)
+
+    def _state(self, *, environments_lost: bool) -> dict[str, Any]:
+        """Returns what a checkpoint holds besides what has been learnt and the counters."""
+        environments = None if environments_lost else stored_environments({}, self._vector.state())
+        return {
+            "generators": stored_generators(self._rng),
+            "environments": environments,
+            "episodes": self._episodes.state_dict(),
+            "acting": self._acting.state_dict(),
+            "rollout": self._rollout.state_dict(),
+        }
+
+    def _restore(self, found: Found) -> Mapping[str, Any] | None:
+        """Takes over a checkpoint; returns the environments whose episodes go on, or None for new ones."""
+        state = found.parts["state"]
+        self._learner.agent.load_state_dict(found.parts["model"]["learner"])
+        environments = usable_environments(state["environments"], self._settings.num_envs, self._say)
+        if environments is not None:
+            self._episodes.load_state_dict(state["episodes"])
+            self._rollout.load_state_dict(state["rollout"])
+            self._acting.load_state_dict(state["acting"])
+        restore_generators(state["generators"], self._rng)
+        return environments

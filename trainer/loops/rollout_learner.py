@@ -1,0 +1,142 @@
+"""What learns from rollouts: the agent, the rollout and their updates as two calls that a GPU captures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from trainer.algorithms.a2c import A2C
+from trainer.algorithms.capture import CapturedUpdate
+from trainer.algorithms.on_policy import OnPolicy
+from trainer.algorithms.on_policy_config import A2CConfig, PPOConfig, make_actor_critic
+from trainer.algorithms.ppo import PPO
+from trainer.device import autocast
+from trainer.envs.interface import EnvFactory
+from trainer.loops.guards import check_finite, too_small, troubled
+from trainer.recipe import batches
+from trainer.rollout import Rollout
+from trainer.settings import TrainSettings
+
+
+class RolloutLearner:
+    """The agent with its rollout.
+
+    Args:
+        settings: what to do.
+        factory: tells the sizes.
+        device: where to learn.
+
+    Attributes:
+        agent: the networks.
+        rollout: to be filled; `learn` empties it.
+        cuts: the sizes of rollout and batches.
+    """
+
+    def __init__(self, settings: TrainSettings, factory: EnvFactory, device: torch.device) -> None:
+        recipe, envs = settings.recipe, settings.num_envs
+        self.cuts = batches(recipe.name, recipe.values, envs)
+        self._device = device
+        self._epochs = recipe.values.get("epochs", 1)
+        self._may_stop = recipe.values.get("target_kl", 0.0) > 0
+        try:
+            self.agent = _agent(settings, factory, device)
+            self.rollout = Rollout(self.cuts.steps, envs, factory.observation_dim, factory.action_dim, device)
+        except torch.OutOfMemoryError as fault:
+            raise too_small(fault) from fault
+        self._rows = torch.zeros(0)
+        self._chosen = torch.zeros(self.cuts.batch_size, dtype=torch.int64, device=device)
+        self._estimate = CapturedUpdate(self._look, self.agent.tensors, device)
+        self._update = CapturedUpdate(self._descend, self.agent.tensors, device)
+
+    @property
+    def note(self) -> str:
+        """Why updates are slower than they could be; empty where there is nothing to say."""
+        return self._estimate.note or self._update.note
+
+    @property
+    def troubled(self) -> bool:
+        """Whether the last updates were skipped, one after the other; waits for the device."""
+        return troubled(self.agent.skipped)
+
+    def check(self) -> None:
+        """Looks whether learning has come to an end; waits for the device.
+
+        Raises:
+            DivergedError: update after update was skipped.
+        """
+        check_finite(self.agent.skipped)
+
+    def learn(self, left: float, beat: Callable[[int], None]) -> dict[str, Tensor]:
+        """Learns from a full rollout, and empties it.
+
+        Args:
+            left: share of the training that is yet to come, for the schedules.
+            beat: told after each epoch how many updates it was.
+
+        Returns:
+            What `OnPolicy.update` returned last.
+
+        Raises:
+            TrainerError: the device's memory is too small.
+        """
+        try:
+            return self._learn(left, beat)
+        except torch.OutOfMemoryError as fault:
+            raise too_small(fault) from fault
+
+    def explained_variance(self) -> float:
+        """Returns how much of the last rollout's returns the values foresaw: 1 for all of it."""
+        if not len(self._rows):
+            return 0.0
+        seen = self.agent.pack(self._rows).batch()
+        return float(1.0 - (seen.target - seen.value).var() / seen.target.var())
+
+    def _learn(self, left: float, beat: Callable[[int], None]) -> dict[str, Tensor]:
+        agent, rollout, cuts = self.agent, self.rollout, self.cuts
+        agent.schedule(left)
+        rollout.hand_over()
+        moments = agent.policy.moments
+        # the first policy hardly depends on what it sees, so its actions fit statistics it did not have;
+        # later ones keep those they acted with until the rollout has been learnt from
+        first = moments is not None and not moments.count
+        if moments is not None and first:
+            moments.merge(rollout.observation.flatten(0, 1))
+        self._hold(self._estimate()["rows"])
+        losses: dict[str, Tensor] = {}
+        for _ in range(self._epochs):
+            order = torch.randperm(cuts.rollout, device=self._device) if cuts.count > 1 else self._chosen
+            for chosen in torch.split(order, cuts.batch_size):
+                self._chosen.copy_(chosen)
+                losses = self._update()
+            beat(cuts.count)
+            if self._may_stop and agent.stopped:
+                break
+        if moments is not None and not first:
+            moments.merge(rollout.observation.flatten(0, 1))
+        return losses
+
+    def _look(self) -> dict[str, Tensor]:
+        return {"rows": self.agent.estimate(self.rollout)}
+
+    def _hold(self, rows: Tensor) -> None:
+        """Keeps the rows where a captured update finds them."""
+        if self._device.type == "cpu" or not len(self._rows):
+            self._rows = rows.clone() if rows.is_cuda else rows
+        else:
+            self._rows.copy_(rows)
+
+    def _descend(self) -> dict[str, Tensor]:
+        packed = self.agent.pack(self._rows)
+        return self.agent.update(packed.batch(self._chosen if self.cuts.count > 1 else None))
+
+
+def _agent(settings: TrainSettings, factory: EnvFactory, device: torch.device) -> OnPolicy:
+    values = settings.recipe.values
+    ppo = settings.recipe.algorithm == "ppo"
+    config = PPOConfig.from_values(values) if ppo else A2CConfig.from_values(values)
+    policy = make_actor_critic(config, factory.observation_dim, factory.action_space).to(device)
+    kind = PPO if ppo else A2C
+    return kind(config, policy, settings.num_envs, partial(autocast, device, settings.precision))

@@ -1,0 +1,29 @@
+"""What evaluates and plays asks of a policy, whatever algorithm it learns by."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import nn
+
+
+class Actor(nn.Module):
+    """A policy that acts for the host."""
+
+    @abstractmethod
+    def act(
+        self, observation: npt.NDArray[np.float32], task: npt.NDArray[np.integer[Any]], *, greedy: bool
+    ) -> npt.NDArray[np.float32]:
+        """Acts from and to arrays on the host.
+
+        Args:
+            observation: (batch, observation_dim).
+            task: (batch,), which task each of them is of.
+            greedy: without chance.
+
+        Returns:
+            (batch, action_dim).
+        """

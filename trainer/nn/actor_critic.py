@@ -1,0 +1,97 @@
+"""Policy and value of on-policy algorithms: two networks apart, behind one view of the observation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trainer.nn.actor import Actor
+from trainer.nn.heads import Head
+from trainer.nn.moments import RunningMoments
+from trainer.nn.perceptron import Perceptron
+
+_POLICY_GAIN = 0.01
+"""Of the policy's last layer, as in OpenAI's baselines: at first it hardly depends on what it sees."""
+
+
+class ActorCritic(Actor):
+    """A policy and, apart from it, a network for the value of a state.
+
+    Args:
+        observation_dim: numbers in an observation.
+        head: what the policy's outputs mean.
+        hidden: widths of the hidden layers, of both networks.
+        activation: `tanh` or `relu`.
+        normalize: standardise observations by `moments`.
+
+    Attributes:
+        action_dim: numbers in an action.
+        moments: of the observations; they change only where someone merges new ones.
+    """
+
+    def __init__(
+        self,
+        observation_dim: int,
+        action_dim: int,
+        head: Head,
+        *,
+        hidden: Sequence[int],
+        activation: str,
+        normalize: bool,
+    ) -> None:
+        super().__init__()
+        self.action_dim = action_dim
+        self.head = head
+        self.moments = RunningMoments(observation_dim) if normalize else None
+        self.actor = Perceptron(
+            observation_dim, hidden, head.outputs, activation=activation, output_gain=_POLICY_GAIN
+        )
+        self.critic = Perceptron(observation_dim, hidden, 1, activation=activation, output_gain=1.0)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the networks are."""
+        return next(self.parameters()).device
+
+    def features(self, observation: Tensor) -> Tensor:
+        """Maps observations (..., observation_dim) to what both networks see, of the same shape."""
+        return observation if self.moments is None else self.moments.standardised(observation)
+
+    def value(self, features: Tensor) -> Tensor:
+        """Returns the values (...) of features (..., observation_dim)."""
+        value: Tensor = self.critic(features)
+        return value.squeeze(-1)
+
+    @torch.no_grad()
+    def sample(self, observation: Tensor, noise: Tensor) -> Tensor:
+        """Draws actions (..., action_dim) with noise (..., head.noise_dim)."""
+        return self.head.sample(self.actor(self.features(observation)), noise)
+
+    @torch.no_grad()
+    def mode(self, observation: Tensor) -> Tensor:
+        """Returns the likeliest actions (..., action_dim)."""
+        return self.head.mode(self.actor(self.features(observation)))
+
+    def act(
+        self, observation: npt.NDArray[np.float32], task: npt.NDArray[np.integer[Any]], *, greedy: bool
+    ) -> npt.NDArray[np.float32]:
+        """Acts from and to arrays on the host, with `mode` if greedy and `sample` otherwise; same shapes.
+
+        Args:
+            observation: (batch, observation_dim).
+            task: not looked at, for there is only one.
+            greedy: no chance.
+        """
+        del task
+        seen = torch.from_numpy(observation).to(self.device)
+        if greedy:
+            action = self.mode(seen)
+        else:
+            action = self.sample(seen, self.head.draw_noise(len(seen)).to(seen.device))
+        array: npt.NDArray[np.float32] = action.cpu().numpy()
+        return array

@@ -1,0 +1,59 @@
+"""Running mean and variance of rows of numbers, merged batch by batch where the rows lie."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+_EPSILON = 1e-8
+_CLIP = 10.0
+"""Standardised numbers are cut here, as in OpenAI's baselines."""
+
+
+class RunningMoments(nn.Module):
+    """Mean and variance of all rows seen so far; the identity until the first are merged.
+
+    Kept in float64: after a billion rows a new one would be lost in float32.
+
+    Args:
+        size: numbers in a row.
+    """
+
+    count: Tensor
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
+        self.register_buffer("variance", torch.ones(size, dtype=torch.float64))
+
+    @torch.no_grad()
+    def merge(self, rows: Tensor) -> None:
+        """Adds rows (count, size), by the formula of Chan, Golub and LeVeque 1979.
+
+        Rows with a number that is not finite would spoil all that follow; a batch that has one is left out.
+        """
+        values = rows.double()
+        added, mean = float(len(rows)), values.mean(0)
+        variance = (values - mean).square().mean(0)
+        total = self.count + added
+        shift = mean - self.mean
+        merged = variance * added + self.variance * self.count + shift.square() * self.count * added / total
+        finite = (mean + variance).isfinite().all()
+        self.mean.copy_(torch.where(finite, self.mean + shift * added / total, self.mean))
+        self.variance.copy_(torch.where(finite, merged / total, self.variance))
+        self.count.copy_(torch.where(finite, total, self.count))
+
+    def standardised(self, rows: Tensor) -> Tensor:
+        """Returns rows (..., size) less the mean, in deviations, cut at 10; float32."""
+        scaled = (rows - self.mean.float()) * self._inverse_deviation()
+        return scaled.clamp(-_CLIP, _CLIP)
+
+    def scaled(self, rows: Tensor) -> Tensor:
+        """Returns rows (..., size) in deviations, cut at 10, with the zero where it was; float32."""
+        return (rows * self._inverse_deviation()).clamp(-_CLIP, _CLIP)
+
+    def _inverse_deviation(self) -> Tensor:
+        return (self.variance + _EPSILON).rsqrt().float()

@@ -1,0 +1,199 @@
+"""Replay of one environment whose episodes have any length: whole transitions in one ring.
+
+The rings of `trainer.replay.replay` store each observation once, but for that every episode must have the
+same length. Here each transition has a row of its own, with the next observation and whether it goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trainer.errors import CheckpointError
+from trainer.lanes import Ring
+from trainer.replay.batch import Batch
+from trainer.replay.draw import to_device
+from trainer.replay.rows import Rows
+from trainer.replay.staging import Staging
+
+Floats = npt.NDArray[np.float32]
+
+
+class TransitionReplay:
+    """The newest transitions, drawn uniformly and with replacement.
+
+    How many environments fill it makes no difference to it. As in `Replay`, nothing waits for the device, and
+    on a GPU `sample` can be captured in a CUDA graph, unless the rows lie on the host.
+
+    Args:
+        capacity: transitions.
+        batch_size: transitions in a batch.
+        observation_dim: numbers in an observation.
+        action_dim: numbers in an action.
+        device: where batches are wanted.
+        on_host: keep the rows of a GPU's replay in pinned memory of the host.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        batch_size: int,
+        observation_dim: int,
+        action_dim: int,
+        device: torch.device | str = "cpu",
+        *,
+        on_host: bool = False,
+    ) -> None:
+        ring = Ring(capacity, batch_size, observation_dim, action_dim)
+        device = torch.device(device)
+        self._ring = ring
+        self._count = 0
+        staged = on_host and device.type == "cuda"
+        home = torch.device("cpu") if staged else device
+        shape = capacity, sum(ring.widths)
+        if home.type == "cpu" and not staged:
+            self._rows = torch.from_numpy(np.zeros(shape, np.float32))  # numpy asks for huge pages
+        else:
+            self._rows = torch.zeros(shape, device=home, pin_memory=staged)
+        self._gathered = torch.empty(batch_size, sum(ring.widths), device=home, pin_memory=staged)
+        self._staging = Staging(self._gathered, device) if staged else None
+        self._bits = np.random.PCG64(int(torch.randint(2**63 - 1, ())))
+        self._generator = np.random.Generator(self._bits)
+        self._size = torch.zeros((), dtype=torch.float64, device=home)
+        self._draw = torch.empty(batch_size, dtype=torch.float64, device=home)
+        self._task = torch.zeros(batch_size, dtype=torch.int64, device=home)
+        window = self._gathered if self._staging is None else self._staging.window
+        observation, action, reward, following, goes_on = torch.split(window, list(ring.widths), dim=1)
+        self._views = observation, action, reward[:, 0], following
+        self._goes_on = goes_on[:, 0]
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Transitions held, shape (1,): of the only task."""
+        return np.array([self._held])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows and of a batch, on device and host."""
+        staging = 0 if self._staging is None else self._staging.nbytes
+        return self._rows.nbytes + self._gathered.nbytes + staging
+
+    @property
+    def _held(self) -> int:
+        return min(self._count, self._ring.capacity)
+
+    def add(
+        self,
+        observation: Floats,
+        action: Floats,
+        reward: Floats,
+        next_observation: Floats,
+        terminated: npt.NDArray[np.bool_],
+    ) -> None:
+        """Writes one transition per environment; the arrays' first dimension is the environments'.
+
+        Args:
+            observation: before the action.
+            action: what was done.
+            reward: what it brought.
+            next_observation: what it led to, also at the end of an episode.
+            terminated: whether nothing follows that; an episode that time cuts off is not terminated.
+        """
+        columns = observation, action, reward[:, None], next_observation, ~terminated[:, None]
+        rows = np.concatenate(columns, axis=1, dtype=np.float32)[-self._ring.capacity :]
+        end = self._count + len(reward)
+        self._write(end - len(rows), end, rows)
+        self._grow(end)
+
+    def sample(self) -> Batch:
+        """Draws a batch, valid until the next call. There must be a transition."""
+        if self._staging is not None:
+            self._staging.wait()
+        if self._rows.device.type == "cpu":
+            self._generator.random(out=self._draw.numpy())
+        else:
+            self._draw.uniform_()
+        # float64, for a float32 in [0, 1) has too few values to reach every row of a large ring
+        torch.index_select(self._rows, 0, (self._draw * self._size).long(), out=self._gathered)
+        task = self._task if self._staging is None else self._staging.send(self._task)
+        return Batch(*self._views, task, self._goes_on)
+
+    def tensors(self) -> list[Tensor]:
+        """Returns what `sample` writes on a device and a later call reads: nothing."""
+        return []
+
+    def observations(self) -> Tensor:
+        """Returns all observations held, shape (transitions, observation_dim)."""
+        return self._rows[: self._held, : self._ring.observation_dim]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything but the rows, as plain values."""
+        state = json.dumps(self._bits.state)
+        return {"layout": asdict(self._ring), "count": self._count, "generator": state}
+
+    def fits(self, state: Mapping[str, Any]) -> bool:
+        """Whether `load_state_dict` can take over the state."""
+        return bool(state["layout"] == asdict(self._ring))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict` returned, from a replay of the same shape; then `put` the rows."""
+        assert self.fits(state), f"a replay of another shape: {state['layout']}"
+        self._bits.state = json.loads(state["generator"])
+        self._grow(state["count"])
+
+    def position(self) -> list[int]:
+        """Returns the row that comes next; those before it are final."""
+        return [self._count]
+
+    def oldest(self) -> list[int]:
+        """Returns the oldest row that a restored replay needs."""
+        return [self._count - self._held]
+
+    def rows_since(self, mark: Sequence[int] | None) -> Rows:
+        """Returns what is new since an earlier `position`, or all there is, in the host's memory."""
+        begin = max(self.oldest()[0], 0 if mark is None else mark[0])
+        place = self._places(begin, self._count)
+        data = self._rows.index_select(0, to_device(place, self._rows.device)).cpu().numpy()
+        return Rows([begin], [self._count], data)
+
+    def put(self, rows: Rows) -> None:
+        """Writes rows back, those of the oldest piece first; rows not needed any more are passed over."""
+        (first, end, data) = next(rows.lanes())
+        begin = min(max(first, self.oldest()[0]), end)
+        self._write(begin, end, data[begin - first :])
+
+    def cut(self) -> None:
+        """Does nothing: a transition is whole whatever becomes of its episode."""
+
+    def adopt(self, state: Mapping[str, Any], _pieces: Iterable[Rows]) -> None:
+        """Refuses a replay of another shape: the environment is another one.
+
+        Raises:
+            CheckpointError: always.
+        """
+        raise CheckpointError(
+            f"the checkpoint's replay has another shape: {state['layout']}, not {asdict(self._ring)}",
+            hint="the environment has changed since; start afresh in another --run-dir",
+        )
+
+    def _grow(self, count: int) -> None:
+        self._count = count
+        self._size.fill_(self._held)
+
+    def _places(self, begin: int, end: int) -> npt.NDArray[np.int64]:
+        return np.arange(begin, end) % self._ring.capacity
+
+    def _write(self, begin: int, end: int, data: Floats) -> None:
+        place = self._places(begin, end)
+        if self._rows.device.type == "cpu":
+            self._rows.numpy()[place] = data
+        else:
+            device = self._rows.device
+            self._rows.index_copy_(0, to_device(place, device), to_device(data, device))

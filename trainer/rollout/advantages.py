@@ -1,0 +1,78 @@
+"""Sums along time of a whole rollout, in a number of operations that grows with its length's logarithm."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Ends(NamedTuple):
+    """Where episodes end, all float32 (steps, envs) of 0 and 1.
+
+    Attributes:
+        terminated: the world is over: nothing follows.
+        done: another episode follows, terminated or not.
+    """
+
+    terminated: Tensor
+    done: Tensor
+
+
+def advantages(
+    reward: Tensor, value: Tensor, next_value: Tensor, ends: Ends, gamma: float, gae_lambda: float
+) -> Tensor:
+    """Estimates advantages (Schulman et al. 2016, equation 16).
+
+    Where an episode was cut, by a time limit or by the end of the rollout, what would have followed is the
+    value of the observation it was cut at; where it terminated, nothing follows.
+
+    Args:
+        reward: (steps, envs).
+        value: of the observations, (steps, envs).
+        next_value: of what each action led to, the last observation of an episode included; (steps, envs).
+        ends: of the episodes.
+        gamma: discount a step.
+        gae_lambda: mix: 0 is one step, 1 the whole rollout.
+
+    Returns:
+        (steps, envs).
+    """
+    surprise = reward + gamma * next_value * (1.0 - ends.terminated) - value
+    decay = gamma * gae_lambda * (1.0 - ends.done)
+    return _scan(surprise.flip(0), decay.flip(0)).flip(0)
+
+
+def discounted_returns(reward: Tensor, before: Tensor, done: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+    """Sums the discounted rewards of each episode so far.
+
+    Args:
+        reward: (steps, envs).
+        before: the sums that the last rollout ended with, (envs,); zero where its last step ended an episode.
+        done: where an episode ends, float (steps, envs).
+        gamma: discount a step.
+
+    Returns:
+        The sums (steps, envs), and those for the next rollout to begin with (envs,).
+    """
+    going_on = gamma * (1.0 - done)
+    decay = torch.cat([torch.zeros_like(reward[:1]), going_on[:-1]])
+    first = (reward[0] + gamma * before)[None]
+    sums = _scan(torch.cat([first, reward[1:]]), decay)
+    return sums, sums[-1] * (1.0 - done[-1])
+
+
+def _scan(values: Tensor, decay: Tensor) -> Tensor:
+    """Solves sums[t] = values[t] + decay[t] * sums[t - 1] along the first axis, by doubling.
+
+    After the round of a shift, each sum reaches back that many more steps (Hillis and Steele 1986).
+    """
+    steps, shift = len(values), 1
+    while shift < steps:
+        values = torch.cat([values[:shift], values[shift:] + decay[shift:] * values[:-shift]])
+        shift *= 2
+        if shift < steps:
+            half = shift // 2
+            decay = torch.cat([torch.zeros_like(decay[:half]), decay[half:] * decay[:-half]])
+    return values
