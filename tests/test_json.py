@@ -91,7 +91,7 @@ def test_the_samples_of_what_needs_a_site_or_a_model(capsys: pytest.CaptureFixtu
     image = StoredImage("0123", 1, 1, False)
     show_images.print_json("uni", [ImageRow(image, ("a",), (), True)])
     assert_same(fields(samples()["images"]), fields(json.loads(capsys.readouterr().out)))
-    score = Score(0.5, 0.4, 0.6, 1.0)
+    score = Score(0.5, 0.4, 0.6, 1.0, 500.0)
     model = Chosen(Path("m.pt"), "m", Path())
     show_model.print_json(Evaluated(model, 1, 50, {"reach-v3": score}, score))
     assert_same(fields(samples()["evaluate"]), fields(json.loads(capsys.readouterr().out)))

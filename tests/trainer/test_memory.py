@@ -20,7 +20,7 @@ from trainer.replay import Batch, Replay
 from trainer.replay.draw import DeviceDraw
 from trainer.replay.lanes import Lanes
 
-SAC_RECIPES = [name for name in recipes.names() if recipes.load(name).algorithm == "sac"]
+SAC_RECIPES = [name for name in recipes.names() if "tasks" in recipes.load(name).values]
 CPU = torch.device("cpu")
 
 

@@ -119,6 +119,14 @@ def test_what_does_not_fit_has_a_cure(trains: Project) -> None:
     assert 'memory = "' in found["memory"]["host"]["advice"]
 
 
+def test_another_environment_leaves_its_memory_open(trains: Project) -> None:
+    found = plans(trains, "--profile", "beast", "--cluster", "local")
+    assert (found["recipe"], found["num_envs"], found["memory"]) == ("guide-ppo-beast", 64, None)
+    shown = trains.run("plan", "--profile", "beast", "--cluster", "local").stdout
+    assert "only its environment tells how large an observation is" in shown
+    assert "not known" in trains.run("plan", "--profile", "beast", "--compare").stdout
+
+
 def test_one_profile_on_every_gpu(trains: Project) -> None:
     pulls(trains, "mine", speed=500.0)
     shown = trains.run("plan", "--profile", "a40-2m", "--compare").stdout
@@ -134,7 +142,6 @@ def test_one_profile_on_every_gpu(trains: Project) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--profile", "beast"], 3, "needs PPO"),
         (["--profile", "a40-2m", "--set", "gamma=0.9"], 7, "gamma is locked"),
         (["--profile", "a40-2m", "--times", "soon"], 3, "'soon' is not a duration"),
         (["--profile", "a40-2m", "--times", "5s"], 3, "no time limit"),
