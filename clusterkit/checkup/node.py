@@ -191,7 +191,7 @@ def gpu(node: Node) -> Verdict:
     if not devices:
         cure = f"check `request` of [clusters.{node.cluster.name}.gpus.{node.profile.gpu}]"
         if node.cluster.kind == "local":
-            cure = "take a profile without a GPU, such as local-demo, or a cluster that has one: --cluster NAME"
+            cure = "a profile without a GPU, such as local-demo; or --cluster NAME, one that has a GPU"
         return failed(f"{node.name} has no GPU", cure)
     why = "is not there" if part.status == _NOT_FOUND else f"does not work: {part.last}"
     text = f"{node.name} has {len(devices)} GPUs, and nvidia-smi {why}"
