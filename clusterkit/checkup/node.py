@@ -247,7 +247,7 @@ def internet(node: Node) -> Verdict:
         return passed(f"{node.name} reaches {node.server}")
     if node.online:
         return failed(f"{node.name} does not reach {node.server}", 'mode = "offline" in [project.wandb]')
-    return passed("none, and none is needed: W&B is offline")
+    return passed("none, and none is needed: W&B is not online")
 
 
 JUDGES: Mapping[str, Callable[[Node], Verdict]] = {
