@@ -149,8 +149,7 @@ def test_memory_is_left_alone_where_that_of_evaluations_is_not_known() -> None:
 def test_the_remark_has_date_node_gpu_and_figures() -> None:
     taken = row(Setting(20, 5, "tf32"), 5000.0)
     assert remark(bench(row(OWN, 4000.0), taken), taken) == (
-        "2027-01-15 on n1 (NVIDIA A40): 20 environments in 5 workers, tf32, 5,000 steps/s; "
-        "before, 16 environments in 4 workers, tf32, 4,000 steps/s"
+        "2027-01-15 on n1 (NVIDIA A40): 5,000 steps/s; 4,000 with 16 environments in 4 workers, tf32"
     )
 
 

@@ -190,6 +190,8 @@ def gpu(node: Node) -> Verdict:
         return passed(f"{len(part.lines)} on {node.name}: {part.lines[0]}")
     if not devices:
         cure = f"check `request` of [clusters.{node.cluster.name}.gpus.{node.profile.gpu}]"
+        if node.cluster.kind == "local":
+            cure = "a profile without a GPU, such as local-demo; or --cluster NAME, one that has a GPU"
         return failed(f"{node.name} has no GPU", cure)
     why = "is not there" if part.status == _NOT_FOUND else f"does not work: {part.last}"
     text = f"{node.name} has {len(devices)} GPUs, and nvidia-smi {why}"
@@ -245,7 +247,7 @@ def internet(node: Node) -> Verdict:
         return passed(f"{node.name} reaches {node.server}")
     if node.online:
         return failed(f"{node.name} does not reach {node.server}", 'mode = "offline" in [project.wandb]')
-    return passed("none, and none is needed: W&B is offline")
+    return passed("none, and none is needed: W&B is not online")
 
 
 JUDGES: Mapping[str, Callable[[Node], Verdict]] = {

@@ -68,7 +68,8 @@ def modes(storage: Storage) -> Verdict:
     if wide:
         text = listed([f"{path} ({mode})" for path, mode in wide.items()], 3)
         return warned(f"others may look into {text}", f"chmod go= {' '.join(wide)}")
-    return passed("only you" + (f" and group {group}" if (group := storage.login.cluster.group) else ""))
+    group = storage.login.cluster.group
+    return passed("only you can look in" + (f", and group {group} into images and code" if group else ""))
 
 
 def open_folders(storage: Storage) -> dict[str, str]:

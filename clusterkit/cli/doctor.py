@@ -34,7 +34,7 @@ def doctor(
 ) -> None:
     """Check everything between here and a container on a node.
 
-    Each check ends as pass, warn or fail, with what was seen and the cure. Ends with 1 if one failed.
+    Each check ends as ok, warn or FAIL, with what was seen and the cure. Ends with 1 if one failed.
     """
     from clusterkit.errors import ConfigError
     from clusterkit.transport.questions import ask_on_terminal

@@ -38,7 +38,7 @@ GUIDES = {
             ("--no-job --profile a40-2m", "all but the node"),
             ("--fix", "and mend what is safe to mend"),
         ),
-        ("init", "why"),
+        ("init", "why", "Is everything ready?"),
     ),
     "login": Guide(
         START,
@@ -112,7 +112,7 @@ GUIDES = {
             ("--profile a40-2m --dry-run", "what would be submitted"),
             ("--profile a40-2m --minutes 10", "measure, then ask to write the profile"),
         ),
-        ("plan", "report"),
+        ("plan", "report", "The fastest settings"),
     ),
     "submit": Guide(
         RUN,

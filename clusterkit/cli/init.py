@@ -122,7 +122,11 @@ def _host(ssh_config: Path | None, *, at_terminal: bool) -> str:
 
     hosts = configured_hosts(ssh_config)
     if not at_terminal:
-        known = f"Your ssh configuration has: {', '.join(hosts[:20])}." if hosts else "Write HOST."
+        known = (
+            f"your ssh configuration has: {', '.join(hosts[:20])}"
+            if hosts
+            else "name one: `clusterkit init HOST`"
+        )
         raise ConfigError("no host was named", hint=known)
     return choose_host(hosts)
 

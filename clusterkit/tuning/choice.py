@@ -112,11 +112,7 @@ def changes(bench: Bench, chosen: Row, profile: Profile) -> dict[str, str | int]
 def remark(bench: Bench, chosen: Row) -> str:
     """One line that says what was measured: for the comment above the keys."""
     before = bench.of("loop", bench.own)
-    text = f"{bench.day} on {bench.node} ({bench.device}): {_said(chosen)}"
+    text = f"{bench.day} on {bench.node} ({bench.device}): {_speed(chosen):,.0f} steps/s"
     if before is not None and before.setting != chosen.setting:
-        text += f"; before, {_said(before)}"
+        text += f"; {_speed(before):,.0f} with {before.setting}"
     return text
-
-
-def _said(row: Row) -> str:
-    return f"{row.setting}, {_speed(row):,.0f} steps/s"

@@ -25,13 +25,16 @@ def show_comparison(profile: Profile, rows: Sequence[Row]) -> None:
     steps = f", {format_count(profile.total_steps)} steps" if profile.total_steps else ""
     out.print(Text.assemble((profile.name, "bold"), f": {profile.recipe}{steps}"))
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("cluster", "gpu", "memory", "takes", "", "time", "measured"):
+    counted = any(row.memory for row in rows)
+    for title in ("cluster", "gpu", *(("memory", "takes", "") if counted else ()), "time", "steps/s"):
         right = title in ("memory", "takes")
-        table.add_column(title, justify="right" if right else "left", no_wrap=title != "measured")
+        table.add_column(title, justify="right" if right else "left", no_wrap=title != "steps/s")
     for row in rows:
         name = Text(row.gpu or "-", style="bold" if row.gpu == (profile.gpu or "") else "")
-        table.add_row(row.cluster or "-", name, *_memory(row), *_time(row))
+        table.add_row(row.cluster or "-", name, *(_memory(row) if counted else ()), *_time(row))
     out.print(table)
+    for gpu, speed in {row.gpu: row.speed for row in rows if row.speed}.items():
+        out.print(Text.assemble((gpu or "no GPU", "bold"), f": {speed_words(speed)}"))
     note("nothing is scaled from one GPU to another: what was not measured, a short run of yours tells")
 
 
@@ -69,4 +72,4 @@ def _time(row: Row) -> tuple[str, Text]:
         told = "; ".join(f"{rate.steps_per_second:,.0f} steps/s by {rate.by}" for rate in row.published)
         other = f"not this work: {told}" if told else "not measured"
         return "-", Text(other, style="dim")
-    return time_range(row.duration) if row.duration else "-", Text(speed_words(row.speed))
+    return time_range(row.duration) if row.duration else "-", Text(f"{row.speed.steps_per_second:,.0f}")

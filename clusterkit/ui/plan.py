@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FITS = {"fits": "green", "ladder": "yellow", "too large": "red", "unknown": "yellow"}
 _HOUR = 3600
+_NAMES = 12
+"""Columns of the names in front of lines."""
 _SMALL = 0.002
 """Parts below this share of the whole are put together."""
 
@@ -204,7 +206,9 @@ def _show_queue(forecast: Forecast) -> None:
 def _starts(forecast: Forecast, queue: Queue) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     waits = any(start.waiting for start in queue.starts)
-    for title in ("gpu", "time limit", "starts", "partition", *(["jobs waiting"] if waits else [])):
+    named = any(start.partition for start in queue.starts)
+    more = [*(["partition"] if named else []), *(["jobs waiting"] if waits else [])]
+    for title in ("gpu", "time limit", "starts", *more):
         table.add_column(title, no_wrap=title != "starts", overflow="fold")
     own = forecast.profile.gpu or "", forecast.profile.time
     for start in queue.starts:
@@ -213,7 +217,7 @@ def _starts(forecast: Forecast, queue: Queue) -> Table:
             start.ask.gpu or "-",
             f"{format_duration(start.ask.seconds)}{mark}",
             _when(start),
-            start.partition or "",
+            *([start.partition or ""] if named else []),
             *([str(start.waiting or "")] if waits else []),
         )
     return table
@@ -233,4 +237,8 @@ def _when(start: Start) -> Text:
 
 
 def _line(name: str, text: str, style: str = "") -> None:
-    out.print(Text.assemble((f"{name:<12}", "bold"), (text, style)), soft_wrap=True)
+    """A named line; on a terminal it goes on below its own beginning."""
+    whole = Text(text, style)
+    room = max(out.width - _NAMES, _NAMES)
+    for number, part in enumerate(whole.wrap(out, room) if out.is_terminal else [whole]):
+        out.print(Text.assemble((f"{'' if number else name:<{_NAMES}}", "bold"), part), soft_wrap=True)

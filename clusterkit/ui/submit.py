@@ -74,12 +74,13 @@ def show_dry_run(prepared: Prepared) -> None:
     spec = prepared.spec
     _title("job script", f"{prepared.run_dir}/job.sh")
     if out.is_terminal:
-        out.print(Syntax(prepared.script, "bash", background_color="default", word_wrap=True))
+        out.print(Syntax(prepared.script, "bash", background_color="default"), soft_wrap=True)
     else:
         out.file.write(prepared.script)
     _title("program")
+    width = len(f"argv[{len(spec.argv) - 1}]")
     for number, argument in enumerate(spec.argv):
-        out.print(f"  argv[{number}]  {shlex.quote(argument)}", markup=False, soft_wrap=True)
+        out.print(f"  {f'argv[{number}]':<{width}}  {shlex.quote(argument)}", markup=False, soft_wrap=True)
     _title("environment")
     for name, value in spec.env.items():
         out.print(f"  {name}={shlex.quote(value)}", markup=False, soft_wrap=True)

@@ -72,9 +72,7 @@ def show_tuned(tuned: Tuned) -> None:
         note(f"{tuned.kept} measurement{'' if tuned.kept == 1 else 's'} kept in .clusterkit/{FILE}")
     for setting, why in chosen.unsafe.items():
         note(f"{setting} is not safe: it {why}")
-    for row in bench.rows:
-        if row.error:
-            note(f"{row.setting}, {_KINDS.get(row.kind, row.kind)}: {row.error}")
+    _show_failed(bench)
     if chosen.row is None or chosen.fastest is None:
         err.print("[yellow]no setting is both measured and safe;[/] the profile stays as it is")
         return
@@ -89,6 +87,18 @@ def show_tuned(tuned: Tuned) -> None:
         note("nothing else could be compared in that time; --minutes gives it more")
     if not tuned.changes:
         out.print(f"profile {tuned.profile.name} is right as it is", soft_wrap=True)
+
+
+def _show_failed(bench: Bench) -> None:
+    """Each reason once, with what it stopped."""
+    failed: dict[str, list[Row]] = {}
+    for row in bench.rows:
+        if row.error:
+            failed.setdefault(row.error, []).append(row)
+    for why, rows in failed.items():
+        first = f"{rows[0].setting}, {_KINDS.get(rows[0].kind, rows[0].kind)}"
+        more = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
+        note(f"{first}{more}: {why}")
 
 
 _KINDS = {"loop": "whole loop", "envs": "environments", "updates": "updates", "evaluation": "evaluation"}

@@ -32,7 +32,16 @@ from docs.tools import scratch
 FOLDER = Path(__file__).resolve().parent.parent / "pictures"
 LARGEST = 60_000
 """Bytes of a picture."""
-_STRANGE = re.compile(rf"\b{re.escape(platform.node())}\b")
+_ERASED = re.compile(r"[^\n]*(?:\n(?:\x1b\[\?25h)?\r\x1b\[1A)?\x1b\[2K")
+"""A line of a spinner, up to where it is erased."""
+_PLAIN = """
+[project]
+default_cluster = "local"
+
+[project.wandb]
+mode = "disabled"
+"""
+"""Settings of a project that has the bundled trainer."""
 _FRAME = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
 .{unique_id}-matrix {{ font-family: "DejaVu Sans Mono", Menlo, Consolas, "Liberation Mono", monospace;
@@ -74,9 +83,17 @@ class Terminal:
         """Run a command, and keep the line and what it prints."""
         self.seen.append("$ ", style="bright_black")
         self.seen.append(f"{line}\n", style="bold")
-        printed = _STRANGE.sub("laptop", run(self.project, line.split()[1:], variables, self.width))
+        printed = self._neutral(run(self.project, line.split()[1:], variables, self.width))
         self.seen.append_text(Text.from_ansi(printed.rstrip()))
         self.seen.append("\n")
+
+    def _neutral(self, printed: str) -> str:
+        """Without the names of this machine, and what was erased again."""
+        printed = _ERASED.sub("", printed)
+        own = {str(self.project): f"~/{self.project.name}", sys.executable: "~/.venv/bin/python"}
+        for path, name in own.items():
+            printed = printed.replace(path, name)
+        return re.sub(rf"\b{re.escape(platform.node())}\b", "laptop", printed)
 
     def save(self, name: str, title: str) -> Path:
         """Write the picture."""
@@ -150,6 +167,12 @@ def make(project: Path) -> list[Path]:
     wide = Terminal(project, 140)
     wide.type("clusterkit watch last --once")
     made.append(wide.save("watch", "the curves of a toy"))
+    plain = project.parent / "mt10"
+    plain.mkdir()
+    (plain / "clusterkit.toml").write_text(_PLAIN)
+    bare = Terminal(plain)
+    bare.type("clusterkit doctor --profile mt10-test")
+    made.append(bare.save("doctor", "is everything ready?"))
     return made
 
 

@@ -136,6 +136,14 @@ def test_a_node_on_which_something_is_not(
     assert bool(verdict.cure) == (outcome in (Outcome.WARN, Outcome.FAIL))
 
 
+def test_this_machine_without_a_gpu() -> None:
+    """It has no table of GPUs to be mended."""
+    there = look(devices=(0, "null"), nvidia_smi=(127, ""))
+    here = replace(there, cluster=Cluster(name="local", kind="local", container="none", root="/r"))
+    assert "clusters.uni.gpus" in JUDGES["gpu"](there).cure
+    assert "without a GPU" in JUDGES["gpu"](here).cure
+
+
 def test_a_container_that_does_not_start() -> None:
     found = look()
     silent = {**found.answer.parts, "inside": Part("FATAL: no such image", 255)}

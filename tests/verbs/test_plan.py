@@ -131,7 +131,9 @@ def test_one_profile_on_every_gpu(trains: Project) -> None:
     pulls(trains, "mine", speed=500.0)
     shown = trains.run("plan", "--profile", "a40-2m", "--compare").stdout
     lines = {tuple(line.split()[:2]): line for line in shown.splitlines()}
-    assert "your run mine" in lines["far", "a40"]
+    rate = lines["far", "a40"].split()[-1]
+    assert int(rate) > 0
+    assert "your run mine" in lines["a40:", rate]
     assert "ladder" in lines["far", "tiny"] or "too large" in lines["far", "tiny"]
     assert lines["-", "h200"].rstrip().endswith("not measured")
     rows = plans(trains, "--profile", "a40-2m", "--compare", "--cluster", "far")["gpus"]
