@@ -19,12 +19,13 @@ from clusterkit.plan import choose_recipe, train_options
 from clusterkit.site import connected
 from clusterkit.state import RunState
 from clusterkit.transport.base import MissingFileError
-from clusterkit.tuning import Bench, Chosen, changes, choose, read_bench, remark
+from clusterkit.tuning import PROGRAM, Bench, Chosen, changes, choose, read_bench, remark
 from clusterkit.tuning import measurements as measured
 from clusterkit.verbs.deploy import Bar
+from clusterkit.verbs.observe import Observer
 from clusterkit.verbs.prepare import Request
 from clusterkit.verbs.selection import known_state, settled
-from clusterkit.verbs.status import StatusRow
+from clusterkit.verbs.status import StatusRow, ask
 from clusterkit.verbs.submit import Submitted, submit
 from clusterkit.verbs.watch import watch
 
@@ -99,7 +100,7 @@ def request(
             )
     options = train_options(profile, profile.seed if profile.seed is not None else 0)
     more = [word for name, text in tries.items() for word in (f"--try-{name}", text)]
-    argv = ("python", "-m", "trainer", "bench", "--seconds", str(60 * minutes), *more)
+    argv = (*PROGRAM, "--seconds", str(60 * minutes), *more)
     short = profile.model_copy(
         update={
             "program": (*argv, "--recipe", profile.recipe, *options),
@@ -169,8 +170,12 @@ def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bo
             f"{run.run_id} is no run that measures", hint="`clusterkit tune --profile NAME` starts one"
         )
     cluster, profile = settings.cluster(run.cluster), settings.profile(run.profile)
-    state = known_state(ledger.get(run.run_id) or run)
+    run = ledger.get(run.run_id) or run
+    state = known_state(run)
     with connected(cluster) as transport:
+        if not settled(run):
+            observer = Observer(cluster, transport)
+            state = ask(settings, ledger, observer, [run], search=False).states[run.run_id]
         try:
             bench = read_bench(transport.read(f"{run.run_dir}/{BENCH_FILE}"))
         except MissingFileError:
