@@ -122,8 +122,10 @@ def _host(ssh_config: Path | None, *, at_terminal: bool) -> str:
 
     hosts = configured_hosts(ssh_config)
     if not at_terminal:
-        known = f"Your ssh configuration has: {', '.join(hosts[:20])}." if hosts else "Write HOST."
-        raise ConfigError("no host was named", hint=known)
+        known = f"; your ssh configuration has: {', '.join(hosts[:20])}" if hosts else ""
+        raise ConfigError(
+            "no host was named", hint=f"Write it as you type it after ssh, `clusterkit init HOST`{known}."
+        )
     return choose_host(hosts)
 
 

@@ -98,6 +98,8 @@ def request(
             raise ConfigError(
                 f"--{name} {text}: not whole numbers", hint="write them with commas, e.g. 10,20,40"
             )
+        if name == "num-envs" and not all(map(int, text.split(","))):
+            raise ConfigError(f"--{name} {text}: a run has at least one environment")
     options = train_options(profile, profile.seed if profile.seed is not None else 0)
     more = [word for name, text in tries.items() for word in (f"--try-{name}", text)]
     argv = (*PROGRAM, "--seconds", str(60 * minutes), *more)
