@@ -87,10 +87,12 @@ def request(
         ConfigError: the profile does not run the bundled trainer, or its recipe or a try is at fault.
     """
     if profile.program or settings.project.program or profile.recipe is None:
-        what = "profile" if profile.program or profile.recipe is None else "project"
+        hint = "the profile names no recipe; `clusterkit profiles` lists those with one"
+        if settings.project.program:
+            hint = "your project has a program of its own; what a run used: `clusterkit report --advice RUN`"
         raise ConfigError(
             f"profile {profile.name} does not train with clusterkit's trainer, which alone can be measured",
-            hint=f"the {what} names a program of its own; `clusterkit profiles` lists those with a recipe",
+            hint=hint,
         )
     choose_recipe(profile.recipe, {}, ())
     for name, text in tries.items():
