@@ -136,7 +136,7 @@ def test_the_users_own_file(fresh: Laptop) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "Your ssh configuration has: node."),
+        ([], "your ssh configuration has: node."),
         (["node"], "Say it with --account"),
         (["node", "--account", "nobody"], "Yours: proj_a, proj_b."),
         (["node", "--partition", "gpus"], "There are: small, gpu, gputest."),
