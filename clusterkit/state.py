@@ -154,6 +154,8 @@ def _with_heartbeat(
                 limit=state.limit_seconds,
                 goes_on=state.until_done,
             )
+    if beat.get("phase") == "bench":
+        rate = None  # its steps are seconds
     gpu = beat.get("gpu")
     return replace(
         state,

@@ -18,6 +18,7 @@ _LAPTOP = (
         of_profile=True,
     ),
     Check("ledger", Place.LAPTOP, "the ledger is whole and of this version", ("settings",)),
+    Check("code", Place.LAPTOP, "the code can travel, and the program is part of it", ("settings",)),
     Check("disk-here", Place.LAPTOP, "there is room for results", ("settings",)),
     Check(
         "image-here", Place.LAPTOP, "the image that runs use is here, or was deployed", ("settings", "ledger")

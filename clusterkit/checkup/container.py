@@ -45,9 +45,10 @@ def cuda(node: Node) -> Verdict:
     if found.get("available"):
         return passed(f"computes on {found['device']}")
     if not found.get("cuda"):
-        return failed(
-            f"PyTorch {found['version']} is built without CUDA", "clusterkit build, with a CUDA PyTorch"
-        )
+        text = f"PyTorch {found['version']} is built without CUDA"
+        if not node.trains:
+            return warned(f"{text}; {_OWN}", "an image with a CUDA PyTorch, if your program computes with it")
+        return failed(text, "clusterkit build, with a CUDA PyTorch")
     return failed(
         found.get("why") or "no GPU", "see `driver` and `gpu` above; nv needs the node's NVIDIA libraries"
     )

@@ -122,12 +122,10 @@ def _host(ssh_config: Path | None, *, at_terminal: bool) -> str:
 
     hosts = configured_hosts(ssh_config)
     if not at_terminal:
-        known = (
-            f"your ssh configuration has: {', '.join(hosts[:20])}"
-            if hosts
-            else "name one: `clusterkit init HOST`"
+        known = f"; your ssh configuration has: {', '.join(hosts[:20])}" if hosts else ""
+        raise ConfigError(
+            "no host was named", hint=f"name it as you type it after ssh: `clusterkit init HOST`{known}"
         )
-        raise ConfigError("no host was named", hint=known)
     return choose_host(hosts)
 
 

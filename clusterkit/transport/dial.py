@@ -38,8 +38,9 @@ def connect(host: HostConfig) -> socket.socket:
     try:
         return socket.create_connection((host.hostname, host.port), host.connect_timeout)
     except socket.gaierror as error:
+        alias = f" (for {host.alias})" if host.alias != host.hostname else ""
         raise UnreachableError(
-            f"the name {host.hostname} (for {host.alias}) cannot be found: {error.strerror}",
+            f"the name {host.hostname}{alias} cannot be found: {error.strerror}",
             hint="Check the spelling, the ssh configuration and the network (is a VPN needed?).",
         ) from error
     except TimeoutError as error:

@@ -111,7 +111,10 @@ def resolve(
         TransportError: the configuration has an error, or the name is not valid.
     """
     if config is not None and not config.is_file():
-        raise TransportError(f"ssh configuration {config} does not exist")
+        raise TransportError(
+            f"ssh configuration {config} does not exist",
+            hint="Mend `ssh_config` of the cluster in your settings, or --ssh-config.",
+        )
     if not destination or destination.startswith("-"):
         raise TransportError(f"not a host name: {destination!r}")
     argv = ["ssh", "-G", "-T"]

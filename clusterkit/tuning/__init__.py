@@ -1,12 +1,13 @@
 """From what a bench measured to the settings of a profile. Pure."""
 
-from clusterkit.tuning.bench import Bench, Row, Setting, read_bench
+from clusterkit.tuning.bench import PROGRAM, Bench, Row, Setting, read_bench
 from clusterkit.tuning.choice import FULL, NEAR, Chosen, changes, choose, remark
 from clusterkit.tuning.record import measurements
 
 __all__ = [
     "FULL",
     "NEAR",
+    "PROGRAM",
     "Bench",
     "Chosen",
     "Row",

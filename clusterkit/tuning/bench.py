@@ -11,6 +11,8 @@ from typing import Any
 
 from clusterkit.errors import RunError
 
+PROGRAM = ("python", "-m", "trainer", "bench")
+"""How the argv of a run that measures begins."""
 _MOST = 10_000
 """Environments or workers that anybody could mean."""
 

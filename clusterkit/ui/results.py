@@ -92,7 +92,7 @@ def show_reported(reported: Reported) -> None:
         table.add_row(Text(row.group), str(row.runs), f"{row.step:,}", success, interval)
     out.print(table)
     if reported.left_out:
-        note(f"nothing to draw yet, left out: {', '.join(reported.left_out)}")
+        note(f"nothing to draw, left out: {', '.join(reported.left_out)}")
     for path in reported.files:
         out.print(str(path), markup=False, soft_wrap=True)
     show_headlines(reported.advice)

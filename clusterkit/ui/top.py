@@ -102,10 +102,11 @@ def _progress(usage: Usage) -> Text | None:
     step, total, rate = (_positive(beat.get(key)) for key in ("step", "total_steps", "steps_per_second"))
     if step is None:
         return None
-    words = [f"step {format_count(step)}"]
+    bench = beat.get("phase") == "bench"  # its steps are seconds
+    words = [f"{'second' if bench else 'step'} {format_count(step)}"]
     if total:
         words[0] += f" of {format_count(total)}, {min(1.0, step / total):.0%}"
-    if rate:
+    if rate and not bench:
         words.append(f"{rate:,.0f} steps/s")
         if total:
             words.append(f"{format_seconds(max(0.0, total - step) / rate)} left")

@@ -67,7 +67,8 @@ def show_tuned(tuned: Tuned) -> None:
         note(f"it still measures; `clusterkit tune {tuned.run.run_id}` again has more")
     elif not bench.complete:
         err.print("[yellow]it was ended before it was done:[/] what it had measured by then counts")
-    out.print(_table(bench, tuned))
+    if _settings(bench):
+        out.print(_table(bench, tuned))
     if tuned.kept:
         note(f"{tuned.kept} measurement{'' if tuned.kept == 1 else 's'} kept in .clusterkit/{FILE}")
     for setting, why in chosen.unsafe.items():

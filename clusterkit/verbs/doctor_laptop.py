@@ -13,12 +13,14 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from clusterkit.checkup import Result, Verdict, laptop
+from clusterkit.checkup import Result, Verdict, laptop, words
 from clusterkit.checkup.check import failed, passed, warned
 from clusterkit.errors import ClusterkitError, TransportError, WandbError
 from clusterkit.ledger import Ledger
 from clusterkit.site import connected
+from clusterkit.verbs.deploy import take_snapshot
 from clusterkit.verbs.examination import Examination
+from clusterkit.verbs.own_script import check_script
 from clusterkit.verbs.prepare import Request
 from clusterkit.verbs.prepare import check as check_request
 from clusterkit.verbs.submit import image_of
@@ -40,6 +42,7 @@ def examine_laptop(exam: Examination, stack: ExitStack) -> Iterator[Result]:
     for profile in exam.profiles:
         yield from exam.note("profile", partial(_profile, exam, profile.name), profile.name)
     yield from exam.note("ledger", lambda: _ledger(exam, stack))
+    yield from exam.note("code", lambda: _code(exam))
     yield from exam.note("disk-here", lambda: _disk(exam))
     yield from exam.note("image-here", lambda: _image(exam))
     yield from exam.note("wandb-login", lambda: _wandb_login())
@@ -155,6 +158,17 @@ def _ledger(exam: Examination, stack: ExitStack) -> Verdict:
         return failed(f"{path} is damaged: {said}", f"mv {path} {path}.damaged (it is only a cache)")
     exam.ledger = ledger
     return passed(f"whole, {runs} run{'' if runs == 1 else 's'}")
+
+
+def _code(exam: Examination) -> Verdict:
+    try:
+        snapshot = take_snapshot(exam.settings)
+        for prepared in exam.prepared.values():
+            check_script(snapshot.project, prepared.spec.argv)
+    except ClusterkitError as error:
+        return laptop.fault(error)
+    count = len(snapshot.project.files)
+    return passed(f"{count} file{'' if count == 1 else 's'}, {words.size(snapshot.bytes)} with the trainer")
 
 
 def _disk(exam: Examination) -> Verdict:

@@ -64,8 +64,9 @@ class Question:
         times = {*(self.times or _TIMES), own.seconds}
         if self.needed is not None and not self.times:
             times.add(math.ceil(self.needed * _SPARE / _HOUR) * _HOUR)
-        allowed = sorted(time for time in times if limit is None or time <= limit)
-        return [Ask(gpu, time) for gpu in (own.gpu, *others) for time in allowed]
+        if limit is not None:
+            times = {time for time in times if time <= limit or time in self.times}  # those are refused aloud
+        return [Ask(gpu, time) for gpu in (own.gpu, *others) for time in sorted(times)]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from clusterkit.report.machine_figure import write_machine_figure
 from clusterkit.report.measured import measure
 from clusterkit.report.own_figure import write_own_figure
 from clusterkit.report.page import render
-from clusterkit.run_dir import read_run_dir, table
+from clusterkit.run_dir import read_object, read_run_dir, table
+from clusterkit.tuning import PROGRAM
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Reported:
     rows: tuple[ReportRow, ...]
     files: tuple[Path, ...]
     left_out: tuple[str, ...]
-    """Runs of which there is nothing to draw."""
+    """Runs of which there is nothing to draw, and runs of `tune`."""
     advice: tuple[Advice, ...]
     """For each group of `rows`, in the same order."""
 
@@ -53,10 +54,11 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime) -> Reported:
         now: the time the page shows.
 
     Raises:
-        RunError: a folder is no run, or there is nothing to plot.
+        RunError: a folder is no run, or there is nothing to plot, or all are runs of `tune`.
         ClusterkitError: matplotlib is missing; report.html is written all the same.
     """
-    runs = load_runs(folders)
+    trained = _trained(folders)
+    runs = load_runs(trained)
     groups = group_runs(run for run in runs if run.drawable)
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     page = out / "report.html"
@@ -65,17 +67,18 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime) -> Reported:
     evaluated = any(run.evaluations for run in runs)
     figures = write_figures(groups, out) if evaluated else write_own_figure(groups, out)
     figures += write_machine_figure(groups, [one.measured for one in advice], out)
-    left_out = tuple(run.directory.run_id for run in runs if not run.drawable)
-    return Reported(tuple(map(_row, groups)), (*figures, page), left_out, tuple(advice))
+    left_out = [run.directory.run_id for run in runs if not run.drawable]
+    left_out += [folder.name for folder in folders if folder not in trained]
+    return Reported(tuple(map(_row, groups)), (*figures, page), tuple(left_out), tuple(advice))
 
 
 def advise_runs(folders: Sequence[Path]) -> list[Advice]:
     """What pulled runs, evaluated or not, teach about the next one; writes nothing.
 
     Raises:
-        RunError: a folder is no run.
+        RunError: a folder is no run, or all are runs of `tune`.
     """
-    return _advice(group_runs(read_runs(folders)))
+    return _advice(group_runs(read_runs(_trained(folders))))
 
 
 def find_pulled(results: Path, names: Sequence[str], ledger: Ledger) -> list[Path]:
@@ -96,6 +99,23 @@ def report_folder(results: Path, folders: Sequence[Path]) -> Path:
     groups = {_group_of(folder) for folder in folders}
     name = groups.pop() if len(groups) == 1 else ""
     return results / "reports" / (name or f"{folders[0].resolve().name}-and-{len(folders) - 1}-more")
+
+
+def _trained(folders: Sequence[Path]) -> list[Path]:
+    """The runs but for those of `tune`: these learn nothing, and most of their time is start-up."""
+    found = [folder for folder in folders if not _measures(folder)]
+    if folders and not found:
+        name = folders[0].resolve().name
+        raise RunError(
+            f"{name} measured settings for `tune` and has trained nothing: there is nothing to report",
+            hint=f"`clusterkit tune {name}` shows what it measured",
+        )
+    return found
+
+
+def _measures(folder: Path) -> bool:
+    argv = (read_object(folder / "run.json") or {}).get("argv")
+    return isinstance(argv, list) and tuple(argv[: len(PROGRAM)]) == PROGRAM
 
 
 def _find(results: Path, name: str, ledger: Ledger) -> list[Path]:

@@ -19,12 +19,13 @@ from clusterkit.plan import choose_recipe, train_options
 from clusterkit.site import connected
 from clusterkit.state import RunState
 from clusterkit.transport.base import MissingFileError
-from clusterkit.tuning import Bench, Chosen, changes, choose, read_bench, remark
+from clusterkit.tuning import PROGRAM, Bench, Chosen, changes, choose, read_bench, remark
 from clusterkit.tuning import measurements as measured
 from clusterkit.verbs.deploy import Bar
+from clusterkit.verbs.observe import Observer
 from clusterkit.verbs.prepare import Request
 from clusterkit.verbs.selection import known_state, settled
-from clusterkit.verbs.status import StatusRow
+from clusterkit.verbs.status import StatusRow, ask
 from clusterkit.verbs.submit import Submitted, submit
 from clusterkit.verbs.watch import watch
 
@@ -86,10 +87,12 @@ def request(
         ConfigError: the profile does not run the bundled trainer, or its recipe or a try is at fault.
     """
     if profile.program or settings.project.program or profile.recipe is None:
-        what = "profile" if profile.program or profile.recipe is None else "project"
+        hint = "the profile names no recipe; `clusterkit profiles` lists those with one"
+        if settings.project.program:
+            hint = "your project has a program of its own; what a run used: `clusterkit report --advice RUN`"
         raise ConfigError(
             f"profile {profile.name} does not train with clusterkit's trainer, which alone can be measured",
-            hint=f"the {what} names a program of its own; `clusterkit profiles` lists those with a recipe",
+            hint=hint,
         )
     recipe = choose_recipe(profile.recipe, {}, ())
     if "environment" in recipe.values:
@@ -102,9 +105,11 @@ def request(
             raise ConfigError(
                 f"--{name} {text}: not whole numbers", hint="write them with commas, e.g. 10,20,40"
             )
+        if name == "num-envs" and not all(map(int, text.split(","))):
+            raise ConfigError(f"--{name} {text}: a run has at least one environment")
     options = train_options(profile, profile.seed if profile.seed is not None else 0)
     more = [word for name, text in tries.items() for word in (f"--try-{name}", text)]
-    argv = ("python", "-m", "trainer", "bench", "--seconds", str(60 * minutes), *more)
+    argv = (*PROGRAM, "--seconds", str(60 * minutes), *more)
     short = profile.model_copy(
         update={
             "program": (*argv, "--recipe", profile.recipe, *options),
@@ -174,8 +179,12 @@ def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bo
             f"{run.run_id} is no run that measures", hint="`clusterkit tune --profile NAME` starts one"
         )
     cluster, profile = settings.cluster(run.cluster), settings.profile(run.profile)
-    state = known_state(ledger.get(run.run_id) or run)
+    run = ledger.get(run.run_id) or run
+    state = known_state(run)
     with connected(cluster) as transport:
+        if not settled(run):
+            observer = Observer(cluster, transport)
+            state = ask(settings, ledger, observer, [run], search=False).states[run.run_id]
         try:
             bench = read_bench(transport.read(f"{run.run_dir}/{BENCH_FILE}"))
         except MissingFileError:

@@ -78,8 +78,9 @@ def answers(url: str, *, timeout: float) -> None:
 
 
 def _unreachable(url: str, error: Exception) -> WandbError:
+    reason = getattr(error, "reason", error)
     return WandbError(
-        f"{url} cannot be reached: {getattr(error, 'reason', error)}",
+        f"{url} cannot be reached: {getattr(reason, 'strerror', None) or reason}",
         hint="results are here and safe; `clusterkit sync-results` uploads them when it can",
     )
 

@@ -8,8 +8,8 @@ folders, scp of the image, rsync of the code, scp of the script, sbatch, squeue.
 the image here and there, to prove that it arrived whole.
 
 The image is there before, as a site or a colleague may hand it out: to build it takes minutes, and nobody's
-attention. Writing clusterkit.toml counts as a command; thinking and reading are not in the clock. The test
-cluster needs root.
+attention. `clusterkit init` writes the settings, and nobody edits them; thinking and reading are not in the
+clock. The test cluster needs root.
 """
 
 from __future__ import annotations
@@ -25,37 +25,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from clusterkit.survey.draft import IMAGE
 from tests.benchmarks._report import arguments, report
 from tests.cluster.cluster import Cluster
 from tests.cluster.image import trainer_image
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_COMMANDS = 6
-SITE = """
-[project]
-default_cluster = "uni"
-
-[clusters.uni]
-host = "login"
-ssh_config = "{ssh_config}"
-root = "/share/$USER/clusterkit"
-image = "trainer.sif"
-
-[clusters.uni.gpus.a40]
-partition = "gpu-a40"
-request = "--gpus=a40:{{count}}"
-"""
-PROFILE = """
-[profiles.first]
-gpu = "a40"
-memory = "3G"
-time = "10m"
-recipe = "local-demo"
-total_steps = 100_000
-num_envs = 4
-workers = 0
-device = "cpu"
-"""
 JOB = """#!/bin/bash
 #SBATCH --partition=gpu-a40 --gpus=a40:1 --mem=3G --time=10
 apptainer exec --nv --bind /share /share/alice/by-hand/trainer.sif python -c 'import time; time.sleep(600)'
@@ -73,7 +49,7 @@ def wheel(folder: Path) -> Path:
 
 
 class Person:
-    """Somebody who types commands in a folder, with a watch.
+    """Somebody with an empty home who types commands in a folder, with a watch.
 
     Args:
         folder: to type in.
@@ -83,9 +59,11 @@ class Person:
     def __init__(self, folder: Path, path: str) -> None:
         self.steps: list[Step] = []
         self._folder = folder
+        home = folder.with_name(f"{folder.name}-home")
+        home.mkdir()
         self._env = {
             "PATH": path,
-            "HOME": str(folder),
+            "HOME": str(home),
             "COLUMNS": "120",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         }
@@ -130,13 +108,11 @@ def newcomer(folder: Path, cluster: Cluster, image: Path, built: Path) -> tuple[
         (site,) = (folder / ".venv").glob("lib/python*/site-packages")
         (site / "here.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
         person.types(f"{pip} --no-deps", shown="pip install --no-deps clusterkit")
-    os.link(image, folder / "trainer.sif")
-    (folder / "clusterkit.toml").write_text(SITE.format(ssh_config=cluster.ssh_config))
-    person.steps.append(("(write clusterkit.toml)", 0.0))
-    with (folder / "clusterkit.toml").open("a") as settings:
-        settings.write(PROFILE)  # with what the nodes of the test cluster have
+    os.link(image, folder / IMAGE)
+    init = f"clusterkit init login --yes --ssh-config {cluster.ssh_config}"
+    person.types(init, shown="clusterkit init login --yes")
     person.types("clusterkit deploy")
-    run_id = person.types("clusterkit submit --profile first").stdout.strip()
+    run_id = person.types("clusterkit submit").stdout.strip()
     person.until("clusterkit status", "clusterkit status", lambda said: "RUNNING" in said)
     person.types(f"clusterkit cancel {run_id} --yes")
     person.steps.pop()

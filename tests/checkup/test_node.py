@@ -120,6 +120,12 @@ def test_a_driver_against_a_cuda(driver: str, cuda: str | None, outcome: Outcome
         ("torch", {"inside": {"torch": {"fault": "no torch"}}, "trains": False}, Outcome.SKIPPED, "your own"),
         ("cuda", {"inside": {"torch": {"version": "2+cpu", "cuda": None}}}, Outcome.FAIL, "without CUDA"),
         (
+            "cuda",
+            {"inside": {"torch": {"version": "2+cpu", "cuda": None}}, "trains": False},
+            Outcome.WARN,
+            "without CUDA; the program is your own",
+        ),
+        (
             "rendering",
             {"inside": {"rendering": {"backend": "osmesa", "version": "3", "faults": {"egl": "no EGL"}}}},
             Outcome.WARN,

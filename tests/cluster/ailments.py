@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
-from tests.cluster.trouble import tiny_image
+from tests.cluster.trouble import PROGRAM, tiny_image
 
 NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA {name}, 46068 MiB, {driver}'\n"
 
@@ -162,6 +162,7 @@ def ones(*shape, device):
 def healthy(home: Path, cluster: Cluster, image: Path) -> User:
     """A person on a site with nothing wrong, who has more settings than are good."""
     user = User.settle(home, cluster, image)
+    shutil.copy(PROGRAM, user.folder)
     tiny = home / "tiny.sif"
     tiny_image(cluster, tiny)
     site_images = f"/share/alice/{home.name}/images"

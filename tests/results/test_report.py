@@ -17,7 +17,8 @@ import pytest
 
 from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.ledger import Ledger
-from clusterkit.verbs.report import Reported, find_pulled, report, report_folder
+from clusterkit.tuning import PROGRAM
+from clusterkit.verbs.report import Reported, advise_runs, find_pulled, report, report_folder
 from tests.results.run_dirs import TASKS, evaluation, make_run_dir, write_metrics
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra `train`)")
@@ -238,6 +239,22 @@ def test_one_evaluation_and_a_run_without(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="nothing to plot"):
         report([empty], tmp_path / "out2", now=NOW)
     assert not (tmp_path / "out2").exists()
+
+
+def test_a_run_of_tune_is_no_training(tmp_path: Path) -> None:
+    folder = make_run_dir(tmp_path, "demo-1")
+    tune = make_run_dir(tmp_path, "tune-2", name="tune", recipe=None)
+    document = json.loads((tune / "run.json").read_text())
+    document["argv"] = [*PROGRAM, "--seconds", "60"]
+    (tune / "run.json").write_text(json.dumps(document))
+    reported, page, _ = write([folder, tune], tmp_path / "out")
+    assert reported.left_out == ("tune-2",)
+    assert len(reported.advice) == len(advise_runs([tune, folder])) == 1
+    assert "tune" not in page.text
+    for what in (lambda: report([tune], tmp_path / "out2", now=NOW), lambda: advise_runs([tune])):
+        with pytest.raises(RunError, match="tune-2 measured settings") as refused:
+            what()
+        assert refused.value.hint == "`clusterkit tune tune-2` shows what it measured"
 
 
 def test_the_same_runs_give_the_same_files(tmp_path: Path) -> None:

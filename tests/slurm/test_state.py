@@ -35,6 +35,11 @@ def test_no_eta_once_it_has_ended() -> None:
     assert (state.progress, state.eta_seconds, state.job_id) == (1.0, None, "7")
 
 
+def test_seconds_of_a_bench_are_no_speed() -> None:
+    state = fold(record(heartbeat=beating(phase="bench")), job("RUNNING"))
+    assert (state.progress, state.eta_seconds, state.steps_per_second) == (0.25, 140.0, None)
+
+
 @pytest.mark.parametrize(
     "beat",
     [

@@ -67,6 +67,14 @@ def test_what_follows_a_fault_is_skipped_with_its_name(offline: Project) -> None
     assert set(seen) == {"", "python", "settings"}
 
 
+def test_a_program_that_stays_here_is_told_before_a_job_waits_for_it(offline: Project) -> None:
+    assert asks(offline, "--no-job")["code"]["outcome"] == "pass"
+    (offline.folder / "train.py").rename(offline.folder / "trian.py")
+    seen = asks(offline, "--no-job", code=1)["code"]
+    assert seen["outcome"] == "fail"
+    assert "did you mean trian.py" in seen["evidence"]
+
+
 def test_a_wrong_time_is_a_usage_error(project: Project) -> None:
     assert "--wait" in project.run("doctor", "--wait", "soon", code=3).stderr
 

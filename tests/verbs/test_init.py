@@ -18,6 +18,8 @@ from tests.doubles.person import type_at_terminal
 from tests.survey.sites import UNIVERSITY
 from tests.survey.tools import program, slurm_tools
 
+PAGE = Path(__file__).parents[2] / "docs/first-cluster.md"
+
 pytestmark = pytest.mark.slow  # real servers and processes, a second or more each
 
 
@@ -78,6 +80,12 @@ def fresh(laptop: Laptop) -> Laptop:
     return laptop
 
 
+def next_lines(text: str) -> list[list[str]]:
+    """The commands that init names at its end, with what it says of them."""
+    first, *others = text.partition("next:")[2].partition("```")[0].splitlines()
+    return [line.split() for line in [first, *others]]
+
+
 def test_a_person_chooses_host_and_account(fresh: Laptop) -> None:
     done = fresh.talks(*fresh.ssh, answers={"Which host?": "1", "to 2 [1]": "2"})
     assert done.returncode == 0, done.stdout
@@ -89,7 +97,9 @@ def test_a_person_chooses_host_and_account(fresh: Laptop) -> None:
 
 
 def test_changes_are_shown_and_asked_about(fresh: Laptop) -> None:
-    assert fresh.types("node", *fresh.ssh, "--yes").returncode == 0
+    done = fresh.types("node", *fresh.ssh, "--yes")
+    assert done.returncode == 0
+    assert next_lines(done.stderr) == next_lines(PAGE.read_text().replace("a40", "v100"))
     text = fresh.file.read_text()
     fresh.file.write_text(text.replace('max_time = "2d"', 'max_time = "5d"'))
     refused = fresh.talks("node", answers={"Write": "n"})

@@ -181,6 +181,7 @@ def test_every_key_of_the_json_is_documented(trains: Project) -> None:
 SLURM_HERE = """
 [clusters.here]
 root = "{root}"
+max_time = "2d"
 
 [clusters.here.gpus.a40]
 partition = "gpu"
@@ -214,8 +215,10 @@ def test_a_site_without_an_image_still_says_when(
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     settings = trains.folder / "clusterkit.toml"
     settings.write_text(settings.read_text() + SLURM_HERE.format(root=tmp_path / "root"))
-    done = trains.run("plan", "--profile", "a40-2m", "--cluster", "here", "--times", "1h")
+    done = trains.run("plan", "--profile", "a40-2m", "--cluster", "here", "--times", "1h,9d")
     assert seen in done.stdout
+    if seen == "at the latest":
+        assert re.search(r"a40 +9d +.* allows 2d \(clusters.here.max_time\)", done.stdout)
     assert "has no image" in done.stderr
     assert re.search(r"upload +not known", done.stdout)
     assert not (tmp_path / "root").exists()

@@ -47,6 +47,9 @@ def test_what_a_killed_bench_has_measured_is_written_into_the_profile(project: P
         os.kill(pid, signal.SIGKILL)
     project.ended(run_id)
 
+    at_once = project.run("tune", run_id, "--no-wait", "--dry-run")
+    assert "ended before it was done" in at_once.stderr
+    assert "it still measures" not in at_once.stderr
     told = project.run("tune", run_id)
     assert "ended before it was done" in told.stderr
     assert "nothing was written; --yes writes it" in told.stderr
@@ -71,11 +74,15 @@ def test_what_a_killed_bench_has_measured_is_written_into_the_profile(project: P
 
 def test_what_cannot_be_tuned_is_one_line(project: Project) -> None:
     assert "does not train with clusterkit's trainer" in project.run("tune", "-p", "tiny", code=3).stderr
-    assert "does not train" in project.run("tune", "-p", "local-demo", code=3).stderr
+    own = project.run("tune", "-p", "local-demo", code=3).stderr
+    assert "does not train" in own
+    assert "report --advice RUN" in own
     file = project.folder / "clusterkit.toml"
     file.write_text(file.read_text().replace('program = ["python", "train.py"]\n', ""))
     wrong = project.run("tune", "-p", "local-demo", "--num-envs", "a,b", code=3)
     assert "--num-envs a,b: not whole numbers" in wrong.stderr
+    none = project.run("tune", "-p", "local-demo", "--num-envs", "4,00", code=3)
+    assert "--num-envs 4,00: a run has at least one environment" in none.stderr
     assert "leave RUN out" in project.run("tune", "last", "-p", "local-demo", code=3).stderr
     assert "none was submitted" in project.run("tune", "nothing", code=8).stderr
 
