@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -150,3 +151,21 @@ def test_the_folder_with_room_comes_first_and_one_of_the_user() -> None:
         "$HOME/clusterkit",
     ]
     assert "delete old files" in roots[1].about
+
+
+@pytest.mark.parametrize(
+    "odd", ["\x1b]0;mine\x07", "\u2028[clusters.evil]\u2028", "\r[clusters.evil]\r", "\x00", "²"]
+)
+@pytest.mark.parametrize("name", ["me", "config", "nodes", "partitions", "roots", "associations"])
+def test_no_word_of_a_site_goes_further_than_its_place(name: str, odd: str) -> None:
+    """Words of a site stand in comments and values: they end no line, and move no cursor."""
+    told = re.sub(r"\w\b", lambda last: last[0] + odd, text_of(LABELLED, name))
+    text = merged("", drafted(LABELLED | {name: told}))
+    assert set(tomllib.loads(text)["clusters"]) == {"uni"}
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
+def test_a_node_that_tells_nothing_of_its_size_is_asked_for_something() -> None:
+    untold = re.sub(r"\|\d+\|\d+\|gpu", "|0|1|gpu", text_of(TESTBED, "nodes"))
+    profile = loaded(merged("", drafted(TESTBED | {"nodes": untold}))).profile("a40-test")
+    assert (profile.cpus, profile.memory) == (1, 2**20)
