@@ -125,6 +125,39 @@ def test_other_files_of_the_person_stay_as_they_are() -> None:
     assert loaded(new).cluster().root == "~/old"
 
 
+WRITTEN_BY_HAND = """# dear\u2028[clusters.no]
+
+[clusters.uni]
+root = "~/old"
+
+[clusters.uni.gpus.shard]
+partition = "gpu-a40"
+request = "--gres=shard:1"
+
+[clusters.uni.gpus.gone]
+partition = "gpu-gone"
+
+# ==== what to run ====
+
+[profiles.a]
+time = "1h"
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_what_a_person_wrote_between_the_tables_of_a_cluster_stays(end: str) -> None:
+    before = tomllib.loads(WRITTEN_BY_HAND)["clusters"]["uni"]
+    new = merged(WRITTEN_BY_HAND.replace("\n", end), drafted(TESTBED, before=before, root="~/old"))
+    assert new.count("\n") == new.count(end)
+    assert "# dear\u2028[clusters.no]" + end in new
+    assert f'{end}{end}# ==== what to run ===={end}{end}[profiles.a]{end}time = "1h"{end}' in new
+    found = tomllib.loads(new)["clusters"]
+    assert found.keys() == {"uni"}
+    assert found["uni"]["gpus"]["shard"] == {"partition": "gpu-a40", "request": "--gres=shard:1"}
+    assert found["uni"]["gpus"].keys() == {"a40", "a100", "shard"}
+    assert merged(new, drafted(TESTBED, before=found["uni"], root="~/old")) == new
+
+
 @pytest.mark.parametrize(
     "parts", [TESTBED, UNIVERSITY, LABELLED, MANY_RULES], ids=["testbed", "uni", "lab", "many"]
 )
