@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit import __version__, measurements
 from clusterkit.config.edit import with_keys
-from clusterkit.config.sources import PROJECT_FILE, display_path, user_file
+from clusterkit.config.sources import PROJECT_FILE, user_file
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.plan import choose_recipe, train_options
@@ -24,6 +22,7 @@ from clusterkit.tuning import measurements as measured
 from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.prepare import Request
 from clusterkit.verbs.selection import known_state, settled
+from clusterkit.verbs.settings_file import Proposal, read
 from clusterkit.verbs.status import StatusRow
 from clusterkit.verbs.submit import Submitted, submit
 from clusterkit.verbs.watch import watch
@@ -55,21 +54,6 @@ class Tuned:
     """Measurements that are new in the project's record."""
 
 
-@dataclass(frozen=True)
-class Edit:
-    """A change of a settings file that has not been made yet."""
-
-    file: Path
-    before: str
-    """Empty where there is no file."""
-    after: str
-
-    @property
-    def name(self) -> str:
-        """The file as the user would write it."""
-        return display_path(self.file)
-
-
 def request(
     settings: Settings, cluster: Cluster, profile: Profile, minutes: int, tries: Mapping[str, str]
 ) -> Request:
@@ -93,9 +77,11 @@ def request(
         )
     choose_recipe(profile.recipe, {}, ())
     for name, text in tries.items():
-        if not _NUMBERS.fullmatch(text):
+        least = 0 if name == "workers" else 1
+        if not _NUMBERS.fullmatch(text) or min(map(int, text.split(","))) < least:
             raise ConfigError(
-                f"--{name} {text}: not whole numbers", hint="write them with commas, e.g. 10,20,40"
+                f"--{name} {text}: not whole numbers of at least {least}",
+                hint="write them with commas, e.g. 10,20,40",
             )
     options = train_options(profile, profile.seed if profile.seed is not None else 0)
     more = [word for name, text in tries.items() for word in (f"--try-{name}", text)]
@@ -189,8 +175,8 @@ def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bo
     return Tuned(run, state, profile, bench, chosen, changed, kept)
 
 
-def edit(settings: Settings, tuned: Tuned) -> Edit:
-    """The change of the project's settings file that makes the profile so; it is made by `write`.
+def edit(settings: Settings, tuned: Tuned) -> Proposal:
+    """The change of the project's settings file that makes the profile so.
 
     The project's file wins over all others, so a few keys there change any profile, also a shipped one.
 
@@ -199,45 +185,10 @@ def edit(settings: Settings, tuned: Tuned) -> Edit:
     """
     assert tuned.chosen.row is not None, "nothing was chosen"
     file = _project_file(settings)
-    before = ""
-    if file.exists():
-        try:
-            before = file.read_bytes().decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{display_path(file)}: cannot be read: {error}") from error
+    old = read(file)
     table = ("profiles", tuned.profile.name)
-    after = with_keys(before, table, tuned.changes, remark(tuned.bench, tuned.chosen.row), _MARK)
-    return Edit(file, before, after)
-
-
-def write(change: Edit) -> None:
-    """Make the change, atomically.
-
-    Raises:
-        ConfigError: the file cannot be written, or is not what it was any more.
-    """
-    file = change.file.resolve()  # through a link, for it is the file behind it that is the user's
-    name = display_path(change.file)
-    try:
-        now = file.read_bytes().decode("utf-8") if file.exists() else ""
-        if now != change.before:
-            raise ConfigError(f"{name} was changed meanwhile; nothing was written", hint="do it again")
-        mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(change.after.encode())
-                stream.flush()
-                os.fsync(stream.fileno())
-            Path(temporary).chmod(mode)
-            Path(temporary).replace(file)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise ConfigError(
-            f"{name}: cannot be written: {error.strerror}", hint="look at its permissions, or free space"
-        ) from error
+    new = with_keys(old or "", table, tuned.changes, remark(tuned.bench, tuned.chosen.row), _MARK)
+    return Proposal(file, old, new)
 
 
 def _project_file(settings: Settings) -> Path:
