@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -28,8 +29,7 @@ def examine_site(exam: Examination) -> Iterator[Result]:
     """The checks of login node, storage and scheduler; without a connection all are skipped."""
     if exam.transport is None:
         for place in _PLACES:
-            yield from exam.leave_out(place, passed(""))  # each is skipped, as the login has failed
-            for profile in exam.profiles:
+            for profile in (None, *exam.profiles):  # each is skipped, as the login has failed
                 yield from exam.leave_out(place, passed(""), profile)
         return
     exam.say(f"looking around on {exam.transport.where}")
@@ -40,7 +40,8 @@ def examine_site(exam: Examination) -> Iterator[Result]:
     except ClusterkitError as error:
         yield from exam.note("root", partial(laptop.fault, error))
         for place in _PLACES:
-            yield from exam.leave_out(place, skipped("it gave no answer"), but=("root",))
+            for profile in (None, *exam.profiles):
+                yield from exam.leave_out(place, skipped("it gave no answer"), profile, but=("root",))
         return
     exam.login = seen
     yield from exam.make(Place.LOGIN, login.JUDGES, seen)
@@ -89,7 +90,7 @@ def _mend(exam: Examination, seen: Login) -> bool:
     if wide:
         keep = "g-w,o=" if exam.cluster.group else "go="
         exam.transport.run(["chmod", keep, *wide])
-        exam.sheet.fixes["modes"] = f"chmod {keep} {' '.join(wide)}"
+        exam.sheet.fixes["modes"] = f"chmod {keep} {shlex.join(wide)}"
     if exam.image and exam.uploads and exam.ledger and _image_is_bad(there):
         _send_image(exam, seen)
     return len(exam.sheet.fixes) > before
