@@ -211,7 +211,7 @@ def _starts(forecast: Forecast, queue: Queue) -> Table:
             start.ask.gpu or "-",
             f"{format_duration(start.ask.seconds)}{mark}",
             _when(start),
-            start.partition or "",
+            Text(start.partition or ""),
             *([str(start.waiting or "")] if waits else []),
         )
     return table
