@@ -72,7 +72,7 @@ def target(config: Path | None, *, user: bool) -> Path:
 def examples() -> dict[str, str]:
     """What each ready-made description is about, by name."""
     files = sorted(resource("templates", "clusters").glob("*.toml"))
-    return {file.stem: file.read_text().lstrip("# ").partition(", as")[0] for file in files}
+    return {file.stem: file.read_text(encoding="utf-8").lstrip("# ").partition(", as")[0] for file in files}
 
 
 def from_example(name: str, file: Path) -> Proposal:
@@ -84,7 +84,8 @@ def from_example(name: str, file: Path) -> Proposal:
     known = examples()
     if name not in known:
         raise ConfigError(f"there is no example {name!r}", hint=f"There are: {', '.join(known)}.")
-    return Proposal(file, read(file), resource("templates", "clusters", f"{name}.toml").read_text())
+    text = resource("templates", "clusters", f"{name}.toml").read_text(encoding="utf-8")
+    return Proposal(file, read(file), text)
 
 
 def save(proposal: Proposal) -> None:
