@@ -74,7 +74,7 @@ def _title(forecast: Forecast) -> Text:
 def _show_memory(forecast: Forecast) -> None:
     memory = forecast.memory
     if memory is None:
-        _line("memory", "not known: a program of its own, or a recipe that is not SAC on Meta-World")
+        _line("memory", "not known: a program of its own, not a recipe of the trainer")
         return
     if memory.gpu:
         _show_store(f"GPU memory, {forecast.profile.gpu or 'cuda'}", memory.gpu)

@@ -41,7 +41,7 @@ def compare(settings: Settings, request: Request, *, cluster: str | None) -> lis
         cluster: only this one of the configured clusters; None is all.
 
     Raises:
-        ConfigError: the run is of a program or a recipe about which nothing is known.
+        ConfigError: the run is of a program of the user's own, about which nothing is known.
         RecipeLockedError: as `submit`.
     """
     nowhere = request.cluster.model_copy(update={"gpus": {}, "kind": "local", "max_time": None})
@@ -49,8 +49,8 @@ def compare(settings: Settings, request: Request, *, cluster: str | None) -> lis
     recipe = recipe_of(request, prepared)
     if recipe is None:
         raise ConfigError(
-            f"profile {request.profile.name} trains no recipe of SAC on Meta-World; no other is known",
-            hint="choose a profile with such a recipe: `clusterkit profiles` lists them",
+            f"profile {request.profile.name} trains no recipe: nothing is known of its memory and speed",
+            hint="choose a profile with a recipe: `clusterkit profiles` lists them",
         )
     sizes = sizes_of(recipe, request.profile, prepared.spec.argv)
     machine = machine_of(nowhere, request.profile, prepared.job.options)

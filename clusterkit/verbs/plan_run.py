@@ -17,7 +17,7 @@ from clusterkit.units import parse_size
 from clusterkit.verbs.own_rates import OwnRun, beating, pulled
 from clusterkit.verbs.prepare import Prepared, Request
 from trainer.recipe import Recipe
-from trainer.recipe.memory import Sizes, is_reckoned
+from trainer.recipe.memory import Sizes
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
 
 def recipe_of(request: Request, prepared: Prepared) -> Recipe | None:
-    """What the bundled trainer would train; None for another program, or a recipe that is not reckoned."""
+    """What the bundled trainer would train; None for another program."""
     if prepared.spec.recipe is None or request.profile.recipe is None:
         return None
-    recipe = choose_recipe(request.profile.recipe, request.overrides, request.unlock)
-    return recipe if is_reckoned(recipe) else None
+    return choose_recipe(request.profile.recipe, request.overrides, request.unlock)
 
 
 def sizes_of(recipe: Recipe, profile: Profile, argv: Sequence[str]) -> Sizes:

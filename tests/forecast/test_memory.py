@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from clusterkit.forecast.memory import GPU_RESERVE, Fit, Machine, judge
 from trainer import recipe as recipes
-from trainer.recipe.memory import CUDA_BYTES, Sizes, is_reckoned
+from trainer.recipe.memory import CUDA_BYTES, Sizes
 
 GIB = 2**30
 MACHINE = Machine(16, 64 * GIB, "a40", 48 * GIB, "site")
@@ -84,13 +82,3 @@ def test_without_a_gpu_everything_is_the_node_s() -> None:
     names = {part.name for part in memory.host.parts}
     assert {"learner", "environments", "evaluation", "replay", "networks", "optimiser"} <= names
     assert not {"CUDA", "acting", "replay index"} & names
-
-
-@pytest.mark.parametrize("name", recipes.names())
-def test_every_recipe_is_either_reckoned_or_known_not_to_be(name: str) -> None:
-    """On-policy recipes have no replay, and other environments no tasks of Meta-World."""
-    recipe = recipes.load(name)
-    if is_reckoned(recipe):
-        assert Sizes(recipe).layout.nbytes > 0
-    else:
-        assert recipe.algorithm != "sac" or "environment" in recipe.values

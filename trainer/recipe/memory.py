@@ -84,11 +84,6 @@ class Sizes:
         return replay_layout(self.recipe, self.num_envs)
 
 
-def is_reckoned(recipe: Recipe) -> bool:
-    """Whether the arithmetic here is about such a recipe: SAC on Meta-World's tasks."""
-    return recipe.algorithm == "sac" and "tasks" in recipe.values
-
-
 def learner_parts(sizes: Sizes, *, micro_batches: int = 1) -> tuple[Part, ...]:
     """What the learner keeps and works with where it learns, without its replay.
 
