@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.errors import ConfigError, RecipeLockedError
+from clusterkit.placeholders import fill, has_place
 from trainer import recipe as recipes
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Profile, Wandb
 
 _TRAIN = ["python", "-m", "trainer", "train"]
-_PLACE = re.compile(r"\{(seed|total_steps|run_id|run_dir)\}")
-"""What stands for a value of the run in the arguments of a program of the user's own."""
 SEED, TOTAL_STEPS = "CLUSTERKIT_SEED", "CLUSTERKIT_TOTAL_STEPS"
 """Where such a program finds the two in its environment."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -163,33 +162,19 @@ def filled(argv: Sequence[str], env: Mapping[str, str], run_id: str, run_dir: st
     Raises:
         ConfigError: `{total_steps}` stands there, and the run has none.
     """
-    values = {
-        "seed": env.get(SEED),
-        "total_steps": env.get(TOTAL_STEPS),
-        "run_id": run_id,
-        "run_dir": run_dir,
-    }
-
-    def value(match: re.Match[str]) -> str:
-        text = values[match[1]]
-        if text is None:
+    known = {"seed": env.get(SEED), "total_steps": env.get(TOTAL_STEPS), "run_id": run_id, "run_dir": run_dir}
+    for name, text in known.items():
+        if text is None and has_place(argv, name):
             raise ConfigError(
-                f"{match[0]} stands among the program's arguments, and this run has no {match[1]}",
-                hint=f"give --{match[1].replace('_', '-')}, or set {match[1]} in the profile",
+                f"{{{name}}} stands among the program's arguments, and this run has no {name}",
+                hint=f"give --{name.replace('_', '-')}, or set {name} in the profile",
             )
-        return text
-
-    return tuple(_PLACE.sub(value, text) for text in argv)
-
-
-def holds(argv: Sequence[str] | None, name: str) -> bool:
-    """Whether a program's arguments have a place for a value."""
-    return any(f"{{{name}}}" in text for text in argv or ())
+    return fill(argv, {name: text or "" for name, text in known.items()})
 
 
 def keeps_seed(argv: Sequence[str], template: Sequence[str] | None) -> bool:
     """Whether the arguments of a program of the user's own are the same whatever the seed is."""
-    return not trains(argv) and not holds(template, "seed")
+    return not trains(argv) and not has_place(template, "seed")
 
 
 def _environment(profile: Profile, wandb: Wandb, run_id: str, run_dir: str) -> dict[str, str]:
@@ -254,7 +239,7 @@ def with_steps(
     """
     if trains(argv):
         return with_option(argv, "--total-steps", str(steps)), dict(env)
-    if not holds(template, "total_steps"):
+    if not has_place(template, "total_steps"):
         raise ConfigError(
             "--total-steps: the program of this run has no {total_steps} among its arguments",
             hint="leave it out; a run submitted with {total_steps} there can be given another number",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError
+from clusterkit.placeholders import fill, has_place
 from trainer import recipe as recipes
 
 if TYPE_CHECKING:
@@ -143,9 +144,10 @@ def meaning(
                     raise ConfigError(f"--sweep {name} and --set {taken[0]} both change {taken[0]}")
                 set_values |= dict.fromkeys(meant, rest.pop(name))
         may_change = [each for name in may_change for each in _recipe_values(recipe, name) or [name]]
-    later = {name: f"{{{name}}}" for name in _FILLED_LATER if name in values and not trains}
-    filled, placed = _filled(arguments, {**values, **later})
-    placed |= {name for name in later if any(later[name] in text for text in own_program or ())}
+    later = () if trains else _FILLED_LATER
+    filled = fill(arguments, {name: text for name, text in values.items() if name not in later})
+    written = (*arguments, *(own_program or ()))
+    placed = {name for name in values if has_place(written if name in later else arguments, name)}
     if trains and changed.recipe is not None and (unknown := [name for name in rest if name not in placed]):
         known = ", ".join(sorted(_load(changed.recipe).values))
         raise ConfigError(
@@ -228,16 +230,3 @@ def _recipe_values(recipe: recipes.Recipe, name: str) -> list[str]:
     if name == "lr":
         return [value for value in recipe.values if value.endswith("learning_rate")]
     return []
-
-
-def _filled(arguments: Sequence[str], values: Mapping[str, str]) -> tuple[tuple[str, ...], set[str]]:
-    """The arguments with every `{name}` of a swept name replaced, and the names that were there."""
-    placed: set[str] = set()
-
-    def value(match: re.Match[str]) -> str:
-        if match[1] not in values:
-            return match[0]
-        placed.add(match[1])
-        return values[match[1]]
-
-    return tuple(re.sub(r"\{([A-Za-z_]\w*)\}", value, text) for text in arguments), placed

@@ -79,10 +79,10 @@ def test_user_arguments_come_last_and_unchanged() -> None:
 
 
 def test_places_in_the_arguments_of_an_own_program() -> None:
-    own = ("sh", "run.sh", "{run_dir}/logs", "{lr}", "{{seed}}", "{ seed }")
+    own = ("sh", "run.sh", "{run_dir}/logs", "{lr}", "{{seed}}", "${seed}", "{ seed }", '{"a": {"b": 1}}')
     plan = planned(profile(), own_program=own, arguments=("-s{seed}", "{total_steps}/{run_id}"))
-    argv = ("sh", "run.sh", "/r/p-1/logs", "{lr}", "{7}", "{ seed }", "-s7", "2000000/p-1")
-    assert plan.argv == argv
+    kept = ("{lr}", "{seed}", "${seed}", "{ seed }", '{"a": {"b": 1}}')
+    assert plan.argv == ("sh", "run.sh", "/r/p-1/logs", *kept, "-s7", "2000000/p-1")
     assert plan.template == (*own, "-s{seed}", "{total_steps}/{run_id}")
     assert (plan.env["CLUSTERKIT_SEED"], plan.env["CLUSTERKIT_TOTAL_STEPS"]) == ("7", "2000000")
     assert planned(profile(), own_program=("python", "train.py")).template is None

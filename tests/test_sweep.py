@@ -107,12 +107,13 @@ def test_a_name_nobody_knows_is_refused() -> None:
 
 
 def test_an_own_program_gets_values_in_its_arguments_and_environment() -> None:
-    arguments = ("--lr", "{lr}", "{other}", "{{lr}}", "s{seed}{lr}", "{}", '{"a": 1}')
+    arguments = ("--lr", "{lr}", "{other}", "{{lr}}", "${lr}", "{{seed}}", "s{seed}{lr}", "{}", '{"a": 1}')
     point = meant(
         {"lr": "1e-4", "seed": "3", "wide": "x"}, own_program=("python", "train.py"), arguments=arguments
     )
     # {seed} is filled in with every run, swept or not: it stays until then.
-    assert point.arguments == ("--lr", "1e-4", "{other}", "{1e-4}", "s{seed}1e-4", "{}", '{"a": 1}')
+    kept = ("{other}", "{lr}", "${lr}", "{{seed}}")
+    assert point.arguments == ("--lr", "1e-4", *kept, "s{seed}1e-4", "{}", '{"a": 1}')
     assert point.unused == ("wide",)
     assert point.overrides == {}
     assert meant({"seed": "3"}, own_program=("python", "train.py")).unused == ("seed",)

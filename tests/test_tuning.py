@@ -210,6 +210,9 @@ def test_what_is_measured_of_one_setting_is_one_line() -> None:
         json.dumps(DOCUMENT | {"own": {"num_envs": -1, "workers": 1, "precision": "fp32"}}),
         json.dumps(DOCUMENT | {"device": None}),
         json.dumps(DOCUMENT | {"time": "x"}),
+        json.dumps(DOCUMENT | {"time": 1e300}),
+        json.dumps(DOCUMENT | {"time": float("nan")}),
+        json.dumps(DOCUMENT | {"rows": [DOCUMENT["rows"][0] | {"host_bytes": -GIB}]}),
     ],
 )
 def test_another_file_is_refused(text: str) -> None:

@@ -14,8 +14,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 SECONDS = 60
+"""For one import."""
+IN_ALL = 80
+"""For all of them: what did not get to it is told before the job's time is over."""
 TORCH = """
 import json, torch
 found = {"version": torch.__version__, "cuda": torch.version.cuda, "available": False}
@@ -41,8 +45,11 @@ WANDB = "import json, wandb; print(json.dumps({'version': wandb.__version__}))"
 BACKENDS = ("egl", "osmesa")
 
 
-def tried(code: str, env: dict[str, str]) -> dict[str, object]:
+def tried(code: str, env: dict[str, str], end: float) -> dict[str, object]:
     """What a program printed, or why it did not: `fault`, one line."""
+    seconds = min(float(SECONDS), end - time.monotonic())
+    if seconds <= 0:
+        return {"fault": "no time was left for it"}
     try:
         done = subprocess.run(
             [sys.executable, "-X", "utf8", "-c", code],
@@ -51,11 +58,11 @@ def tried(code: str, env: dict[str, str]) -> dict[str, object]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             universal_newlines=True,
-            timeout=SECONDS,
+            timeout=seconds,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {"fault": "it took more than %d s" % SECONDS}
+        return {"fault": "it took more than %.0f s" % seconds}
     if done.returncode < 0:
         return {"fault": "it crashed with " + signal.Signals(-done.returncode).name}
     if done.returncode:
@@ -64,12 +71,12 @@ def tried(code: str, env: dict[str, str]) -> dict[str, object]:
     return found
 
 
-def rendering(env: dict[str, str]) -> dict[str, object]:
+def rendering(env: dict[str, str], end: float) -> dict[str, object]:
     """The first OpenGL that draws something, the one asked for first; and the faults of the others."""
     faults: dict[str, object] = {}
     asked = env.get("MUJOCO_GL")
     for backend in dict.fromkeys(([asked] if asked else []) + list(BACKENDS)):
-        found = tried(RENDERING, dict(env, MUJOCO_GL=backend, PYOPENGL_PLATFORM=backend))
+        found = tried(RENDERING, dict(env, MUJOCO_GL=backend, PYOPENGL_PLATFORM=backend), end)
         contrast = found.get("contrast")
         if isinstance(contrast, float) and contrast > 1:
             return {"backend": backend, "version": found["version"], "faults": faults}
@@ -94,11 +101,11 @@ def main(path: str) -> None:
     """Look, and print what was found."""
     with open(path, encoding="utf-8") as file:
         request = json.load(file)
-    env = dict(os.environ, **request["env"])
+    env, end = dict(os.environ, **request["env"]), time.monotonic() + IN_ALL
     found: dict[str, object] = {"python": sys.version.split()[0], "temporary": temporary()}
-    found["torch"] = tried(TORCH, env)
-    found["rendering"] = rendering(env)
-    found["wandb"] = tried(WANDB, env)
+    found["torch"] = tried(TORCH, env, end)
+    found["wandb"] = tried(WANDB, env, end)
+    found["rendering"] = rendering(env, end)
     print("\n" + json.dumps(found), flush=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -106,7 +107,7 @@ def ssh_key(keys: Sequence[Key], in_agent: int) -> Verdict:
         key = open_ones[0]
         return warned(
             f"{key.path} may be read by others (mode {key.mode:o}): ssh refuses such a key",
-            f"chmod 600 {key.path}",
+            f"chmod 600 {shlex.quote(key.path)}",
         )
     if not keys and not in_agent:
         return warned("no key file and no agent: each login asks for a password", "ssh-keygen -t ed25519")

@@ -61,6 +61,21 @@ def read(options: Sequence[str]) -> Asked:
     )
 
 
+def counted(asked: Asked) -> dict[str, float]:
+    """What Slurm counts of it (TRES), by the names of its weights in lower case; `mem` in GiB.
+
+    A type of GPU is named as the site spells it.
+    """
+    found = {"cpu": float(asked.cpus), "node": 1.0}
+    if asked.memory:
+        found["mem"] = asked.memory / 2**30
+    if asked.gpus is not None:
+        found["gres/gpu"] = float(asked.gpus.count)
+        if asked.gpus.type:
+            found[f"gres/gpu:{asked.gpus.type.lower()}"] = float(asked.gpus.count)
+    return found
+
+
 def held(gres: str) -> list[Gpus]:
     """The GPUs of a node, as sinfo's %G tells them: `gpu:a40:4(S:0-1),shard:8`."""
     return [Gpus(match["type"] or "", int(match["count"])) for match in _HELD.finditer(gres)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -67,7 +68,7 @@ def modes(storage: Storage) -> Verdict:
     wide = open_folders(storage)
     if wide:
         text = listed([f"{path} ({mode})" for path, mode in wide.items()], 3)
-        return warned(f"others may look into {text}", f"chmod go= {' '.join(wide)}")
+        return warned(f"others may look into {text}", f"chmod go= {shlex.join(wide)}")
     group = storage.login.cluster.group
     return passed("only you can look in" + (f", and group {group} into images and code" if group else ""))
 

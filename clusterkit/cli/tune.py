@@ -99,17 +99,19 @@ def _take_up(
     settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bool, dry_run: bool, yes: bool
 ) -> None:
     from clusterkit.ui.console import note
-    from clusterkit.ui.tune import agreed, show_edit, show_tuned, show_written
+    from clusterkit.ui.init import show_changes
+    from clusterkit.ui.tune import agreed, show_tuned, show_written
     from clusterkit.verbs import tune as verb
+    from clusterkit.verbs.settings_file import save
 
     tuned = verb.collect(settings, ledger, run, precision=precision)
     show_tuned(tuned)
     if not tuned.changes:
         return
     change = verb.edit(settings, tuned)
-    show_edit(change)
+    show_changes(change)
     if dry_run:
         note("dry run: nothing was written")
     elif agreed(change, yes=yes):
-        verb.write(change)
+        save(change)
         show_written(change, tuned.profile.name)

@@ -11,7 +11,15 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from clusterkit.config.lines import Key, join_key, key_lines, last_line_of_value, quoted, table_lines
+from clusterkit.config.lines import (
+    Key,
+    join_key,
+    key_lines,
+    last_line_of_value,
+    lines_of,
+    quoted,
+    table_lines,
+)
 from clusterkit.errors import ConfigError
 
 _COMMENT = re.compile(r"\s*(?:#.*)?$")
@@ -39,7 +47,7 @@ def with_keys(text: str, table: Key, values: Mapping[str, str | int], comment: s
         ConfigError: the file says it in a way that cannot be changed line by line; the hint has the lines.
     """
     end = "\r\n" if "\r\n" in text else "\n"
-    lines = text.splitlines()
+    lines = lines_of(text)
     plain = text in ("", whole := end.join(lines) + end, whole.removesuffix(end))  # no ends of another kind
     region = _region(text, table)
     added: list[str] = []
@@ -88,7 +96,7 @@ def _region(text: str, table: Key) -> tuple[int, int] | None:
     headers = table_lines(text)
     for place, (number, key) in enumerate(headers):
         if key == table:
-            return number, headers[place + 1][0] - 1 if place + 1 < len(headers) else len(text.splitlines())
+            return number, headers[place + 1][0] - 1 if place + 1 < len(headers) else len(lines_of(text))
     return None
 
 

@@ -14,6 +14,12 @@ _KEY = re.compile(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=")
 _HEADER = re.compile(rf"\s*\[\s*({_PART}(?:\s*\.\s*{_PART})*)\s*\]")
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines as TOML counts them, without their ends: other separators of Unicode may stand within one."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
 def split_key(dotted: str) -> Key:
     """The parts of a dotted TOML key, e.g. `gpus."1g.10gb"` -> ("gpus", "1g.10gb").
 
@@ -85,7 +91,7 @@ def table_lines(text: str) -> list[tuple[int, Key]]:
 
 def _written(text: str) -> Iterator[tuple[int, Key, bool]]:
     """Line, whole key, and whether it is a table's header, of all that has a line of its own."""
-    lines = text.splitlines()
+    lines = lines_of(text)
     table: Key = ()
     number = 0
     while number < len(lines):

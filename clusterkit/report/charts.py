@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from clusterkit.report.figures import OVERLAID_TASKS
 from clusterkit.report.groups import Group, Point, Run
-from clusterkit.report.metrics import Row
+from clusterkit.report.metrics import Row, with_number
 from clusterkit.report.panels import STEPS, TIME, Axis, Panel, Series, panel
 from clusterkit.report.statistics import iqm, iqm_interval
 from clusterkit.run_dir import moment
@@ -169,7 +169,7 @@ def _by_run(title: str, groups: Sequence[Group], key: str) -> Plot | None:
             Series(
                 _name(groups, group, run),
                 _colour(groups, group, run),
-                _points(run.evaluations, key) or _points(run.training, key),
+                _points(with_number(run.rows, key), key),
             )
             for group in groups
             for run in group.runs

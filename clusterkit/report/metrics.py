@@ -68,6 +68,15 @@ def own_names(rows: Iterable[Row]) -> list[str]:
     return list(names)
 
 
+def with_number(rows: Iterable[Row], name: str) -> list[Row]:
+    """The rows that hold a number of this name, by step, each step once: of evaluations, else of training.
+
+    A program of the user's own may write what it knows of one step in several lines.
+    """
+    found = [row for row in rows if row.number(name) is not None]
+    return latest(found, "eval") or latest(found, "train")
+
+
 def stretched(rows: Iterable[Row], prefix: str, stretch: int) -> list[Row]:
     """Means of the numbers under a prefix over equal stretches of steps, each at the end of its stretch."""
     gathered: dict[int, list[Row]] = {}

@@ -74,6 +74,10 @@ def draft(
     tables = [
         Table(("clusters", wishes.name), tuple(entries), _about(survey)),
         *(_gpu(one, slurm, wishes, old.get(one.name, {})) for one in types),
+        *(
+            Table(("clusters", wishes.name, "gpus", name), tuple(_as_before([], table, ())))
+            for name, table in _unseen(old, types, slurm).items()
+        ),
     ]
     limits = {one.name: longest(slurm, wishes.account, one.offer.partition) for one in types}
     project = [Entry("default_cluster", wishes.name)]
@@ -96,6 +100,16 @@ def types_for(survey: SiteSurvey, partition: str | None, before: Mapping[str, An
         return gpu_types(survey, partitions=[partition])
     tables = [table for table in before.get("gpus", {}).values() if isinstance(table, dict)]
     return gpu_types(survey, partitions=[str(table["partition"]) for table in tables if "partition" in table])
+
+
+def _unseen(old: Mapping[str, Any], types: tuple[GpuType, ...], slurm: Slurm) -> dict[str, Mapping[str, Any]]:
+    """GPU types that were there before, perhaps by hand, and may still be: their partition is."""
+    known, seen = {one.name for one in slurm.partitions}, {one.name for one in types}
+    return {
+        name: table
+        for name, table in old.items()
+        if name not in seen and (not known or table.get("partition") in {None, *known})
+    }
 
 
 def _about(survey: SiteSurvey) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 
-from clusterkit.config.lines import Key, join_key, key_lines, table_lines
+from clusterkit.config.lines import Key, join_key, key_lines, lines_of, table_lines
 from clusterkit.errors import ConfigError
 from clusterkit.survey.draft import Draft
 from clusterkit.survey.tables import Table, render
@@ -14,8 +14,9 @@ from clusterkit.survey.tables import Table, render
 def merged(text: str, draft: Draft) -> str:
     """The file's text with the draft in it.
 
-    The cluster's own tables are replaced where they stand, else they come at the end. A profile of a name
-    that is there already stays as it is, and so do the project's settings.
+    The cluster's own tables are replaced where they stand, with the comments in and right above them; else
+    they come at the end. A profile of a name that is there already stays as it is, and so do the project's
+    settings.
 
     Args:
         text: valid TOML; empty for a new file.
@@ -29,7 +30,8 @@ def merged(text: str, draft: Draft) -> str:
     profiles = [table for table in draft.profiles if table.key not in present]
     if not text.strip():
         return render([draft.project, *draft.cluster, *profiles])
-    lines = text.splitlines()
+    end = "\r\n" if text.count("\r\n") == text.count("\n") else "\n"
+    lines = lines_of(text)
     first, rest = _without(lines, cluster, present)
     tables = render(draft.cluster).rstrip("\n").split("\n")
     if first is None:
@@ -39,7 +41,7 @@ def merged(text: str, draft: Draft) -> str:
     rest = _with_project(rest, draft.project)
     if profiles:
         rest = [*_stripped(rest), "", *render(profiles).rstrip("\n").split("\n")]
-    return "\n".join(_stripped(rest)) + "\n"
+    return end.join(_stripped(rest)) + end
 
 
 def table_of(text: str, cluster: str) -> dict[str, object]:
@@ -63,9 +65,17 @@ def _without(lines: list[str], cluster: Key, present: dict[Key, int]) -> tuple[i
     for (start, _), begin, end in zip(headers, starts, starts[1:], strict=False):
         if start not in owned:
             kept += lines[begin:end]
-        elif first is None:
-            first = len(kept)
+            continue
+        first = len(kept) if first is None else first
+        kept += _apart(lines[begin:end])
     return first, kept
+
+
+def _apart(region: Sequence[str]) -> Sequence[str]:
+    """Comments behind a table that an empty line parts from it: they are about what follows."""
+    last = max(at for at, line in enumerate(region) if line.strip() and not line.lstrip().startswith("#"))
+    gap = next((at for at in range(last + 1, len(region)) if not region[at].strip()), len(region))
+    return region[gap + 1 :] if any(line.strip() for line in region[gap:]) else ()
 
 
 def _with_comment(lines: Sequence[str], header: int) -> int:

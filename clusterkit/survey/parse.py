@@ -30,6 +30,9 @@ _GRES = re.compile(
 )
 _LOST = re.compile(r"(?<!powered_)(?<!powering_)down|drain|fail|error|unknown|inval|\*$")
 """States of nodes that run no job; one that is off to save power is started for a job."""
+_ODD = re.compile(rf"(?!{MARK} )[^\n\t -~]")
+_UNREADABLE = "\ufffd"
+"""Stands for what moves a cursor or ends a line: a site is quoted on a terminal and in comments of TOML."""
 _TIMED_OUT = 124
 _RUNTIMES = ("apptainer", "singularity")
 
@@ -43,6 +46,7 @@ def parse(answer: str) -> SiteSurvey:
     Raises:
         TransportError: it is no answer of the script's, or one that was cut off.
     """
+    answer = _ODD.sub(lambda odd: odd[0] if odd[0].isprintable() else _UNREADABLE, answer)
     parts: Parts = [(name, text.rstrip("\n"), int(status)) for name, text, status in _PART.findall(answer)]
     texts = {name: text for name, text, status in parts if status == 0 or name == "roots"}
     me = texts.get("me", "").splitlines()
@@ -112,7 +116,7 @@ def _partitions(told: str, listed: str) -> tuple[Partition, ...]:
         alike = nodes.setdefault(name, {})
         known = alike.get(tuple(kind), (0, 0))
         lost = _LOST.search(state.lower()) is not None
-        alike[tuple(kind)] = (known[0] + int(count), known[1] + (0 if lost else int(count)))
+        alike[tuple(kind)] = (known[0] + _number(count), known[1] + (0 if lost else _number(count)))
     found = []
     for line in told.splitlines():
         if match := _PARTITION.match(line):
@@ -151,8 +155,8 @@ def _partition(name: str, row: dict[str, str], kinds: dict[tuple[str, ...], tupl
         own_qos=None if own in ("N/A", "(null)", "") else own,
         root_only=row.get("RootOnly") == "YES",
         whole_nodes="EXCLUSIVE" in row.get("OverSubscribe", row.get("Shared", "")),
-        cpus_per_node=int(cpus) if cpus.isdigit() else None,
-        memory_per_node=int(memory) * 2**20 if memory.isdigit() and int(memory) else None,
+        cpus_per_node=int(cpus) if cpus.isdecimal() else None,
+        memory_per_node=int(memory) * 2**20 if memory.isdecimal() and int(memory) else None,
     )
 
 
@@ -179,8 +183,10 @@ def _roots(texts: dict[str, str], user: str) -> tuple[Root, ...]:
     home = told_home[1].rstrip("/") if told_home else ""
     found: dict[str, Root] = {}
     for section in re.split(r"^root ", text, flags=re.MULTILINE)[1:]:
-        head, *lines = section.splitlines()
-        why, exists, writable, path = head.split(" ", 3)
+        head, _, rest = section.partition("\n")
+        if len(words := head.split(" ", 3)) < 4:
+            continue  # a line of somebody else's
+        (why, exists, writable, path), lines = words, rest.splitlines()
         told = dict(line.partition(" ")[::2] for line in lines)
         df = DF.fullmatch(told.get("df", "").strip())
         lustre = quota_left(told.get("lfs", "").split()[1:])
@@ -203,7 +209,7 @@ def _roots(texts: dict[str, str], user: str) -> tuple[Root, ...]:
 def _with_user(path: str, home: str, user: str) -> str | None:
     """A path as settings hold it, or None for one that they cannot hold."""
     path = path.rstrip("/")
-    if not path or "$" in path or not path.isprintable():
+    if not path or "$" in path or _UNREADABLE in path:
         return None
     if home and (path == home or path.startswith(f"{home}/")):
         return "$HOME" + path[len(home) :]

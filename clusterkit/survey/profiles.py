@@ -11,7 +11,7 @@ from clusterkit.units import format_duration, format_size
 
 _MOST_TYPES = 8
 _LEAST_CPUS = 2
-_GIB = 2**30
+_MIB, _GIB = 2**20, 2**30
 _TESTS = (
     ("check", "check-{}", "Container, GPU and imports on one {}: minutes, and it trains nothing"),
     ("mt10-test", "{}-test", "A short training on one {}, with its share of a node"),
@@ -76,10 +76,13 @@ def _changes(profile: Profile, offer: Offer, limit: int | None) -> tuple[Entry, 
 
 
 def _share(offer: Offer, gpus: int) -> tuple[int, int]:
-    """CPUs and bytes of memory that so many of a node's GPUs may take with them; at least two CPUs."""
+    """CPUs and bytes of memory that so many of a node's GPUs may take with them; at least two CPUs.
+
+    A node of which nobody has told Slurm its memory has one MiB; a request needs something all the same.
+    """
     cpus = min(offer.cpus, offer.partition.cpus_per_node or offer.cpus)
     memory = min(offer.node_memory, offer.partition.memory_per_node or offer.node_memory)
     share = max(offer.cpus * gpus // offer.per_node, min(_LEAST_CPUS, offer.cpus))
     portion = min(memory, offer.node_memory * gpus // offer.per_node)
     whole = portion // _GIB * _GIB
-    return min(share, cpus), whole or portion // 2**20 * 2**20
+    return max(1, min(share, cpus)), whole or max(1, portion // _MIB) * _MIB

@@ -92,7 +92,7 @@ for name in apptainer singularity; do
         finish 0
     fi
 done
-part userns unshare -U -r true
+if has unshare; then part userns unshare -U -r true; fi
 
 if has bash; then
     # A module command is a function of the login shell, and prints to either stream.

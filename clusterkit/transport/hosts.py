@@ -5,13 +5,14 @@ OpenSSH has no way to list them, so the files are read here; what a host means i
 
 from __future__ import annotations
 
+import re
 import shlex
+from glob import glob
 from pathlib import Path
 
 from clusterkit.config.sources import home_folder
 
-_DEEPEST = 16
-"""Files that include files; OpenSSH's own limit (readconf.c, READCONF_MAX_DEPTH)."""
+_LINE = re.compile(r"(?P<keyword>\w+)(?:\s*=\s*|\s+|(?=\"))(?P<rest>.*)")
 
 
 def configured_hosts(config: Path | None = None) -> list[str]:
@@ -21,21 +22,25 @@ def configured_hosts(config: Path | None = None) -> list[str]:
         config: instead of ~/.ssh/config.
     """
     folder = (home_folder() or Path("/")) / ".ssh"
-    return list(dict.fromkeys(_hosts(config or folder / "config", folder, 0)))
+    return list(dict.fromkeys(_hosts(config or folder / "config", folder, set())))
 
 
-def _hosts(file: Path, folder: Path, depth: int) -> list[str]:
+def _hosts(file: Path, folder: Path, read: set[Path]) -> list[str]:
+    """Of a file and those that it includes; one that was read already, or includes itself, tells no more."""
     found: list[str] = []
+    if file in read:
+        return found
+    read.add(file)
     for words in _lines(file):
         keyword, names = words[0].lower(), words[1:]
         if keyword == "host":
             found += [name for name in names if not set(name) & set("*?!")]
-        elif keyword == "include" and depth < _DEEPEST:
+        elif keyword == "include":
             for pattern in names:
                 path = folder.parent / pattern[2:] if pattern.startswith("~/") else Path(pattern)
                 root, rest = (folder, path) if not path.is_absolute() else (Path("/"), path.relative_to("/"))
-                for included in sorted(root.glob(str(rest))):
-                    found += _hosts(included, folder, depth + 1)
+                for included in sorted(glob(str(rest), root_dir=root)):  # noqa: PTH207 - takes what ssh takes
+                    found += _hosts(root / included, folder, read)
     return found
 
 
@@ -47,11 +52,11 @@ def _lines(file: Path) -> list[list[str]]:
         return []
     found = []
     for line in text.splitlines():
-        keyword, _, rest = line.strip().replace("=", " ", 1).partition(" ")
-        if not keyword or keyword.startswith("#"):
+        match = _LINE.fullmatch(line.strip())
+        if match is None:
             continue
         try:
-            found.append([keyword, *shlex.split(rest, comments=True)])
+            found.append([match["keyword"], *shlex.split(match["rest"], comments=True)])
         except ValueError:  # an unbalanced quote: ssh itself will say so
             continue
     return found

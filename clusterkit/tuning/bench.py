@@ -115,7 +115,7 @@ def read_bench(text: bytes | str) -> Bench:
         device = document["device"]
         gpu = device.get("type") == "cuda"
         return Bench(
-            time=float(document["time"]),
+            time=_moment(document["time"]),
             complete=document["complete"] is True,
             node=_plain(document["node"]),
             device=_plain(device.get("name", "an unknown device")),
@@ -125,7 +125,7 @@ def read_bench(text: bytes | str) -> Bench:
             own=_setting(document["own"]),
             rows=tuple(_row(row) for row in document["rows"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError) as error:
         raise RunError(
             f"bench.json is not what the trainer's bench writes: {type(error).__name__} {error}",
             hint="run `clusterkit tune` again",
@@ -164,7 +164,14 @@ def _number(value: Any) -> float | None:
 
 
 def _whole(value: Any) -> int | None:
+    if value is not None and int(value) < 0:
+        raise ValueError(f"{value} bytes")
     return None if value is None else int(value)
+
+
+def _moment(value: Any) -> float:
+    """Unix seconds that are a date."""
+    return datetime.fromtimestamp(float(value), UTC).timestamp()
 
 
 def _plain(value: Any) -> str:

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.report.metrics import Row, latest, own_names
+from clusterkit.report.metrics import Row, latest, own_names, with_number
 from clusterkit.scheduler import JobState
 from clusterkit.ui.console import out
 from clusterkit.ui.plot import plot
@@ -121,7 +121,7 @@ def _panels(one: Curves) -> list[_Panel]:
     returns = _points(evaluations, "return/mean") or _means(training, "return/")
     speed = _points(training, "steps_per_second")
     if not one.run.recipe and not success and not returns and (names := own_names(one.rows)):
-        curves = {name: _points(evaluations, name) or _points(training, name) for name in names[:_OWN]}
+        curves = {name: _points(with_number(one.rows, name), name) for name in names[:_OWN]}
         return [
             _Panel(name, points, _range(points), _short, style)
             for (name, points), style in zip(curves.items(), _STYLES, strict=False)

@@ -30,9 +30,9 @@ def choose_host(hosts: Sequence[str]) -> str:
     first = f" [1 to {min(len(hosts), _MOST_HOSTS)}, or as you type it after ssh]" if hosts else ""
     while True:
         said = _ask(f"Which host?{first}")
-        if said.isdigit() and 1 <= int(said) <= len(hosts):
+        if said.isdecimal() and 1 <= int(said) <= len(hosts):
             return hosts[int(said) - 1]
-        if said and not said.isdigit():
+        if said and not said.isdecimal():
             return said
 
 
@@ -49,7 +49,7 @@ def choose(choice: Choice) -> str:
         said = _ask(f"1 to {len(names)}{', or another path' if free else ''} [1]")
         if not said:
             return names[0]
-        if said.isdigit() and 1 <= int(said) <= len(names):
+        if said.isdecimal() and 1 <= int(said) <= len(names):
             return names[int(said) - 1]
         if said in names or (free and said.startswith(("/", "~", "$"))):
             return said

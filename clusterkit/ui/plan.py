@@ -217,7 +217,7 @@ def _starts(forecast: Forecast, queue: Queue) -> Table:
             start.ask.gpu or "-",
             f"{format_duration(start.ask.seconds)}{mark}",
             _when(start),
-            *([start.partition or ""] if named else []),
+            *([Text(start.partition or "")] if named else []),
             *([str(start.waiting or "")] if waits else []),
         )
     return table

@@ -29,7 +29,8 @@ def show_exported(done: Exported) -> None:
 def show_rerun(done: Rerun) -> None:
     """The run id on standard output, alone; the rest on standard error."""
     run = done.run
-    note(f"as {done.of}: its code, image and arguments" + (f", seed {run.seed}" if run.seed else ""))
+    seed = f", seed {run.seed}" if run.recipe or run.seed else ""
+    note(f"as {done.of}: its code, image and arguments{seed}")
     if done.untold:
         warn_untold_seed()
     if done.choice:

@@ -1,8 +1,7 @@
-"""What tune measured, as a table; what it would write, as a difference; and the question."""
+"""What tune measured, as a table; and the question whether to write what follows from it."""
 
 from __future__ import annotations
 
-import difflib
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.config.sources import display_path
 from clusterkit.measurements import FILE
 from clusterkit.scheduler import JobState
 from clusterkit.tuning import NEAR
@@ -22,11 +22,10 @@ from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.tuning import Bench, Row, Setting
+    from clusterkit.verbs.settings_file import Proposal
     from clusterkit.verbs.status import StatusRow
-    from clusterkit.verbs.tune import Edit, Tuned
+    from clusterkit.verbs.tune import Tuned
 
-_CONTEXT = 2
-"""Lines around a change."""
 _LINE_SECONDS = 15.0
 """Between two lines where there is no terminal to redraw."""
 
@@ -161,34 +160,19 @@ def _rate(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def show_edit(change: Edit) -> None:
-    """The lines that would change, as a difference."""
-    lines = difflib.unified_diff(
-        change.before.splitlines(),
-        change.after.splitlines(),
-        f"{change.name}",
-        f"{change.name}, tuned",
-        lineterm="",
-        n=_CONTEXT,
-    )
-    styles = {"+": "green", "-": "red", "@": "cyan"}
-    for line in lines:
-        out.print(Text(line, styles.get(line[:1], "")), soft_wrap=True)
-
-
-def agreed(change: Edit, *, yes: bool) -> bool:
+def agreed(change: Proposal, *, yes: bool) -> bool:
     """Whether it is to be written: by option, or as the person at the terminal says."""
     if yes:
         return True
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         note("nothing was written; --yes writes it")
         return False
-    return typer.confirm(f"Write this into {change.name}?", err=True)
+    return typer.confirm(f"Write this into {display_path(change.file)}?", err=True)
 
 
-def show_written(change: Edit, profile: str) -> None:
+def show_written(change: Proposal, profile: str) -> None:
     """What was done."""
-    note(f"{change.name} is written; the next run of {profile} takes it")
+    note(f"{display_path(change.file)} is written; the next run of {profile} takes it")
 
 
 def show_goes_on(run_id: str) -> None:

@@ -61,7 +61,7 @@ _REMOVE = 'rm -rf -- "$1"; rmdir -- "${1%/*}" "${1%/*/*}" 2>/dev/null'
 
 # $1 folder, $2 job id, $3 seconds. The answer, of a job that was killed what there is of it; or else what
 # squeue says, after at most so many seconds.
-_LOOK = r"""
+LOOK = r"""
 end=$(($(date +%s) + $3))
 while [ "$(date +%s)" -lt "$end" ]; do
   ls "$1" >/dev/null
@@ -71,7 +71,7 @@ while [ "$(date +%s)" -lt "$end" ]; do
     state=$(printf '%s\n' "$jobs" | grep "^$2|")
     case $state in
       *'|PENDING|'* | *'|RUNNING|'* | *'|CONFIGURING|'* | *'|COMPLETING|'*) ;;
-      *) [ ! -f "$1/answer.part" ] || mv "$1/answer.part" "$1/answer" 2>/dev/null && continue; break ;;
+      *) if mv "$1/answer.part" "$1/answer" 2>/dev/null; then continue; else break; fi ;;
     esac
   fi
   sleep 1
@@ -217,7 +217,7 @@ def _submit(exam: Examination, job: NodeJob, wait: int, stack: ExitStack) -> _Ca
     stack.callback(transport.run, scheduler.cancel_argv([job_id]), check=False)
     began = time.monotonic()
     started, ended = 0.0, 0.0
-    look = ["sh", "-c", _LOOK, "sh", job.folder, job_id.partition(";")[0], str(_LOOK_SECONDS)]
+    look = ["sh", "-c", LOOK, "sh", job.folder, job_id.partition(";")[0], str(_LOOK_SECONDS)]
     while True:
         text = transport.run(look, timeout=120.0, check=False).text
         first, _, rest = text.partition("\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sqlite3
 import stat
@@ -85,11 +86,11 @@ def log_in(exam: Examination, stack: ExitStack) -> Iterator[Result]:
         else:
             alive.append((path.name, link.kept.host))
             link.close()
-    if exam.fix and stale:
-        for path in stale:
+    if exam.fix and (left := [path for path in stale if kept.deserted(path)]):
+        for path in left:
             path.unlink(missing_ok=True)
-        exam.sheet.fixes["kept-login"] = f"removed {len(stale)} sockets that nobody serves"
-        stale = []
+        exam.sheet.fixes["kept-login"] = f"removed {len(left)} sockets that nobody serves"
+        stale = [path for path in stale if path not in left]
     yield from exam.note(
         "kept-login", lambda: laptop.kept_login([host for _, host in alive], [str(path) for path in stale])
     )
@@ -110,9 +111,16 @@ def log_in(exam: Examination, stack: ExitStack) -> Iterator[Result]:
         return laptop.fault(error) if isinstance(error, kind) else passed(text)
 
     yield from exam.note("reachable", lambda: step(UnreachableError, host.address))
-    known = KnownHosts(host, read(host.known_hosts)).known
-    where = f"known by line {known.line} of {known.path}" if known else "it was accepted just now"
-    yield from exam.note("host-key", lambda: step(HostKeyError, where))
+
+    def host_key() -> Verdict:
+        try:
+            known = KnownHosts(host, read(host.known_hosts)).known
+        except TransportError as fault:
+            return laptop.fault(fault)
+        where = f"known by line {known.line} of {known.path}" if known else "it was accepted just now"
+        return step(HostKeyError, where)
+
+    yield from exam.note("host-key", host_key)
     if error is not None:
         yield from exam.note("login", lambda: laptop.fault(error))
         return
@@ -155,7 +163,8 @@ def _ledger(exam: Examination, stack: ExitStack) -> Verdict:
     except sqlite3.DatabaseError as error:
         said, runs = str(error), 0
     if said != "ok":
-        return failed(f"{path} is damaged: {said}", f"mv {path} {path}.damaged (it is only a cache)")
+        cure = f"{shlex.join(['mv', str(path), f'{path}.damaged'])} (it is only a cache)"
+        return failed(f"{path} is damaged: {said}", cure)
     exam.ledger = ledger
     return passed(f"whole, {runs} run{'' if runs == 1 else 's'}")
 
@@ -245,8 +254,11 @@ def _ssh_key(exam: Examination, host: object) -> Verdict:
     keys = [laptop.Key(str(path), stat.S_IMODE(path.stat().st_mode)) for path in files]
     wide = [key for key in keys if key.open]
     if exam.fix and wide:
-        for key in wide:
-            Path(key.path).chmod(key.mode & 0o700)
+        try:
+            for key in wide:
+                Path(key.path).chmod(key.mode & 0o700)
+        except OSError as error:
+            return warned(f"{error.filename} cannot be made private: {error.strerror}", "chmod it by hand")
         exam.sheet.fixes["ssh-key"] = f"chmod go= {' '.join(key.path for key in wide)}"
         keys = [laptop.Key(key.path, key.mode & 0o700) for key in keys]
     return laptop.ssh_key(keys, len(agent_keys(host)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -16,6 +17,7 @@ from clusterkit.checkup.scheduler import Slurm
 from clusterkit.checkup.storage import Storage
 from clusterkit.errors import ClusterkitError, TransportError
 from clusterkit.site import Layout, Site
+from clusterkit.verbs.deploy import chunk_cache
 from clusterkit.verbs.examination import Examination
 
 _SECONDS = 300.0
@@ -28,8 +30,7 @@ def examine_site(exam: Examination) -> Iterator[Result]:
     """The checks of login node, storage and scheduler; without a connection all are skipped."""
     if exam.transport is None:
         for place in _PLACES:
-            yield from exam.leave_out(place, passed(""))  # each is skipped, as the login has failed
-            for profile in exam.profiles:
+            for profile in (None, *exam.profiles):  # each is skipped, as the login has failed
                 yield from exam.leave_out(place, passed(""), profile)
         return
     exam.say(f"looking around on {exam.transport.where}")
@@ -40,7 +41,8 @@ def examine_site(exam: Examination) -> Iterator[Result]:
     except ClusterkitError as error:
         yield from exam.note("root", partial(laptop.fault, error))
         for place in _PLACES:
-            yield from exam.leave_out(place, skipped("it gave no answer"), but=("root",))
+            for profile in (None, *exam.profiles):
+                yield from exam.leave_out(place, skipped("it gave no answer"), profile, but=("root",))
         return
     exam.login = seen
     yield from exam.make(Place.LOGIN, login.JUDGES, seen)
@@ -88,8 +90,9 @@ def _mend(exam: Examination, seen: Login) -> bool:
     wide = list(storage.open_folders(there))
     if wide:
         keep = "g-w,o=" if exam.cluster.group else "go="
-        exam.transport.run(["chmod", keep, *wide])
-        exam.sheet.fixes["modes"] = f"chmod {keep} {' '.join(wide)}"
+        done = exam.transport.run(["chmod", keep, *wide], check=False)
+        what = f"chmod {keep} {shlex.join(wide)}"
+        exam.sheet.fixes["modes"] = what if done.returncode == 0 else f"not all: {what}: {done.reason}"
     if exam.image and exam.uploads and exam.ledger and _image_is_bad(there):
         _send_image(exam, seen)
     return len(exam.sheet.fixes) > before
@@ -109,9 +112,9 @@ def _send_image(exam: Examination, seen: Login) -> None:
     assert exam.image is not None
     assert exam.cluster.image is not None
     site = Site(exam.cluster, exam.transport, layout_of(seen), None)
-    exam.transport.run(["sh", "-c", _MAKE, "sh", site.layout.images])
-    cache = exam.settings.project_dir / ".clusterkit" / "chunks"
+    cache = chunk_cache(exam.settings)
     try:
+        exam.transport.run(["sh", "-c", _MAKE, "sh", site.layout.images])
         plan = images.plan(site, exam.cluster.image, exam.image, cache=cache, verify=True)
         sent = images.upload(site, exam.cluster.image, exam.image, plan, cache=cache, bar=exam.bar)
     except ClusterkitError as error:

@@ -132,7 +132,6 @@ def _question(found: Forecast) -> Question:
     return Question(
         run=run,
         options=found.options,
-        machine=found.machine,
         goes_on=found.goes_on,
         needed=found.duration.longest if found.duration else None,
         fitting=_fitting(found),

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from clusterkit.checkup.request import counted, read
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.forecast.starts import Advice, Ask, Start, advise
 from clusterkit.slurm import abilities
@@ -17,7 +18,6 @@ from clusterkit.verbs.prepare import prepare
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
-    from clusterkit.forecast.memory import Machine
     from clusterkit.images import Image
     from clusterkit.site import Site
     from clusterkit.snapshots import Snapshot
@@ -29,7 +29,6 @@ _TIMES = (3600, 4 * 3600, 12 * 3600, 24 * 3600)
 _HOUR = 3600
 _SPARE = 1.1
 """Of the time a run needs at worst, for a request in which it ends."""
-_GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,6 @@ class Question:
     run: Request
     options: tuple[str, ...]
     """Of sbatch, as the run would ask."""
-    machine: Machine
-    """What these are."""
     goes_on: bool
     """Past its time limit."""
     needed: float | None
@@ -186,13 +183,7 @@ def _billing(question: Question, answers: Answers, name: str | None) -> float | 
     partition = answers.partitions.get(name or answers.default or "")
     if partition is None or not partition.weights:
         return None
-    machine, count = question.machine, float(question.run.profile.gpu_count)
-    asked = {"cpu": float(machine.processors), "node": 1.0}
-    if machine.host_memory is not None:
-        asked["mem"] = machine.host_memory / _GIB
-    if machine.gpu is not None:
-        asked |= dict.fromkeys(("gres/gpu", f"gres/gpu:{machine.gpu}"), count)
-    return billing(partition.weights, asked, highest_only=answers.highest_only)
+    return billing(partition.weights, counted(read(question.options)), highest_only=answers.highest_only)
 
 
 def _value(options: Sequence[str], name: str) -> str | None:

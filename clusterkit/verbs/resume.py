@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from clusterkit.errors import RunError
 from clusterkit.ledger import Ledger, LedgerRun
-from clusterkit.plan import TOTAL_STEPS, holds, option_of, trains, with_steps
+from clusterkit.placeholders import has_place
+from clusterkit.plan import TOTAL_STEPS, option_of, trains, with_steps
 from clusterkit.record import collect_script, parse_collect
 from clusterkit.results.cleaning import REMAINING, removed_checkpoint
 from clusterkit.results.selection import CLEANED
@@ -158,7 +159,7 @@ def _check(ended: Ended, request: ResumeRequest) -> None:
     if request.total_steps is not None:
         with_steps(argv, {}, template, request.total_steps)
     if state.state is JobState.COMPLETED:
-        known = holds(template, "total_steps") and ended.env.get(TOTAL_STEPS)
+        known = has_place(template, "total_steps") and ended.env.get(TOTAL_STEPS)
         steps = int((option_of(argv, "--total-steps") if trains(argv) else known) or 0)
         if request.total_steps is None or request.total_steps <= steps:
             raise RunError(

@@ -72,7 +72,7 @@ def target(config: Path | None, *, user: bool) -> Path:
 def examples() -> dict[str, str]:
     """What each ready-made description is about, by name."""
     files = sorted(resource("templates", "clusters").glob("*.toml"))
-    return {file.stem: file.read_text().lstrip("# ").partition(", as")[0] for file in files}
+    return {file.stem: file.read_text(encoding="utf-8").lstrip("# ").partition(", as")[0] for file in files}
 
 
 def from_example(name: str, file: Path) -> Proposal:
@@ -84,29 +84,38 @@ def from_example(name: str, file: Path) -> Proposal:
     known = examples()
     if name not in known:
         raise ConfigError(f"there is no example {name!r}", hint=f"There are: {', '.join(known)}.")
-    return Proposal(file, read(file), resource("templates", "clusters", f"{name}.toml").read_text())
+    text = resource("templates", "clusters", f"{name}.toml").read_text(encoding="utf-8")
+    return Proposal(file, read(file), text)
 
 
 def save(proposal: Proposal) -> None:
     """Write the file, as a whole or not at all.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: it cannot be written, or is not what it was any more.
     """
-    file = proposal.file.resolve()  # a link stays one
+    file, name = proposal.file.resolve(), display_path(proposal.file)  # a link stays one
     try:
+        now = file.read_bytes() if file.exists() else None
+        if now != (None if proposal.old is None else proposal.old.encode()):
+            raise ConfigError(f"{name} was changed meanwhile; nothing was written", hint="Do it again.")
         file.parent.mkdir(parents=True, exist_ok=True)
         mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=f".{file.name}.", delete=False) as part:
-            part.write(proposal.new)
-            part.flush()
-            os.fsync(part.fileno())
-            os.fchmod(part.fileno(), mode)
-        Path(part.name).replace(file)
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        try:
+            with os.fdopen(handle, "wb") as part:
+                part.write(proposal.new.encode())
+                part.flush()
+                os.fsync(part.fileno())
+            Path(temporary).chmod(mode)
+            Path(temporary).replace(file)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise ConfigError(
-            f"{display_path(file)} cannot be written: {error.strerror}",
-            hint="Check the folder's permissions.",
+            f"{name} cannot be written: {error.strerror}",
+            hint="Look at the folder's permissions, or free space.",
         ) from None
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit import __version__, measurements
 from clusterkit.config.edit import with_keys
-from clusterkit.config.sources import PROJECT_FILE, display_path, user_file
+from clusterkit.config.sources import PROJECT_FILE, user_file
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.plan import choose_recipe, train_options
@@ -25,6 +23,7 @@ from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.observe import Observer
 from clusterkit.verbs.prepare import Request
 from clusterkit.verbs.selection import known_state, settled
+from clusterkit.verbs.settings_file import Proposal, read
 from clusterkit.verbs.status import StatusRow, ask
 from clusterkit.verbs.submit import Submitted, submit
 from clusterkit.verbs.watch import watch
@@ -54,21 +53,6 @@ class Tuned:
     changes: Mapping[str, str | int]
     kept: int
     """Measurements that are new in the project's record."""
-
-
-@dataclass(frozen=True)
-class Edit:
-    """A change of a settings file that has not been made yet."""
-
-    file: Path
-    before: str
-    """Empty where there is no file."""
-    after: str
-
-    @property
-    def name(self) -> str:
-        """The file as the user would write it."""
-        return display_path(self.file)
 
 
 def request(
@@ -101,12 +85,12 @@ def request(
             hint="give two profiles different num_envs and compare short runs: --sweep profile=A,B",
         )
     for name, text in tries.items():
-        if not _NUMBERS.fullmatch(text):
+        least = 0 if name == "workers" else 1
+        if not _NUMBERS.fullmatch(text) or min(map(int, text.split(","))) < least:
             raise ConfigError(
-                f"--{name} {text}: not whole numbers", hint="write them with commas, e.g. 10,20,40"
+                f"--{name} {text}: not whole numbers of at least {least}",
+                hint="write them with commas, e.g. 10,20,40",
             )
-        if name == "num-envs" and not all(map(int, text.split(","))):
-            raise ConfigError(f"--{name} {text}: a run has at least one environment")
     options = train_options(profile, profile.seed if profile.seed is not None else 0)
     more = [word for name, text in tries.items() for word in (f"--try-{name}", text)]
     argv = (*PROGRAM, "--seconds", str(60 * minutes), *more)
@@ -203,8 +187,8 @@ def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bo
     return Tuned(run, state, profile, bench, chosen, changed, kept)
 
 
-def edit(settings: Settings, tuned: Tuned) -> Edit:
-    """The change of the project's settings file that makes the profile so; it is made by `write`.
+def edit(settings: Settings, tuned: Tuned) -> Proposal:
+    """The change of the project's settings file that makes the profile so.
 
     The project's file wins over all others, so a few keys there change any profile, also a shipped one.
 
@@ -213,45 +197,10 @@ def edit(settings: Settings, tuned: Tuned) -> Edit:
     """
     assert tuned.chosen.row is not None, "nothing was chosen"
     file = _project_file(settings)
-    before = ""
-    if file.exists():
-        try:
-            before = file.read_bytes().decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{display_path(file)}: cannot be read: {error}") from error
+    old = read(file)
     table = ("profiles", tuned.profile.name)
-    after = with_keys(before, table, tuned.changes, remark(tuned.bench, tuned.chosen.row), _MARK)
-    return Edit(file, before, after)
-
-
-def write(change: Edit) -> None:
-    """Make the change, atomically.
-
-    Raises:
-        ConfigError: the file cannot be written, or is not what it was any more.
-    """
-    file = change.file.resolve()  # through a link, for it is the file behind it that is the user's
-    name = display_path(change.file)
-    try:
-        now = file.read_bytes().decode("utf-8") if file.exists() else ""
-        if now != change.before:
-            raise ConfigError(f"{name} was changed meanwhile; nothing was written", hint="do it again")
-        mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(change.after.encode())
-                stream.flush()
-                os.fsync(stream.fileno())
-            Path(temporary).chmod(mode)
-            Path(temporary).replace(file)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise ConfigError(
-            f"{name}: cannot be written: {error.strerror}", hint="look at its permissions, or free space"
-        ) from error
+    new = with_keys(old or "", table, tuned.changes, remark(tuned.bench, tuned.chosen.row), _MARK)
+    return Proposal(file, old, new)
 
 
 def _project_file(settings: Settings) -> Path:

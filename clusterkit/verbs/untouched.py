@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +35,8 @@ def copies(settings: Settings) -> Iterator[Copies]:
         ledger.mkdir()
         for path in remembered.glob("ledger.sqlite3*"):
             if not path.name.endswith("-shm"):  # SQLite makes it anew out of the log
-                shutil.copyfile(path, ledger / path.name)
+                with suppress(FileNotFoundError):  # a log goes away with the command that wrote it
+                    shutil.copyfile(path, ledger / path.name)
         if chunk_cache(settings).is_dir():
             shutil.copytree(chunk_cache(settings), chunks)
         with Ledger(ledger / "ledger.sqlite3") as copy:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from clusterkit.checkup import scheduler, storage
+from clusterkit.checkup import inside, scheduler, storage
 from clusterkit.checkup.answer import MARK, parse
 from clusterkit.checkup.check import Outcome
 from clusterkit.checkup.login import Login
@@ -159,3 +161,11 @@ def test_the_program_for_the_container_needs_the_standard_library_only(tmp_path:
     assert found["torch"]["fault"] == "here"
     assert found["rendering"]["backend"] == ""
     assert set(found["rendering"]["faults"]) == {"egl", "osmesa"}
+
+
+def test_an_import_that_hangs_does_not_take_the_others_along() -> None:
+    """The job's time is two minutes: whoever comes late is told so, and the answer still goes home."""
+    hung = inside.tried("import time; time.sleep(60)", dict(os.environ), time.monotonic() + 0.5)
+    assert str(hung["fault"]).startswith("it took more than")
+    late = inside.rendering(dict(os.environ), time.monotonic() - 1)
+    assert late == {"backend": "", "faults": dict.fromkeys(("egl", "osmesa"), "no time was left for it")}

@@ -71,7 +71,6 @@ def test_line_ends_stay() -> None:
         "[profiles]\na40-2m.cpus = 1\n",
         "[[profiles.a40-2m]]\ncpus = 1\n",
         "[profiles.a40-2m]\r\ncpus = 1\nnum_envs = 3\r\n",
-        "[profiles.a40-2m] # \u2028\ncpus = 1\n",
     ],
 )
 def test_what_is_not_plain_is_refused_with_the_lines(text: str) -> None:
@@ -118,3 +117,8 @@ def test_any_file_means_the_same_but_for_the_keys(pieces: list[str], values: dic
     assert [line for line in lines if line in kept and not any(key in line for key in KEYS)][
         : len(kept)
     ] == kept
+
+
+def test_a_line_ends_where_toml_ends_it() -> None:
+    text = "# dear\u2028[profiles.a40-2m]\x85\n[profiles.a40-2m]\ncpus = 4\n"
+    assert edited(text, cpus=3).startswith("# dear\u2028[profiles.a40-2m]\x85\n[profiles.a40-2m]\n")

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.report.metrics import Row, latest, own_names, parse
+from clusterkit.report.metrics import Row, latest, own_names, parse, with_number
 
 ROWS = st.lists(
     st.builds(
@@ -85,3 +85,19 @@ def test_the_names_that_only_the_program_knows() -> None:
         b'{"kind": "run", "step": 0, "width": 64}',
     ]
     assert own_names(parse(lines)) == ["loss", "elo"]
+
+
+def test_what_a_program_writes_of_one_step_in_two_lines_is_all_there() -> None:
+    """Every name that is found has something to draw, whatever a later line or attempt leaves out."""
+    rows = parse(
+        [
+            b'{"kind": "train", "step": 1, "loss": 0.5}',
+            b'{"kind": "train", "step": 1, "accuracy": 0.1}',
+            b'{"kind": "train", "step": 1, "attempt": 1}',
+            b'{"kind": "train", "step": 2, "attempt": 1, "loss": 0.3}',
+        ]
+    )
+    points = {
+        name: [(row.step, row.number(name)) for row in with_number(rows, name)] for name in own_names(rows)
+    }
+    assert points == {"loss": [(1, 0.5), (2, 0.3)], "accuracy": [(1, 0.1)]}

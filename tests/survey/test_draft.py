@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,39 @@ def test_other_files_of_the_person_stay_as_they_are() -> None:
     assert loaded(new).cluster().root == "~/old"
 
 
+WRITTEN_BY_HAND = """# dear\u2028[clusters.no]
+
+[clusters.uni]
+root = "~/old"
+
+[clusters.uni.gpus.shard]
+partition = "gpu-a40"
+request = "--gres=shard:1"
+
+[clusters.uni.gpus.gone]
+partition = "gpu-gone"
+
+# ==== what to run ====
+
+[profiles.a]
+time = "1h"
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_what_a_person_wrote_between_the_tables_of_a_cluster_stays(end: str) -> None:
+    before = tomllib.loads(WRITTEN_BY_HAND)["clusters"]["uni"]
+    new = merged(WRITTEN_BY_HAND.replace("\n", end), drafted(TESTBED, before=before, root="~/old"))
+    assert new.count("\n") == new.count(end)
+    assert "# dear\u2028[clusters.no]" + end in new
+    assert f'{end}{end}# ==== what to run ===={end}{end}[profiles.a]{end}time = "1h"{end}' in new
+    found = tomllib.loads(new)["clusters"]
+    assert found.keys() == {"uni"}
+    assert found["uni"]["gpus"]["shard"] == {"partition": "gpu-a40", "request": "--gres=shard:1"}
+    assert found["uni"]["gpus"].keys() == {"a40", "a100", "shard"}
+    assert merged(new, drafted(TESTBED, before=found["uni"], root="~/old")) == new
+
+
 @pytest.mark.parametrize(
     "parts", [TESTBED, UNIVERSITY, LABELLED, MANY_RULES], ids=["testbed", "uni", "lab", "many"]
 )
@@ -150,3 +184,21 @@ def test_the_folder_with_room_comes_first_and_one_of_the_user() -> None:
         "$HOME/clusterkit",
     ]
     assert "delete old files" in roots[1].about
+
+
+@pytest.mark.parametrize(
+    "odd", ["\x1b]0;mine\x07", "\u2028[clusters.evil]\u2028", "\r[clusters.evil]\r", "\x00", "²"]
+)
+@pytest.mark.parametrize("name", ["me", "config", "nodes", "partitions", "roots", "associations"])
+def test_no_word_of_a_site_goes_further_than_its_place(name: str, odd: str) -> None:
+    """Words of a site stand in comments and values: they end no line, and move no cursor."""
+    told = re.sub(r"\w\b", lambda last: last[0] + odd, text_of(LABELLED, name))
+    text = merged("", drafted(LABELLED | {name: told}))
+    assert set(tomllib.loads(text)["clusters"]) == {"uni"}
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
+def test_a_node_that_tells_nothing_of_its_size_is_asked_for_something() -> None:
+    untold = re.sub(r"\|\d+\|\d+\|gpu", "|0|1|gpu", text_of(TESTBED, "nodes"))
+    profile = loaded(merged("", drafted(TESTBED | {"nodes": untold}))).profile("a40-test")
+    assert (profile.cpus, profile.memory) == (1, 2**20)

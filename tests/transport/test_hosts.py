@@ -20,3 +20,16 @@ def test_hosts_of_all_files_without_patterns(tmp_path: Path, monkeypatch: pytest
     (folder / "more/a.conf").write_text("Host jump\nInclude more/a.conf\n")
     assert configured_hosts() == ["jump", "uni", "quoted one"]
     assert configured_hosts(tmp_path / "none") == []
+
+
+def test_a_file_as_people_write_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With tabs, with files that include each other, and with patterns that name nothing."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / ".ssh"
+    folder.mkdir()
+    (folder / "config").write_text(
+        'Host\ttabbed\n\tHostName\tx\nInclude ~/.ssh/* / "" **x [\nHost = equal\nHost\n'
+    )
+    for name in "abcdefgh":
+        (folder / name).write_text(f"Include ~/.ssh/*\nHost {name}\n")
+    assert set(configured_hosts()) == {"tabbed", "equal", *"abcdefgh"}

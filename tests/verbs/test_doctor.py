@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.survey.tools import program
 from tests.verbs.conftest import Project
 
 
@@ -50,6 +52,21 @@ def test_what_is_safe_is_mended(offline: Project) -> None:
     assert after["modes"]["outcome"] == "pass"
     assert after["modes"]["fixed"].startswith("chmod go= ")
     assert [path.stat().st_mode & 0o777 for path in (root, root / "runs")] == [0o700, 0o700]
+
+
+def test_what_cannot_be_mended_stops_nothing(
+    offline: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of somebody else's, as an image store that a group shares."""
+    (offline.folder / ".clusterkit/local").mkdir(parents=True)
+    (offline.folder / ".clusterkit/local").chmod(0o755)
+    program(tmp_path, "chmod", "echo chmod: Operation not permitted >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    seen = asks(offline, "--no-job", "--fix")
+    assert seen["modes"]["outcome"] == "warn"
+    assert seen["modes"]["fixed"].startswith("not all: chmod go= ")
+    assert seen["modes"]["fixed"].endswith("Operation not permitted")
+    assert seen["room"]["outcome"] == "pass"
 
 
 def test_what_follows_a_fault_is_skipped_with_its_name(offline: Project) -> None:

@@ -81,8 +81,8 @@ def test_what_cannot_be_tuned_is_one_line(project: Project) -> None:
     file.write_text(file.read_text().replace('program = ["python", "train.py"]\n', ""))
     wrong = project.run("tune", "-p", "local-demo", "--num-envs", "a,b", code=3)
     assert "--num-envs a,b: not whole numbers" in wrong.stderr
-    none = project.run("tune", "-p", "local-demo", "--num-envs", "4,00", code=3)
-    assert "--num-envs 4,00: a run has at least one environment" in none.stderr
+    none = project.run("tune", "-p", "local-demo", "--num-envs", "8,0", code=3)
+    assert "--num-envs 8,0: not whole numbers of at least 1" in none.stderr
     assert "leave RUN out" in project.run("tune", "last", "-p", "local-demo", code=3).stderr
     assert "none was submitted" in project.run("tune", "nothing", code=8).stderr
 

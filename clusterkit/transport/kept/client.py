@@ -188,6 +188,19 @@ def find(path: Path, *, keep: float | None = None) -> KeptLink | None:
     return None
 
 
+def deserted(path: Path) -> bool:
+    """Whether nobody listens at a socket any more; one that is busy, or of another version, is served."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_ANSWER_SECONDS)
+        try:
+            connection.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
 def end(path: Path) -> str | None:
     """End the keeper behind a socket, of whatever version. Returns its host; None where none answers."""
     with contextlib.suppress(OSError, EOFError, ValueError, KeyError), _connect(path) as control:

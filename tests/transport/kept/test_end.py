@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -114,3 +115,13 @@ def test_a_refused_login_says_what_it_always_says(serve: Callable[..., CodeSshd]
     assert caught.value.hint
     assert caught.value.hint.startswith("Stopped after 3 wrong answers")
     until(lambda: not keepers(folder))
+
+
+def test_only_a_socket_that_nobody_listens_at_is_deserted(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        assert not client.deserted(path)  # busy, hung, or of another version
+    assert client.deserted(path)
+    assert not client.deserted(tmp_path / "none")

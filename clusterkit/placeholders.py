@@ -1,0 +1,32 @@
+"""Places such as `{seed}` in a program's arguments, and what is written into them. Pure.
+
+Only the names that are asked for are places: JSON and braces of other programs stay as they are. `${name}`,
+a variable of a shell or of OmegaConf, stays too; `{{name}}` is how `{name}` itself is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+_PLACE = re.compile(r"(?<!\$)(?:\{\{(?P<literal>[A-Za-z_]\w*)\}\}|\{(?P<name>[A-Za-z_]\w*)\})")
+
+
+def fill(argv: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
+    """The arguments with every value in its places.
+
+    >>> fill(["-s{seed}", "{lr}", "{{seed}}", "${seed}", '{"a": {"seed": {seed}}}'], {"seed": "7"})
+    ('-s7', '{lr}', '{seed}', '${seed}', '{"a": {"seed": 7}}')
+    """
+
+    def written(match: re.Match[str]) -> str:
+        if match["literal"] in values:
+            return match[0][1:-1]
+        return values.get(match["name"], match[0])
+
+    return tuple(_PLACE.sub(written, text) for text in argv)
+
+
+def has_place(argv: Sequence[str] | None, name: str) -> bool:
+    """Whether there is a place for a value among the arguments."""
+    return any(match["name"] == name for text in argv or () for match in _PLACE.finditer(text))
