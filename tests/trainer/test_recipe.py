@@ -16,6 +16,7 @@ from trainer.recipe.recipe import _DIRECTORY
 NAMES = {
     *("guide-mt10", "guide-mt10-conservative", "guide-mt10-aggressive", "guide-mt10-debug"),
     *("mclean2025-mt10", "mclean2025-mt50", "local-demo", "rtx4060-sac", "sac"),
+    *("strong-mt10", "throughput-mt10"),
     *("guide-ppo-fast", "guide-ppo-heavy", "guide-ppo-beast", "rtx4060-ppo", "rtx4060-a2c", "rtx4070-ppo"),
 }
 SAC = sorted(name for name in NAMES if "tasks" in recipe.load(name).values)
@@ -354,4 +355,4 @@ def test_every_value_is_documented() -> None:
         schema = tomllib.loads((_DIRECTORY / "schemas" / f"{algorithm}.toml").read_text(encoding="utf-8"))
         for key, rule in schema.items():
             assert rule["doc"], key
-            assert rule.keys() <= {"type", "doc", "choices", "min", "max", "above", "below"}
+            assert rule.keys() <= {"type", "doc", "choices", "min", "max", "above", "below", "default"}

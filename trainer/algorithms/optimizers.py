@@ -24,15 +24,26 @@ class GuardedAdam:
         learning_rate: Adam's.
         eps: Adam's.
         max_norm: bound on the norm of all gradients together; 0 for none.
+        weight_decay: AdamW's: each step takes this times the learning rate off every parameter.
     """
 
     def __init__(
-        self, parameters: Sequence[Tensor], learning_rate: float, eps: float, max_norm: float = 0.0
+        self,
+        parameters: Sequence[Tensor],
+        learning_rate: float,
+        eps: float,
+        max_norm: float = 0.0,
+        weight_decay: float = 0.0,
     ) -> None:
         self._parameters = parameters
         self._max_norm = max_norm
         on_gpu = parameters[0].is_cuda
-        self._adam = torch.optim.Adam(parameters, learning_rate, eps=eps, fused=True, capturable=on_gpu)
+        how = {"eps": eps, "fused": True, "capturable": on_gpu}
+        self._adam: torch.optim.Adam = (
+            torch.optim.AdamW(parameters, learning_rate, weight_decay=weight_decay, **how)
+            if weight_decay
+            else torch.optim.Adam(parameters, learning_rate, **how)
+        )
         for parameter in parameters:  # made now, so that a captured update finds it where it will stay
             self._adam.state[parameter] = {
                 "step": torch.zeros((), device=parameter.device),

@@ -196,7 +196,7 @@ class OffPolicyRun:
             "updates_skipped": int(self._learner.agent.skipped[0]),
             **self._episodes.drain(),
             **{name: float(value) for name, value in self._losses.items()},
-            **self._learner.alphas(self._settings.tasks),
+            **self._learner.by_task(self._settings.tasks),
         }
         self._telemetry.train(progress.step, row)
         self._telemetry.heartbeat(mean_return=row.get("return/mean"))
@@ -247,6 +247,7 @@ class OffPolicyRun:
                     "episodes": self._episodes.state_dict(),
                     "acting": self._acting.state_dict(),
                     "rung": self._learner.rung,
+                    "returns": self._learner.returns_state(),
                     "evaluations": self._evaluations.state_dict(),
                 },
             }
@@ -264,6 +265,7 @@ class OffPolicyRun:
         self._learner.agent.load_state_dict(found.parts["model"]["learner"])
         self._acting.load_state_dict(state["acting"])
         environments = usable_environments(state["environments"], self._settings.num_envs, self._say)
+        self._learner.restore_returns(state.get("returns"), episodes_go_on=environments is not None)
         if not found.replay:
             self._progress.learning_starts = self._progress.step + self._values["warmup_steps"]
         elif replay.fits(found.parts[REPLAY]):
