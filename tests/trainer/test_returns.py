@@ -33,7 +33,9 @@ def test_each_task_is_divided_by_its_greatest_return():
     scale = make()
     address = scale.factor.data_ptr()
     assert step(scale, [1, 0, 5], [0, 1, 0], [2, 2, 1]) == pytest.approx([8 / 10, 1.0])  # 5 + 0.5 * 10
-    assert step(scale, [3, 0, 8], [0, 1, 1], [1, 1, 2]) == pytest.approx([8 / 10, 1.0])  # 5 is less; 0 tells nothing
+    assert step(scale, [3, 0, 8], [0, 1, 1], [1, 1, 2]) == pytest.approx(
+        [8 / 10, 1.0]
+    )  # 5 is less; 0 tells nothing
     assert step(scale, [0, 0, 0], [0, 1, 1], [2, 2, 1]) == pytest.approx([0.8, 8 / 10])  # 8 + 0.5 * 4
     assert step(scale, [-40, 1, 0], [0, 1, 0], [1, 2, 2]) == pytest.approx([8 / 60, 0.8])  # -40 + 0.5 * -40
     assert scale.factor.data_ptr() == address

@@ -38,11 +38,9 @@ class GuardedAdam:
         self._parameters = parameters
         self._max_norm = max_norm
         on_gpu = parameters[0].is_cuda
-        how = {"eps": eps, "fused": True, "capturable": on_gpu}
-        self._adam: torch.optim.Adam = (
-            torch.optim.AdamW(parameters, learning_rate, weight_decay=weight_decay, **how)
-            if weight_decay
-            else torch.optim.Adam(parameters, learning_rate, **how)
+        adam = torch.optim.AdamW if weight_decay else torch.optim.Adam
+        self._adam = adam(
+            parameters, learning_rate, eps=eps, weight_decay=weight_decay, fused=True, capturable=on_gpu
         )
         for parameter in parameters:  # made now, so that a captured update finds it where it will stay
             self._adam.state[parameter] = {

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 _SHARE = 0.8
-"""Of the bound, for the greatest return: the rest is for entropy, and for what lies behind an episode's cut."""
+"""Of the bound, for the greatest return; the rest is for entropy and what lies behind an episode's cut."""
 
 
 def greatest_return(rewards: Sequence[float], gamma: float) -> float:
@@ -107,7 +107,7 @@ class ReturnScale:
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over what `state_dict` returned; of another number of environments, without their episodes."""
+        """Takes over what `state_dict` returned; of other environments, without their running episodes."""
         self._greatest[:] = state["greatest"].numpy()
         if state["rewards"].shape == self._rewards.shape:
             self._rewards[:] = state["rewards"].numpy()

@@ -137,7 +137,7 @@ class Learner:
             self._returns.add(outcome.reward, task, remaining)
 
     def by_task(self, tasks: Sequence[str]) -> dict[str, float]:
-        """Returns each task's temperature as `alpha/<task>`, and its `reward_factor/<task>` where there is one.
+        """Returns each task's temperature, `alpha/<task>`, and its `reward_factor/<task>` where there is one.
 
         Waits for the device.
         """
@@ -217,9 +217,7 @@ class Learner:
         return [*self.agent.tensors(), *self.replay.tensors()]
 
 
-def _return_scale(
-    config: SACConfig, settings: TrainSettings, device: torch.device
-) -> ReturnScale | None:
+def _return_scale(config: SACConfig, settings: TrainSettings, device: torch.device) -> ReturnScale | None:
     if config.normalize_rewards == "none":
         return None
     steps = settings.recipe.values["episode_steps"]

@@ -15,9 +15,9 @@ from trainer.nn.mlp import EnsembleMLP
 class ResidualMLP(EnsembleMLP):
     """An ensemble with residual blocks, after BroNet (Nauman et al. 2024).
 
-    The first width is a layer as in `EnsembleMLP`: affine, LayerNorm, ReLU. Each further one is a block: affine,
-    LayerNorm, ReLU, affine, LayerNorm, and what went in is added. Unlike BroNet's, these LayerNorms have no
-    scale and shift of their own, and weights start as `init` says.
+    The first width is a layer as in `EnsembleMLP`: affine, LayerNorm, ReLU. Each further one is a block:
+    affine, LayerNorm, ReLU, affine, LayerNorm, and what went in is added. Unlike BroNet's, these LayerNorms
+    have no scale and shift of their own, and weights start as `init` says.
 
     Args:
         members: perceptrons in the ensemble.

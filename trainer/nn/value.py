@@ -74,11 +74,11 @@ class CategoricalValue:
 
     def distribution(self, target: Tensor) -> Tensor:
         """Maps targets (...) to probabilities (..., bins); not numbers where a target is not finite."""
-        inside = target.clamp(-self._bound, self._bound)
-        # a clamp would make a number of what is infinite, and hide it from the guard
-        inside = torch.where(target.isfinite(), inside, torch.nan)
+        # a clamp makes a number of what is infinite, and would hide it from the guard: inf - inf is none
+        inside = target.clamp(-self._bound, self._bound) + (target - target)
         place = ((inside + self._bound) / self._distance)[..., None]
         if not self._smoothing:
             return (1.0 - (place - self._numbers).abs()).clamp_min(0.0)
-        below = torch.special.erf((self._edges - place) / (self._smoothing * math.sqrt(2.0)))
-        return below.diff(dim=-1) / (below[..., -1:] - below[..., :1])
+        below = torch.erf((self._edges - place) / (self._smoothing * math.sqrt(2.0)))
+        mass: Tensor = below.diff(dim=-1) / (below[..., -1:] - below[..., :1])
+        return mass

@@ -36,7 +36,8 @@ def parameter_count(
 
     SAC's actor maps the observation (with the one-hot task id) to a mean and a log standard deviation per
     action, each of two critics that and the action to one value or to `value_bins`; multi-head networks have
-    one last layer a task. The sizes default to Meta-World's; give the environment's for a recipe that runs on another.
+    one last layer a task. The sizes default to Meta-World's; give the environment's for a recipe that runs
+    on another.
     """
     values = recipe.values
     if recipe.algorithm != "sac":

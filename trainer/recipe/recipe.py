@@ -144,7 +144,7 @@ def parse(name: str, text: str) -> Recipe:
 
 
 def completed(algorithm: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a recipe's values with what a file, or a run of an earlier version, does not name at its default.
+    """Returns values with what a recipe's file or a run of an earlier version does not name at its default.
 
     Raises:
         RecipeError: an unknown algorithm.
