@@ -42,7 +42,7 @@ def diagnose(agent: SAC, batch: Batch, tasks: Sequence[str]) -> dict[str, float]
     features = agent.policy.encoder(batch.observation, batch.task)
     rows = torch.cat([features, batch.action], -1)
     actor_layers, critic_layers = agent.policy.actor.hidden(features), agent.critics.hidden(rows)
-    values = agent.critics(rows, batch.task).mean((0, 2))
+    values = agent.value.mean(agent.critics(rows, batch.task)).mean(0)
     totals = torch.zeros(len(tasks), device=values.device).index_add_(0, batch.task, values)
     counts = torch.zeros_like(totals).index_add_(0, batch.task, torch.ones_like(values))
     found = {

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from trainer import checkpoint
+from trainer import recipe as recipes
 from trainer.checkpoint import Checkpoints
 from trainer.device import configure, describe, device_name, seed_everything
 from trainer.envs.choice import factory_for
@@ -193,10 +194,11 @@ def _check_fit(path: Path, made_by: dict[str, Any], settings: TrainSettings) -> 
     theirs = made_by["recipe"]
     if theirs["name"] != ours["name"]:
         raise CheckpointError(f"{path} was made by recipe {theirs['name']}, not {ours['name']}")
+    made_with = recipes.completed(settings.recipe.algorithm, theirs["values"])
     for key, value in ours["values"].items():
-        if theirs["values"].get(key) != value:
+        if made_with.get(key) != value:
             raise CheckpointError(
-                f"{path} was made with {key} = {theirs['values'].get(key)}, this run has {value}",
+                f"{path} was made with {key} = {made_with.get(key)}, this run has {value}",
                 hint="resume with the values it was made with",
             )
 
@@ -208,6 +210,7 @@ def _header(settings: TrainSettings, device: torch.device) -> dict[str, Any]:
     return {
         "recipe": recipe["name"],
         "modified": recipe["modified"],
+        **({"label": recipe["label"]} if "label" in recipe else {}),
         "tasks": list(settings.tasks),
         "seed": settings.seed,
         "total_steps": settings.total_steps,

@@ -61,7 +61,7 @@ def describe(run: Run) -> RunFacts:
     facts = [
         Fact("cluster", str(document.get("cluster") or "-")),
         Fact("profile", str(profile.get("name") or "-")),
-        Fact("recipe", str(run.recipe.get("name") or "none: a program of the user's own")),
+        Fact("recipe", _recipe(run.recipe)),
         *(
             [Fact("locked values", f"modified: {changes}" if modified else "unchanged", warn=bool(modified))]
             if run.recipe
@@ -88,6 +88,12 @@ def describe(run: Run) -> RunFacts:
         tuple(map(_attempt, run.directory.attempts)),
         tuple((name, _value(value)) for name, value in values.items()),
     )
+
+
+def _recipe(recipe: Mapping[str, Any]) -> str:
+    if not recipe.get("name"):
+        return "none: a program of the user's own"
+    return f"{recipe['name']} ({recipe['label']})" if recipe.get("label") else str(recipe["name"])
 
 
 def _resources(run: Run) -> str:

@@ -43,12 +43,14 @@ def published(recipe: Mapping[str, Any]) -> Published | None:
     """The paper's figure for a recipe's tasks and networks.
 
     Args:
-        recipe: its values (`tasks`, `actor_hidden`, `critic_hidden`).
+        recipe: its values (`tasks`, `actor_hidden`, `critic_hidden`, `critic_network`).
 
     Returns:
         None when the paper has nothing close: other tasks, or critics that are not three layers of a width
         that was tried.
     """
+    if recipe.get("critic_network", "mlp") != "mlp":
+        return None
     tasks, actor, critic = (
         recipe.get("tasks"),
         _widths(recipe, "actor_hidden"),

@@ -18,6 +18,7 @@ PROMISED = {
     *("a40-2m", "a100-20m", "l40s-2m", "l40s-20m", "h100-20m", "h200-20m", "mt50-100m"),
     *("mt10-test", "check", "debug", "conservative", "aggressive", "local-demo"),
     *("fast", "heavy", "beast", "rtx4060", "rtx4060-ppo", "rtx4060-a2c", "rtx4070"),
+    *("strong-mt10", "throughput-mt10"),
 }
 
 

@@ -22,6 +22,7 @@ def make_run_dir(
     name: str = "local-demo",
     recipe: str | None = "local-demo",
     modified: dict[str, list[Any]] | None = None,
+    label: str = "",
     seed: int = 1,
     tasks: Sequence[str] = TASKS,
     steps: int = 256_000,
@@ -44,7 +45,7 @@ def make_run_dir(
     """
     folder = results / run_id
     folder.mkdir(parents=True)
-    document = {
+    document: dict[str, Any] = {
         "schema": 1,
         "run_id": run_id,
         "name": name,
@@ -62,6 +63,8 @@ def make_run_dir(
         "group": {"id": group, "index": 0, "size": 1} if group else None,
         "sweep": sweep,
     }
+    if label:
+        document["recipe"]["label"] = label
     (folder / "run.json").write_text(json.dumps(document))
     starts = [0] if restarted_at is None else [0, restarted_at]
     extra = {"run": header or {}, "train": machine or {}, "eval": diagnostics or {}}

@@ -42,6 +42,13 @@ def test_shipped_recipes(name: str, success: float, dormant: float | None, exact
     assert (found.success, found.dormant, found.exact) == (success, dormant, exact)
 
 
+def test_networks_of_another_kind_are_not_the_papers() -> None:
+    values = recipe("MT10", [1024] * 3, [1024] * 3)
+    assert published({**values, "critic_network": "mlp"}) == published(values)
+    assert published({**values, "critic_network": "residual"}) is None
+    assert published(load("strong-mt10").as_json()["values"]) is None
+
+
 def test_steps_and_network() -> None:
     found = published(recipe("MT10", [400] * 3, [1024] * 3))
     assert found is not None

@@ -126,6 +126,12 @@ def test_facts_of_a_run(tmp_path: Path) -> None:
     assert "demo-1: attempt 1" in page.text
 
 
+def test_a_recipe_beyond_the_paper_says_so(tmp_path: Path) -> None:
+    folder = make_run_dir(tmp_path, "demo-1", recipe="strong-mt10", label="beyond-paper")
+    _, page, _ = write([folder], tmp_path / "out")
+    assert "strong-mt10 (beyond-paper)" in page.text
+
+
 def test_the_page_needs_no_network(tmp_path: Path) -> None:
     _, page, text = write([make_run_dir(tmp_path, "demo-1")], tmp_path / "out")
     assert not re.search(r"https?:|//|url\(|@import|src=|href=", text)

@@ -92,6 +92,27 @@ def test_identity_is_learnt(gamma):
     assert worst_score(replace(CONFIG, gamma=gamma), same_target, tasks=1) >= 0.95
 
 
+CATEGORICAL = {
+    "value_bins": 51,
+    "value_smoothing": 0.75,
+    "critic_reduction": "mean",
+    "critic_network": "residual",
+    "layer_norm": True,
+}
+
+
+def test_a_distribution_of_the_value_learns_it_too():
+    assert worst_score(replace(CONFIG, **CATEGORICAL), same_target, tasks=1) >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("targets", [fixed_targets, turned_targets])
+def test_it_learns_as_well_as_the_value_alone(targets):
+    scores = [worst_score(config, targets, tasks=3) for config in (replace(CONFIG, **CATEGORICAL), CONFIG)]
+    assert scores[0] >= 0.90
+    assert scores[0] >= scores[1] - 0.02  # over two and three seeds they differed by 0.007 at most
+
+
 @pytest.mark.parametrize("targets", [fixed_targets, pytest.param(turned_targets, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("heads", "one_hot"),

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.trainer.test_sac import ACTION, CONFIG, OBSERVATION, TASKS, make, make_batch, same
+from tests.trainer.test_sac import ACTION, CONFIG, OBSERVATION, STRONG, TASKS, make, make_batch, same
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.sac import SAC
 from trainer.replay import Batch
@@ -46,9 +48,9 @@ class CpuRecorder:
         self._work()
 
 
-def learner(seed: int = 0) -> tuple[SAC, Callable[[], dict[str, Tensor]]]:
+def learner(seed: int = 0, **changes: Any) -> tuple[SAC, Callable[[], dict[str, Tensor]]]:
     """A learner and its step on random batches, which the step itself draws."""
-    agent = make(CONFIG)
+    agent = make(replace(CONFIG, **changes))
     torch.manual_seed(seed)
     return agent, lambda: agent.update(make_batch())
 
@@ -66,9 +68,10 @@ def test_without_a_gpu_the_step_is_just_called() -> None:
     assert update.note == ""
 
 
-def test_warming_up_leaves_no_trace() -> None:
-    agent, step = learner()
-    reference, plain = learner()
+@pytest.mark.parametrize("changes", [{}, STRONG], ids=["plain", "strong"])
+def test_warming_up_leaves_no_trace(changes: dict[str, Any]) -> None:
+    agent, step = learner(**changes)
+    reference, plain = learner(**changes)
     for _ in range(
         4
     ):  # as after a resumption: optimisers with a past, a generator in the middle of its stream
@@ -140,12 +143,14 @@ def test_out_of_memory_is_for_the_caller_and_leaves_no_trace() -> None:
 class OnCuda:
     """A learner on the GPU that draws its batches there, captured or not; all have the same data."""
 
-    def __init__(self, captured: bool, seed: int = 0) -> None:
+    def __init__(self, captured: bool, seed: int = 0, **changes: Any) -> None:
         self.device = torch.device("cuda", torch.cuda.current_device())
         torch.manual_seed(0)
         self.data = Batch(*(tensor.to(self.device) for tensor in make_batch(4096).tensors))
         torch.manual_seed(seed)
-        self.agent = SAC(CONFIG, OBSERVATION, ACTION, TASKS, self.device)
+        self.factor = torch.ones(TASKS, device=self.device)
+        config = replace(CONFIG, **changes)
+        self.agent = SAC(config, OBSERVATION, ACTION, TASKS, self.device, reward_factor=self.factor)
         self.update = CapturedUpdate(self.step, self.agent.tensors, self.device) if captured else self.step
         torch.manual_seed(1)
 
@@ -161,8 +166,9 @@ def distance(ours: SAC, theirs: SAC) -> float:
 
 
 @NEEDS_CUDA
-def test_captured_equals_eager_on_the_gpu() -> None:
-    captured, eager = OnCuda(True), OnCuda(False)
+@pytest.mark.parametrize("changes", [{}, STRONG], ids=["plain", "strong"])
+def test_captured_equals_eager_on_the_gpu(changes: dict[str, Any]) -> None:
+    captured, eager = OnCuda(True, **changes), OnCuda(False, **changes)
     for each in (captured, eager):
         torch.manual_seed(1)
         for _ in range(1000):
@@ -219,8 +225,20 @@ def test_a_captured_update_skips_what_is_not_finite() -> None:
 
 
 @NEEDS_CUDA
-def test_a_gpu_computes_the_same_twice() -> None:
-    first, second = OnCuda(True), OnCuda(True)
+def test_a_captured_update_reads_the_newest_factors_of_rewards() -> None:
+    captured, eager = OnCuda(True), OnCuda(False)
+    for factor in (1.0, 0.1):
+        for each in (captured, eager):
+            each.factor.fill_(factor)
+            torch.manual_seed(1)
+            each.update()
+        assert distance(captured.agent, eager.agent) < 1e-5
+
+
+@NEEDS_CUDA
+@pytest.mark.parametrize("changes", [{}, STRONG], ids=["plain", "strong"])
+def test_a_gpu_computes_the_same_twice(changes: dict[str, Any]) -> None:
+    first, second = OnCuda(True, **changes), OnCuda(True, **changes)
     for each in (first, second):
         torch.manual_seed(1)
         for _ in range(100):

@@ -110,6 +110,48 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, steps, num_envs
     assert "have the sha256" in events(whole.run_dir)[-1]
 
 
+STRONG = {
+    "critic_network": "residual",
+    "value_bins": "21",
+    "value_smoothing": "0.75",
+    "critic_reduction": "mean",
+    "weight_decay": "0.01",
+    "normalize_rewards": "returns",
+}
+
+
+def test_what_goes_beyond_the_paper_is_resumed_exactly_too(tmp_path):
+    changes = [part for key, value in STRONG.items() for part in ("--set", f"{key}={value}", "--unlock", key)]
+    argv = ("--total-steps", "600", "--num-envs", "4", "--log-every", "100", *changes)
+    whole, broken = settings_for(tmp_path / "whole", *argv), settings_for(tmp_path / "broken", *argv)
+    train(whole)
+    for attempt, steps in enumerate((33, 40, 1000)):  # in the middle of an episode, twice
+        settings = replace(broken, attempt=attempt)
+        code = train(settings, stop=StopAt(steps), resume=attempt > 0, seed=99 if attempt else None).code
+        assert code == (0 if steps == 1000 else 85)
+    assert events(broken.run_dir)[-1] == events(whole.run_dir)[-1]
+    assert "have the sha256" in events(whole.run_dir)[-1]
+    ours, theirs = (newest(settings)["state"]["returns"] for settings in (broken, whole))
+    assert torch.equal(ours["greatest"], theirs["greatest"])
+    # a counter's rewards go from 1 to 20 with noise, so each task's greatest return is near the later ones
+    logged = rows(whole.run_dir, "train")[-1]
+    for task, greatest in zip(whole.tasks, ours["greatest"].tolist(), strict=True):
+        assert logged[f"reward_factor/{task}"] == pytest.approx(8.0 / greatest, rel=1e-5)
+        assert 1000 < greatest < 1500
+
+
+def test_with_other_environments_greatest_returns_stay(tmp_path):
+    argv = ("--total-steps", "800", "--set", "normalize_rewards=returns", "--unlock", "normalize_rewards")
+    settings = settings_for(tmp_path, *argv, "--num-envs", "4")
+    train(settings, stop=StopAt(70))
+    before = newest(settings)["state"]["returns"]["greatest"]
+    assert (before > 0).all()
+    train(replace(settings, attempt=1, num_envs=6), resume=True)
+    after = newest(settings)["state"]["returns"]
+    assert (after["greatest"] >= before).all()
+    assert after["rewards"].shape == (6, 20)
+
+
 def test_with_other_environments_the_whole_episodes_stay_and_new_ones_begin(tmp_path):
     settings = settings_for(tmp_path, "--total-steps", "800", "--num-envs", "4")
     train(settings, stop=StopAt(70))

@@ -16,6 +16,7 @@ from trainer.recipe.recipe import _DIRECTORY
 NAMES = {
     *("guide-mt10", "guide-mt10-conservative", "guide-mt10-aggressive", "guide-mt10-debug"),
     *("mclean2025-mt10", "mclean2025-mt50", "local-demo", "rtx4060-sac", "sac"),
+    *("strong-mt10", "throughput-mt10"),
     *("guide-ppo-fast", "guide-ppo-heavy", "guide-ppo-beast", "rtx4060-ppo", "rtx4060-a2c", "rtx4070-ppo"),
     *("ppo", "ppo-mujoco", "a2c"),
 }
@@ -277,6 +278,11 @@ def test_text_is_read_by_the_type_of_the_value(key: str, text: str, value: objec
         ("log_std_min", "3", "log_std_max = 2.0 is less"),
         ("one_hot", "false", "leaves the task unknown"),
         ("tasks", "reach,raech", "unknown Meta-World task 'raech'"),
+        ("critic_network", "residual", "needs layer_norm = true"),
+        ("value_bins", "1", "tells nothing"),
+        ("value_bins", "5000", "at most 1001"),
+        ("value_bound", "0", "must be above 0"),
+        ("critic_reduction", "max", "must be one of min, mean"),
     ],
 )
 def test_values_out_of_range(key: str, text: str, message: str) -> None:
@@ -311,6 +317,37 @@ def test_values_cannot_be_changed_in_place() -> None:
         guide.values["gamma"] = 0.5  # type: ignore[index]
     with pytest.raises(TypeError):
         guide.modified["gamma"] = [0.99, 0.5]  # type: ignore[index]
+
+
+def test_values_that_do_not_go_together() -> None:
+    strong = recipe.load("strong-mt10")
+    with pytest.raises(RecipeError, match="the same width all through critic_hidden"):
+        strong.override({"critic_hidden": "1024,512"}, {"critic_hidden"})
+    with pytest.raises(RecipeError, match="needs reward_scale = 1"):
+        strong.override({"reward_scale": "0.1"}, {"reward_scale"})
+
+
+def test_what_goes_beyond_the_paper_says_so_everywhere() -> None:
+    beyond = {name for name in NAMES if recipe.load(name).label == "beyond-paper"}
+    assert beyond == {"strong-mt10", "throughput-mt10"}
+    for name in beyond:
+        loaded = recipe.load(name)
+        assert loaded.description.startswith("Beyond the paper")
+        assert loaded.as_json()["label"] == "beyond-paper"
+        # also with changes of one's own
+        assert loaded.override({"gamma": "0.9"}, {"gamma"}).as_json()["label"] == "beyond-paper"
+    assert differences("mclean2025-mt10", "throughput-mt10") == {
+        "env_steps_per_update": 20.0,
+        "stagger_episodes": True,
+    }
+
+
+def test_values_of_an_earlier_version_are_completed() -> None:
+    values = dict(recipe.load("mclean2025-mt10").values)
+    earlier = {key: value for key, value in values.items() if not key.startswith(("critic_r", "value_"))}
+    assert len(earlier) < len(values)
+    assert recipe.completed("sac", earlier) == values
+    assert recipe.completed("sac", {**values, "value_bins": 7})["value_bins"] == 7
 
 
 def test_as_json_is_plain() -> None:
@@ -379,4 +416,5 @@ def test_every_value_is_documented() -> None:
         schema = tomllib.loads((_DIRECTORY / "schemas" / f"{algorithm}.toml").read_text(encoding="utf-8"))
         for key, rule in schema.items():
             assert rule["doc"], key
-            assert rule.keys() <= {"type", "doc", "choices", "words", "min", "max", "above", "below"}
+            known = {"type", "doc", "choices", "words", "min", "max", "above", "below", "default"}
+            assert rule.keys() <= known

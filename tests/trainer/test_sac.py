@@ -1,6 +1,7 @@
 import copy
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -31,6 +32,17 @@ CONFIG = SACConfig(
     log_std_max=2.0,
     reward_scale=1.0,
 )
+STRONG = {
+    "critic_network": "residual",
+    "critic_reduction": "mean",
+    "layer_norm": True,
+    "value_bins": 21,
+    "value_bound": 5.0,
+    "value_smoothing": 0.75,
+    "weight_decay": 0.1,
+    "max_grad_norm": 0.5,
+}
+"""What goes beyond the paper, all at once."""
 TASKS, OBSERVATION, ACTION = 3, 5, 2
 
 
@@ -73,8 +85,9 @@ class Reference:
         self.targets = copy.deepcopy(agent.targets)
         self.log_alpha = agent.log_alpha.detach().clone().requires_grad_()
         eps = config.adam_eps
-        self.actor_adam = torch.optim.Adam(self.actor.parameters(), config.actor_learning_rate, eps=eps)
-        self.critic_adam = torch.optim.Adam(self.critics.parameters(), config.critic_learning_rate, eps=eps)
+        decayed = partial(torch.optim.AdamW, eps=eps, weight_decay=config.weight_decay)
+        self.actor_adam = decayed(self.actor.parameters(), config.actor_learning_rate)
+        self.critic_adam = decayed(self.critics.parameters(), config.critic_learning_rate)
         self.alpha_adam = torch.optim.Adam([self.log_alpha], config.alpha_learning_rate, eps=eps)
 
     def features(self, observation, task):
@@ -88,9 +101,34 @@ class Reference:
         action = squash(mean + std * noise)
         return action, policy.log_prob(action)
 
-    def q(self, critics, observation, action, task):
+    def outputs(self, critics, observation, action, task):
         rows = torch.cat([self.features(observation, task), action], 1)
-        return critics(rows, task)[:, :, 0]
+        return critics(rows, task)
+
+    def q(self, critics, observation, action, task):
+        outputs = self.outputs(critics, observation, action, task)
+        if not self.config.value_bins:
+            return outputs[:, :, 0]
+        return (outputs.softmax(-1) * self.values()).sum(-1)
+
+    def values(self):
+        return torch.linspace(-self.config.value_bound, self.config.value_bound, self.config.value_bins)
+
+    def reduce(self, values):
+        return values.min(0).values if self.config.critic_reduction == "min" else values.mean(0)
+
+    def critic_loss(self, batch, target):
+        if not self.config.value_bins:
+            first, second = self.q(self.critics, batch.observation, batch.action, batch.task)
+            return 0.5 * (((first - target) ** 2).mean() + ((second - target) ** 2).mean())
+        width = 2 * self.config.value_bound / (self.config.value_bins - 1)
+        bound = self.config.value_bound
+        spread = Normal(target.clamp(-bound, bound)[:, None], self.config.value_smoothing * width)
+        edges = torch.cat([self.values() - width / 2, self.values()[-1:] + width / 2])
+        mass = spread.cdf(edges).diff(dim=1)
+        mass = mass / mass.sum(1, keepdim=True)
+        outputs = self.outputs(self.critics, batch.observation, batch.action, batch.task)
+        return torch.nn.functional.cross_entropy(outputs.flatten(0, 1), mass.repeat(2, 1))
 
     def update(self, batch: Batch) -> None:
         config, task = self.config, batch.task
@@ -98,20 +136,18 @@ class Reference:
         noise, next_noise = torch.randn(2, *batch.action.shape)
         with torch.no_grad():
             action, log_density = self.act(batch.next_observation, task, next_noise)
-            worst = self.q(self.targets, batch.next_observation, action, task).min(0).values
-            value = worst - alpha * log_density
+            value = self.reduce(self.q(self.targets, batch.next_observation, action, task))
+            value = value - alpha * log_density
             if batch.goes_on is not None:
                 value[batch.goes_on == 0] = 0.0
             target = config.reward_scale * batch.reward + config.gamma * value
-        first, second = self.q(self.critics, batch.observation, batch.action, task)
-        loss = 0.5 * (((first - target) ** 2).mean() + ((second - target) ** 2).mean())
-        self.descend(self.critic_adam, loss, self.critics.parameters())
+        self.descend(self.critic_adam, self.critic_loss(batch, target), self.critics.parameters())
         with torch.no_grad():
             for slow, fast in zip(self.targets.parameters(), self.critics.parameters(), strict=True):
                 slow.copy_((1 - config.tau) * slow + config.tau * fast)
         action, log_density = self.act(batch.observation, task, noise)
-        worst = self.q(self.critics, batch.observation, action, task).min(0).values
-        self.descend(self.actor_adam, (alpha * log_density - worst).mean(), self.actor.parameters())
+        value = self.reduce(self.q(self.critics, batch.observation, action, task))
+        self.descend(self.actor_adam, (alpha * log_density - value).mean(), self.actor.parameters())
         loss = (-self.log_alpha[task] * (log_density.detach() + config.target_entropy)).mean()
         self.descend(self.alpha_adam, loss, None)
 
@@ -132,6 +168,8 @@ class Reference:
         ({"max_grad_norm": 0.05}, False),
         ({"reward_scale": 0.1, "gamma": 0.99}, False),
         ({}, True),
+        (STRONG, False),
+        ({**STRONG, "critic_reduction": "min", "heads": "multi-head"}, True),
     ],
     ids=str,
 )
@@ -182,9 +220,11 @@ def test_the_actor_loss_reaches_the_actor_and_leaves_the_critics_alone():
     assert all(parameter.grad is None for parameter in agent.critics.parameters())
 
 
-def test_targets_and_losses_stay_float32_under_bfloat16():
-    exact = make(CONFIG)
-    rounded = make(CONFIG, lambda: autocast(torch.device("cpu"), "bf16"))
+@pytest.mark.parametrize("changes", [{}, STRONG], ids=["plain", "strong"])
+def test_targets_and_losses_stay_float32_under_bfloat16(changes):
+    config = replace(CONFIG, **changes)
+    exact = make(config)
+    rounded = make(config, lambda: autocast(torch.device("cpu"), "bf16"))
     torch.manual_seed(1)
     batch = make_batch(256)
 
@@ -202,14 +242,16 @@ def test_targets_and_losses_stay_float32_under_bfloat16():
     assert all(parameter.dtype == torch.float32 for parameter in rounded.critics.parameters())
 
 
-def test_a_restored_learner_goes_on_as_the_first_would_have():
-    agent = make(CONFIG)
+@pytest.mark.parametrize("changes", [{}, STRONG], ids=["plain", "strong"])
+def test_a_restored_learner_goes_on_as_the_first_would_have(changes):
+    config = replace(CONFIG, **changes)
+    agent = make(config)
     torch.manual_seed(1)
     batches = [make_batch() for _ in range(6)]
     for batch in batches[:3]:
         agent.update(batch)
     torch.manual_seed(5)
-    other = SAC(CONFIG, OBSERVATION, ACTION, TASKS)
+    other = SAC(config, OBSERVATION, ACTION, TASKS)
     other.load_state_dict(copy.deepcopy(agent.state_dict()))
     for learner in (agent, other):
         torch.manual_seed(7)
@@ -261,6 +303,9 @@ POISONS = {
         ({"max_grad_norm": 0.5}, "action"),
         ({"heads": "multi-head", "max_grad_norm": 0.5}, "reward"),
         ({"layer_norm": True}, "next_observation"),
+        (STRONG, "next_observation"),
+        (STRONG, "reward"),
+        ({**STRONG, "value_smoothing": 0.0}, "action"),
     ],
     ids=str,
 )
@@ -325,7 +370,7 @@ def test_should_only_the_actor_overflow_then_only_the_critics_step(monkeypatch):
 
 
 @pytest.mark.parametrize("parts", [2, 5])
-@pytest.mark.parametrize("changes", [{}, {"heads": "multi-head", "max_grad_norm": 0.5}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"heads": "multi-head", "max_grad_norm": 0.5}, STRONG], ids=str)
 def test_a_batch_in_parts_teaches_what_the_whole_batch_does(parts, changes):
     config = replace(CONFIG, **changes)
     whole = make(config)
@@ -342,6 +387,32 @@ def test_a_batch_in_parts_teaches_what_the_whole_batch_does(parts, changes):
         torch.testing.assert_close(logs[0], logs[1], rtol=1e-4, atol=1e-5)
     for left, right in zip(whole.tensors(), split.tensors(), strict=True):
         torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
+
+
+def test_rewards_are_multiplied_by_the_newest_factor_of_their_task():
+    torch.manual_seed(1)
+    batch = make_batch()
+    factor = torch.ones(TASKS)
+    torch.manual_seed(0)
+    agent = SAC(CONFIG, OBSERVATION, ACTION, TASKS, reward_factor=factor)
+    other = SAC(CONFIG, OBSERVATION, ACTION, TASKS)
+    for values in ([1.0, 1.0, 1.0], [0.5, 2.0, 3.0]):
+        factor.copy_(torch.tensor(values))
+        other.load_state_dict(agent.state_dict())
+        by_hand = batch._replace(reward=batch.reward * torch.tensor(values)[batch.task])
+        for learner, given in ((agent, batch), (other, by_hand)):
+            torch.manual_seed(2)
+            learner.update(given)
+        assert all(same(agent.state_dict(), other.state_dict()))
+
+
+def test_a_decayed_update_that_is_skipped_decays_nothing():
+    agent = make(replace(CONFIG, weight_decay=0.5))
+    before = copy.deepcopy(agent.state_dict())
+    batch = make_batch()
+    agent.update(batch._replace(reward=batch.reward * float("nan")))
+    agent.skipped.zero_()
+    assert all(same(agent.state_dict(), before))
 
 
 def test_norms_are_logged_as_they_are_before_clipping():

@@ -248,7 +248,7 @@ def test_through_telemetry(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(
         json.dumps({"profile": {"name": "a40-2m", "gpu": "a40"}, "env": {"SECRET": "x"}})
     )
-    header = {"recipe": "local-demo", "modified": {"gamma": [0.99, 0.9]}, "seed": 3}
+    header = {"recipe": "local-demo", "modified": {"gamma": [0.99, 0.9]}, "label": "own", "seed": 3}
     telemetry = Telemetry.open(
         tmp_path, header, 100, 0, config={"tau": 0.01, "tasks": ("reach",)}, stream=io.StringIO()
     )
@@ -273,7 +273,7 @@ def test_through_telemetry(tmp_path: Path) -> None:
     }
     assert config.items() >= (wanted | {"profile": {"name": "a40-2m", "gpu": "a40"}}).items()
     assert "env" not in config
-    assert list(record.tags) == ["local-demo", "modified"]
+    assert list(record.tags) == ["local-demo", "own", "modified"]
     assert record.display_name == tmp_path.name
     first, *others = rows(tmp_path)
     assert first.pop("train/memory/rss_bytes") > 10_000_000

@@ -24,6 +24,7 @@ class GuardedAdam:
         learning_rate: Adam's; a scalar on the device may change between steps.
         eps: Adam's.
         max_norm: bound on the norm of all gradients together; 0 for none.
+        weight_decay: AdamW's: each step takes this times the learning rate off every parameter.
     """
 
     def __init__(
@@ -32,11 +33,15 @@ class GuardedAdam:
         learning_rate: float | Tensor,
         eps: float,
         max_norm: float = 0.0,
+        weight_decay: float = 0.0,
     ) -> None:
         self._parameters = parameters
         self._max_norm = max_norm
         on_gpu = parameters[0].is_cuda
-        self._adam = torch.optim.Adam(parameters, learning_rate, eps=eps, fused=True, capturable=on_gpu)
+        adam = torch.optim.AdamW if weight_decay else torch.optim.Adam
+        self._adam = adam(
+            parameters, learning_rate, eps=eps, weight_decay=weight_decay, fused=True, capturable=on_gpu
+        )
         for parameter in parameters:  # made now, so that a captured update finds it where it will stay
             self._adam.state[parameter] = {
                 "step": torch.zeros((), device=parameter.device),

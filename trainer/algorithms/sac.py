@@ -20,6 +20,8 @@ from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage, global_no
 from trainer.algorithms.sac_config import SACConfig, make_policy
 from trainer.nn.distributions import squashed_gaussian
 from trainer.nn.mlp import EnsembleMLP
+from trainer.nn.residual import ResidualMLP
+from trainer.nn.value import CategoricalValue, ScalarValue, Value
 from trainer.replay import Batch
 
 __all__ = ["SAC", "SACConfig", "make_policy"]
@@ -68,8 +70,11 @@ class SAC:
         device: where everything lies.
         autocast: makes the context in which the networks are evaluated; full precision by default.
         micro_batches: parts in which a batch is computed, to save memory; what is learnt stays the same.
+        reward_factor: (num_tasks,) on the device, what each task's rewards are multiplied by; read anew by
+            every update. None for 1.
 
     Attributes:
+        value: how the critics' outputs are read.
         skipped: int64 (2,) on the device: updates skipped in all, and in a row now.
         micro_batches: parts of a batch; may be changed between updates.
     """
@@ -84,21 +89,17 @@ class SAC:
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
         *,
         micro_batches: int = 1,
+        reward_factor: Tensor | None = None,
     ) -> None:
         self.config = config
+        self._reward_factor = reward_factor
         self._autocast = autocast
         self._target_entropy = -float(action_dim) if config.target_entropy is None else config.target_entropy
         self.micro_batches = micro_batches
         self.policy = make_policy(config, observation_dim, action_dim, num_tasks).to(device)
-        self.critics = EnsembleMLP(
-            _CRITICS,
-            self.policy.encoder.features + action_dim,
-            config.critic_hidden,
-            1,
-            heads=num_tasks if config.heads == "multi-head" else 1,
-            layer_norm=config.layer_norm,
-            init=config.init,
-            output_bound=_CRITIC_OUTPUT_BOUND,
+        self.value = _make_value(config, device)
+        self.critics = _make_critics(
+            config, self.policy.encoder.features + action_dim, self.value.outputs, num_tasks
         ).to(device)
         self.targets = deepcopy(self.critics).requires_grad_(False)
         self.log_alpha = torch.full((num_tasks,), config.initial_alpha, device=device).log_()
@@ -106,10 +107,10 @@ class SAC:
         self._one_hot = torch.eye(num_tasks, device=device)
         self._actor_parameters: list[Tensor] = list(self.policy.actor.parameters())
         self._critic_parameters: list[Tensor] = list(self.critics.parameters())
-        eps, max_norm = config.adam_eps, config.max_grad_norm
+        eps, how = config.adam_eps, (config.adam_eps, config.max_grad_norm, config.weight_decay)
         self._optimizers = {
-            "actor": GuardedAdam(self._actor_parameters, config.actor_learning_rate, eps, max_norm),
-            "critics": GuardedAdam(self._critic_parameters, config.critic_learning_rate, eps, max_norm),
+            "actor": GuardedAdam(self._actor_parameters, config.actor_learning_rate, *how),
+            "critics": GuardedAdam(self._critic_parameters, config.critic_learning_rate, *how),
             "alpha": GuardedAdam([self.log_alpha], config.alpha_learning_rate, eps),
         }
         self._average = GuardedAverage(self.targets.parameters(), self._critic_parameters, config.tau)
@@ -214,34 +215,62 @@ class SAC:
 
     @torch.no_grad()
     def _td_target(self, part: _Part) -> Tensor:
-        value = self._values(self.targets, part.next_features, part.next_action, part.batch.task).amin(0)
+        outputs = self._outputs(self.targets, part.next_features, part.next_action, part.batch.task)
+        value = self._reduced(outputs)
         value -= part.alpha * part.next_log_density
         if part.batch.goes_on is not None:
             value *= part.batch.goes_on
-        return self.config.reward_scale * part.batch.reward + self.config.gamma * value
+        reward = self.config.reward_scale * part.batch.reward
+        if self._reward_factor is not None:
+            reward = reward * self._reward_factor[part.batch.task]
+        return reward + self.config.gamma * value
 
     def _critic_loss(self, part: _Part, seen: list[Tensor]) -> Tensor:
         target = self._td_target(part)
-        values = self._values(self.critics, part.features, part.batch.action, part.batch.task)
-        seen.append(values.detach())
-        return (values - target).square().sum()
+        outputs = self._outputs(self.critics, part.features, part.batch.action, part.batch.task)
+        seen.append(self.value.mean(outputs.detach()))
+        return self.value.loss(outputs, target)
 
     def _actor_loss(self, part: _Part) -> Tensor:
         # frozen: gradients for the critics' weights would cost as much again
-        values = self._values(self.critics, part.features, part.action, part.batch.task, frozen=True)
-        return (part.alpha * part.log_density - values.amin(0)).sum()
+        outputs = self._outputs(self.critics, part.features, part.action, part.batch.task, frozen=True)
+        return (part.alpha * part.log_density - self._reduced(outputs)).sum()
 
-    def _values(
+    def _outputs(
         self, critics: EnsembleMLP, features: Tensor, action: Tensor, task: Tensor, *, frozen: bool = False
     ) -> Tensor:
         with self._autocast():
-            values: Tensor = critics(torch.cat([features, action], -1), task, frozen=frozen)
-        return values.squeeze(-1)
+            outputs: Tensor = critics(torch.cat([features, action], -1), task, frozen=frozen)
+        return outputs
+
+    def _reduced(self, outputs: Tensor) -> Tensor:
+        values = self.value.mean(outputs)
+        return values.amin(0) if self.config.critic_reduction == "min" else values.mean(0)
 
     def _count(self, blocked: Tensor) -> None:
         skipped = blocked.to(torch.int64)
         self.skipped.add_(skipped)
         self.skipped[1].mul_(skipped)
+
+
+def _make_value(config: SACConfig, device: torch.device | str) -> Value:
+    if not config.value_bins:
+        return ScalarValue()
+    return CategoricalValue(config.value_bins, config.value_bound, config.value_smoothing, device)
+
+
+def _make_critics(config: SACConfig, inputs: int, outputs: int, num_tasks: int) -> EnsembleMLP:
+    sizes = _CRITICS, inputs, config.critic_hidden, outputs
+    heads = num_tasks if config.heads == "multi-head" else 1
+    if config.critic_network == "residual":
+        return ResidualMLP(*sizes, heads=heads, init=config.init, output_bound=_CRITIC_OUTPUT_BOUND)
+    return EnsembleMLP(
+        *sizes,
+        heads=heads,
+        layer_norm=config.layer_norm,
+        init=config.init,
+        output_bound=_CRITIC_OUTPUT_BOUND,
+    )
 
 
 def _join(parts: list[Tensor], dim: int = 0) -> Tensor:

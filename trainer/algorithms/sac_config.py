@@ -33,6 +33,13 @@ class SACConfig:
         one_hot: append the task's one-hot id to the observation.
         target_entropy: what the temperatures steer the policy's entropy to, in nats; None for minus the count
             of an action's numbers.
+        critic_network: `mlp`, or `residual` (see `ResidualMLP`).
+        critic_reduction: `min` or `mean`: which value of the critics targets and policy take.
+        value_bins: outputs of a critic that stand for a distribution of the value; 0 for the value itself.
+        value_bound: greatest value of such a distribution, and what normalised returns fit into.
+        value_smoothing: see `CategoricalValue`.
+        weight_decay: AdamW's, for the actor and the critics.
+        normalize_rewards: `none`, or `returns` (see `ReturnScale`).
     """
 
     actor_hidden: tuple[int, ...]
@@ -53,6 +60,13 @@ class SACConfig:
     heads: str = "one-hot"
     one_hot: bool = False
     target_entropy: float | None = None
+    critic_network: str = "mlp"
+    critic_reduction: str = "min"
+    value_bins: int = 0
+    value_bound: float = 10.0
+    value_smoothing: float = 0.0
+    weight_decay: float = 0.0
+    normalize_rewards: str = "none"
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> SACConfig:

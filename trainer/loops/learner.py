@@ -11,15 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from trainer.algorithms.capture import CapturedUpdate
+from trainer.algorithms.returns import ReturnScale
 from trainer.algorithms.sac import SAC, SACConfig
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
+from trainer.envs.vector import Outcome
 from trainer.loops.guards import check_finite, too_small, troubled
-from trainer.loops.memory import make_replay
+from trainer.loops.memory import Floats, make_replay, remember
 from trainer.replay import Batch
 from trainer.settings import TrainSettings
 
@@ -55,14 +59,17 @@ class Learner:
         values = settings.recipe.values
         self._device = device
         self._say = say
+        config = SACConfig.from_values(values)
+        self._returns = _return_scale(config, settings, device)
         self.agent = SAC(
-            SACConfig.from_values(values),
+            config,
             factory.observation_dim,
             factory.action_dim,
             len(settings.tasks),
             device,
             partial(autocast, device, settings.precision),
             micro_batches=rung["micro_batches"],
+            reward_factor=self._returns.factor if self._returns else None,
         )
         self._make_replay = partial(make_replay, settings, factory, device)
         self.batch: Batch | None = None
@@ -101,9 +108,51 @@ class Learner:
             except torch.OutOfMemoryError as fault:
                 self._step_down(fault)
 
-    def alphas(self, tasks: Sequence[str]) -> dict[str, float]:
-        """Returns each task's temperature as `alpha/<task>`; waits for the device."""
-        return {f"alpha/{task}": alpha for task, alpha in zip(tasks, self.agent.alpha.tolist(), strict=True)}
+    def remember(
+        self,
+        observation: Floats,
+        action: Floats,
+        outcome: Outcome,
+        task: npt.NDArray[np.integer[Any]],
+        remaining: npt.NDArray[np.integer[Any]],
+    ) -> None:
+        """Takes in what a vector step brought; all arrays' first dimension is the environments'.
+
+        Args:
+            observation: before the action.
+            action: what was done.
+            outcome: what it led to.
+            task: what each environment plays.
+            remaining: steps left of each episode of a fixed length, this one included.
+        """
+        remember(self.replay, observation, action, outcome, task, remaining)
+        if self._returns:
+            self._returns.add(outcome.reward, task, remaining)
+
+    def by_task(self, tasks: Sequence[str]) -> dict[str, float]:
+        """Returns each task's temperature, `alpha/<task>`, and its `reward_factor/<task>` where there is one.
+
+        Waits for the device.
+        """
+        found = {"alpha": self.agent.alpha}
+        if self._returns:
+            found["reward_factor"] = self._returns.factor
+        return {
+            f"{name}/{task}": value
+            for name, values in found.items()
+            for task, value in zip(tasks, values.tolist(), strict=True)
+        }
+
+    def returns_state(self) -> dict[str, Any] | None:
+        """Returns what rewards are normalised by, for a checkpoint; None where they are not."""
+        return self._returns.state_dict() if self._returns else None
+
+    def restore_returns(self, state: Mapping[str, Any] | None, *, episodes_go_on: bool) -> None:
+        """Takes over what `returns_state` returned, the running episodes only if they go on."""
+        if self._returns and state:
+            self._returns.load_state_dict(state)
+            if not episodes_go_on:
+                self._returns.forget_episodes()
 
     @property
     def troubled(self) -> bool:
@@ -154,3 +203,11 @@ class Learner:
 
     def _written(self) -> list[Tensor]:
         return [*self.agent.tensors(), *self.replay.tensors()]
+
+
+def _return_scale(config: SACConfig, settings: TrainSettings, device: torch.device) -> ReturnScale | None:
+    if config.normalize_rewards == "none":
+        return None
+    steps = settings.recipe.values["episode_steps"]
+    sizes = len(settings.tasks), settings.num_envs, steps
+    return ReturnScale(*sizes, config.gamma, config.value_bound, device)

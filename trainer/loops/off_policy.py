@@ -22,7 +22,7 @@ from trainer.envs.schedule import Autoreset, Command, Schedule
 from trainer.loops.attempt import Attempt
 from trainer.loops.evaluations import Evaluations
 from trainer.loops.learner import Learner
-from trainer.loops.memory import AnyReplay, remember
+from trainer.loops.memory import AnyReplay
 from trainer.loops.state import (
     Found,
     restore_generators,
@@ -114,7 +114,7 @@ class OffPolicyRun(Attempt[Learner]):
         with clock("env"):
             outcome = self._vector.wait()
 
-        remember(replay, observation, action, outcome, task, remaining)
+        self._learner.remember(observation, action, outcome, task, remaining)
         ended = (orders.command == Command.STEP_THEN_RESET) | outcome.terminated | outcome.truncated
         self._episodes.add(task, outcome.reward, outcome.success, ended)
         progress.step += num_envs
@@ -158,7 +158,7 @@ class OffPolicyRun(Attempt[Learner]):
             "updates_skipped": int(self._learner.agent.skipped[0]),
             **self._episodes.drain(),
             **{name: float(value) for name, value in self._losses.items()},
-            **self._learner.alphas(self._settings.tasks),
+            **self._learner.by_task(self._settings.tasks),
         }
 
     def _evaluate(self, episodes: int) -> None:
@@ -182,6 +182,7 @@ class OffPolicyRun(Attempt[Learner]):
             "episodes": self._episodes.state_dict(),
             "acting": self._acting.state_dict(),
             "rung": self._learner.rung,
+            "returns": self._learner.returns_state(),
         }
 
     def _restore(self, found: Found) -> Mapping[str, Any] | None:
@@ -190,6 +191,7 @@ class OffPolicyRun(Attempt[Learner]):
         self._learner.agent.load_state_dict(found.parts["model"]["learner"])
         self._acting.load_state_dict(state["acting"])
         environments = usable_environments(state["environments"], self._settings.num_envs, self._say)
+        self._learner.restore_returns(state.get("returns"), episodes_go_on=environments is not None)
         if not found.replay:
             self._progress.learning_starts = self._progress.step + self._values["warmup_steps"]
         elif replay.fits(found.parts[REPLAY]):

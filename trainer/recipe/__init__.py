@@ -15,6 +15,7 @@ from trainer.recipe.footprint import (
 )
 from trainer.recipe.recipe import (
     Recipe,
+    completed,
     load,
     names,
     parse,
@@ -31,6 +32,7 @@ __all__ = [
     "RecipeError",
     "RecipeLocked",
     "batches",
+    "completed",
     "load",
     "names",
     "parameter_count",

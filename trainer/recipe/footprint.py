@@ -35,8 +35,9 @@ def parameter_count(
     """Counts parameters by arithmetic alone.
 
     SAC's actor maps the observation (with the one-hot task id) to a mean and a log standard deviation per
-    action, each of two critics that and the action to one value; multi-head networks have one last layer a
-    task. The sizes default to Meta-World's; give the environment's for a recipe that runs on another.
+    action, each of two critics that and the action to one value or to `value_bins`; multi-head networks have
+    one last layer a task. The sizes default to Meta-World's; give the environment's for a recipe that runs
+    on another.
     """
     values = recipe.values
     if recipe.algorithm != "sac":
@@ -49,7 +50,10 @@ def parameter_count(
         heads = tasks if values["heads"] == "multi-head" else 1
         inputs += tasks if values["one_hot"] else 0
     actor = _dense(inputs, values["actor_hidden"], 2 * action_size, heads)
-    critics = 2 * _dense(inputs + action_size, values["critic_hidden"], 1, heads)
+    first, *further = values["critic_hidden"]
+    repeats = 2 if values.get("critic_network") == "residual" else 1  # a block has two layers
+    layers = [first, *(width for width in further for _ in range(repeats))]
+    critics = 2 * _dense(inputs + action_size, layers, values.get("value_bins") or 1, heads)
     return ParameterCount(actor=actor, critics=critics, targets=critics, alphas=tasks)
 
 

@@ -45,6 +45,7 @@ class Recipe:
         source: where the values come from.
         values: every key of the algorithm's schema; lists are tuples. Read-only.
         modified: `{key: [locked, used]}` of what differs from the file. Read-only.
+        label: a word that stays with every run, such as `beyond-paper`; empty for most.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Recipe:
     source: str
     values: Mapping[str, Any]
     modified: Mapping[str, list[Any]] = field(default_factory=lambda: MappingProxyType({}))
+    label: str = ""
 
     def override(self, overrides: Mapping[str, str], unlock: Collection[str] = ()) -> Recipe:
         """Returns the recipe with some values replaced.
@@ -88,8 +90,9 @@ class Recipe:
         return replace(self, values=MappingProxyType(values), modified=MappingProxyType(modified))
 
     def as_json(self) -> dict[str, Any]:
-        """Returns `name`, `values` and `modified` as plain JSON types, as `run.json` keeps them."""
-        plain = {"name": self.name, "values": dict(self.values), "modified": dict(self.modified)}
+        """Returns `name`, `values`, `modified` and a label as plain JSON types, as `run.json` keeps them."""
+        plain: dict[str, Any] = {"name": self.name, "values": dict(self.values)}
+        plain |= {"modified": dict(self.modified)} | ({"label": self.label} if self.label else {})
         decoded: dict[str, Any] = json.loads(json.dumps(plain))
         return decoded
 
@@ -111,7 +114,7 @@ def load(name: str) -> Recipe:
 
 
 def parse(name: str, text: str) -> Recipe:
-    """Reads a recipe from TOML text; every key of the schema must be there and no other.
+    """Reads a recipe from TOML text; every key of the schema without a default must be there, and no other.
 
     Raises:
         RecipeError: naming the recipe and the key at fault.
@@ -120,12 +123,25 @@ def parse(name: str, text: str) -> Recipe:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"recipe {name} is not valid TOML: {error}") from error
-    _same_keys(name, "entry", table, ("algorithm", "description", "source", "values"))
+    label = table.setdefault("label", "")
+    _same_keys(name, "entry", table, ("algorithm", "description", "source", "label", "values"))
     schema = _schema(table["algorithm"], table["values"])
-    _same_keys(name, "value", table["values"], schema)
-    values = {key: _checked(key, table["values"][key], rule, name) for key, rule in schema.items()}
+    given = completed(table["algorithm"], table["values"])
+    _same_keys(name, "value", given, schema)
+    values = {key: _checked(key, given[key], rule, name) for key, rule in schema.items()}
     _check_together(name, table["algorithm"], values)
-    return Recipe(name, table["algorithm"], table["description"], table["source"], MappingProxyType(values))
+    frozen = MappingProxyType(values)
+    return Recipe(name, table["algorithm"], table["description"], table["source"], frozen, label=label)
+
+
+def completed(algorithm: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns values with what a recipe's file or a run of an earlier version does not name at its default.
+
+    Raises:
+        RecipeError: an unknown algorithm.
+    """
+    rules = _schema(algorithm, values).items()
+    return {key: rule["default"] for key, rule in rules if "default" in rule} | dict(values)
 
 
 def task_names(value: str | Sequence[str]) -> tuple[str, ...]:
@@ -207,6 +223,21 @@ def _check_together(name: str, algorithm: str, values: Mapping[str, Any]) -> Non
         raise RecipeError(
             f"recipe {name}: one_hot = false leaves the task unknown without multi-head networks"
         )
+    _check_critics(name, values)
+
+
+def _check_critics(name: str, values: Mapping[str, Any]) -> None:
+    if values.get("critic_network") == "residual":
+        if len(set(values["critic_hidden"])) > 1:
+            raise RecipeError(
+                f"recipe {name}: critic_network = residual needs the same width all through critic_hidden"
+            )
+        if not values["layer_norm"]:
+            raise RecipeError(f"recipe {name}: critic_network = residual needs layer_norm = true")
+    if values.get("normalize_rewards") == "returns" and values["reward_scale"] != 1.0:
+        raise RecipeError(f"recipe {name}: normalize_rewards = returns needs reward_scale = 1")
+    if values.get("value_bins") == 1:
+        raise RecipeError(f"recipe {name}: value_bins = 1 tells nothing; 0 is off, 101 is usual")
 
 
 def _parse(key: str, text: str, rule: Mapping[str, Any]) -> Any:

@@ -208,7 +208,7 @@ class Telemetry:
 
 
 def _tags(run_header: Mapping[str, Any]) -> list[str]:
-    tags = [str(run_header["recipe"])] if run_header.get("recipe") else []
+    tags = [str(run_header[key]) for key in ("recipe", "label") if run_header.get(key)]
     return [*tags, "modified"] if run_header.get("modified") else tags
 
 

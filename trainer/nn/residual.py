@@ -1,0 +1,93 @@
+"""A perceptron whose layers stand beside a bypass and are normalised: it can be wide and still be trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from trainer.nn.affine import affine
+from trainer.nn.mlp import EnsembleMLP
+
+
+class ResidualMLP(EnsembleMLP):
+    """An ensemble with residual blocks, after BroNet (Nauman et al. 2024).
+
+    The first width is a layer as in `EnsembleMLP`: affine, LayerNorm, ReLU. Each further one is a block:
+    affine, LayerNorm, ReLU, affine, LayerNorm, and what went in is added. Unlike BroNet's, these LayerNorms
+    have no scale and shift of their own, and weights start as `init` says.
+
+    Args:
+        members: perceptrons in the ensemble.
+        inputs: numbers in a row.
+        hidden: widths, all the same.
+        outputs: numbers a member (and head) gives.
+        heads: output heads.
+        init: as for `EnsembleMLP`.
+        output_bound: bound of the last layer's initial values.
+    """
+
+    def __init__(
+        self,
+        members: int,
+        inputs: int,
+        hidden: Sequence[int],
+        outputs: int,
+        *,
+        heads: int = 1,
+        init: str = "he_uniform",
+        output_bound: float = 3e-3,
+    ) -> None:
+        if len(set(hidden)) != 1:
+            raise ValueError(f"a bypass needs the same width all through, not {tuple(hidden)}")
+        layers = [hidden[0], *(width for width in hidden[1:] for _ in range(2))]
+        super().__init__(
+            members,
+            inputs,
+            layers,
+            outputs,
+            heads=heads,
+            layer_norm=True,
+            init=init,
+            output_bound=output_bound,
+        )
+
+    def _batched(
+        self, values: Tensor, weights: list[Tensor], biases: list[Tensor], seen: list[Tensor] | None = None
+    ) -> Tensor:
+        def layer(number: int, rows: Tensor) -> Tensor:
+            return torch.baddbmm(biases[number], rows, weights[number])
+
+        return _through(layer, values.expand(weights[0].shape[0], -1, -1), len(weights) - 1, seen)
+
+    def _memberwise(self, rows: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
+        parts = [weight.unbind() for weight in weights], [bias.unbind() for bias in biases]
+
+        def member(which: int) -> Tensor:
+            def layer(number: int, values: Tensor) -> Tensor:
+                return affine(values, parts[0][number][which], parts[1][number][which][0], relu=False)
+
+            return _through(layer, rows, len(weights) - 1)
+
+        return torch.stack([member(which) for which in range(weights[0].shape[0])])
+
+
+def _through(
+    layer: Callable[[int, Tensor], Tensor], rows: Tensor, last: int, seen: list[Tensor] | None = None
+) -> Tensor:
+    """Computes all layers; adds what each hidden one gives on to `seen`, a block's second with the bypass."""
+    values = functional.relu_(_normalised(layer(0, rows)))
+    given = [values]
+    for first in range(1, last, 2):
+        inner = functional.relu_(_normalised(layer(first, values)))
+        values = _normalised(layer(first + 1, inner)) + values
+        given += [inner, values]
+    if seen is not None:
+        seen += given
+    return layer(last, values)
+
+
+def _normalised(values: Tensor) -> Tensor:
+    return functional.layer_norm(values, values.shape[-1:])
