@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Here and in every process a test starts, as a profile's `threads` has it. PyTorch's threads wait for each
+# other by counting: with tests in several processes on few processors that took 35 times the work itself.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 pytest_plugins = ["tests.cluster.fixtures"]
 
