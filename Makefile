@@ -3,9 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAIN := -c constraints.txt
-# The tests wait for logins, schedulers and disks about as long as they compute: one process more than two cores.
-WORKERS ?= 3
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+# Two processes mostly wait for their test clusters; the others keep two cores busy.
+WORKERS ?= 4
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint docs bench clean

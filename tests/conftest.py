@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Here and in every process a test starts, as a profile's `threads` has it. PyTorch's threads wait for each
+# other by counting: with tests in several processes on few processors that took 35 times the work itself.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 pytest_plugins = ["tests.cluster.fixtures"]
 
@@ -14,31 +21,79 @@ settings.load_profile("busy machine")
 
 
 CLUSTERS = 2
-"""How many test clusters are up side by side, each for every other file that needs one: they mostly wait."""
+"""How many test clusters are up side by side, each for some of the files that need one: they mostly wait."""
+
+CLUSTER_SECONDS = {
+    "tests/cluster/test_until_done.py": 200,
+    "tests/cluster/test_why.py": 200,
+    "tests/cluster/test_groups.py": 110,
+    "tests/cluster/test_faults.py": 90,
+    "tests/cluster/test_sharing.py": 90,
+    "tests/cluster/test_end_to_end.py": 70,
+    "tests/slurm/test_container.py": 60,
+    "tests/cluster/test_random_faults.py": 60,
+    "tests/cluster/test_images.py": 50,
+    "tests/cluster/test_status.py": 50,
+    "tests/cluster/test_exactly_once.py": 40,
+}
+"""About how long these files take on a cluster, to deal all of them evenly; others take `SOME_SECONDS`."""
+SOME_SECONDS = 25
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What uses the cluster is marked so, and what uses the image may have to wait for it to be built.
 
     Tests run in several processes (`--dist loadgroup`), each with session fixtures of its own: those that
     share what is slow to make go to the same one. A cluster is such a thing, and so is whatever the tests of
     a file make once for all of them.
+
+    What takes longest begins first, that nothing of it is left when all else has ended: the clusters, then
+    the slow tests. (xdist keeps to that with `--no-loadscope-reorder`.)
     """
-    cluster_files: dict[str, int] = {}
     for item in items:
-        file = item.nodeid.partition("::")[0]
         fixtures = getattr(item, "fixturenames", ())
         if "cluster" in fixtures:
             item.add_marker(pytest.mark.cluster)
         if "trainer_sif" in fixtures:
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.timeout(900))
+    cluster_of = _dealt({_file(item) for item in items if item.get_closest_marker("cluster")})
+    slow_groups = set()
+    for item in items:
         if item.get_closest_marker("cluster"):
-            number = cluster_files.setdefault(file, len(cluster_files))
-            item.add_marker(pytest.mark.xdist_group(f"cluster {number % CLUSTERS}"))
+            item.add_marker(pytest.mark.xdist_group(f"cluster {cluster_of[_file(item)]}"))
         elif _shares_with_its_file(item):
-            item.add_marker(pytest.mark.xdist_group(file))
+            item.add_marker(pytest.mark.xdist_group(_file(item)))
+        if item.get_closest_marker("slow"):
+            slow_groups.add(_group(item))
+    if hasattr(config, "workerinput"):  # one of several processes
+
+        def rank(item: pytest.Item) -> int:
+            if item.get_closest_marker("cluster"):
+                return 0
+            return 1 if _group(item) in slow_groups else 2 if item.get_closest_marker("xdist_group") else 3
+
+        items.sort(key=rank)
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _group(item: pytest.Item) -> str:
+    """What goes to a process as one: tests of a group, or one of none."""
+    marker = item.get_closest_marker("xdist_group")
+    return str(marker.args[0]) if marker else item.nodeid
+
+
+def _dealt(files: Iterable[str]) -> dict[str, int]:
+    """Which cluster has which file: the longest come first, each to the cluster that has least to do."""
+    cluster_of, seconds = {}, [0] * CLUSTERS
+    for file in sorted(files, key=lambda file: (-CLUSTER_SECONDS.get(file, SOME_SECONDS), file)):
+        cluster_of[file] = seconds.index(min(seconds))
+        seconds[cluster_of[file]] += CLUSTER_SECONDS.get(file, SOME_SECONDS)
+    return cluster_of
 
 
 def _shares_with_its_file(item: pytest.Item) -> bool:

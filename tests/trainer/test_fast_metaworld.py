@@ -65,7 +65,7 @@ def test_some_tasks_are_the_official_ones_to_the_bit(task):
 @pytest.mark.parametrize("scripted", [False, True], ids=["random", "scripted"])
 @pytest.mark.parametrize("task", list(ALL_V3_ENVIRONMENTS))
 def test_every_task_is_the_official_one_to_the_bit(task, scripted):
-    assert play_both(task, [500, 20, 20, 500], scripted) == [True, True]
+    assert play_both(task, [60, 20, 20, 500], scripted) == [True, True]
 
 
 def test_copies_of_a_task_share_what_is_remembered_and_nothing_else():

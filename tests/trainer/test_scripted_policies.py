@@ -76,9 +76,9 @@ def score_the_same(tasks: list[str], goals: list[int]) -> None:
 
 
 def test_scripted_policies_score_on_mt10_as_officially():
-    score_the_same(list(MT10_V3), [0, 9])
+    score_the_same(list(MT10_V3), [0])
 
 
 @pytest.mark.slow
 def test_scripted_policies_score_on_mt50_as_officially():
-    score_the_same(list(ALL_V3_ENVIRONMENTS), [1, 8, 17, 26, 40])
+    score_the_same(list(ALL_V3_ENVIRONMENTS), [8, 40])

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -188,22 +189,44 @@ def test_help_needs_no_heavy_import(argv):
     assert output.splitlines()[-1] == "False"
 
 
+def learnt_at(run_dir) -> int | None:
+    """The step of the first evaluation that has, with the one before it, a mean of 90%."""
+    try:
+        found = rows(run_dir, "eval")
+    except (FileNotFoundError, ValueError):  # a line may be half written
+        return None
+    for before, now in pairwise(found):
+        if before["success/mean"] + now["success/mean"] >= 1.8:
+            return now["step"]
+    return None
+
+
 @pytest.mark.timeout(900)
 def test_four_tasks_are_learnt(tmp_path):
-    """The demo's recipe reaches 90% within 256 000 steps, which take about 85 s on two quiet processors.
+    """The demo's recipe reaches 90% within 256 000 steps; as soon as it has, the run may end.
 
-    Over seeds it ended at 92 to 98% on ten goals a task; single evaluations on the way dip by 0.1.
+    Over seeds it ended at 92 to 98% on ten goals a task; single evaluations on the way dip by 0.1. With this
+    seed it is there after 96 000 steps; where numbers are rounded otherwise, it may take longer.
     """
-    argv = ("train", "--recipe", "local-demo", "--num-envs", "16", "--total-steps", "256_000", "--seed", "1")
-    often = ("--eval-every", "32_000", "--final-episodes", "50", "--checkpoint-every", "0")
+    argv = ("train", "--recipe", "local-demo", "--num-envs", "16", "--total-steps", "256_000", "--seed", "2")
+    often = ("--eval-every", "16_000", "--checkpoint-every", "16_000", "--keep", "20")
     process = start(tmp_path, *argv, *often, "--wandb", "disabled")
-    output, _ = process.communicate(timeout=850)
-    assert process.returncode == 0, output
-    success = [row["success/mean"] for row in rows(tmp_path, "eval")]
-    assert len(success) == 8
-    assert max(success) >= 0.9, success
-    assert success[-1] >= 0.85, success  # 50 goals a task
-    assert rows(tmp_path, "eval")[-1]["episodes"] == 50
+    deadline = time.monotonic() + 750
+    while process.poll() is None and learnt_at(tmp_path) is None:
+        assert time.monotonic() < deadline, rows(tmp_path, "eval")
+        time.sleep(0.5)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGUSR1)
+    output = finish(process)
+    assert process.returncode in (0, 85), output
+    step = learnt_at(tmp_path)
+    assert step is not None, [row["success/mean"] for row in rows(tmp_path, "eval")]
+
+    reached = tmp_path / "checkpoints" / f"step-{step:012d}"
+    process = start(tmp_path, "evaluate", str(reached), "--episodes", "50", "--workers", "1", "--json")
+    found = json.loads(finish(process))
+    assert (found["step"], found["episodes"]) == (step, 50)
+    assert found["success/mean"] >= 0.85, found
     # the return says so too, and of reach, where success comes by chance the least
-    reach = [row["return/reach-v3"] for row in rows(tmp_path, "train") if row["step"] > 200_000]
+    reach = [row["return/reach-v3"] for row in rows(tmp_path, "train") if step - 16_000 < row["step"] <= step]
     assert sum(reach) / len(reach) / 200 >= 5.0  # a random policy gets 1.4 to 1.9 a step
