@@ -61,7 +61,7 @@ def print_comparison_json(profile: Profile, rows: Sequence[Row]) -> None:
 
 def _memory(row: Row) -> tuple[str, str, Text]:
     if row.memory is None:
-        return "", "not known" if row.gpu else "", Text()
+        return "", "", Text()
     there = "?" if row.memory.available is None else format_bytes(row.memory.available)
     fit = Text(str(row.memory.fit), style=FITS[row.memory.fit])
     return there, format_bytes(row.memory.needed), fit

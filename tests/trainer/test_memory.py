@@ -97,6 +97,7 @@ def test_what_acts_beside_the_updates_to_the_byte(name: str) -> None:
         ("guide-mt10", "fp32", 1),
         ("guide-mt10", "bf16", 1),
         ("guide-mt10", "fp32", 4),
+        ("strong-mt10", "fp32", 1),
     ],
 )
 def test_the_peak_of_an_update_within_a_tenth(

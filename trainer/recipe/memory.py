@@ -177,7 +177,8 @@ def network_bytes(sizes: Sizes) -> int:
 def optimizer_bytes(sizes: Sizes) -> int:
     """Adam's state: two numbers a parameter, and a count a tensor."""
     values = sizes.recipe.values
-    tensors = sum(2 * (len(values[name]) + 1) for name in ("actor_hidden", "critic_hidden")) + 1
+    layers = len(values["actor_hidden"]) + len(_critic_layers(sizes))
+    tensors = 2 * (layers + 2) + 1
     return (2 * parameter_count(sizes.recipe).trained + tensors) * _FLOAT
 
 
@@ -209,15 +210,23 @@ def workspace_bytes(sizes: Sizes, micro_batches: int = 1) -> int:
     rows = -(-batch // micro_batches)
     inputs = OBSERVATION_SIZE + (sizes.tasks if values["one_hot"] else 0)
     width = 2 if sizes.precision == "bf16" else _FLOAT
-    hidden: tuple[int, ...] = values["critic_hidden"]
+    hidden, outputs = _critic_layers(sizes), max(1, values["value_bins"])
     acting: int = sum(values["actor_hidden"]) + heads * 2 * ACTION_SIZE
     actor = 2 * batch * (inputs * _FLOAT + acting * width)
-    kept = (2 if values["layer_norm"] else 1) * (sum(hidden) + heads)
+    kept = (2 if values["layer_norm"] else 1) * (sum(hidden) + heads * outputs)
     critics = 2 * rows * (kept + 2 * max(hidden) + inputs + ACTION_SIZE) * width
     cast: int = (count.actor + count.critics) * width if sizes.precision == "bf16" else 0
     # with parts of a batch: their sum, that of the part before, and that of this one
     gradients = min(micro_batches, 3) * count.critics * _FLOAT
     return actor + critics + cast + gradients
+
+
+def _critic_layers(sizes: Sizes) -> tuple[int, ...]:
+    """Widths of a critic's hidden layers; a residual block has two."""
+    hidden: tuple[int, ...] = sizes.recipe.values["critic_hidden"]
+    if sizes.recipe.values["critic_network"] == "residual":
+        return (hidden[0], *(width for width in hidden[1:] for _ in range(2)))
+    return hidden
 
 
 def _heads(sizes: Sizes) -> int:
