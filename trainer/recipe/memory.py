@@ -210,7 +210,7 @@ def workspace_bytes(sizes: Sizes, micro_batches: int = 1) -> int:
     rows = -(-batch // micro_batches)
     inputs = OBSERVATION_SIZE + (sizes.tasks if values["one_hot"] else 0)
     width = 2 if sizes.precision == "bf16" else _FLOAT
-    hidden, outputs = _critic_layers(sizes), max(1, values["value_bins"])
+    hidden, outputs = _critic_layers(sizes), int(max(1, values["value_bins"]))
     acting: int = sum(values["actor_hidden"]) + heads * 2 * ACTION_SIZE
     actor = 2 * batch * (inputs * _FLOAT + acting * width)
     kept = (2 if values["layer_norm"] else 1) * (sum(hidden) + heads * outputs)
