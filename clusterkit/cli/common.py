@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -65,6 +65,31 @@ SendLargeOption = Annotated[
 ]
 
 
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile", "-p", metavar="PROFILE", help="What to ask for: `clusterkit profiles` lists them."
+    ),
+]
+TotalStepsOption = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Environment steps over all tasks.")
+]
+TimeOption = Annotated[str | None, typer.Option(metavar="TIME", help="Time limit, e.g. 90m, 4h, 1d12h.")]
+UntilDoneOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--until-done/--not-until-done", help="Go on past the time limit, in as many attempts as it takes."
+    ),
+]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a recipe value.")
+]
+UnlockOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Let a locked recipe value change; marks the run as modified."),
+]
+
+
 class ProgramCommand(Command):
     """Takes arguments for the program only behind `--`: a forgotten `--profile` is no reason to submit."""
 
@@ -110,6 +135,23 @@ def open_ledger(settings: Settings) -> Ledger:
     from clusterkit.ledger import Ledger
 
     return Ledger(settings.project_dir / ".clusterkit" / "ledger.sqlite3")
+
+
+def asking_for(
+    settings: Settings, profiles: Iterable[str], *, time: str | None, total_steps: int | None
+) -> Settings:
+    """The settings in which these profiles ask for what the command line says."""
+    from clusterkit.config.lines import join_key
+
+    given = {"time": time, "total_steps": total_steps}
+    return settings.with_values(
+        {
+            join_key(("profiles", settings.profile(profile).name, key)): value
+            for profile in profiles
+            for key, value in given.items()
+            if value
+        }
+    )
 
 
 def sbatch_words(texts: list[str] | None) -> tuple[str, ...]:

@@ -9,9 +9,16 @@ import typer
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
+    ProfileOption,
     ProgramCommand,
     SbatchOption,
     SendLargeOption,
+    SetOption,
+    TimeOption,
+    TotalStepsOption,
+    UnlockOption,
+    UntilDoneOption,
+    asking_for,
     large_files,
     load,
     sbatch_words,
@@ -29,12 +36,7 @@ def plan(
         list[str] | None,
         typer.Argument(metavar="-- ARGUMENT", help="Of the program, as for submit."),
     ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile", "-p", metavar="PROFILE", help="What to ask for: `clusterkit profiles` lists them."
-        ),
-    ] = None,
+    profile: ProfileOption = None,
     cluster: ClusterOption = None,
     times: Annotated[
         str | None, typer.Option(metavar="TIME,TIME", help="Time limits to try, e.g. 1h,4h,1d.")
@@ -45,23 +47,11 @@ def plan(
     compare: Annotated[
         bool, typer.Option("--compare", help="The profile on every GPU type of every cluster; asks none.")
     ] = False,
-    total_steps: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Environment steps over all tasks.")
-    ] = None,
-    time: Annotated[str | None, typer.Option(metavar="TIME", help="Time limit, e.g. 90m, 4h, 1d12h.")] = None,
-    until_done: Annotated[
-        bool | None,
-        typer.Option(
-            "--until-done/--not-until-done",
-            help="Go on past the time limit, in as many attempts as it takes.",
-        ),
-    ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a recipe value.")
-    ] = None,
-    unlock: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Let a locked recipe value change.")
-    ] = None,
+    total_steps: TotalStepsOption = None,
+    time: TimeOption = None,
+    until_done: UntilDoneOption = None,
+    overrides: SetOption = None,
+    unlock: UnlockOption = None,
     sbatch: SbatchOption = None,
     send_large: SendLargeOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
@@ -72,15 +62,12 @@ def plan(
     Memory by part, bytes to upload, time, and the scheduler's predicted start for several requests. Nothing
     is changed.
     """
-    from clusterkit.config.lines import join_key
     from clusterkit.plan import assignments
     from clusterkit.verbs.prepare import Request
 
     settings = load(config)
     chosen = settings.profile(profile).name
-    given = {"time": time, "total_steps": total_steps}
-    values = {join_key(("profiles", chosen, key)): value for key, value in given.items() if value}
-    settings = settings.with_values(values)
+    settings = asking_for(settings, [chosen], time=time, total_steps=total_steps)
     run = Request(
         cluster=settings.cluster(cluster),
         profile=settings.profile(chosen),

@@ -9,9 +9,16 @@ import typer
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
+    ProfileOption,
     ProgramCommand,
     SbatchOption,
     SendLargeOption,
+    SetOption,
+    TimeOption,
+    TotalStepsOption,
+    UnlockOption,
+    UntilDoneOption,
+    asking_for,
     large_files,
     load,
     open_ledger,
@@ -35,28 +42,15 @@ def submit(
         list[str] | None,
         typer.Argument(metavar="-- ARGUMENT", help="Passed to the program, to the letter."),
     ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile", "-p", metavar="PROFILE", help="What to ask for: `clusterkit profiles` lists them."
-        ),
-    ] = None,
+    profile: ProfileOption = None,
     cluster: ClusterOption = None,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the run; the profile's name if left out.")
     ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of the run.")] = None,
-    total_steps: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Environment steps over all tasks.")
-    ] = None,
-    time: Annotated[str | None, typer.Option(metavar="TIME", help="Time limit, e.g. 90m, 4h, 1d12h.")] = None,
-    until_done: Annotated[
-        bool | None,
-        typer.Option(
-            "--until-done/--not-until-done",
-            help="Go on past the time limit, in as many attempts as it takes.",
-        ),
-    ] = None,
+    total_steps: TotalStepsOption = None,
+    time: TimeOption = None,
+    until_done: UntilDoneOption = None,
     seeds: Annotated[
         str | None, typer.Option(metavar="SEEDS", help="A run for each seed: 42..51 or 1,2,5.")
     ] = None,
@@ -87,13 +81,8 @@ def submit(
     then_always: Annotated[
         bool, typer.Option("--then-always", help="Go on with --then also when a run has failed.")
     ] = False,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a recipe value.")
-    ] = None,
-    unlock: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Let a locked recipe value change; marks the run as modified."),
-    ] = None,
+    overrides: SetOption = None,
+    unlock: UnlockOption = None,
     sbatch: SbatchOption = None,
     verify_image: Annotated[
         bool, typer.Option("--verify-image", help="Let the job check its image's digest before it starts.")
@@ -109,7 +98,6 @@ def submit(
 
     Every run is rendered from a profile and checked before anything is sent.
     """
-    from clusterkit.config.lines import join_key
     from clusterkit.plan import assignments
     from clusterkit.sweep import axes
     from clusterkit.ui.progress import transfer_bar
@@ -127,15 +115,7 @@ def submit(
         *(then or ()),
         *(value for axis in over if axis.name == "profile" for value in axis.values),
     }
-    given = {"time": time, "total_steps": total_steps}
-    settings = settings.with_values(
-        {
-            join_key(("profiles", settings.profile(stage).name, key)): value
-            for stage in stages
-            for key, value in given.items()
-            if value
-        }
-    )
+    settings = asking_for(settings, stages, time=time, total_steps=total_steps)
     request = Request(
         cluster=settings.cluster(cluster),
         profile=settings.profile(chosen),
