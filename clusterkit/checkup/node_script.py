@@ -200,11 +200,6 @@ def inside_program() -> bytes:
     return resources.files("clusterkit.checkup").joinpath("inside.py").read_bytes()
 
 
-def inside_request(env: Mapping[str, str], *, trains: bool) -> bytes:
-    """What it is given.
-
-    Args:
-        env: of the run's program.
-        trains: whether PyTorch, MuJoCo and W&B are needed.
-    """
-    return json.dumps({"env": dict(env), "trains": trains}).encode()
+def inside_request(env: Mapping[str, str]) -> bytes:
+    """What it is given: the environment of the run's program."""
+    return json.dumps({"env": dict(env)}).encode()

@@ -179,9 +179,7 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
         options=options,
         server=_server(),
     )
-    request = inside_request(
-        exam.prepared[profile.name].spec.env, trains=trains(exam.settings.project, profile)
-    )
+    request = inside_request(exam.prepared[profile.name].spec.env)
     files: dict[str, bytes | str] = {
         "job.sh": node_script(job).encode("utf-8", "surrogateescape"),
         "inside.py": inside_program(),

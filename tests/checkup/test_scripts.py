@@ -101,7 +101,7 @@ def job_of(folder: Path, **cluster: object) -> tuple[NodeJob, Path]:
         server=("127.0.0.1", 9),
     )
     (own / "inside.py").write_bytes(inside_program())
-    (own / "inside.json").write_bytes(inside_request({"MUJOCO_GL": "osmesa"}, trains=False))
+    (own / "inside.json").write_bytes(inside_request({"MUJOCO_GL": "osmesa"}))
     (own / "token").write_text("secret")
     (own / "job.sh").write_text(node_script(job))
     return job, own
@@ -151,7 +151,7 @@ def test_the_options_keep_the_job_out_of_everybodys_way() -> None:
 def test_the_program_for_the_container_needs_the_standard_library_only(tmp_path: Path) -> None:
     """In an isolated Python every import fails, and each failure is told in one line."""
     (tmp_path / "inside.py").write_bytes(inside_program())
-    (tmp_path / "request.json").write_bytes(inside_request({"PYTHONPATH": str(tmp_path)}, trains=True))
+    (tmp_path / "request.json").write_bytes(inside_request({"PYTHONPATH": str(tmp_path)}))
     for name in ("torch", "mujoco", "wandb"):
         (tmp_path / f"{name}.py").write_text(f"raise ImportError('no {name}\\nhere')\n")
     argv = [sys.executable, "-I", str(tmp_path / "inside.py"), str(tmp_path / "request.json")]
