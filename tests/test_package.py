@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.cli.app import app
+from clusterkit.cli.examples import GUIDES, PANELS
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("paramiko", "jinja2", "torch", "pydantic", "numpy", "matplotlib", "wandb", "sqlite3")
@@ -80,10 +81,14 @@ def test_no_summary_is_cut_on_a_narrow_terminal() -> None:
     assert [line for line in listed if line.endswith("...") or not line.endswith(".")] == []
 
 
-def test_the_commands_stand_in_the_documentation_in_the_order_of_the_program() -> None:
+def test_the_commands_stand_in_the_documentation_in_the_order_of_the_help() -> None:
     text = (ROOT / "docs" / "commands.md").read_text()
     headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
-    assert [name for line in headings[:-1] for name in line.split(", ")] == commands()
+    sections = [line.split(", ") for line in headings[:-1]]
+    assert sorted(name for section in sections for name in section) == sorted(commands())
+    helped = [name for panel in PANELS for name, guide in GUIDES.items() if guide.panel == panel]
+    firsts = [section[0] for section in sections]
+    assert firsts == [name for name in helped if name in firsts]
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:

@@ -48,8 +48,10 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
     environment.pop("WANDB_API_KEY", None)
     (block, *_) = fences("README.md", "")
     commands = [line.partition("#")[0].strip() for line in block.splitlines()]
-    assert len(commands) == 8
-    for command in commands:
+    assert len(commands) == 10
+    site, *rest = commands
+    assert site == "clusterkit init", "needs a host: tests/cluster/test_init.py"
+    for command in rest:
         assert command.startswith("clusterkit ")
         done = subprocess.run(
             command.split(), cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
@@ -83,7 +85,7 @@ def test_the_configuration_of_the_pages(page: str, tmp_path: Path, monkeypatch: 
     settings = load_settings(config=file)
     placed = resolve_gpu(settings.cluster(), settings.profile("a40-2m"))
     assert placed.partition == "GPU-a40"
-    assert "--gpus=a40:1" in placed.options
+    assert {"--gpus=a40:1", "--gres=gpu:a40:1"} & set(placed.options), "as the page spells it"
 
 
 def test_the_two_commands_are_make_targets() -> None:
