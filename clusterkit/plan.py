@@ -103,7 +103,7 @@ def program(
 
     Raises:
         ConfigError, RecipeLockedError: as `choose_recipe`; a batch size that does not divide the rollout;
-            or overrides for a program without a recipe.
+            overrides for a program without a recipe; or several GPUs that cannot share the run.
     """
     env = _environment(profile, wandb, run_id, run_dir)
     fixed = profile.program or own_program
@@ -119,7 +119,7 @@ def program(
         return Program(known, None, env, template if known != template else None)
     recipe = choose_recipe(profile.recipe, overrides, unlock)
     _check_batches(recipe, profile.num_envs)
-    argv = [*_TRAIN, "--recipe", recipe.name, *train_options(profile, seed)]
+    argv = [*_TRAIN, "--recipe", recipe.name, *train_options(profile, seed), *_ranks(profile, recipe)]
     for name, text in overrides.items():
         argv += ["--set", f"{name}={text}"]
     for name in unlock:
@@ -175,6 +175,31 @@ def filled(argv: Sequence[str], env: Mapping[str, str], run_id: str, run_dir: st
 def keeps_seed(argv: Sequence[str], template: Sequence[str] | None) -> bool:
     """Whether the arguments of a program of the user's own are the same whatever the seed is."""
     return not trains(argv) and not has_place(template, "seed")
+
+
+def _ranks(profile: Profile, recipe: recipes.Recipe) -> list[str]:
+    """How many processes learn together, one a GPU, as the trainer's option; nothing for one.
+
+    Raises:
+        ConfigError: they cannot share the environments, the batch or the replay; or they would lie on several
+            nodes, of which the job script knows nothing.
+    """
+    if profile.gpu_count < 2:
+        return []
+    nodes = profile.sbatch.get("nodes", profile.sbatch.get("N", 1))
+    if str(nodes) != "1":
+        raise ConfigError(
+            f"profile {profile.name} asks for {nodes} nodes, and a training uses the GPUs of one",
+            hint="docs/trainer.md, Several GPUs, shows how to start one on several nodes by hand",
+        )
+    try:
+        recipes.check_shares(recipe, profile.num_envs, profile.gpu_count)
+    except recipes.RecipeError as error:
+        raise ConfigError(
+            f"{error} (profile {profile.name} has gpus = {profile.gpus})",
+            hint="change that, or take another number of GPUs",
+        ) from error
+    return ["--ranks", str(profile.gpu_count)]
 
 
 def _environment(profile: Profile, wandb: Wandb, run_id: str, run_dir: str) -> dict[str, str]:
@@ -260,6 +285,8 @@ def with_hardware(
         for name, value in options.items():
             if value is not None:
                 changed = with_option(changed, name, str(value))
+        if profile.gpu_count > 1 or option_of(argv, "--ranks"):
+            changed = with_option(changed, "--ranks", str(max(profile.gpu_count, 1)))
     threads = {"OMP_NUM_THREADS": str(profile.threads), "MKL_NUM_THREADS": str(profile.threads)}
     graphics = {"MUJOCO_GL": profile.mujoco_gl} if profile.mujoco_gl else {}
     return changed, {**env, **threads, **graphics, **profile.env}

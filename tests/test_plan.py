@@ -132,6 +132,26 @@ def test_a_batch_that_does_not_divide_the_rollout_is_refused_before_a_job_waits_
     assert auto.recipe["values"]["batch_size"] == "auto"
 
 
+def test_several_gpus_learn_together() -> None:
+    assert option(planned(profile(gpus=2)).argv, "--ranks") == "2"
+    assert "--ranks" not in planned(profile()).argv
+    own = planned(profile(gpus=2), own_program=("python", "train.py"))
+    assert "--ranks" not in own.argv
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"gpus": 3}, "32 environments cannot be shared by 3 ranks; 30 or 33 can"),
+        ({"gpus": 3, "num_envs": 33}, "batch_size = 512 cannot be shared by 3 ranks; 510 or 513 can"),
+        ({"gpus": 2, "sbatch": {"nodes": 2}}, "asks for 2 nodes, and a training uses the GPUs of one"),
+    ],
+)
+def test_gpus_that_cannot_share_a_run_are_refused_here(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        planned(profile(**more))
+
+
 def test_assignments() -> None:
     assert assignments(["a=1", "b=x=y", "c="], "--set") == {"a": "1", "b": "x=y", "c": ""}
     with pytest.raises(ConfigError, match="name=value"):
@@ -168,3 +188,10 @@ def test_other_hardware_changes_no_numbers() -> None:
     assert option_of(argv, "--total-steps") == "100"
     assert env == {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4", "WANDB_RUN_ID": "x", "A": "b"}
     assert with_hardware(["mine"], {}, other)[0] == ["mine"]
+    assert "--ranks" not in argv
+
+
+def test_other_hardware_has_its_own_number_of_gpus() -> None:
+    several = with_hardware(TRAINING, {}, profile(gpus=4))[0]
+    assert option_of(several, "--ranks") == "4"
+    assert option_of(with_hardware(several, {}, profile())[0], "--ranks") == "1"

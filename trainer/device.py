@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from trainer.errors import TrainerError
+from trainer.place import ALONE, Place
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -22,7 +23,9 @@ class DeviceError(TrainerError):
     """The device or the precision asked for is not to be had here."""
 
 
-def configure(device: str = "auto", precision: str = "fp32", threads: int = 0) -> torch.device:
+def configure(
+    device: str = "auto", precision: str = "fp32", threads: int = 0, place: Place = ALONE
+) -> torch.device:
     """Chooses the device and sets the process-wide precision, thread counts and determinism.
 
     To be called before anything computes on a GPU. What the trainer computes there is then the same on every
@@ -33,12 +36,14 @@ def configure(device: str = "auto", precision: str = "fp32", threads: int = 0) -
         precision: of matrix products: `fp32`; `tf32` (10 bits of mantissa; plain fp32 off CUDA); `bf16` (see
             `autocast`; products outside it are TF32 on CUDA).
         threads: of PyTorch on the CPU; 0 leaves PyTorch's own choice.
+        place: of this process among those that learn together, each of which takes another GPU.
 
     Returns:
         The device with its index, so that tensors made on it compare equal.
 
     Raises:
-        DeviceError: CUDA is asked for and absent, or the device does not compute in bfloat16 natively.
+        DeviceError: CUDA is asked for and absent, there are fewer GPUs than processes, or the device does not
+            compute in bfloat16 natively.
         ValueError: an unknown device or precision, or a negative thread count.
     """
     if device not in DEVICES or precision not in PRECISIONS or threads < 0:
@@ -56,9 +61,12 @@ def configure(device: str = "auto", precision: str = "fp32", threads: int = 0) -
             f"CUDA is asked for and PyTorch {torch.__version__} sees no GPU",
             hint=f"{remedy}; or take --device cpu",
         )
-    chosen = (
-        torch.device("cuda", torch.cuda.current_device()) if cuda and device != "cpu" else torch.device("cpu")
-    )
+    if cuda and device != "cpu":
+        if place.size > 1:
+            torch.cuda.set_device(_own_gpu(place))
+        chosen = torch.device("cuda", torch.cuda.current_device())
+    else:
+        chosen = torch.device("cpu")
     if precision == "bf16" and not has_bf16(chosen):
         raise DeviceError(
             f"{device_name(chosen)} does not compute in bfloat16", hint="take --precision fp32 or tf32"
@@ -81,12 +89,15 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[obj
     return contextlib.nullcontext()
 
 
-def seed_everything(seed: int) -> None:
+def seed_everything(seed: int, rank: int = 0) -> None:
     """Seeds Python, NumPy and PyTorch (all devices); environments have generators of their own.
 
     Args:
         seed: 0 or more, below 2**32 (NumPy's limit).
+        rank: of this process: each draws other numbers.
     """
+    if rank:
+        seed = int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
@@ -122,6 +133,18 @@ def describe(device: torch.device) -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version() if gpu else None,  # type: ignore[no-untyped-call]
         "python": platform.python_version(),
     }
+
+
+def _own_gpu(place: Place) -> int:
+    count = torch.cuda.device_count()
+    if place.bound and count == 1:  # the scheduler shows each process nothing but its own
+        return 0
+    if place.local_rank >= count:
+        raise DeviceError(
+            f"{place.local_rank + 1} processes of this node want a GPU each, and PyTorch sees {count}",
+            hint="ask for as many GPUs as --ranks says, or take fewer ranks",
+        )
+    return place.local_rank
 
 
 def has_bf16(device: torch.device) -> bool:

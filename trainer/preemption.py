@@ -31,6 +31,11 @@ class StopSignals:
         """What the process ends with after the signal received."""
         return EXIT_INTERRUPTED if self.received == signal.SIGINT else EXIT_REQUEUE
 
+    def take(self, number: int) -> None:
+        """Takes over a signal that another process of the run has received."""
+        if self.received is None:
+            self.received = signal.Signals(number)
+
     def __bool__(self) -> bool:
         return self.received is not None
 
@@ -46,5 +51,4 @@ class StopSignals:
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if self.received == signal.SIGINT and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if self.received is None:
-            self.received = signal.Signals(number)
+        self.take(number)

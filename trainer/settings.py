@@ -11,6 +11,8 @@ from trainer import recipe as recipes
 from trainer.arguments import Parser, at_least, nearest
 from trainer.errors import UsageError
 from trainer.pacing import worker_count
+from trainer.place import ALONE, Place, place_from
+from trainer.processors import usable_processors
 from trainer.recipe import ON_POLICY_ENVS, Recipe, RecipeError
 
 NEWEST = "newest"
@@ -48,6 +50,8 @@ class TrainSettings:
         lockstep: on a GPU, act with the newest weights instead of those of a vector step before.
         resume: None, `newest`, or the path of a checkpoint.
         wandb: `auto`, `offline`, `online` or `disabled`.
+        place: which of the run's ranks this process is. All other numbers here are those of the whole run,
+            but for the threads.
     """
 
     recipe: Recipe
@@ -71,6 +75,21 @@ class TrainSettings:
     lockstep: bool
     resume: str | Path | None
     wandb: str
+    place: Place = ALONE
+
+    def own(self, total: int) -> int:
+        """Returns this rank's share of what all of them have together."""
+        return total // self.place.size
+
+    @property
+    def own_envs(self) -> int:
+        """Environments of this rank."""
+        return self.own(self.num_envs)
+
+    @property
+    def own_workers(self) -> int:
+        """Environment processes of this rank."""
+        return max(1, self.own(self.workers)) if self.workers else 0
 
     def lag_on(self, device: str) -> int:
         """Returns how many vector steps the acting policy is behind the updates on a kind of device.
@@ -85,12 +104,13 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
 
     Args:
         argv: the arguments after `train`.
-        environ: the environment; `CLUSTERKIT_RUN_DIR`, `CLUSTERKIT_RUN_ID` and `CLUSTERKIT_ATTEMPT` are
-            looked at.
+        environ: the environment; `CLUSTERKIT_RUN_DIR`, `CLUSTERKIT_RUN_ID`, `CLUSTERKIT_ATTEMPT` and what
+            `place_from` reads are looked at.
 
     Raises:
         UsageError: an argument is wrong.
-        RecipeError: the recipe or one of its values is unknown, locked or out of range.
+        RecipeError: the recipe or one of its values is unknown, locked or out of range, or the ranks cannot
+            share it.
     """
     given = _parser().read(argv)
     recipe = _recipe(given.recipe, given.overrides, given.tasks, given.unlock)
@@ -100,13 +120,15 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
     attempt = int(environ.get("CLUSTERKIT_ATTEMPT") or 0)
     run_dir = Path(given.run_dir or environ.get("CLUSTERKIT_RUN_DIR") or _new_run_dir(recipe.name))
     eval_episodes = given.eval_episodes or recipe.values["evaluation_episodes"]
-    num_envs = given.num_envs or (ON_POLICY_ENVS if on_policy else len(tasks))
+    place = place_from(environ, given.ranks)
+    num_envs = given.num_envs or recipes.shared_envs(ON_POLICY_ENVS if on_policy else len(tasks), place.size)
+    recipes.check_shares(recipe, num_envs, place.size)
     total_steps = given.total_steps
     if on_policy:
         rollout = recipes.batches(recipe.name, recipe.values, num_envs).rollout
         total_steps = -(-total_steps // rollout) * rollout
     often = max(total_steps // _EVALUATIONS, 1)
-    workers = worker_count(num_envs) if given.workers is None else given.workers
+    workers = _workers(num_envs, place) if given.workers is None else given.workers
     return TrainSettings(
         recipe=recipe,
         tasks=tasks,
@@ -125,10 +147,11 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
         keep=given.keep,
         log_every=given.log_every or max(1000, total_steps // 1000),
         workers=workers,
-        threads=_threads(recipe, workers) if given.threads is None else given.threads,
+        threads=_threads(recipe, workers, place) if given.threads is None else given.threads,
         lockstep=given.lockstep,
         resume=_resume(given.resume, attempt),
         wandb=given.wandb,
+        place=place,
     )
 
 
@@ -173,6 +196,7 @@ def _parser() -> Parser:
         metavar="PATH",
         help="continue from PATH, or from the newest good checkpoint of the run directory",
     )
+    add("--ranks", type=count, metavar="N", help="GPUs to learn on, a process each (1; srun's or torchrun's)")
     add("--wandb", choices=("auto", "offline", "online", "disabled"), default="auto", help="W&B mode (auto)")
     return parser
 
@@ -189,13 +213,22 @@ def _recipe(name: str, pairs: Sequence[str], tasks: str | None, unlock: Sequence
     return recipe.override(overrides, set(unlock))
 
 
-def _threads(recipe: Recipe, workers: int) -> int:
+def _workers(num_envs: int, place: Place) -> int:
+    """Returns environment processes for all ranks, by the processors that each of them has."""
+    processors = usable_processors() // place.local_size
+    return worker_count(num_envs // place.size, processors) * place.size
+
+
+def _threads(recipe: Recipe, workers: int, place: Place) -> int:
     """Returns PyTorch's threads: one beside workers, with whom more would fight for the processors.
 
-    Also one for small networks, which more threads make slower; 0, PyTorch's choice, for others.
+    Also one for small networks, which more threads make slower; 0, PyTorch's choice, for others, of which
+    ranks that share a machine have a part each.
     """
     small = max(recipe.values.get("hidden", (_LARGE,))) < _LARGE
-    return 1 if workers or small else 0
+    if workers or small:
+        return 1
+    return max(1, usable_processors() // place.local_size) if place.local_size > 1 else 0
 
 
 def _resume(given: str | None, attempt: int) -> str | Path | None:

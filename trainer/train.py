@@ -16,6 +16,13 @@ def main(argv: Sequence[str]) -> int:
         RecipeError: the recipe is.
     """
     settings = read_settings(argv, os.environ)
+    if not settings.place.started:
+        from trainer.launching import launch
+
+        # the folder may have been named after this very second
+        return launch([*argv, "--run-dir", str(settings.run_dir)], settings.place.size)
+    if settings.place.size > 1:  # a rank that is gone is told in one line, not in fifty of C++
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from trainer.training import train  # takes seconds to import, which --help and a typing error should not
 
     return train(settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import metadata
 from itertools import count
 from pathlib import Path
@@ -18,12 +19,14 @@ from trainer.envs.interface import EnvFactory
 from trainer.errors import CheckpointError, DivergedError, TrainerError, UsageError
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
+from trainer.loops.saving import of_rank
 from trainer.loops.state import Found, fresh_generators
+from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
 from trainer.recipe import batches
 from trainer.settings import NEWEST, TrainSettings
-from trainer.telemetry import Telemetry
+from trainer.telemetry import SilentTelemetry, Telemetry
 
 _MOST_ROLLBACKS = 2
 """How often an attempt goes back to a checkpoint because of numbers that are not finite."""
@@ -40,23 +43,49 @@ def train(settings: TrainSettings) -> int:
         CheckpointError: the checkpoint to resume does not fit.
         WorkerError: an environment worker died or hangs.
         DivergedError: the numbers are not finite, also after going back to a checkpoint.
+        RankLostError: another rank has failed or is gone.
     """
     with StopSignals() as stop:  # first of all: a signal during the start must not be lost
-        device = configure(settings.device, settings.precision, settings.threads)
-        seed_everything(settings.seed)
-        events: list[str] = []
-        store = Checkpoints(
-            settings.run_dir, run_id=settings.run_id, recipe=settings.recipe.name, keep=settings.keep
-        )
-        found = _find(settings, store, events)
-        step = found.parts["state"]["progress"]["step"] if found else 0
-        factory = factory_for(settings.recipe.values, settings.tasks, settings.seed)
-        with _telemetry(settings, device, step) as telemetry:
-            for event in (_setting(settings, device), *_rollouts(settings), *events):
-                telemetry.event(step, event)
-            code = _run(settings, factory, device, telemetry, stop, store, found)
-            telemetry.close(code)
-        return code
+        device = configure(settings.device, settings.precision, settings.threads, settings.place)
+        with Ranks.meet(settings.place, device) as ranks:
+            return _train(_agreed(settings, ranks), device, ranks, stop)
+
+
+def _train(settings: TrainSettings, device: torch.device, ranks: Ranks, stop: StopSignals) -> int:
+    seed_everything(settings.seed, ranks.rank)
+    events: list[str] = []
+    store = Checkpoints(
+        settings.run_dir, run_id=settings.run_id, recipe=settings.recipe.name, keep=settings.keep
+    )
+    found = _find(settings, store, events, ranks)
+    step = found.parts["state"]["progress"]["step"] if found else 0
+    factory = factory_for(settings.recipe.values, settings.tasks, settings.seed)
+    with _telemetry(settings, device, step, ranks) as telemetry:
+        for event in (_setting(settings, device), *_rollouts(settings), *events) if ranks.writes else ():
+            telemetry.event(step, event)
+        code = _run(settings, factory, device, telemetry, stop, store, found, ranks)
+        telemetry.close(code)
+    return code
+
+
+def _agreed(settings: TrainSettings, ranks: Ranks) -> TrainSettings:
+    """Returns the settings of this rank, of which rank 0 alone evaluates.
+
+    Raises:
+        UsageError: this rank was started with others than rank 0.
+    """
+    names = ("total_steps", "num_envs", "seed", "precision", "checkpoint_every", "log_every", "resume")
+    own = {name: getattr(settings, name) for name in names} | {"recipe": settings.recipe.as_json()}
+    for name, theirs in ranks.share(own).items():
+        if own[name] != theirs:
+            raise UsageError(
+                f"rank 0 was started with {name} = {theirs}, and rank {ranks.rank} with {own[name]}",
+                hint="if each is a run of its own, give each --ranks 1",
+            )
+    # a folder named after the time may be named after two
+    run_dir, run_id = ranks.share((settings.run_dir, settings.run_id))
+    eval_every = settings.eval_every if ranks.writes else 0
+    return replace(settings, run_dir=run_dir, run_id=run_id, eval_every=eval_every)
 
 
 def _run(
@@ -67,28 +96,38 @@ def _run(
     stop: StopSignals,
     store: Checkpoints,
     found: Found | None,
+    ranks: Ranks,
 ) -> int:
     """Runs to the end or a signal, going back to a checkpoint where the numbers became useless."""
     kind = OffPolicyRun if settings.recipe.algorithm == "sac" else OnPolicyRun
     for failures in count(1):
         try:
-            with kind(settings, factory, device, telemetry, stop, store, found) as run:
+            with kind(settings, factory, device, telemetry, stop, store, found, ranks) as run:
                 return run.run()
         except DivergedError as error:
             del run  # its memory on the device is needed for the next one
-            found = _go_back(settings, store, telemetry, error, failures)
+            found = _go_back(settings, store, telemetry, error, failures, ranks)
     raise AssertionError("the count has no end")
 
 
 def _go_back(
-    settings: TrainSettings, store: Checkpoints, telemetry: Telemetry, error: DivergedError, failures: int
+    settings: TrainSettings,
+    store: Checkpoints,
+    telemetry: Telemetry,
+    error: DivergedError,
+    failures: int,
+    ranks: Ranks,
 ) -> Found:
     """Returns the newest good checkpoint, with other random numbers to go on with than led here."""
-    path = store.newest(lambda _: None) if failures <= _MOST_ROLLBACKS else None
+    path = None
+    if ranks.writes and failures <= _MOST_ROLLBACKS:
+        path = store.newest(lambda _: None)
+    path = ranks.share(path)
     if path is None:
         raise error
-    parts = store.load(path)
-    parts["state"]["generators"] = fresh_generators(settings.seed, failures)
+    parts, _ = of_rank(store.load(path), ranks, settings.seed, lambda _: None)
+    entropy = (failures, ranks.rank) if ranks.rank else (failures,)
+    parts["state"]["generators"] = fresh_generators(settings.seed, *entropy)
     step = parts["state"]["progress"]["step"]
     telemetry.event(step, f"{error.cause}: back to step {step:,}, and on with other random numbers")
     return Found(path, parts)
@@ -99,6 +138,8 @@ def _setting(settings: TrainSettings, device: torch.device) -> str:
     plural = "" if settings.workers == 1 else "es"
     where = f"{settings.workers} worker process{plural}" if settings.workers else "the learner's own process"
     lag = ", acting one vector step behind the updates" if settings.lag_on(device.type) else ""
+    if settings.place.size > 1:
+        where += f" on {settings.place.size} ranks"
     return (
         f"learning on {device.type} ({device_name(device)}) in {settings.precision}, "
         f"{settings.num_envs} environments in {where}{lag}"
@@ -118,7 +159,9 @@ def _rollouts(settings: TrainSettings) -> list[str]:
     ]
 
 
-def _telemetry(settings: TrainSettings, device: torch.device, step: int) -> Telemetry:
+def _telemetry(settings: TrainSettings, device: torch.device, step: int, ranks: Ranks) -> Telemetry:
+    if not ranks.writes:
+        return SilentTelemetry(ranks.rank)
     cuda = device.type == "cuda"
     try:
         return Telemetry.open(
@@ -138,8 +181,26 @@ def _telemetry(settings: TrainSettings, device: torch.device, step: int) -> Tele
         ) from error
 
 
-def _find(settings: TrainSettings, store: Checkpoints, events: list[str]) -> Found | None:
-    """Returns the checkpoint to go on from, if any, and notes what happened as events."""
+def _find(
+    settings: TrainSettings, store: Checkpoints, events: list[str], ranks: Ranks | None = None
+) -> Found | None:
+    """Returns the checkpoint to go on from, if any, and notes what happened as events.
+
+    Rank 0 looks for it, and for all that could be wrong with it.
+    """
+    ranks = ranks or Ranks()
+    path, replay = ranks.share(_look(settings, store, events) if ranks.writes else (None, False))
+    if path is None:
+        return None
+    parts, same_ranks = of_rank(_load(settings, store, path), ranks, settings.seed, events.append)
+    events.append(f"resumed from {path.name} at step {parts['state']['progress']['step']:,}")
+    if not (replay and same_ranks) and settings.recipe.algorithm == "sac":
+        events.append("the replay is lost: the policy fills it again before learning goes on")
+    return Found(path, parts, replay and same_ranks)
+
+
+def _look(settings: TrainSettings, store: Checkpoints, events: list[str]) -> tuple[Path | None, bool]:
+    """Returns the checkpoint to go on from, if any, and whether its replay is there too."""
     held = checkpoint.directory(settings.run_dir)
     if settings.resume is None:
         if any(held.glob("step-*")):
@@ -147,7 +208,7 @@ def _find(settings: TrainSettings, store: Checkpoints, events: list[str]) -> Fou
                 f"{held} already holds checkpoints",
                 hint="go on with --resume, or start afresh in another --run-dir",
             )
-        return None
+        return None, False
 
     def refused(reason: str) -> None:
         events.append(f"refused: {reason}")
@@ -166,16 +227,21 @@ def _find(settings: TrainSettings, store: Checkpoints, events: list[str]) -> Fou
         )
     else:
         events.append("no checkpoint to resume: starting from the beginning")
-        return None
+        return None, False
+    return path, replay
+
+
+def _load(settings: TrainSettings, store: Checkpoints, path: Path) -> dict[str, Any]:
+    """Reads a checkpoint that this run can go on from.
+
+    Raises:
+        CheckpointError: it is another's.
+    """
     parts = store.load(path)
     if not parts.keys() >= {"model", "state"}:
         raise CheckpointError(f"{path} is not a checkpoint of this trainer")
     _check_fit(path, parts["model"]["about"], settings)
-    step = parts["state"]["progress"]["step"]
-    events.append(f"resumed from {path.name} at step {step:,}")
-    if not replay and settings.recipe.algorithm == "sac":
-        events.append("the replay is lost: the policy fills it again before learning goes on")
-    return Found(path, parts, replay)
+    return parts
 
 
 def _has_replay(path: Path, events: list[str]) -> bool:
@@ -215,6 +281,7 @@ def _header(settings: TrainSettings, device: torch.device) -> dict[str, Any]:
         "seed": settings.seed,
         "total_steps": settings.total_steps,
         "num_envs": settings.num_envs,
+        "ranks": settings.place.size,
         "precision": settings.precision,
         "device": facts.pop("name"),
         "processors": usable_processors(),

@@ -79,3 +79,14 @@ def test_without_its_episodes_it_keeps_the_returns_alone():
     wider.load_state_dict(scale.state_dict())
     assert torch.equal(wider.factor, scale.factor)
     assert wider.state_dict()["length"].tolist() == [0] * 5
+
+
+def test_learners_share_the_greatest_return_of_each_task():
+    told = []
+    other = np.array([30.0, 0.0])
+    scale = ReturnScale(
+        2, 3, 2, 0.5, 10.0, over_learners=lambda own: (told.append(own.tolist()), np.maximum(own, other))[1]
+    )
+    assert step(scale, [1, 0, 5], [0, 1, 0], [2, 2, 2]) == pytest.approx([8 / 30, 1.0])
+    assert step(scale, [3, 4, 5], [0, 1, 0], [2, 1, 1]) == pytest.approx([8 / 30, 8 / 6])  # 4 + 0.5 * 4
+    assert told == [[0, 0], [30, 6]]

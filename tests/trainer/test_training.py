@@ -14,6 +14,7 @@ from tests.trainer.test_off_policy import settings_for
 from tests.trainer.toys import Counter, CounterFactory
 from trainer import checkpoint, training
 from trainer.errors import CheckpointError, DivergedError
+from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.telemetry import Telemetry
 
@@ -41,7 +42,8 @@ def carry_out(settings) -> int:
     telemetry = Telemetry.open(settings.run_dir, {}, settings.total_steps, 0, "disabled")
     device, stop = torch.device("cpu"), StopSignals()
     with telemetry:
-        return training._run(settings, SpoiltFactory(), device, telemetry, stop, store_of(settings), None)
+        arguments = settings, SpoiltFactory(), device, telemetry, stop, store_of(settings), None, Ranks()
+        return training._run(*arguments)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ alone: in an update of small ones the losses would otherwise take the larger par
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -92,8 +92,11 @@ class OnPolicy(ABC):
         policy: the networks, on their device; their parameters move into one tensor.
         envs: environments of a rollout.
         autocast: makes the context in which the networks are evaluated.
+        learners: how many have an equal part of each rollout and batch; all take the same steps.
+        average: returns the means of tensors over all of them; this one is alone by default.
 
     Attributes:
+        sums: the rewards of each environment's episode so far, discounted, (envs,) on the device.
         skipped: int64 (2,) on the device: updates skipped in all, and in a row now.
         stopped: 1.0 on the device when this rollout is not to be learnt from any more; else 0.0.
         learning_rate: the present one, on the device.
@@ -105,17 +108,22 @@ class OnPolicy(ABC):
         policy: ActorCritic,
         envs: int,
         autocast: Callable[[], AbstractContextManager[Any]],
+        *,
+        learners: int = 1,
+        average: Callable[[Sequence[Tensor]], list[Tensor]] = list,
     ) -> None:
         self._config = config
         self.policy = policy
         self._autocast = autocast
+        self._learners = learners
+        self._over_learners = average
         self._networks: list[Tensor] = [*policy.actor.parameters(), *policy.critic.parameters()]
         self._flat = flatten([*self._networks, *policy.head.parameters()])
         device = self._flat.device
         self.learning_rate = torch.tensor(config.learning_rate, device=device)
         self._entropy_weight = torch.tensor(config.entropy_coefficient, device=device)
         self._reward_moments = RunningMoments(1).to(device)
-        self._sums = torch.zeros(envs, device=device)
+        self.sums = torch.zeros(envs, device=device)
         self.skipped = torch.zeros(2, dtype=torch.int64, device=device)
         self.stopped = torch.zeros((), device=device)
         self._optimizer = self._make_optimizer(self._flat)
@@ -126,7 +134,12 @@ class OnPolicy(ABC):
 
     @abstractmethod
     def _slopes(self, batch: Transitions, outputs: Tensor, value: Tensor) -> Slopes:
-        """Returns the gradients of the losses of a batch; may set `stopped`."""
+        """Returns the gradients of the losses of a batch."""
+
+    @property
+    def _kl_limit(self) -> float:
+        """Which `kl` of a batch sets `stopped`; 0 for none."""
+        return 0.0
 
     def schedule(self, left: float) -> None:
         """Sets what changes with time.
@@ -181,18 +194,34 @@ class OnPolicy(ABC):
         gradients = torch.autograd.grad([outputs, value], self._networks, networks)
         parts = [part.reshape(-1) for part in gradients]
         gradient = torch.cat(parts if by_log_std is None else [*parts, by_log_std])
+        # before anything is decided, so that all learners decide the same
+        gradient, loss, *means = self._over_learners([gradient, slopes.loss, *slopes.scalars.values()])
+        scalars = dict(zip(slopes.scalars, means, strict=True))
+        if limit := self._kl_limit:
+            self.stopped.copy_(torch.maximum(self.stopped, scalars["kl"].gt(limit).float()))
         norm = torch.linalg.vector_norm(gradient)
-        blocked = not_finite(slopes.loss, norm)
+        blocked = not_finite(loss, norm)
         self._optimizer.step([gradient], norm, torch.maximum(blocked, self.stopped))
         skipped = blocked.to(torch.int64)
         self.skipped.add_(skipped)
         self.skipped[1].mul_(skipped)
-        return {**slopes.scalars, "grad_norm": norm}
+        return {**scalars, "grad_norm": norm}
 
     def tensors(self) -> list[Tensor]:
         """Returns all that `estimate` and `update` write to; none of them is ever replaced by another."""
         moments = list(self._reward_moments.buffers())
-        return [self._flat, *self._optimizer.tensors(), *moments, self._sums, self.skipped, self.stopped]
+        return [self._flat, *self._optimizer.tensors(), *moments, self.sums, self.skipped, self.stopped]
+
+    def shared(self) -> list[Tensor]:
+        """Returns all that those who learn together have the same."""
+        observed = list(self.policy.moments.buffers()) if self.policy.moments is not None else []
+        return [*(tensor for tensor in self.tensors() if tensor is not self.sums), *observed]
+
+    def observe(self, rollout: Rollout) -> None:
+        """Merges a rollout's observations into the policy's statistics, if it keeps any."""
+        if self.policy.moments is not None:
+            rows = rollout.observation.flatten(0, 1)
+            self.policy.moments.merge(rows, self._learners, self._over_learners)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that is learnt, optimiser and statistics included."""
@@ -200,7 +229,7 @@ class OnPolicy(ABC):
             "policy": self.policy.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "reward_moments": self._reward_moments.state_dict(),
-            "sums": self._sums.clone(),
+            "sums": self.sums.clone(),
             "skipped": self.skipped.clone(),
         }
 
@@ -210,22 +239,32 @@ class OnPolicy(ABC):
         self.policy.load_state_dict(state["policy"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._reward_moments.load_state_dict(state["reward_moments"])
-        if self._sums.shape == state["sums"].shape:
-            self._sums.copy_(state["sums"])
+        self.continue_sums(state["sums"])
         self.skipped.copy_(state["skipped"])
+
+    def continue_sums(self, sums: Tensor) -> None:
+        """Takes over `sums`, if they are of as many environments."""
+        if self.sums.shape == sums.shape:
+            self.sums.copy_(sums)
 
     def _scaled_reward(self, rollout: Rollout) -> Tensor:
         if not self._config.normalize_rewards:
             return rollout.reward
-        sums, before = discounted_returns(rollout.reward, self._sums, rollout.ends.done, self._config.gamma)
-        self._reward_moments.merge(sums.reshape(-1, 1))
-        self._sums.copy_(before.nan_to_num(0.0, 0.0, 0.0))
+        sums, before = discounted_returns(rollout.reward, self.sums, rollout.ends.done, self._config.gamma)
+        self._reward_moments.merge(sums.reshape(-1, 1), self._learners, self._over_learners)
+        self.sums.copy_(before.nan_to_num(0.0, 0.0, 0.0))
         return self._reward_moments.scaled(rollout.reward)
 
     def _advantage(self, batch: Transitions) -> Tensor:
         """Returns the advantages of a batch, standardised if that is asked for."""
         advantage = batch.advantage
-        if not self._config.normalize_advantages or len(advantage) == 1:
+        rows = len(advantage) * self._learners
+        if not self._config.normalize_advantages or rows == 1:
             return advantage
-        deviation, mean = torch.std_mean(advantage)
+        if self._learners == 1:
+            deviation, mean = torch.std_mean(advantage)
+        else:
+            (mean,) = self._over_learners([advantage.mean()])
+            (variance,) = self._over_learners([(advantage - mean).square().mean()])
+            deviation = (variance * rows / (rows - 1)).sqrt()
         return (advantage - mean) / (deviation + _EPSILON)

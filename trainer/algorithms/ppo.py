@@ -36,8 +36,6 @@ class PPO(OnPolicy):
         value_loss, by_value = self._value_slope(batch, value)
         # Schulman's estimator: never negative, with little variance (joschu.net/blog/kl-approx.html)
         kl = (ratio - 1.0 - moved).mean()
-        if config.target_kl > 0:
-            self.stopped.copy_(torch.maximum(self.stopped, kl.gt(_PATIENCE * config.target_kl).float()))
         scalars = {
             "loss/policy": policy_loss,
             "loss/value": value_loss,
@@ -46,6 +44,10 @@ class PPO(OnPolicy):
             "clip_fraction": (ratio != kept).float().mean(),
         }
         return Slopes(by_density, by_value, policy_loss + value_loss, scalars)
+
+    @property
+    def _kl_limit(self) -> float:
+        return _PATIENCE * self._config.target_kl
 
     def _value_slope(self, batch: Transitions, value: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the loss of the values and its gradient."""

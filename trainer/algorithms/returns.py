@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -13,6 +13,8 @@ from torch import Tensor
 
 _SHARE = 0.8
 """Of the bound, for the greatest return; the rest is for entropy and what lies behind an episode's cut."""
+
+Floats = npt.NDArray[np.float64]
 
 
 def greatest_return(rewards: Sequence[float], gamma: float) -> float:
@@ -47,6 +49,8 @@ class ReturnScale:
         gamma: discount a step.
         bound: what returns are to stay within.
         device: where the factors are read.
+        over_learners: returns the greatest of each number over all who learn together, asked once a vector
+            step; this one is alone by default. All then have the same factors.
 
     Attributes:
         factor: (num_tasks,), on the device.
@@ -60,9 +64,12 @@ class ReturnScale:
         gamma: float,
         bound: float,
         device: torch.device | str = "cpu",
+        *,
+        over_learners: Callable[[Floats], Floats] = lambda own: own,
     ) -> None:
         self._gamma = gamma
         self._fitted = _SHARE * bound
+        self._over_learners = over_learners
         self._greatest = np.zeros(num_tasks)
         self._rewards = np.zeros((num_envs, episode_steps), np.float32)
         self._length = np.zeros(num_envs, np.int64)
@@ -84,15 +91,17 @@ class ReturnScale:
         self._rewards[np.arange(len(reward)), self._length] = reward
         self._length += 1
         ended = np.flatnonzero(remaining == 1)
-        if not ended.size:
-            return
+        greatest = self._greatest.copy()
         for env in ended:
             rewards = self._rewards[env, : self._length[env]].tolist()
             found = greatest_return(rewards, self._gamma)
             if np.isfinite(found):
-                self._greatest[task[env]] = max(self._greatest[task[env]], found)
+                greatest[task[env]] = max(greatest[task[env]], found)
         self._length[ended] = 0
-        self._publish()
+        greatest = self._over_learners(greatest)
+        if (greatest != self._greatest).any():
+            self._greatest = greatest
+            self._publish()
 
     def forget_episodes(self) -> None:
         """Drops what the running episodes have brought, for environments that start new ones."""

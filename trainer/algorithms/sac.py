@@ -8,7 +8,7 @@ the precision of the matrix products.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from typing import Any, NamedTuple
@@ -72,6 +72,8 @@ class SAC:
         micro_batches: parts in which a batch is computed, to save memory; what is learnt stays the same.
         reward_factor: (num_tasks,) on the device, what each task's rewards are multiplied by; read anew by
             every update. None for 1.
+        average: returns the means of tensors over all learners that have an equal part of each batch; this
+            one is alone by default. Each then takes the same step.
 
     Attributes:
         value: how the critics' outputs are read.
@@ -90,12 +92,14 @@ class SAC:
         *,
         micro_batches: int = 1,
         reward_factor: Tensor | None = None,
+        average: Callable[[Sequence[Tensor]], list[Tensor]] = list,
     ) -> None:
         self.config = config
         self._reward_factor = reward_factor
         self._autocast = autocast
         self._target_entropy = -float(action_dim) if config.target_entropy is None else config.target_entropy
         self.micro_batches = micro_batches
+        self._over_learners = average
         self.policy = make_policy(config, observation_dim, action_dim, num_tasks).to(device)
         self.value = _make_value(config, device)
         self.critics = _make_critics(
@@ -136,12 +140,20 @@ class SAC:
         values: list[Tensor] = []
         critic_losses = (self._critic_loss(part, values) / (_CRITICS * size) for part in parts)
         critic_loss, gradients = _accumulate(critic_losses, self._critic_parameters)
+        # before anything is decided, so that all learners decide the same
+        critic_loss, alpha_loss, alpha_gradient, *gradients = self._over_learners(
+            [critic_loss, alpha_loss, alpha_gradient, *gradients]
+        )
         critic_norm = global_norm(gradients)
         blocked = not_finite(critic_loss, critic_norm, alpha_loss)
         self._optimizers["critics"].step(gradients, critic_norm, blocked)
 
         actor_losses = (self._actor_loss(part) / size for part in parts)
         actor_loss, gradients = _accumulate(actor_losses, self._actor_parameters)
+        q_mean, entropy = _join(values, 1).mean(), -log_density.mean()
+        actor_loss, q_mean, entropy, *gradients = self._over_learners(
+            [actor_loss, q_mean, entropy, *gradients]
+        )
         actor_norm = global_norm(gradients)
         blocked = torch.maximum(blocked, not_finite(actor_loss, actor_norm))
         self._optimizers["actor"].step(gradients, actor_norm, blocked)
@@ -152,8 +164,8 @@ class SAC:
             "loss/critic": critic_loss,
             "loss/actor": actor_loss,
             "loss/alpha": alpha_loss,
-            "q/mean": _join(values, 1).mean(),
-            "entropy": -log_density.mean(),
+            "q/mean": q_mean,
+            "entropy": entropy,
             "grad_norm/critic": critic_norm,
             "grad_norm/actor": actor_norm,
         }

@@ -85,6 +85,12 @@ class Checkpoints:
         clear(self._home, self._on_disk)
         return Saved(final, nbytes, time.perf_counter() - begun)
 
+    @property
+    def mark(self) -> tuple[int, ...] | None:
+        """Of each lane, the row from which on the next save needs the replay's rows; None if it needs all."""
+        held = self._on_disk
+        return held.mark if held is not None and has_segments(self._rows, held.segments) else None
+
     def newest(self, refused: Callable[[str], None]) -> Path | None:
         """Returns the checkpoint to resume from: the last one that is good with all of its replay, or None.
 
@@ -156,9 +162,7 @@ class Checkpoints:
 
     def _write_rows(self, step: int, replay: Replay, undo: contextlib.ExitStack) -> tuple[StoredReplay, int]:
         """Writes the rows that are not on disk; returns where all of them are, and the bytes written."""
-        held = self._on_disk
-        if held is not None and not has_segments(self._rows, held.segments):
-            held = None
+        held = self._on_disk if self.mark is not None else None
         mark = tuple(map(int, replay.position()))
         oldest = replay.oldest()
         segments = held.segments if held else ()

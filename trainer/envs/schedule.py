@@ -82,6 +82,7 @@ class Schedule:
         num_goals: goals per task; each episode draws one uniformly.
         rng: the generator of the goals.
         stagger: start the copies of a task out of phase, so that their episodes do not all end together.
+        turn: the task that the first of the environments left over begins with.
         state: where to continue, from `state` of a schedule with as many environments and tasks.
     """
 
@@ -94,6 +95,7 @@ class Schedule:
         rng: np.random.Generator,
         *,
         stagger: bool = False,
+        turn: int = 0,
         state: Mapping[str, Any] | None = None,
     ) -> None:
         copies, spare = divmod(num_envs, num_tasks)
@@ -103,7 +105,7 @@ class Schedule:
         self._rng = rng
         self._fixed = num_envs - spare
         self._now = 0
-        self._turn = 0
+        self._turn = turn % num_tasks
         if state is None:
             phase = np.arange(num_envs) // num_tasks if stagger else np.zeros(num_envs, np.int64)
             self._ends = episode_steps - phase * episode_steps // (copies + (spare > 0))

@@ -7,15 +7,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from torch import Tensor
+
 from trainer.checkpoint import Checkpoints
 from trainer.envs.interface import EnvFactory
-from trainer.envs.vector import VectorEnv
+from trainer.envs.vector import Outcome, VectorEnv
 from trainer.errors import TrainerError, WorkerError
+from trainer.loops.agreement import Agreement
 from trainer.loops.evaluations import Evaluations
+from trainer.loops.guards import align
 from trainer.loops.memory import AnyReplay
+from trainer.loops.saving import save
 from trainer.loops.state import Found, Progress
+from trainer.loops.statistics import EpisodeStatistics
 from trainer.model import about, digest, save_final
 from trainer.pacing import crossed
+from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
@@ -32,6 +39,9 @@ class Guarded(Protocol):
     def troubled(self) -> bool:
         """Whether the last updates were skipped, one after the other."""
 
+    def shared(self) -> list[Tensor]:
+        """Returns what is the same on every rank, to the bit."""
+
     def check(self) -> None:
         """Raises `DivergedError` if learning has come to an end."""
 
@@ -42,6 +52,9 @@ L = TypeVar("L", bound=Guarded)
 class Attempt(ABC, Generic[L]):
     """One attempt. Use as a context manager, which ends the workers.
 
+    Each rank of a run makes its own, with its share of the environments, and comes to the same counters,
+    networks and decisions at every vector step.
+
     Args:
         settings: what to do.
         factory: makes the environments.
@@ -49,8 +62,10 @@ class Attempt(ABC, Generic[L]):
         stop: looked at after each vector step.
         store: the run's checkpoints.
         found: the checkpoint to continue from, or None.
+        ranks: with whom this process learns.
     """
 
+    _episodes: EpisodeStatistics
     _evaluations: Evaluations
     _learner: L
 
@@ -62,6 +77,7 @@ class Attempt(ABC, Generic[L]):
         stop: StopSignals,
         store: Checkpoints,
         found: Found | None,
+        ranks: Ranks | None,
     ) -> None:
         state: Mapping[str, Any] = found.parts["state"] if found else {}
         warmup = settings.recipe.values.get("warmup_steps", 0)
@@ -71,9 +87,12 @@ class Attempt(ABC, Generic[L]):
         self._telemetry = telemetry
         self._stop = stop
         self._store = store
+        self._ranks = ranks or Ranks()
+        self._agreement = Agreement(self._ranks, stop)
+        self._num_envs = settings.own_envs
         self._progress = Progress(**state.get("progress", {"learning_starts": warmup}))
         # first, for the workers import while the networks are built
-        self._vector = VectorEnv(factory, settings.num_envs, workers=settings.workers)
+        self._vector = VectorEnv(factory, self._num_envs, workers=settings.own_workers)
         self._unfinished: Mapping[str, Any] = state.get("evaluations", {})
         self._said = {""}
         self._logged = (time.perf_counter(), self._progress.step, self._progress.updates)
@@ -89,7 +108,8 @@ class Attempt(ABC, Generic[L]):
         self._telemetry.heartbeat(step=self._progress.step, updates=self._progress.updates, phase="start")
         self._evaluations.load_state_dict(self._unfinished)
         self._begin()
-        while not self._over() and not self._stop:
+        self._agreement.reach()
+        while not self._over() and not self._agreement.stopping:
             before = self._progress.step
             try:
                 self._vector_step()
@@ -118,11 +138,25 @@ class Attempt(ABC, Generic[L]):
 
     @abstractmethod
     def _state(self, *, environments_lost: bool) -> dict[str, Any]:
-        """Returns what a checkpoint holds besides what has been learnt and the counters."""
+        """Returns what this rank adds to a checkpoint besides what has been learnt and the counters."""
 
     @abstractmethod
     def _evaluate(self, episodes: int) -> None:
         """Has the policy, as it is now, evaluated."""
+
+    def _outcome(self) -> Outcome:
+        """Returns what the vector step has led to, when all ranks have theirs.
+
+        Raises:
+            WorkerError: a worker of this rank or of another one died or hangs.
+        """
+        try:
+            outcome = self._vector.wait()
+        except WorkerError:
+            self._agreement.lost()
+            raise
+        self._agreement.reach()
+        return outcome
 
     def _notes(self) -> set[str]:
         """Returns what is slower than it could be."""
@@ -159,6 +193,8 @@ class Attempt(ABC, Generic[L]):
 
     def _log(self) -> None:
         now, progress = time.perf_counter(), self._progress
+        for ended in self._ranks.gather(self._episodes.take()):
+            self._episodes.put(ended)
         then, step, updates = self._logged
         self._logged = (now, progress.step, progress.updates)
         row: dict[str, Any] = {
@@ -173,13 +209,18 @@ class Attempt(ABC, Generic[L]):
 
     def _leave(self) -> int:
         assert self._stop.received is not None
-        self._say(f"{self._stop.received.name} received: writing a checkpoint and stopping")
+        if self._ranks.writes:
+            self._say(f"{self._stop.received.name} received: writing a checkpoint and stopping")
         self._save()
+        self._ranks.part()
         return self._stop.exit_code
 
     def _finish(self) -> int:
         self._learner.check()
         self._save()
+        self._ranks.part()
+        if not self._ranks.writes:
+            return 0
         learnt = self._learnt
         try:
             save_final(self._settings.run_dir, self._about(), learnt)
@@ -198,20 +239,23 @@ class Attempt(ABC, Generic[L]):
         if self._learner.troubled:  # and may have to go back to the checkpoint before
             self._say(f"no checkpoint at step {step:,}: the last updates were not finite")
             return
+        if align(self._ranks, self._learner.shared()) and self._ranks.writes:
+            self._say("the networks of the ranks had come to differ: all go on with those of rank 0")
         with self._telemetry.clock("checkpoint"):
-            state = self._state(environments_lost=environments_lost)
-            state |= {
+            own = self._state(environments_lost=environments_lost)
+            state = {
                 "progress": self._progress.as_dict(),
                 "evaluations": self._evaluations.state_dict(),
             }
             parts = {"model": {"about": self._about(), "learner": self._learnt}, "state": state}
             try:
-                saved = self._store.save(step, parts, self._replay())
+                saved = save(self._store, self._ranks, step, parts, own, self._replay())
             except OSError as error:
                 self._say(f"no checkpoint at step {step:,}: {error}; training goes on")
                 return
-        path = saved.path.relative_to(self._settings.run_dir)
-        self._telemetry.checkpoint(step, path, saved.nbytes, saved.seconds)
+        if saved is not None:  # else rank 0 has written it
+            path = saved.path.relative_to(self._settings.run_dir)
+            self._telemetry.checkpoint(step, path, saved.nbytes, saved.seconds)
 
     def _say(self, text: str) -> None:
         self._telemetry.event(self._progress.step, text)

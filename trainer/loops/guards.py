@@ -1,10 +1,14 @@
-"""What every loop looks out for: numbers that are not finite, and a device that is too small."""
+"""What every loop looks out for: numbers that are not finite, too small a device, ranks that differ."""
 
 from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
 
 from torch import Tensor
 
 from trainer.errors import DivergedError, TrainerError
+from trainer.parallel import Ranks
 
 _MOST_SKIPPED = 100
 """Updates in a row that may be skipped because their numbers are not finite."""
@@ -39,3 +43,28 @@ def too_small(fault: Exception) -> TrainerError:
         f"the device's memory is too small for this recipe: {str(fault).splitlines()[0]}",
         hint="ask for a larger GPU, or free the one that others use too",
     )
+
+
+def fingerprint(tensors: Sequence[Tensor]) -> str:
+    """Returns the sha256 of what tensors hold; waits for the device."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def align(ranks: Ranks, tensors: Sequence[Tensor]) -> bool:
+    """Gives all ranks what rank 0 has, in place, if it is not the same to the bit.
+
+    It should be, for all take the same steps; a device that adds up otherwise than others would end that.
+
+    Returns:
+        Whether it was not.
+    """
+    if ranks.size == 1:
+        return False
+    own = fingerprint(tensors)
+    differs = ranks.most(int(own != ranks.share(own))) > 0
+    if differs:
+        ranks.spread(tensors)
+    return differs

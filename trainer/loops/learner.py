@@ -24,6 +24,7 @@ from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import Outcome
 from trainer.loops.guards import check_finite, too_small, troubled
 from trainer.loops.memory import Floats, make_replay, remember
+from trainer.parallel import Ranks
 from trainer.replay import Batch
 from trainer.settings import TrainSettings
 
@@ -40,6 +41,7 @@ class Learner:
         device: where to learn.
         say: told of each step down the ladder.
         rung: see `rung`, of an earlier attempt.
+        ranks: with whom it learns; all begin with the networks of rank 0.
 
     Attributes:
         agent: the networks.
@@ -54,13 +56,16 @@ class Learner:
         device: torch.device,
         say: Callable[[str], None],
         rung: Mapping[str, Any] | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         rung = rung or {"replay_on_host": False, "micro_batches": 1}
         values = settings.recipe.values
         self._device = device
         self._say = say
+        self._values = values
+        self._ranks = ranks or Ranks()
         config = SACConfig.from_values(values)
-        self._returns = _return_scale(config, settings, device)
+        self._returns = _return_scale(config, settings, device, self._ranks)
         self.agent = SAC(
             config,
             factory.observation_dim,
@@ -70,7 +75,9 @@ class Learner:
             partial(autocast, device, settings.precision),
             micro_batches=rung["micro_batches"],
             reward_factor=self._returns.factor if self._returns else None,
+            average=self._ranks.average,
         )
+        self._ranks.spread(self.agent.tensors())
         self._make_replay = partial(make_replay, settings, factory, device)
         self.batch: Batch | None = None
         self._on_host = bool(rung["replay_on_host"])
@@ -129,6 +136,23 @@ class Learner:
         if self._returns:
             self._returns.add(outcome.reward, task, remaining)
 
+    def fit_normalization(self) -> None:
+        """Settles how observations are standardised, if the recipe wants it, by what all ranks have seen."""
+        if self._values["normalize_observations"] != "warmup":
+            return
+        encoder, std_floor = self.agent.policy.encoder, self._values["observation_std_floor"]
+        if self._ranks.size == 1:
+            encoder.fit(self.replay.observations(), std_floor)
+            return
+        seen = self._ranks.gather_rows(self.replay.observations().cpu().numpy())
+        if seen:
+            encoder.fit(torch.from_numpy(np.concatenate(seen)), std_floor)
+        self._ranks.spread([encoder.mean, encoder.std])
+
+    def shared(self) -> list[Tensor]:
+        """Returns what is the same on every rank, to the bit."""
+        return self.agent.tensors()
+
     def by_task(self, tasks: Sequence[str]) -> dict[str, float]:
         """Returns each task's temperature, `alpha/<task>`, and its `reward_factor/<task>` where there is one.
 
@@ -168,6 +192,8 @@ class Learner:
         check_finite(self.agent.skipped)
 
     def _step_down(self, fault: torch.OutOfMemoryError) -> None:
+        if self._ranks.size > 1:  # the others wait in the middle of the update for what will not come
+            raise too_small(fault) from fault
         if not self._on_host:
             state, rows = self.replay.state_dict(), self.replay.rows_since(None)
             del self.replay
@@ -205,9 +231,11 @@ class Learner:
         return [*self.agent.tensors(), *self.replay.tensors()]
 
 
-def _return_scale(config: SACConfig, settings: TrainSettings, device: torch.device) -> ReturnScale | None:
+def _return_scale(
+    config: SACConfig, settings: TrainSettings, device: torch.device, ranks: Ranks
+) -> ReturnScale | None:
     if config.normalize_rewards == "none":
         return None
     steps = settings.recipe.values["episode_steps"]
-    sizes = len(settings.tasks), settings.num_envs, steps
-    return ReturnScale(*sizes, config.gamma, config.value_bound, device)
+    sizes = len(settings.tasks), settings.own_envs, steps
+    return ReturnScale(*sizes, config.gamma, config.value_bound, device, over_learners=ranks.greatest)

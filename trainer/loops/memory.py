@@ -20,7 +20,9 @@ AnyReplay = Replay | TransitionReplay
 def make_replay(
     settings: TrainSettings, factory: EnvFactory, device: torch.device, *, on_host: bool
 ) -> AnyReplay:
-    """Makes a run's replay: rings of whole episodes on Meta-World, of whole transitions elsewhere.
+    """Makes this rank's part of a run's replay.
+
+    It has rings of whole episodes on Meta-World, of whole transitions elsewhere.
 
     Args:
         settings: what to do.
@@ -28,13 +30,13 @@ def make_replay(
         device: where batches are wanted.
         on_host: keep the rows of a GPU's replay in the host's memory.
     """
-    values = settings.recipe.values
-    sizes = values["replay_capacity"], values["batch_size"]
+    values, rank = settings.recipe.values, settings.place.rank
+    sizes = settings.own(values["replay_capacity"]), settings.own(values["batch_size"])
     widths = factory.observation_dim, factory.action_dim
     if "environment" in values:
         return TransitionReplay(*sizes, *widths, device, on_host=on_host)
     tasks, steps = len(settings.tasks), values["episode_steps"]
-    return Replay(tasks, settings.num_envs, *sizes, steps, *widths, device, on_host=on_host)
+    return Replay(tasks, settings.own_envs, *sizes, steps, *widths, device, on_host=on_host, turn=rank)
 
 
 def remember(

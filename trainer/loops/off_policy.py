@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from trainer.algorithms.acting import Acting
-from trainer.checkpoint import REPLAY, Checkpoints
+from trainer.checkpoint import Checkpoints
 from trainer.diagnostics import diagnose
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Autoreset, Command, Schedule
@@ -23,6 +23,7 @@ from trainer.loops.attempt import Attempt
 from trainer.loops.evaluations import Evaluations
 from trainer.loops.learner import Learner
 from trainer.loops.memory import AnyReplay
+from trainer.loops.saving import restore_replay
 from trainer.loops.state import (
     Found,
     restore_generators,
@@ -32,6 +33,7 @@ from trainer.loops.state import (
 )
 from trainer.loops.statistics import EpisodeStatistics
 from trainer.pacing import UpdateCredit
+from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
@@ -48,6 +50,7 @@ class OffPolicyRun(Attempt[Learner]):
         stop: looked at after each vector step.
         store: the run's checkpoints.
         found: the checkpoint to continue from, or None.
+        ranks: with whom this process learns; each has its share of environments, replay and batch.
     """
 
     def __init__(
@@ -59,21 +62,24 @@ class OffPolicyRun(Attempt[Learner]):
         stop: StopSignals,
         store: Checkpoints,
         found: Found | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
-        super().__init__(settings, factory, telemetry, stop, store, found)
+        super().__init__(settings, factory, telemetry, stop, store, found, ranks)
         values = settings.recipe.values
         state: Mapping[str, Any] = found.parts["state"] if found else {}
-        self._rng = np.random.default_rng(settings.seed)
-        self._learner = Learner(settings, factory, device, self._say, state.get("rung"))
+        self._learning = False
+        rank = self._ranks.rank
+        self._rng = np.random.default_rng([settings.seed, rank] if rank else settings.seed)
+        self._learner = Learner(settings, factory, device, self._say, state.get("rung"), self._ranks)
         self._acting = Acting(
             self._learner.agent.policy,
-            settings.num_envs,
+            self._num_envs,
             factory.observation_dim,
             lag=settings.lag_on(device.type),
         )
         self._evaluations = Evaluations(settings, factory, self._learner.agent.policy, telemetry, stop)
         self._episodes = EpisodeStatistics(
-            settings.num_envs,
+            self._num_envs,
             settings.tasks,
             success=factory.reports_success,
             lengths="environment" in values,
@@ -93,10 +99,10 @@ class OffPolicyRun(Attempt[Learner]):
     def _vector_step(self) -> None:
         """Steps every environment once, and learns as much as that has earned."""
         progress, num_envs, clock = self._progress, self._settings.num_envs, self._telemetry.clock
-        replay = self._learner.replay
-        learning = progress.step >= progress.learning_starts and replay.sizes.min() > 0
+        learning = self._may_learn()
         if learning and not progress.normalized:
-            self._fit_normalization()
+            self._learner.fit_normalization()
+            progress.normalized = True
 
         task, remaining = self._schedule.tasks, self._schedule.remaining
         observation = self._vector.observation
@@ -112,30 +118,37 @@ class OffPolicyRun(Attempt[Learner]):
                     progress.updates += 1
                 self._acting.learnt()
         with clock("env"):
-            outcome = self._vector.wait()
+            outcome = self._outcome()
 
         self._learner.remember(observation, action, outcome, task, remaining)
         ended = (orders.command == Command.STEP_THEN_RESET) | outcome.terminated | outcome.truncated
         self._episodes.add(task, outcome.reward, outcome.success, ended)
         progress.step += num_envs
 
+    def _may_learn(self) -> bool:
+        """Tells whether the warm-up is over and each task has been seen, by every rank."""
+        if not self._learning and self._progress.step >= self._progress.learning_starts:
+            self._learning = not self._ranks.most(int(self._learner.replay.sizes.min() == 0))
+        return self._learning
+
     def _plan(self, state: Mapping[str, Any] | None) -> Schedule | Autoreset:
-        """Plans the episodes, or goes on where a plan was."""
-        values, num_envs = self._values, self._settings.num_envs
+        """Plans the episodes of this rank's environments, or goes on where a plan was."""
+        values, num_envs, rank = self._values, self._num_envs, self._ranks.rank
         if "environment" in values:
-            return Autoreset(num_envs, self._progress.step)
+            return Autoreset(num_envs, self._progress.step + rank * num_envs)
         steps, goals, stagger = (
             values[key] for key in ("episode_steps", "goals_per_task", "stagger_episodes")
         )
         tasks = len(self._settings.tasks)
-        return Schedule(num_envs, tasks, steps, goals, self._rng, stagger=stagger, state=state)
+        turn = rank * (num_envs % tasks)  # the environments left over on all ranks take the tasks in turn
+        return Schedule(num_envs, tasks, steps, goals, self._rng, stagger=stagger, turn=turn, state=state)
 
     def _choose(
         self, observation: npt.NDArray[np.float32], task: npt.NDArray[np.int32]
     ) -> npt.NDArray[np.float32]:
         """Returns each environment's action (num_envs, action_dim): uniform at first, then the policy's."""
         if self._progress.step < self._values["warmup_steps"]:
-            shape = self._settings.num_envs, self._factory.action_dim
+            shape = self._num_envs, self._factory.action_dim
             return self._rng.uniform(-1.0, 1.0, shape).astype(np.float32)
         return self._acting.act(observation, task)
 
@@ -171,7 +184,7 @@ class OffPolicyRun(Attempt[Learner]):
         return {} if batch is None else diagnose(agent, batch, self._settings.tasks)
 
     def _state(self, *, environments_lost: bool) -> dict[str, Any]:
-        """Returns what a checkpoint holds besides what has been learnt and the counters."""
+        """Returns what this rank adds to a checkpoint besides what has been learnt and the counters."""
         self._progress.credit = self._credit.credit
         environments = None
         if not environments_lost:
@@ -190,23 +203,15 @@ class OffPolicyRun(Attempt[Learner]):
         state, replay = found.parts["state"], self._learner.replay
         self._learner.agent.load_state_dict(found.parts["model"]["learner"])
         self._acting.load_state_dict(state["acting"])
-        environments = usable_environments(state["environments"], self._settings.num_envs, self._say)
+        environments = usable_environments(state["environments"], self._num_envs, self._say)
         self._learner.restore_returns(state.get("returns"), episodes_go_on=environments is not None)
         if not found.replay:
             self._progress.learning_starts = self._progress.step + self._values["warmup_steps"]
-        elif replay.fits(found.parts[REPLAY]):
-            self._store.restore_replay(found.path, replay)
         else:
-            replay.adopt(*self._store.read_replay(found.path))
+            restore_replay(self._store, self._ranks, found.path, replay)
         if environments is None:
             replay.cut()
         else:
             self._episodes.load_state_dict(state["episodes"])
         restore_generators(state["generators"], self._rng)
         return environments
-
-    def _fit_normalization(self) -> None:
-        if self._values["normalize_observations"] == "warmup":
-            encoder = self._learner.agent.policy.encoder
-            encoder.fit(self._learner.replay.observations(), self._values["observation_std_floor"])
-        self._progress.normalized = True

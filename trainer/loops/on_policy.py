@@ -27,6 +27,7 @@ from trainer.loops.state import (
     usable_environments,
 )
 from trainer.loops.statistics import EpisodeStatistics
+from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
@@ -43,6 +44,7 @@ class OnPolicyRun(Attempt[RolloutLearner]):
         stop: looked at after each vector step.
         store: the run's checkpoints.
         found: the checkpoint to continue from, or None.
+        ranks: with whom this process learns; each has its share of environments, rollout and batches.
     """
 
     def __init__(
@@ -54,19 +56,21 @@ class OnPolicyRun(Attempt[RolloutLearner]):
         stop: StopSignals,
         store: Checkpoints,
         found: Found | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
-        super().__init__(settings, factory, telemetry, stop, store, found)
-        self._rng = np.random.default_rng(settings.seed)
-        self._learner = RolloutLearner(settings, factory, device)
+        super().__init__(settings, factory, telemetry, stop, store, found, ranks)
+        rank, num_envs = self._ranks.rank, self._num_envs
+        self._rng = np.random.default_rng([settings.seed, rank] if rank else settings.seed)
+        self._learner = RolloutLearner(settings, factory, device, self._ranks)
         self._rollout = self._learner.rollout
         policy = self._learner.agent.policy
-        self._acting = RolloutActing(policy, self._rollout.steps, settings.num_envs)
+        self._acting = RolloutActing(policy, self._rollout.steps, num_envs)
         self._evaluations = Evaluations(settings, factory, policy, telemetry, stop)
         self._episodes = EpisodeStatistics(
-            settings.num_envs, settings.tasks, success=factory.reports_success, lengths=True
+            num_envs, settings.tasks, success=factory.reports_success, lengths=True
         )
-        self._task = np.zeros(settings.num_envs, np.int32)
-        self._orders = autoreset_orders(settings.num_envs)
+        self._task = np.zeros(num_envs, np.int32)
+        self._orders = autoreset_orders(num_envs)
         self._losses: dict[str, torch.Tensor] = {}
         self._environments = self._restore(found) if found else None
 
@@ -75,11 +79,13 @@ class OnPolicyRun(Attempt[RolloutLearner]):
         if self._environments is not None:
             self._vector.restore(self._environments["states"])
         else:
-            self._vector.reset(first_orders(self._settings.num_envs, self._progress.step))
+            begin = self._progress.step + self._ranks.rank * self._num_envs
+            self._vector.reset(first_orders(self._num_envs, begin))
 
     def _vector_step(self) -> None:
         """Steps every environment once, and learns when that fills the rollout."""
         rollout, progress, clock = self._rollout, self._progress, self._telemetry.clock
+        num_envs = self._settings.num_envs
         observation = self._vector.observation
         with clock("act"):
             if rollout.filled == 0:
@@ -87,7 +93,7 @@ class OnPolicyRun(Attempt[RolloutLearner]):
             action = self._acting.act(observation, rollout.filled)
         with clock("env"):
             self._vector.start(self._orders, action)
-            outcome = self._vector.wait()
+            outcome = self._outcome()
         rollout.add(
             observation,
             action,
@@ -101,10 +107,10 @@ class OnPolicyRun(Attempt[RolloutLearner]):
         if rollout.filled == rollout.steps:
             with clock("learn"):
                 # the share left when the rollout began: the last one still moves something
-                begun = progress.step + len(ended) - self._learner.cuts.rollout
+                begun = progress.step + num_envs - self._learner.cuts.rollout
                 left = max(1.0 - begun / self._settings.total_steps, 0.0)
                 self._losses = self._learner.learn(left, self._beat)
-        progress.step += len(ended)
+        progress.step += num_envs
 
     def _beat(self, updates: int) -> None:
         """Counts updates, and keeps the heartbeat fresh within a long phase of learning."""
@@ -134,7 +140,7 @@ class OnPolicyRun(Attempt[RolloutLearner]):
             self._evaluations.submit(self._progress.step, episodes, dict)
 
     def _state(self, *, environments_lost: bool) -> dict[str, Any]:
-        """Returns what a checkpoint holds besides what has been learnt and the counters."""
+        """Returns what this rank adds to a checkpoint besides what has been learnt and the counters."""
         environments = None if environments_lost else stored_environments({}, self._vector.state())
         return {
             "generators": stored_generators(self._rng),
@@ -142,13 +148,16 @@ class OnPolicyRun(Attempt[RolloutLearner]):
             "episodes": self._episodes.state_dict(),
             "acting": self._acting.state_dict(),
             "rollout": self._rollout.state_dict(),
+            "sums": self._learner.agent.sums,
         }
 
     def _restore(self, found: Found) -> Mapping[str, Any] | None:
         """Takes over a checkpoint; returns the environments whose episodes go on, or None for new ones."""
         state = found.parts["state"]
         self._learner.agent.load_state_dict(found.parts["model"]["learner"])
-        environments = usable_environments(state["environments"], self._settings.num_envs, self._say)
+        if "sums" in state:  # what has been learnt has those of rank 0
+            self._learner.agent.continue_sums(state["sums"])
+        environments = usable_environments(state["environments"], self._num_envs, self._say)
         if environments is not None:
             self._episodes.load_state_dict(state["episodes"])
             self._rollout.load_state_dict(state["rollout"])

@@ -16,6 +16,7 @@ from trainer.algorithms.ppo import PPO
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
 from trainer.loops.guards import check_finite, too_small, troubled
+from trainer.parallel import Ranks
 from trainer.recipe import batches
 from trainer.rollout import Rollout
 from trainer.settings import TrainSettings
@@ -28,26 +29,34 @@ class RolloutLearner:
         settings: what to do.
         factory: tells the sizes.
         device: where to learn.
+        ranks: with whom it learns; all begin with the networks of rank 0.
 
     Attributes:
         agent: the networks.
-        rollout: to be filled; `learn` empties it.
-        cuts: the sizes of rollout and batches.
+        rollout: to be filled, with this rank's part; `learn` empties it.
+        cuts: the sizes of rollout and batches, of all ranks together.
     """
 
-    def __init__(self, settings: TrainSettings, factory: EnvFactory, device: torch.device) -> None:
-        recipe, envs = settings.recipe, settings.num_envs
-        self.cuts = batches(recipe.name, recipe.values, envs)
+    def __init__(
+        self, settings: TrainSettings, factory: EnvFactory, device: torch.device, ranks: Ranks
+    ) -> None:
+        recipe, envs = settings.recipe, settings.own_envs
+        self.cuts = batches(recipe.name, recipe.values, settings.num_envs)
+        self._own_rollout, self._own_batch = (
+            settings.own(self.cuts.rollout),
+            settings.own(self.cuts.batch_size),
+        )
         self._device = device
         self._epochs = recipe.values.get("epochs", 1)
         self._may_stop = recipe.values.get("target_kl", 0.0) > 0
         try:
-            self.agent = _agent(settings, factory, device)
+            self.agent = _agent(settings, factory, device, ranks)
             self.rollout = Rollout(self.cuts.steps, envs, factory.observation_dim, factory.action_dim, device)
         except torch.OutOfMemoryError as fault:
             raise too_small(fault) from fault
+        ranks.spread(self.agent.shared())
         self._rows = torch.zeros(0)
-        self._chosen = torch.zeros(self.cuts.batch_size, dtype=torch.int64, device=device)
+        self._chosen = torch.zeros(self._own_batch, dtype=torch.int64, device=device)
         self._estimate = CapturedUpdate(self._look, self.agent.tensors, device)
         self._update = CapturedUpdate(self._descend, self.agent.tensors, device)
 
@@ -55,6 +64,10 @@ class RolloutLearner:
     def note(self) -> str:
         """Why updates are slower than they could be; empty where there is nothing to say."""
         return self._estimate.note or self._update.note
+
+    def shared(self) -> list[Tensor]:
+        """Returns what is the same on every rank, to the bit."""
+        return self.agent.shared()
 
     @property
     def troubled(self) -> bool:
@@ -95,27 +108,27 @@ class RolloutLearner:
         return float(1.0 - (seen.target - seen.value).var() / seen.target.var())
 
     def _learn(self, left: float, beat: Callable[[int], None]) -> dict[str, Tensor]:
-        agent, rollout, cuts = self.agent, self.rollout, self.cuts
+        agent, rollout, count = self.agent, self.rollout, self.cuts.count
         agent.schedule(left)
         rollout.hand_over()
         moments = agent.policy.moments
         # the first policy hardly depends on what it sees, so its actions fit statistics it did not have;
         # later ones keep those they acted with until the rollout has been learnt from
         first = moments is not None and not moments.count
-        if moments is not None and first:
-            moments.merge(rollout.observation.flatten(0, 1))
+        if first:
+            agent.observe(rollout)
         self._hold(self._estimate()["rows"])
         losses: dict[str, Tensor] = {}
         for _ in range(self._epochs):
-            order = torch.randperm(cuts.rollout, device=self._device) if cuts.count > 1 else self._chosen
-            for chosen in torch.split(order, cuts.batch_size):
+            order = torch.randperm(self._own_rollout, device=self._device) if count > 1 else self._chosen
+            for chosen in torch.split(order, self._own_batch):
                 self._chosen.copy_(chosen)
                 losses = self._update()
-            beat(cuts.count)
+            beat(count)
             if self._may_stop and agent.stopped:
                 break
-        if moments is not None and not first:
-            moments.merge(rollout.observation.flatten(0, 1))
+        if not first:
+            agent.observe(rollout)
         return losses
 
     def _look(self) -> dict[str, Tensor]:
@@ -133,10 +146,11 @@ class RolloutLearner:
         return self.agent.update(packed.batch(self._chosen if self.cuts.count > 1 else None))
 
 
-def _agent(settings: TrainSettings, factory: EnvFactory, device: torch.device) -> OnPolicy:
+def _agent(settings: TrainSettings, factory: EnvFactory, device: torch.device, ranks: Ranks) -> OnPolicy:
     values = settings.recipe.values
     ppo = settings.recipe.algorithm == "ppo"
     config = PPOConfig.from_values(values) if ppo else A2CConfig.from_values(values)
     policy = make_actor_critic(config, factory.observation_dim, factory.action_space).to(device)
     kind = PPO if ppo else A2C
-    return kind(config, policy, settings.num_envs, partial(autocast, device, settings.precision))
+    precision = partial(autocast, device, settings.precision)
+    return kind(config, policy, settings.own_envs, precision, learners=ranks.size, average=ranks.average)

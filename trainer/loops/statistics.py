@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+Episode = tuple[int, float, bool, int]
+"""Task, return, whether it was solved, and steps of an episode that has ended."""
 
 
 class EpisodeStatistics:
@@ -28,7 +31,7 @@ class EpisodeStatistics:
         self._return = np.zeros(num_envs)
         self._solved = np.zeros(num_envs, np.bool_)
         self._steps = np.zeros(num_envs, np.int64)
-        self._ended: list[tuple[int, float, bool, int]] = []
+        self._ended: list[Episode] = []
 
     def add(
         self,
@@ -66,6 +69,15 @@ class EpisodeStatistics:
         self._solved[:] = state["solved"]
         self._steps[:] = state.get("steps", 0)  # checkpoints of older trainers have none
         self._ended = [(task, total, solved, *rest, 0)[:4] for task, total, solved, *rest in state["ended"]]
+
+    def take(self) -> list[Episode]:
+        """Returns the ended episodes and keeps them no longer."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def put(self, ended: Iterable[Episode]) -> None:
+        """Takes in ended episodes of another rank."""
+        self._ended += ended
 
     def drain(self) -> dict[str, float]:
         """Returns `return/<task>`, `return/mean`, `train_success/<task>` and, if asked for, `length/<task>`.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -30,14 +32,22 @@ class RunningMoments(nn.Module):
         self.register_buffer("variance", torch.ones(size, dtype=torch.float64))
 
     @torch.no_grad()
-    def merge(self, rows: Tensor) -> None:
+    def merge(
+        self, rows: Tensor, learners: int = 1, average: Callable[[Sequence[Tensor]], list[Tensor]] = list
+    ) -> None:
         """Adds rows (count, size), by the formula of Chan, Golub and LeVeque 1979.
 
         Rows with a number that is not finite would spoil all that follow; a batch that has one is left out.
+
+        Args:
+            rows: this learner's.
+            learners: how many add as many rows each, at the same time.
+            average: returns the means of tensors over all of them.
         """
         values = rows.double()
-        added, mean = float(len(rows)), values.mean(0)
-        variance = (values - mean).square().mean(0)
+        added, own = float(len(rows) * learners), values.mean(0)
+        (mean,) = average([own])
+        (variance,) = average([(values - own).square().mean(0) + (own - mean).square()])
         total = self.count + added
         shift = mean - self.mean
         merged = variance * added + self.variance * self.count + shift.square() * self.count * added / total

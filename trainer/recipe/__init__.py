@@ -21,6 +21,7 @@ from trainer.recipe.recipe import (
     parse,
     task_names,
 )
+from trainer.recipe.shares import check_shares, shared_envs
 
 __all__ = [
     "ACTION_SIZE",
@@ -32,11 +33,13 @@ __all__ = [
     "RecipeError",
     "RecipeLocked",
     "batches",
+    "check_shares",
     "completed",
     "load",
     "names",
     "parameter_count",
     "parse",
     "replay_bytes",
+    "shared_envs",
     "task_names",
 ]

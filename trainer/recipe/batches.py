@@ -51,10 +51,10 @@ def batches(name: str, values: Mapping[str, Any], num_envs: int) -> Batches:
     rollout = steps * num_envs
     size = values.get("batch_size", rollout)
     if size == AUTO:
-        size = max(each for each in _divisors(rollout) if each <= _auto_limit(rollout))
+        size = max(each for each in divisors(rollout) if each <= _auto_limit(rollout))
     if rollout % size:
-        smaller = max(each for each in _divisors(rollout) if each < size)
-        larger = [each for each in _divisors(rollout) if each > size][:1]
+        smaller = max(each for each in divisors(rollout) if each < size)
+        larger = [each for each in divisors(rollout) if each > size][:1]
         nearest = " or ".join(str(each) for each in (smaller, *larger))
         cut = f"rollout of {steps} steps x {num_envs}" if num_envs > 1 else "rollout_size"
         raise RecipeError(
@@ -69,6 +69,7 @@ def _auto_limit(rollout: int) -> int:
     return min(_AUTO_MOST, max(rollout // _AUTO_BATCHES, 1))
 
 
-def _divisors(number: int) -> list[int]:
+def divisors(number: int) -> list[int]:
+    """Returns all divisors, from the least."""
     small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
     return sorted({*small, *(number // each for each in small)})

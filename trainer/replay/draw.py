@@ -44,9 +44,10 @@ class HostDraw:
     Args:
         layout: of the replay.
         lanes: its bookkeeping.
+        turn: which of the rotations is the first batch's.
     """
 
-    def __init__(self, layout: Layout, lanes: Lanes) -> None:
+    def __init__(self, layout: Layout, lanes: Lanes, turn: int = 0) -> None:
         self._tables = Tables(layout, lanes)
         self._steps = layout.episode_steps
         self._bits = np.random.PCG64(int(torch.randint(2**63 - 1, ())))
@@ -60,7 +61,7 @@ class HostDraw:
         rota = task_rota(layout)
         self._task = rota.unbind()
         self._tasks: Integers = rota.repeat(1 + -(-_BLOCK // len(rota)), 1).numpy()
-        self._rotation = 0
+        self._rotation = turn % len(rota)
 
     def update(self) -> None:
         """Takes over what the lanes hold now."""
@@ -127,13 +128,14 @@ class DeviceDraw:
         layout: of the replay.
         lanes: its bookkeeping.
         device: where the rows lie.
+        turn: which of the rotations is the first batch's.
     """
 
-    def __init__(self, layout: Layout, lanes: Lanes, device: torch.device) -> None:
+    def __init__(self, layout: Layout, lanes: Lanes, device: torch.device, turn: int = 0) -> None:
         self._tables = Tables(layout, lanes)
         self._steps = layout.episode_steps
         self._rota = task_rota(layout).to(device)
-        self._rotation = torch.zeros(1, dtype=torch.int64, device=device)
+        self._rotation = torch.full((1,), turn % len(self._rota), dtype=torch.int64, device=device)
         self._lanes = torch.zeros(3, lanes.base.size, dtype=torch.int64, device=device)
         self._offset = torch.zeros(self._tables.offset.shape, dtype=torch.int64, device=device)
         self._draw = torch.empty(layout.batch_size, dtype=torch.float64, device=device)

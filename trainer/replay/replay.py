@@ -39,6 +39,8 @@ class Replay:
         action_dim: numbers in an action.
         device: where batches are wanted.
         on_host: keep the rows of a GPU's replay in pinned memory of the host.
+        turn: where in the rotation of tasks the first batch is. Replays at turns one after the other draw
+            batches that are split evenly together, too.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Replay:
         device: torch.device | str = "cpu",
         *,
         on_host: bool = False,
+        turn: int = 0,
     ) -> None:
         layout = Layout(num_tasks, num_envs, capacity, batch_size, episode_steps, observation_dim, action_dim)
         device = torch.device(device)
@@ -70,7 +73,8 @@ class Replay:
         self._gathered = torch.empty(layout.batch_size, layout.window_width, device=home, pin_memory=staged)
         self._added = np.zeros((2, num_envs, layout.row_width), np.float32)
         host = home.type == "cpu"
-        self._draw = HostDraw(layout, self._lanes) if host else DeviceDraw(layout, self._lanes, device)
+        lanes = self._lanes
+        self._draw = HostDraw(layout, lanes, turn) if host else DeviceDraw(layout, lanes, device, turn)
         self._staging = Staging(self._gathered, device) if staged else None
         widths = [observation_dim, action_dim, 1, observation_dim]
         window = self._gathered if self._staging is None else self._staging.window

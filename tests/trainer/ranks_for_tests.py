@@ -1,0 +1,204 @@
+"""One of two ranks: `python -m tests.trainer.ranks_for_tests FOLDER`, started by test_parallel.py.
+
+Importing PyTorch takes most of the time here, so one pair of processes goes through everything.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import torch
+
+from tests.trainer import test_on_policy, test_ppo
+from tests.trainer.runs import StopAt, store_of
+from tests.trainer.test_off_policy import settings_for
+from tests.trainer.test_sac import CONFIG, OBSERVATION, TASKS, make_batch
+from tests.trainer.toys import CounterFactory
+from trainer import training
+from trainer.algorithms.on_policy_config import make_actor_critic
+from trainer.algorithms.ppo import PPO
+from trainer.algorithms.sac import SAC
+from trainer.device import seed_everything
+from trainer.envs.gymnasium_env import GymnasiumFactory
+from trainer.errors import WorkerError
+from trainer.loops.guards import align, fingerprint
+from trainer.loops.learner import Learner
+from trainer.loops.off_policy import OffPolicyRun
+from trainer.loops.on_policy import OnPolicyRun
+from trainer.model import digest
+from trainer.parallel import Ranks
+from trainer.place import Place, place_from
+from trainer.preemption import StopSignals
+from trainer.replay import Batch
+from trainer.rollout import Rollout
+from trainer.settings import TrainSettings
+
+UPDATES, BATCH = 20, 24
+NETWORKS = ("policy", "critics", "targets", "log_alpha", "skipped")
+
+
+def learn(ranks: Ranks, place: Place, max_grad_norm: float, spoilt: int | None = None) -> dict:
+    """Learns from a fixed stream of batches, of which each rank has its part; returns what was learnt.
+
+    Args:
+        ranks: all of them.
+        place: of this one.
+        max_grad_norm: of the recipe.
+        spoilt: the update at which one transition of the last rank has a reward that is no number.
+    """
+    torch.manual_seed(7)
+    config = replace(CONFIG, max_grad_norm=max_grad_norm)
+    agent = SAC(config, OBSERVATION, 2, TASKS, average=ranks.average)
+    ranks.spread(agent.tensors())
+    torch.manual_seed(8)
+    own = slice(place.rank, None, place.size)
+    for update in range(UPDATES):
+        batch, noise = make_batch(BATCH, ends=True), torch.randn(2, BATCH, 2)
+        if update == spoilt:
+            batch.reward[-1] = torch.nan
+        part, part_noise = Batch(*(tensor[own] for tensor in batch)), noise[:, own]
+        agent._split = lambda _, part=part, noise=part_noise: [(part, noise)]
+        notes = agent.update(part)
+    learnt = agent.state_dict()
+    return {
+        "learnt": {name: learnt[name] for name in NETWORKS},
+        "notes": {name: float(value) for name, value in notes.items()},
+        "digest": digest(learnt),
+    }
+
+
+def learn_rollouts(ranks: Ranks, place: Place) -> dict:
+    """Learns from two rollouts, of whose environments each rank has its part; returns what was learnt."""
+    config = replace(
+        test_ppo.PPO_CONFIG,
+        target_kl=0.01,
+        value_clip_range=0.0,
+        normalize_observations=True,
+        normalize_rewards=True,
+    )
+    torch.manual_seed(7)
+    policy = make_actor_critic(config, test_ppo.OBSERVATION, test_ppo.BOX)
+    own_envs, halves = test_ppo.ENVS // place.size, 2 // place.size
+    agent = PPO(config, policy, own_envs, nullcontext, learners=ranks.size, average=ranks.average)
+    ranks.spread(agent.shared())
+    stopped = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        rollout, steps = test_ppo.lived(), test_ppo.STEPS
+        own = Rollout(steps, own_envs, test_ppo.OBSERVATION, test_ppo.BOX.dim, torch.device("cpu"))
+        envs = slice(place.rank * own_envs, (place.rank + 1) * own_envs)
+        own.load_state_dict({name: tensor[:, envs] for name, tensor in rollout._host.items()})
+        own.hand_over()
+        agent.observe(own)
+        rows = agent.pack(agent.estimate(own))
+        # of each half of the environments the same transitions are in a batch, whoever has them
+        for chosen in torch.randperm(steps * own_envs // halves).split(4):
+            parts = [chosen // 2 * own_envs + chosen % 2 + 2 * half for half in range(halves)]
+            notes = agent.update(rows.batch(torch.cat(parts)))
+            stopped.append(float(agent.stopped))
+    return {
+        "learnt": [tensor.clone() for tensor in agent.shared()],
+        "notes": {name: float(value) for name, value in notes.items()},
+        "stopped": stopped,
+    }
+
+
+def attempt(settings: TrainSettings, ranks: Ranks, after: int | None = None, lost: int | None = None) -> list:
+    """Carries out an attempt as `training` does: on counters, or with PPO on CartPole.
+
+    Args:
+        settings: of this rank.
+        ranks: all of them.
+        after: vector steps after which this rank receives SIGUSR1.
+        lost: how often it has waited for its environments before it loses one of their workers.
+
+    Returns:
+        Its code or the fault, what was learnt, what is remembered, and what was said of the checkpoint.
+    """
+    seed_everything(settings.seed, ranks.rank)
+    said: list[str] = []
+    store, cpu = store_of(settings), torch.device("cpu")
+    found = training._find(settings, store, said, ranks)
+    telemetry = training._telemetry(settings, cpu, 0, ranks)
+    stop = StopSignals() if after is None else StopAt(after)
+    on_policy = settings.recipe.algorithm == "ppo"
+    kind = OnPolicyRun if on_policy else OffPolicyRun
+    factory = GymnasiumFactory("CartPole-v1", actions="clipped", seed=0) if on_policy else CounterFactory()
+    with telemetry, kind(settings, factory, cpu, telemetry, stop, store, found, ranks) as run:
+        wait, waited = run._vector.wait, count()
+
+        def failing():
+            if next(waited) == lost:
+                raise WorkerError("a worker died")
+            return wait()
+
+        run._vector.wait = failing
+        try:
+            code: int | str = run.run()
+        except WorkerError as error:
+            code = error.cause
+        learner = run._learner
+        shared = learner.shared()
+        held = learner.rollout.observation if on_policy else learner.replay.observations()
+        if not on_policy:
+            shared = [*shared, learner._returns.factor]
+        return [code, fingerprint(shared), fingerprint([held]), said]
+
+
+def drift(ranks: Ranks, folder: Path, place: Place) -> list:
+    """Lets the networks of the last rank differ from the others', and aligns them, twice."""
+    learner = Learner(settings_of(folder, place), CounterFactory(), torch.device("cpu"), print, ranks=ranks)
+    if place.rank:
+        with torch.no_grad():
+            learner.agent.log_alpha[0] += 1e-6
+    aligned = [align(ranks, learner.shared()) for _ in range(2)]
+    return [*aligned, fingerprint(learner.shared())]
+
+
+def settings_of(folder: Path, place: Place, attempt: int = 0) -> TrainSettings:
+    """Four environments on three tasks: on each of two ranks, both move from task to task."""
+    argv = ("--total-steps", "600", "--num-envs", "4", "--checkpoint-every", "200", "--log-every", "100")
+    rewards = ("--set", "normalize_rewards=returns", "--unlock", "normalize_rewards")
+    resume = ("--resume",) if attempt else ()
+    return replace(settings_for(folder, *argv, *rewards, *resume), place=place, attempt=attempt)
+
+
+def rollout_settings_of(folder: Path, place: Place, attempt: int = 0) -> TrainSettings:
+    """PPO on four environments, with everything standardised."""
+    argv = ("--total-steps", "384", "--num-envs", "4", "--log-every", "64")
+    resume = ("--resume",) if attempt else ()
+    settings = test_on_policy.settings_for(folder, "ppo", *argv, *resume, **test_on_policy.STANDARDISED)
+    return replace(settings, place=place, attempt=attempt)
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    place = place_from(os.environ, None)
+    found: dict[str, object] = {}
+    with Ranks.meet(place, torch.device("cpu")) as ranks:
+        found["plain"] = learn(ranks, place, 0.0)
+        found["clipped"] = learn(ranks, place, 0.05)
+        found["spoilt"] = learn(ranks, place, 0.0, spoilt=5)
+        found["rollouts"] = learn_rollouts(ranks, place)
+        found["whole"] = attempt(settings_of(folder / "whole", place), ranks)
+        last = place.rank == place.size - 1
+        found["drifted"] = drift(ranks, folder, place)
+        found["stopped"] = attempt(settings_of(folder / "stopped", place), ranks, 57 if last else None)
+        found["resumed"] = attempt(settings_of(folder / "stopped", place, 1), ranks)
+        found["lost"] = attempt(settings_of(folder / "lost", place), ranks, lost=90 if last else None)
+        found["after"] = attempt(settings_of(folder / "lost", place, 1), ranks)
+        found["ppo"] = attempt(rollout_settings_of(folder / "ppo", place), ranks)
+        cut = folder / "ppo-cut"
+        found["ppo-cut"] = attempt(rollout_settings_of(cut, place), ranks, 23 if last else None)
+        found["ppo-resumed"] = attempt(rollout_settings_of(cut, place, 1), ranks)
+        ranks.part()
+    torch.save(found, folder / f"rank-{place.rank}.pt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

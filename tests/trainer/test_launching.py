@@ -1,0 +1,89 @@
+"""`train --ranks 2`: real processes and a real signal; what the launcher does when a process dies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from torch.distributed import HashStore
+
+from tests.trainer.test_train import checkpoints, finish, start, step_of
+from trainer import launching, lookout
+from trainer.lookout import Lookout
+from trainer.place import Place
+
+TINY = [
+    *("train", "--recipe", "sac", "--total-steps", "10_000_000", "--num-envs", "4", "--ranks", "2"),
+    *("--set", "actor_hidden=8", "--unlock", "actor_hidden", "--set", "critic_hidden=8"),
+    *("--unlock", "critic_hidden", "--set", "batch_size=16", "--unlock", "batch_size"),
+    *("--set", "env_steps_per_update=20", "--unlock", "env_steps_per_update"),
+    *("--device", "cpu", "--wandb", "disabled", "--workers", "0", "--eval-every", "0"),
+]
+RANK = """#!/bin/sh
+trap 'exit 85' USR1
+trap 'exit 1' TERM
+if [ "$RANK" = "$DIES" ]; then kill -9 $$; fi
+while :; do sleep 0.05; done
+"""
+
+
+@pytest.mark.slow  # two processes import PyTorch
+def test_a_signal_to_the_launcher_stops_all_with_a_checkpoint(tmp_path):
+    process = start(tmp_path, *TINY)
+    deadline = time.monotonic() + 200
+    while step_of(tmp_path) < 40:
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGUSR1)
+    output = finish(process)
+    assert process.returncode == 85, output
+    assert "on 2 ranks" in output
+    left_at = int(checkpoints(tmp_path)[-1].name.removeprefix("step-"))
+    assert left_at == json.loads((tmp_path / "heartbeat.json").read_text())["step"]
+
+
+@pytest.fixture
+def ranks(tmp_path, monkeypatch) -> None:
+    """Ranks that are shells."""
+    script = tmp_path / "rank"
+    script.write_text(RANK)
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setattr(launching, "_PATIENCE", 0.3)
+    monkeypatch.setenv("DIES", "none")
+
+
+def test_signals_go_on_to_every_rank(ranks):
+    before = signal.getsignal(signal.SIGUSR1)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    assert launching.launch([], 3) == 85
+    assert signal.getsignal(signal.SIGUSR1) == before
+
+
+def test_a_rank_that_is_killed_ends_the_others_and_is_named(ranks, monkeypatch, capfd):
+    monkeypatch.setenv("DIES", "1")
+    assert launching.launch([], 3) == 128 + signal.SIGKILL
+    assert "rank 1 of 3 was ended by SIGKILL" in capfd.readouterr().err
+    children = subprocess.run(["ps", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
+    assert "rank" not in children
+
+
+def test_a_rank_that_falls_silent_or_fails_is_noticed(monkeypatch):
+    monkeypatch.setattr(lookout, "_INTERVAL", 0.02)
+    store = HashStore()
+    watch = Lookout(Place(0, 2), store)
+    assert watch.cause(10) == "nothing is heard of rank 1 of 2 any more"
+    watch.dismiss()
+
+    store = HashStore()
+    watch, other = Lookout(Place(0, 2), store), Lookout(Place(1, 2), store)
+    other.tell("the disk is full")
+    assert watch.cause(10) == "rank 1 of 2 failed: the disk is full"
+    watch.dismiss()
+    other.dismiss()

@@ -1,0 +1,120 @@
+"""Two ranks learn what one process learns, and stop, fail and go on together. Real processes, over gloo."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.trainer.ranks_for_tests import attempt, learn, learn_rollouts, settings_of
+from tests.trainer.runs import rows
+from trainer.parallel import Ranks
+from trainer.place import ALONE
+
+pytestmark = pytest.mark.slow  # two processes import PyTorch
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def ranks(folder) -> list[dict]:
+    """What each of two ranks has found."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.trainer.ranks_for_tests", str(folder)],
+            env=os.environ | meeting | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("plain", {"max_grad_norm": 0.0}), ("clipped", {"max_grad_norm": 0.05})],
+)
+def test_two_ranks_with_half_the_batch_learn_what_one_process_learns(ranks, name, how):
+    alone = learn(Ranks(), ALONE, **how)
+    assert ranks[0][name]["digest"] == ranks[1][name]["digest"]
+    # in the order of their sums alone they differ, so by a few of float32's last bits
+    torch.testing.assert_close(ranks[0][name]["learnt"], alone["learnt"], rtol=2e-4, atol=2e-6)
+    assert ranks[0][name]["notes"] == pytest.approx(alone["notes"], rel=1e-3, abs=1e-5)
+
+
+def test_a_number_that_is_none_on_one_rank_skips_the_update_on_both(ranks):
+    assert [rank["spoilt"]["learnt"]["skipped"].tolist() for rank in ranks] == [[1, 0], [1, 0]]
+    assert ranks[0]["spoilt"]["digest"] == ranks[1]["spoilt"]["digest"]
+    alone = learn(Ranks(), ALONE, 0.0, spoilt=5)
+    torch.testing.assert_close(ranks[1]["spoilt"]["learnt"], alone["learnt"], rtol=2e-4, atol=2e-6)
+
+
+def test_two_ranks_with_half_the_rollout_learn_what_one_process_learns_and_stop_with_it(ranks):
+    alone = learn_rollouts(Ranks(), ALONE)
+    found = [rank["rollouts"] for rank in ranks]
+    assert all(map(torch.equal, found[0]["learnt"], found[1]["learnt"]))
+    assert found[0]["stopped"] == found[1]["stopped"] == alone["stopped"]
+    assert {0.0, 1.0} <= set(alone["stopped"])
+    torch.testing.assert_close(found[0]["learnt"], alone["learnt"], rtol=2e-4, atol=2e-6)
+    assert found[0]["notes"] == pytest.approx(alone["notes"], rel=1e-3, abs=1e-5)
+
+
+def test_networks_that_came_to_differ_are_made_the_same_at_the_next_checkpoint(ranks):
+    assert ranks[0]["drifted"][:2] == [True, False]
+    assert ranks[0]["drifted"] == ranks[1]["drifted"]
+
+
+def test_the_ranks_of_a_run_end_with_the_same_networks_and_data_of_their_own(ranks, folder):
+    codes, networks, replays, _ = zip(*(rank["whole"] for rank in ranks), strict=True)
+    assert codes == (0, 0)
+    assert networks[0] == networks[1]
+    assert replays[0] != replays[1]
+    assert [row["step"] for row in rows(folder / "whole", "checkpoint")] == [200, 400, 600]
+    assert rows(folder / "whole", "run")[0]["ranks"] == 2
+
+
+def test_a_signal_to_one_rank_stops_all_and_the_resumption_changes_nothing(ranks, folder):
+    assert [rank["stopped"][0] for rank in ranks] == [85, 85]
+    assert rows(folder / "stopped", "checkpoint")[1]["step"] == 4 * 57
+    for rank in ranks:
+        assert rank["resumed"][:3] == rank["whole"][:3]
+
+
+def test_rollouts_are_gathered_by_all_and_go_on_to_the_bit(ranks, folder):
+    codes, networks, rollouts, _ = zip(*(rank["ppo"] for rank in ranks), strict=True)
+    assert codes == (0, 0)
+    assert networks[0] == networks[1]
+    assert rollouts[0] != rollouts[1]
+    assert [rank["ppo-cut"][0] for rank in ranks] == [85, 85]
+    assert rows(folder / "ppo-cut", "checkpoint")[0]["step"] == 4 * 23  # in the middle of a rollout
+    for rank in ranks:
+        assert rank["ppo-resumed"][:3] == rank["ppo"][:3]
+
+
+def test_a_worker_lost_on_one_rank_ends_all_with_a_checkpoint(ranks):
+    assert [rank["lost"][0] for rank in ranks] == [
+        "another rank has lost an environment worker; its own message says how",
+        "a worker died",
+    ]
+    assert "resumed from step-000000000356 at step 356" in ranks[0]["after"][3]
+    assert [rank["after"][0] for rank in ranks] == [0, 0]
+
+
+def test_another_number_of_ranks_keeps_the_networks_and_says_what_is_lost(ranks, folder):
+    code, _, _, said = attempt(settings_of(folder / "lost", ALONE, 2), Ranks())
+    assert code == 0
+    assert said[0].startswith("the checkpoint was made by 2 ranks, this run has 1: networks, optimisers")
+    assert "the replay is lost" in said[-1]

@@ -1,0 +1,73 @@
+"""Who this process is among those of its run."""
+
+import pytest
+
+from trainer.errors import UsageError
+from trainer.place import ALONE, Place, place_from
+from trainer.recipe import RecipeError
+from trainer.settings import read_settings
+
+MEETING = {"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}
+TORCHRUN = MEETING | {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+SRUN = MEETING | {"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "1"}
+
+
+def test_nobody_says_anything():
+    assert place_from({}, None) == place_from(TORCHRUN, 1) == place_from(SRUN, 1) == ALONE
+
+
+def test_torchrun_says_it():
+    assert place_from(TORCHRUN, None) == place_from(TORCHRUN, 4) == Place(3, 4, 1, 2)
+
+
+def test_srun_says_it_and_has_bound_each_task():
+    assert place_from(SRUN, None) == Place(5, 8, 1, 1, bound=True)
+
+
+def test_a_batch_script_is_one_process_whatever_it_was_given():
+    assert place_from({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None) == ALONE
+    assert place_from({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, None) == ALONE
+
+
+def test_ranks_asked_for_are_to_be_started():
+    assert place_from({}, 2) == Place(0, 2, 0, 2, started=False)
+
+
+def test_a_contradiction_is_one_line():
+    with pytest.raises(UsageError, match="--ranks 2, but 4 processes have been started"):
+        place_from(TORCHRUN, 2)
+
+
+@pytest.mark.parametrize("environ", [TORCHRUN, SRUN])
+def test_processes_that_could_not_meet_are_told_how(environ):
+    with pytest.raises(UsageError, match="together, and MASTER_ADDR and MASTER_PORT not said") as caught:
+        place_from({name: value for name, value in environ.items() if name not in MEETING}, None)
+    assert "--ranks 1" in caught.value.hint
+
+
+def read(*argv: str, **environ: str):
+    return read_settings(["--recipe", "guide-mt10", *argv], environ)
+
+
+def test_what_the_command_line_says_is_of_all_ranks():
+    settings = read("--num-envs", "32", "--workers", "8", **TORCHRUN)
+    assert (settings.num_envs, settings.own_envs, settings.own_workers) == (32, 8, 2)
+    assert settings.own(settings.recipe.values["batch_size"]) == 128
+    assert read("--workers", "0", "--num-envs", "32", **TORCHRUN).own_workers == 0
+    assert read(**TORCHRUN).num_envs == 12  # one a task, and what four can share
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--num-envs", "33"], "33 environments cannot be shared by 4 ranks; 32 or 36 can"),
+        (["--num-envs", "2"], "2 environments cannot be shared by 4 ranks; 4 can"),
+        (
+            ["--set", "batch_size=514", "--unlock", "batch_size"],
+            "batch_size = 514 cannot be shared by 4 ranks; 512 or 516 can, with --unlock batch_size",
+        ),
+    ],
+)
+def test_what_does_not_divide_is_refused_with_the_nearest_numbers(argv, message):
+    with pytest.raises(RecipeError, match=message):
+        read(*argv, **TORCHRUN)
