@@ -117,6 +117,15 @@ def test_a_ppo_update_is_the_textbooks(actions: ActionSpace) -> None:
     torch.testing.assert_close(scalars["grad_norm"], norm)
 
 
+def test_a_value_within_the_clip_range_is_always_learnt_from() -> None:
+    agent = make(PPO_CONFIG)
+    batch = batch_of(agent, lived(BOX))
+    assert isinstance(agent, PPO)
+    value = batch.value + torch.linspace(-0.29, 0.29, len(batch.value))
+    _, slope = agent._value_slope(batch, value)
+    torch.testing.assert_close(slope, 2.0 * (value - batch.target) / len(value))
+
+
 @pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
 def test_a2c_updates_are_those_of_pytorchs_optimisers(optimizer: str) -> None:
     config = replace(A2C_CONFIG, optimizer=optimizer)

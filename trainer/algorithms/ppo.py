@@ -58,5 +58,6 @@ class PPO(OnPolicy):
         moved = value - batch.value
         near = batch.value + moved.clamp(-limit, limit) - batch.target
         # the greater of both counts; where that is the one that is cut, nothing moves it
-        free = error.square() >= near.square()
+        # within the limit both are the same but for rounding
+        free = (moved.abs() <= limit) | (error.square() >= near.square())
         return torch.where(free, error, near).square().mean(), torch.where(free, slope, 0.0)
