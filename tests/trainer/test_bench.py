@@ -71,7 +71,7 @@ def test_a_loop_that_waits_for_updates_is_tried_with_little():
 
 def test_a_measurement_that_fails_costs_only_itself():
     order = Order("envs", 4, 0, "fp32")
-    found = measure(order, ["--recipe", "local-demo", "--device", "cuda"], 0.1, 0.5, never)
+    found = measure(order, ["--recipe", "local-demo", "--device", "cuda"], 60.0, 0.5, never)
     assert "time was over" in found["error"]
     found = measure(order, ["--recipe", "nothing"], 0.1, 60.0, never)
     assert "unknown recipe" in found["error"]
