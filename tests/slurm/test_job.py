@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -159,6 +160,18 @@ def test_scratch_of_an_attempt_that_still_runs_stays(tmp_path: Path) -> None:
     assert [path.name for path in run.scratch.iterdir()] == ["run-1-1"]
     assert run.run() == 0
     assert list(run.scratch.iterdir()) == []
+
+
+def test_what_a_job_started_before_is_dead_whoever_has_its_number_now(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("pass"))
+    for number, job in enumerate(("7", "8")):
+        attempt = run.dir / "attempts" / str(number)
+        attempt.mkdir(parents=True)
+        start = {"attempt": number, "job_id": job, "node": "n1", "pid": os.getpid()}
+        (attempt / "start.json").write_text(json.dumps(start))
+        (run.scratch / f"run-1-{number}" / "tmp").mkdir(parents=True)
+    assert run.run(SLURM_JOB_ID="7", SLURMD_NODENAME="n1") == 0
+    assert [path.name for path in run.scratch.iterdir()] == ["run-1-1"], "another job, which may live"
 
 
 def test_starts_at_the_same_time_never_share_an_attempt(tmp_path: Path) -> None:
