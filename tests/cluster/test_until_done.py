@@ -282,7 +282,7 @@ def test_a_preempted_run_goes_on(deployed: User, preemption: None) -> None:
 
 
 def test_a_program_that_dies_at_its_limit_goes_on_if_it_got_further(rude: Run) -> None:
-    until("its third attempt", lambda: rude.record("attempts/2/exit.json"))
+    until("its third attempt", lambda: rude.record("attempts/2/exit.json"), 300.0)
     assert rude.record("attempts/0/exit.json")["why"] == "timeout"
     assert rude.record("attempts/2/exit.json")["why"] == "completed"
 
