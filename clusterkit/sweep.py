@@ -73,7 +73,7 @@ def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[Axis, ...]:
     names = [axis.name for axis in found]
     for axis in found:
         if names.count(axis.name) > 1:
-            raise ConfigError(f"{axis.name} is swept twice", hint="Name all of its values once.")
+            raise ConfigError(f"{axis.name} is swept twice", hint="name all of its values once")
         twice = [value for value in axis.values if axis.values.count(value) > 1]
         if twice:
             raise ConfigError(f"{axis.name} is {twice[0]!r} twice: the two runs would be the same")
@@ -152,7 +152,7 @@ def meaning(
         known = ", ".join(sorted(_load(changed.recipe).values))
         raise ConfigError(
             f"--sweep {unknown[0]}=...: recipe {changed.recipe} has no value {unknown[0]!r}",
-            hint=f"It has {known}; of the run itself, {', '.join(OF_THE_RUN)} can be swept.",
+            hint=f"it has {known}; of the run itself, {', '.join(OF_THE_RUN)} can be swept",
         )
     unused = (
         () if trains else tuple(name for name in (*rest, "seed") if name in values and name not in placed)
@@ -172,7 +172,7 @@ def _values(text: str, option: str) -> tuple[str, ...]:
     """Values between commas; commas in brackets are the value's own."""
     found = tuple(part.strip() for part in re.split(r",(?![^\[]*\])", text))
     if not all(found):
-        raise ConfigError(f"--sweep {option}: a value is missing", hint="Write name=value,value.")
+        raise ConfigError(f"--sweep {option}: a value is missing", hint="write name=value,value")
     return found
 
 
@@ -183,10 +183,10 @@ def _seeds(text: str, option: str) -> tuple[str, ...]:
 def _seed_range(part: str, option: str) -> Iterator[int]:
     match = _RANGE.fullmatch(part)
     if match is None and not re.fullmatch(r"\d{1,18}", part):
-        raise ConfigError(f"{option}: {part!r} is no seed", hint="Write e.g. 42..51 or 1,2,5.")
+        raise ConfigError(f"{option}: {part!r} is no seed", hint="write e.g. 42..51 or 1,2,5")
     first, last = (int(match[1]), int(match[2])) if match else (int(part), int(part))
     if last < first:
-        raise ConfigError(f"{option}: {part} counts backwards", hint=f"Write {last}..{first}.")
+        raise ConfigError(f"{option}: {part} counts backwards", hint=f"write {last}..{first}")
     if last - first >= MOST_RUNS:
         raise ConfigError(
             f"{option}: {last - first + 1:,} seeds, and {MOST_RUNS:,} are the most of one sweep"

@@ -147,7 +147,7 @@ def _settle(proposal: Proposal, *, yes: bool, force: bool, diff: bool) -> bool:
         if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise ConfigError(
                 f"{proposal.file} is there, and would change as shown; nothing was written",
-                hint="Write it all the same with --force, or to another file with --config FILE.",
+                hint="write it all the same with --force, or to another file with --config FILE",
             )
         if not ui.confirmed(proposal):
             note("nothing was written")

@@ -166,7 +166,7 @@ def _submit_group(
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise ConfigError(
                 f"{len(planned.members)} runs: so many are asked about on a terminal, and there is none",
-                hint="--yes says that they are meant.",
+                hint="--yes says that they are meant",
             )
         if not confirmed(planned):
             raise typer.Exit(1)

@@ -138,12 +138,12 @@ def _inherit(profiles: Table, name: str, sources: dict[Key, Source], children: t
     where = f"{sources[key].origin}: {join_key(key)}"
     base = profile["extends"]
     if not isinstance(base, str) or base not in profiles:
-        hint = nearest(base, profiles) if isinstance(base, str) else "Write the name of a profile."
+        hint = nearest(base, profiles) if isinstance(base, str) else "write the name of a profile"
         raise ConfigError(f"{where}: there is no profile {base!r}", hint=hint)
     if base in (*children, name):
         raise ConfigError(
             f"{where}: {' extends '.join((*children, name, base))}",
-            hint="Remove one `extends`; to change a built-in profile, just name the keys to change.",
+            hint="remove one `extends`; to change a built-in profile, just name the keys to change",
         )
     _inherit(profiles, base, sources, (*children, name))
     del profile["extends"]
@@ -164,4 +164,4 @@ def nearest(name: str, names: Sequence[str] | Mapping[str, Any]) -> str:
     """A hint: the most similar valid names first, then all of them."""
     known = ", ".join(sorted(names)) or "none"
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
-    return f"Did you mean {close[0]}? There are: {known}." if close else f"There are: {known}."
+    return f"did you mean {close[0]}? there are: {known}" if close else f"there are: {known}"

@@ -66,7 +66,7 @@ def sbatch_options(
         raise ConfigError(
             f"profile {profile.name} asks for {format_duration(profile.time)} and cluster {cluster.name} "
             f"allows {format_duration(cluster.max_time)} (clusters.{cluster.name}.max_time)",
-            hint="Give the run less time, or choose another cluster.",
+            hint="give the run less time, or choose another cluster",
         )
     options: dict[str, Value] = {"nodes": 1, "ntasks": 1, "cpus-per-task": profile.cpus}
     if profile.memory is not None:
@@ -114,8 +114,8 @@ def _site_options(cluster: Cluster, profile: Profile) -> dict[str, Value]:
         if gpu is None:
             raise ConfigError(
                 f"profile {profile.name} needs GPU {profile.gpu!r}, which cluster {cluster.name} lacks",
-                hint=f"{nearest(profile.gpu, cluster.gpus)} "
-                f"Add [clusters.{cluster.name}.gpus.{profile.gpu}] if it is there.",
+                hint=f"{nearest(profile.gpu, cluster.gpus)}; "
+                f"or add [clusters.{cluster.name}.gpus.{profile.gpu}] if it is there",
             )
         name, _, value = gpu.request.format(type=profile.gpu, count=profile.gpus).partition("=")
         options[name.removeprefix("--")] = value
@@ -137,12 +137,12 @@ def _parse_options(texts: Sequence[str]) -> dict[str, Value]:
         written, equals, value = text.partition("=")
         if not written.startswith("--") or (equals and not value) or not text.isprintable():
             raise ConfigError(
-                f"{text!r} is not an sbatch option", hint="Write --name=value, or --name for a flag."
+                f"{text!r} is not an sbatch option", hint="write --name=value, or --name for a flag"
             )
         try:
             table[long_name(written)] = value if equals else True
         except ValueError as error:
-            raise ConfigError(f"command line: {error}", hint="Leave it out.") from None
+            raise ConfigError(f"command line: {error}", hint="leave it out") from None
     return table
 
 

@@ -38,8 +38,8 @@ def config_error(error: ValidationError, merged: Merged, root: type[BaseModel]) 
     lines = [f"{_place(key, merged)}{found[key][0]}" for key in ordered]
     hints = [hint for _, hint in found.values() if hint]
     if len(lines) == 1:
-        return ConfigError(lines[0], hint=hints[0] if hints else "See docs/configuration.md.")
-    return ConfigError("\n".join(lines), hint="Mend these, then see the outcome with `clusterkit config`.")
+        return ConfigError(lines[0], hint=hints[0] if hints else "see docs/configuration.md")
+    return ConfigError("\n".join(lines), hint="mend these, then see the outcome with `clusterkit config`")
 
 
 def _place(key: Key, merged: Merged) -> str:
@@ -68,7 +68,7 @@ def _describe(detail: ErrorDetails, key: Key, root: type[BaseModel]) -> tuple[st
         case "extra_forbidden":
             return _unknown_key(key, root)
         case "missing":
-            return "is missing", f"Add it to [{join_key(key[:-1])}]; see docs/configuration.md."
+            return "is missing", f"add it to [{join_key(key[:-1])}]; see docs/configuration.md"
         case "value_error":
             return str(context["error"]), None
         case "literal_error":
@@ -79,7 +79,7 @@ def _describe(detail: ErrorDetails, key: Key, root: type[BaseModel]) -> tuple[st
         return f"must be text, a whole number, true or false, not {given!r}", None
     hint = None
     if key[-1:] == ("program",) and kind == "tuple_type" and isinstance(given, str) and given.strip():
-        hint = f"Write it word by word: program = {json.dumps(given.split(), ensure_ascii=False)}"
+        hint = f"write it word by word: program = {json.dumps(given.split(), ensure_ascii=False)}"
     return f"{_EXPECTED.get(kind, detail['msg'])}, not {_shown(given)}", hint
 
 
@@ -93,11 +93,11 @@ def _shown(value: object) -> str:
 
 def _unknown_key(key: Key, root: type[BaseModel]) -> tuple[str, str]:
     known = [name for name in _fields_at(key[:-1], root) if name != "name" or key[0] == "project"]
-    valid = f"Valid keys: {', '.join(sorted(known))}."
+    valid = f"valid keys: {', '.join(sorted(known))}"
     if len(key) == 3 and key[0] == "profiles" and key[2] in _CLUSTER_KEYS:
         return (
             "belongs to the cluster; a profile never says where it runs",
-            f"Write it in [clusters.NAME], or {key[2]} of one GPU type in [clusters.NAME.gpus.TYPE].",
+            f"write it in [clusters.NAME], or {key[2]} of one GPU type in [clusters.NAME.gpus.TYPE]",
         )
     close = difflib.get_close_matches(key[-1], known, n=1, cutoff=0.5)
     return ("unknown key" + (f"; did you mean {close[0]}?" if close else ""), valid)

@@ -15,7 +15,7 @@ from clusterkit.config.models import Cluster, Document, Profile, Project
 from clusterkit.config.problems import config_error
 from clusterkit.errors import ConfigError
 
-_LIST_ALL = "`clusterkit config --all` lists all."
+_LIST_ALL = "`clusterkit config --all` lists all"
 _Named = TypeVar("_Named", Cluster, Profile)
 
 
@@ -155,7 +155,7 @@ def _with_names(merged: Merged) -> dict[str, Any]:
                 key = (group, name, "name")
                 raise ConfigError(
                     f"{merged.origin(key)}: {join_key(key)}: unknown key; the name is the table's own",
-                    hint=f"Rename the table: [{group}.{member['name']}].",
+                    hint=f"rename the table: [{group}.{member['name']}]",
                 )
         document[group] = {
             name: {**member, "name": name} if isinstance(member, dict) else member
@@ -180,7 +180,7 @@ def _parsed(dotted: str) -> Key:
     try:
         return split_key(dotted)
     except ValueError as error:
-        raise ConfigError(str(error), hint="Write e.g. profiles.a40-2m.time.") from None
+        raise ConfigError(str(error), hint="write e.g. profiles.a40-2m.time") from None
 
 
 def _walk(model: BaseModel, raw: Mapping[str, Any], key: Key) -> Iterator[tuple[Key, object]]:

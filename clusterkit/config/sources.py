@@ -71,10 +71,10 @@ def read_layer(file: Path, *, label: str | None = None, prefix: tuple[str, ...] 
         data: dict[str, Any] = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(
-            f"{name}: cannot be read: {error.strerror}", hint="Check the path and its permissions."
+            f"{name}: cannot be read: {error.strerror}", hint="check the path and its permissions"
         ) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{name}: is not UTF-8 at byte {error.start}", hint="Save it as UTF-8.") from None
+        raise ConfigError(f"{name}: is not UTF-8 at byte {error.start}", hint="save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise _syntax_error(name, text, str(error)) from None
     for part in reversed(prefix):
@@ -113,5 +113,5 @@ def _syntax_error(name: str, text: str, message: str) -> ConfigError:
     cause = _POSITION.sub("", message)
     return ConfigError(
         f"{name}:{number}: not valid TOML: {cause}",
-        hint="Text needs quotes, tables look like [profiles.mine]; see https://toml.io.",
+        hint="text needs quotes, tables look like [profiles.mine]; see https://toml.io",
     )

@@ -114,11 +114,11 @@ def choose(abilities: Abilities | None, wanted: Literal["auto"] | Way, options: 
         if wanted == "requeue" and "--no-requeue" in names:
             raise ConfigError(
                 'continue_by = "requeue", and the sbatch options say no-requeue',
-                hint="Take one of them back.",
+                hint="take one of them back",
             )
         if wanted == "array" and site.array_size < 2:
             raise ConfigError(
-                'continue_by = "array", and this site has no job arrays', hint='Set continue_by = "auto".'
+                'continue_by = "array", and this site has no job arrays', hint='set continue_by = "auto"'
             )
         return _choice(wanted, "continue_by says so", site)
     obstacles = []

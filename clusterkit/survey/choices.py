@@ -71,7 +71,7 @@ def known_account(survey: SiteSurvey, account: str) -> str:
     if names and account not in names:
         raise ConfigError(
             f"{survey.user} has no account {account!r} on {survey.host_name}",
-            hint=f"Yours: {', '.join(names)}.",
+            hint=f"yours: {', '.join(names)}",
         )
     return account
 
@@ -85,7 +85,7 @@ def known_partition(survey: SiteSurvey, partition: str) -> str:
     names = [one.name for one in survey.slurm.partitions] if survey.slurm else []
     if names and partition not in names:
         raise ConfigError(
-            f"{survey.host_name} has no partition {partition!r}", hint=f"There are: {', '.join(names)}."
+            f"{survey.host_name} has no partition {partition!r}", hint=f"there are: {', '.join(names)}"
         )
     return partition
 

@@ -58,7 +58,7 @@ def _without(lines: list[str], cluster: Key, present: dict[Key, int]) -> tuple[i
     if cluster in present and not owned:
         raise ConfigError(
             f"line {present[cluster]}: {join_key(cluster)} has no header of its own, so it stays as it is",
-            hint="Write it as a table, [clusters.NAME], or give the new one another name with --name.",
+            hint="write it as a table, [clusters.NAME], or give the new one another name with --name",
         )
     starts = [_with_comment(lines, start) for start, _ in headers] + [len(lines)]
     kept, first = lines[: starts[0]], None

@@ -54,7 +54,7 @@ def parse(answer: str) -> SiteSurvey:
         said = " / ".join(line.strip() for line in answer.splitlines() if line.strip())[-200:]
         raise TransportError(
             f"the look at the site was cut off: {said or 'no answer'}",
-            hint="Try again; or write clusterkit.toml by hand, as docs/first-cluster.md shows.",
+            hint="try again; or write clusterkit.toml by hand, as docs/first-cluster.md shows",
         )
     host, user, how = me[:3]
     return SiteSurvey(

@@ -41,15 +41,15 @@ def connect(host: HostConfig) -> socket.socket:
         alias = f" (for {host.alias})" if host.alias != host.hostname else ""
         raise UnreachableError(
             f"the name {host.hostname}{alias} cannot be found: {error.strerror}",
-            hint="Check the spelling, the ssh configuration and the network (is a VPN needed?).",
+            hint="check the spelling, the ssh configuration and the network (is a VPN needed?)",
         ) from error
     except TimeoutError as error:
         raise UnreachableError(
             f"{host.alias} ({host.address}) does not answer: no connection within {host.connect_timeout:g} s",
-            hint="Check the network (is a VPN needed?) and the host's status page.",
+            hint="check the network (is a VPN needed?) and the host's status page",
         ) from error
     except OSError as error:
         raise UnreachableError(
             f"{host.alias} ({host.address}) cannot be reached: {error.strerror or error}",
-            hint="Check host, port and network. Is a VPN needed? Is the machine down?",
+            hint="check host, port and network: is a VPN needed, is the machine down?",
         ) from error

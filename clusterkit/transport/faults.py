@@ -31,7 +31,7 @@ def command_failed(completed: Completed, *, where: str) -> TransportError:
     if completed.returncode == NOT_FOUND:
         return TransportError(
             f"{program}: command not found on {where}",
-            hint="Check the PATH of non-interactive shells there; login_shell = true asks a login shell.",
+            hint="check the PATH of non-interactive shells there; login_shell = true asks a login shell",
         )
     lines = [line.strip() for line in completed.error_text.splitlines() if line.strip()]
     ending = (
@@ -41,7 +41,7 @@ def command_failed(completed: Completed, *, where: str) -> TransportError:
     )
     words = f": {lines[-1]}" if lines else ""
     return TransportError(
-        f"{program} {ending} on {where}{words}", hint=f"The command was: {brief(completed.argv)}"
+        f"{program} {ending} on {where}{words}", hint=f"the command was: {brief(completed.argv)}"
     )
 
 
@@ -49,7 +49,7 @@ def timed_out(argv: Sequence[str], seconds: float, *, where: str) -> TransportEr
     """The error for a command that was ended because its time was up."""
     return TransportError(
         f"{argv[0]} did not finish within {seconds:g} s on {where} and was ended",
-        hint=f"The machine may be overloaded: try again. The command was: {brief(argv)}",
+        hint=f"the machine may be overloaded: try again; the command was: {brief(argv)}",
     )
 
 
@@ -64,7 +64,7 @@ def unwritable(path: str, reason: str, *, where: str) -> TransportError:
     """The error for a file that cannot be written; `reason` is the system's own (English) text."""
     if "No space left" in reason or "quota exceeded" in reason:
         problem = "no space left on device" if "No space left" in reason else "disk quota exceeded"
-        return TransportError(f"{problem} on {where}: cannot write {path}", hint=f"Free space on {where}.")
+        return TransportError(f"{problem} on {where}: cannot write {path}", hint=f"free space on {where}")
     return TransportError(f"cannot write {path} on {where}: {_last_words(reason)}")
 
 

@@ -81,7 +81,7 @@ def _travel(
     if depth > _MAX_HOPS:
         raise TransportError(
             f"the ProxyJump of {destination} leads in circles",
-            hint="Give the jump host a Host block of its own with `ProxyJump none`.",
+            hint="give the jump host a Host block of its own with `ProxyJump none`",
         )
     host = dialled.host if dialled else resolve(destination, config=config, user=user, port=port)
     if dialled and dialled.sock:
@@ -117,7 +117,7 @@ def _through(host: HostConfig, over: Wire) -> paramiko.Channel:
     except (paramiko.SSHException, OSError, EOFError) as error:
         raise UnreachableError(
             f"the jump host cannot reach {host.alias} ({host.address}): {str(error) or type(error).__name__}",
-            hint="Check ProxyJump in the ssh configuration, and whether the jump host allows forwarding.",
+            hint="check ProxyJump in the ssh configuration, and whether the jump host allows forwarding",
         ) from error
 
 

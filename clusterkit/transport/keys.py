@@ -90,7 +90,7 @@ def _unlock(path: Path, ask: Ask) -> paramiko.PKey | None:
             return paramiko.PKey.from_path(path, phrase.encode())  # type: ignore[arg-type]
     raise TransportError(
         f"wrong passphrase for {path}, {_PASSPHRASE_TRIES} times",
-        hint=f"Check it with: ssh-keygen -y -f {path}",
+        hint=f"check it with: ssh-keygen -y -f {path}",
     )
 
 

@@ -164,7 +164,7 @@ class Verdict:
             raise HostKeyError(
                 f"the host key of {self._at} has changed: the server shows {shown}, "
                 f"and {known.path} line {known.line} says {fingerprint(known.key)}",
-                hint="Someone may be listening. Only if the site has announced a new key: "
+                hint="someone may be listening; only if the site has announced a new key: "
                 f"ssh-keygen -R '{self.name}' -f {known.path}, then {self._host.ssh_command}",
             )
         files = " or ".join(str(path) for path in self._host.known_hosts) or "any known_hosts file"
@@ -174,7 +174,7 @@ class Verdict:
             note += f" (its certificate does not count: {doubt})" if doubt else " (it shows no certificate)"
         raise (HostKeyError if others else UnknownHostError)(
             f"the host key of {self._at} is not known: {shown} is not in {files}{note}",
-            hint="Compare it with the fingerprint the site publishes, then answer yes in a terminal, or "
+            hint="compare it with the fingerprint the site publishes, then answer yes in a terminal, or "
             f"accept it once with: {self._host.ssh_command}",
         )
 
@@ -199,7 +199,7 @@ class Verdict:
         if any(entry.marker == "@revoked" and entry.key == key for entry in self._all):
             raise HostKeyError(
                 f"the host key of {self._at} is marked as revoked: {shown}",
-                hint="Do not log in. Ask the site's support.",
+                hint="do not log in: ask the site's support",
             )
 
     @property

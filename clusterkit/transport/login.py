@@ -50,7 +50,7 @@ def _shake_hands(wire: Wire, host: HostConfig) -> None:
     except paramiko.ssh_exception.IncompatiblePeer as error:
         raise TransportError(
             f"{where} and this machine have no encryption in common: {error}",
-            hint="The server's ssh is very old or very strict; ask the site's support.",
+            hint="the server's ssh is very old or very strict; ask the site's support",
         ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
         problem = error
@@ -61,7 +61,7 @@ def _shake_hands(wire: Wire, host: HostConfig) -> None:
         problem = TimeoutError(f"nothing within {wire.handshake_timeout:g} s")
     raise UnreachableError(
         f"{where} does not answer as an SSH server: {_text(problem)}",
-        hint="Check host and port. A server drops connections for a while after several failed logins.",
+        hint="check host and port; a server drops connections for a while after several failed logins",
     ) from problem
 
 
@@ -163,11 +163,11 @@ class _Login:
             cause += f"; it accepts {', '.join(self.allowed)}"
         if self.banner.strip():
             cause += f"; it says: {' '.join(self.banner.split())}"
-        hint = f"Check user and key, or try by hand: {self.host.ssh_command}"
+        hint = f"check user and key, or try by hand: {self.host.ssh_command}"
         if self.asked >= MAX_TRIES:
             hint = (
-                f"Stopped after {MAX_TRIES} wrong answers; a code works once and not for long: "
-                "wait for the next one, then try again."
+                f"stopped after {MAX_TRIES} wrong answers; a code works once and not for long: "
+                "wait for the next one, then try again"
             )
         return TransportError(cause, hint=hint)
 

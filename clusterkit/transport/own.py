@@ -28,7 +28,7 @@ def require() -> None:
     if not (os.isatty(_IN) and os.isatty(_OUT)):
         raise TransportError(
             "there is no terminal to show it on",
-            hint="Run the command in a terminal, without redirecting its input or output.",
+            hint="run the command in a terminal, without redirecting its input or output",
         )
 
 

@@ -71,7 +71,7 @@ def ask_on_terminal(question: Question) -> list[str]:
             return ["no"]  # the refusal says what to do
         raise TransportError(
             f"{question.where} asks for {question.wanted!r}, and there is no terminal to ask on",
-            hint="Run the command in a terminal, or use a key that needs no answer (ssh-agent, ssh-add).",
+            hint="run the command in a terminal, or use a key that needs no answer (ssh-agent, ssh-add)",
         )
     from getpass import getpass
 

@@ -47,7 +47,7 @@ def log_in_again(log_in: Callable[[Ask], Link], *, where: str, why: str | None, 
             return link
     raise TransportError(
         f"{died}, and a new login was not possible: {problem.cause if problem else 'none was tried'}",
-        hint="Run the same command again; what is done is not done twice.",
+        hint="run the same command again; what is done is not done twice",
     ) from problem
 
 

@@ -64,7 +64,7 @@ def wrap(
     if len(command) > MAX_COMMAND_BYTES:
         raise TransportError(
             f"the command {argv[0]} is {len(command)} bytes long; at most {MAX_COMMAND_BYTES} can be sent",
-            hint="Pass long input on standard input.",
+            hint="pass long input on standard input",
         )
     return command
 

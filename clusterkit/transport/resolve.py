@@ -90,7 +90,7 @@ def parse_destination(text: str) -> Destination:
     match = _DESTINATION.fullmatch(text.strip())
     if match is None:
         raise TransportError(
-            f"not a host name: {text!r}", hint="Write host, user@host or ssh://user@host:port."
+            f"not a host name: {text!r}", hint="write host, user@host or ssh://user@host:port"
         )
     port = match["port"]
     return Destination(match["host"].strip("[]"), match["user"], int(port) if port else None)
@@ -113,7 +113,7 @@ def resolve(
     if config is not None and not config.is_file():
         raise TransportError(
             f"ssh configuration {config} does not exist",
-            hint="Mend `ssh_config` of the cluster in your settings, or --ssh-config.",
+            hint="mend `ssh_config` of the cluster in your settings, or --ssh-config",
         )
     if not destination or destination.startswith("-"):
         raise TransportError(f"not a host name: {destination!r}")
@@ -134,12 +134,12 @@ def resolve(
     except subprocess.TimeoutExpired:
         raise TransportError(
             f"ssh -G {destination} gave no answer within {_SSH_G_SECONDS:g} s",
-            hint="A `Match exec` command in the ssh configuration may hang.",
+            hint="a `Match exec` command in the ssh configuration may hang",
         ) from None
     if done.returncode != 0:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["ssh -G failed"]
         raise TransportError(
-            f"ssh cannot resolve {destination}: {lines[-1]}", hint="Mend the ssh configuration."
+            f"ssh cannot resolve {destination}: {lines[-1]}", hint="mend the ssh configuration"
         )
     text = done.stdout.decode("utf-8", "surrogateescape")
     return parse_ssh_g(text, alias=destination, config=config)
@@ -242,7 +242,7 @@ def _resolve_without_ssh(
         what = "Include" if beyond[1] else "Match exec"
         raise TransportError(
             f"{path} has {what} lines, and the ssh program that reads them is not installed",
-            hint="Install OpenSSH's client: apt install openssh-client, dnf install openssh-clients.",
+            hint="install OpenSSH's client: apt install openssh-client, dnf install openssh-clients",
         )
     found = paramiko.SSHConfig.from_text(text).lookup(wanted.host)
     defaults = {

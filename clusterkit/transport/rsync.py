@@ -234,7 +234,7 @@ def failure(code: int, stderr: str, *, pulling: bool, where: str) -> TransportEr
         return NoRsyncError(
             f"rsync is not installed on {remote}: {absent}",
             where=remote,
-            hint="Install rsync there, or load the module that provides it in the shell start-up files.",
+            hint="install rsync there, or load the module that provides it in the shell start-up files",
         )
     for pattern, cause, hint in _FAULTS:
         line = next((text for text in lines if re.search(pattern, text)), None)
@@ -244,7 +244,7 @@ def failure(code: int, stderr: str, *, pulling: bool, where: str) -> TransportEr
             problem = "disk quota exceeded" if "quota" in line else "no space left on device"
             return TransportError(
                 f"{problem} on {receiver}: {line}",
-                hint=f"Free space on {receiver}, then run the same command again: it resumes.",
+                hint=f"free space on {receiver}, then run the same command again: it resumes",
             )
         return TransportError(f"{cause.format(remote=remote)}: {line}", hint=hint)
     missing = next((found for text in lines if (found := _MISSING.search(text))), None)
@@ -254,5 +254,5 @@ def failure(code: int, stderr: str, *, pulling: bool, where: str) -> TransportEr
     verb = "from" if pulling else "to"
     return TransportError(
         f"copying {verb} {where} failed (rsync {code}): {telling[0]}",
-        hint="Run the same command again: what has arrived is kept.",
+        hint="run the same command again: what has arrived is kept",
     )

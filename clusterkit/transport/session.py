@@ -78,7 +78,7 @@ class Session:
         except RefusedError as error:
             raise TransportError(
                 f"{where} refuses another command on this connection: {error}",
-                hint="The server allows few sessions at a time (MaxSessions); end other commands first.",
+                hint="the server allows few sessions at a time (MaxSessions); end other commands first",
             ) from error
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -134,7 +134,7 @@ class Session:
         if status is None:
             raise TransportError(
                 f"{self.argv[0]} was cut off on {self._where}: its channel was closed",
-                hint="Run the same command again.",
+                hint="run the same command again",
             )
         return status
 
@@ -180,7 +180,7 @@ class Session:
         why = self._link.why or "the server or the network ended it"
         return kind(
             f"the connection to {self._where} died: {why}",
-            hint="Run the same command again; what is done is not done twice.",
+            hint="run the same command again; what is done is not done twice",
         )
 
     def _never_started(self, status: int | None) -> TransportError:
@@ -189,7 +189,7 @@ class Session:
         ending = "its channel was closed" if status is None else f"status {status}"
         return TransportError(
             f"{self._where} did not run the command ({ending}){words}",
-            hint="A shell start-up file there may end or fail, or the account is restricted: try it by hand.",
+            hint="a shell start-up file there may end or fail, or the account is restricted: try it by hand",
         )
 
     def _left(self) -> float | None:

@@ -64,7 +64,7 @@ def move(
         words = str(error) or "the sftp-server has ended"
         raise TransportError(
             f"copying {'from' if pulling else 'to'} {where} failed: {words}",
-            hint="Run the same command again: what has arrived is kept.",
+            hint="run the same command again: what has arrived is kept",
         ) from error
 
 

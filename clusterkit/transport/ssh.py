@@ -165,7 +165,7 @@ class SshTransport:
         if not rsync.safe_as_target(name):
             raise TransportError(
                 f"rsync cannot create a single file named {name.removeprefix('./')} on {self._where}",
-                hint="Rename it (no * ? or [), or copy the folder that holds it.",
+                hint="rename it (no * ? or [), or copy the folder that holds it",
             )
 
         def build(rsh: Sequence[str]) -> list[str]:

@@ -96,7 +96,7 @@ def find_rsync() -> str:
         raise rsync.NoRsyncError(
             "rsync is not installed on this machine",
             where="this machine",
-            hint="Install it: apt install rsync, dnf install rsync or brew install rsync.",
+            hint="install it: apt install rsync, dnf install rsync or brew install rsync",
         )
     return program
 

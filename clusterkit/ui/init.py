@@ -66,7 +66,7 @@ def refuse(choice: Choice) -> str:
     values = ", ".join(option.value for option in choice.options)
     raise ConfigError(
         f"{choice.question} There are: {values}",
-        hint=f"Say it with {choice.flag}, or take what is suggested with --yes.",
+        hint=f"say it with {choice.flag}, or take what is suggested with --yes",
     )
 
 

@@ -51,18 +51,18 @@ def check_after(ledger: Ledger, cluster: Cluster, after: Sequence[After], sbatch
     """
     if after and "dependency" in names_of(sbatch):
         raise ConfigError(
-            "--after and --sbatch dependency=... both say what to wait for", hint="Use one of them."
+            "--after and --sbatch dependency=... both say what to wait for", hint="use one of them"
         )
     for run, _ in _runs(ledger, after):
         if run.cluster != cluster.name:
             raise ConfigError(
                 f"--after {run.run_id}: it is on {run.cluster}, and this run goes to {cluster.name}",
-                hint="A scheduler waits for its own jobs only.",
+                hint="a scheduler waits for its own jobs only",
             )
         if run.until_done in ("array", "chain") and run.state != JobState.COMPLETED:
             raise ConfigError(
                 f"--after {run.run_id}: it goes on in more jobs than its first one ({run.until_done})",
-                hint='Where the site allows it, continue_by = "requeue" keeps one job.',
+                hint='where the site allows it, continue_by = "requeue" keeps one job',
             )
 
 

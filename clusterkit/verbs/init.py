@@ -67,7 +67,7 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
     name = request.name or name_of(request.host)
     if name == "local":
         raise ConfigError(
-            "the cluster `local` is this machine", hint="Give the new one another name with --name."
+            "the cluster `local` is this machine", hint="give the new one another name with --name"
         )
     old = read(request.file)
     before = table_of(old or "", name)

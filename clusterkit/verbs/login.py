@@ -53,7 +53,7 @@ def login(cluster: Cluster, *, keep: int | None, ask: Ask) -> LoggedIn:
     except NotKeptError as error:
         raise TransportError(
             f"the login to {cluster.host} cannot be kept: {error}",
-            hint="The other commands work without it; each logs in by itself.",
+            hint="the other commands work without it; each logs in by itself",
         ) from error
     for one in (link, *living):
         one.close()

@@ -60,12 +60,12 @@ def target(config: Path | None, *, user: bool) -> Path:
         if found is None and Path.cwd() == home_folder():
             raise ConfigError(
                 "this is your home folder: a clusterkit.toml here would make all of it one project",
-                hint="Go to your project's folder first, or write your own file with --user.",
+                hint="go to your project's folder first, or write your own file with --user",
             )
         return found or Path.cwd() / PROJECT_FILE
     own = user_path()
     if own is None:
-        raise ConfigError("there is no home folder to write to", hint="Name the file with --config FILE.")
+        raise ConfigError("there is no home folder to write to", hint="name the file with --config FILE")
     return own
 
 
@@ -83,7 +83,7 @@ def from_example(name: str, file: Path) -> Proposal:
     """
     known = examples()
     if name not in known:
-        raise ConfigError(f"there is no example {name!r}", hint=f"There are: {', '.join(known)}.")
+        raise ConfigError(f"there is no example {name!r}", hint=f"there are: {', '.join(known)}")
     text = resource("templates", "clusters", f"{name}.toml").read_text(encoding="utf-8")
     return Proposal(file, read(file), text)
 
@@ -98,7 +98,7 @@ def save(proposal: Proposal) -> None:
     try:
         now = file.read_bytes() if file.exists() else None
         if now != (None if proposal.old is None else proposal.old.encode()):
-            raise ConfigError(f"{name} was changed meanwhile; nothing was written", hint="Do it again.")
+            raise ConfigError(f"{name} was changed meanwhile; nothing was written", hint="do it again")
         file.parent.mkdir(parents=True, exist_ok=True)
         mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
         handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
@@ -115,7 +115,7 @@ def save(proposal: Proposal) -> None:
     except OSError as error:
         raise ConfigError(
             f"{name} cannot be written: {error.strerror}",
-            hint="Look at the folder's permissions, or free space.",
+            hint="look at the folder's permissions, or free space",
         ) from None
 
 

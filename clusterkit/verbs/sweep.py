@@ -114,7 +114,7 @@ def plan(settings: Settings, request: SweepRequest, ledger: Ledger) -> GroupPlan
     size = len(points) * len(profiles)
     if request.pack > 1 and len(points) == 1:
         raise ConfigError(
-            "--pack lets several runs share a GPU, and this is one", hint="Add --seeds or --sweep."
+            "--pack lets several runs share a GPU, and this is one", hint="add --seeds or --sweep"
         )
     request = dataclasses.replace(request, pack=min(request.pack, len(points)))
     members = []
@@ -136,11 +136,11 @@ def _check(request: SweepRequest) -> None:
     base = request.base
     names = {axis.name for axis in request.axes}
     if base.seed is not None and "seed" in names:
-        raise ConfigError("--seed and --seeds both say which seed", hint="Use one of them.")
+        raise ConfigError("--seed and --seeds both say which seed", hint="use one of them")
     if base.cluster.kind == "local" and request.pack > 1:
         raise ConfigError(
             "--pack lets runs share a GPU that a scheduler gives to one job; on this machine all share it",
-            hint=f"Use --max-parallel {request.pack}.",
+            hint=f"use --max-parallel {request.pack}",
         )
     if any(re.match(r"--?a(rray)?\b", option) for option in base.sbatch):
         raise ConfigError("a group is a job array itself: --sbatch array=... cannot be used with it")
@@ -148,12 +148,12 @@ def _check(request: SweepRequest) -> None:
         if base.overrides or base.unlock:
             raise ConfigError(
                 "--set and --unlock would change the recipe of one stage only, and --then has several",
-                hint="Put the values into the profiles of the stages.",
+                hint="put the values into the profiles of the stages",
             )
         if rest := sorted(names & {"profile", "recipe", "total_steps", "task", "lr"}):
             raise ConfigError(
                 f"--sweep {rest[0]}=... and --then: every stage has its own profile",
-                hint="Sweep the seed, or names that only the program's arguments use.",
+                hint="sweep the seed, or names that only the program's arguments use",
             )
 
 

@@ -185,8 +185,8 @@ def test_a_missing_file_is_named(place: Place) -> None:
 @pytest.mark.parametrize(
     ("ask", "cause", "hint"),
     [
-        ("cluster", "there is no cluster 'datalb'", "Did you mean datalab? There are: datalab, local."),
-        ("profile", "there is no profile 'datalb'", "There are: a100-20m, "),
+        ("cluster", "there is no cluster 'datalb'", "did you mean datalab? there are: datalab, local"),
+        ("profile", "there is no profile 'datalb'", "there are: a100-20m, "),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(place: Place, ask: str, cause: str, hint: str) -> None:
@@ -204,4 +204,4 @@ def test_a_default_that_does_not_exist_is_blamed_on_its_line(place: Place) -> No
         settings.profile()
     assert caught.value.cause == "clusterkit.toml:2: project.default_profile: there is no profile 'a40-2n'"
     assert caught.value.hint is not None
-    assert caught.value.hint.startswith("Did you mean a40-2m?")
+    assert caught.value.hint.startswith("did you mean a40-2m?")

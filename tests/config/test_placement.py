@@ -73,7 +73,7 @@ def test_a_gpu_the_cluster_lacks_is_refused_with_those_it_has() -> None:
         resolve_gpu(cluster(gpus={"a100": {}, "a40": {}}), profile(gpu="h100"))
     assert caught.value.cause == "profile p needs GPU 'h100', which cluster site lacks"
     assert caught.value.hint is not None
-    assert "There are: a100, a40." in caught.value.hint
+    assert "there are: a100, a40; or add " in caught.value.hint
 
 
 def test_a_slurm_cluster_without_a_table_of_gpus_has_none() -> None:

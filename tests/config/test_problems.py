@@ -140,9 +140,9 @@ def test_one_fault_is_one_line_with_a_next_step(place: Place, toml: str, cause: 
 
 def test_an_unknown_key_comes_with_the_valid_ones(place: Place) -> None:
     hint = fault(place, "[project.wandb]\nproj = 'x'").hint
-    assert hint == "Valid keys: entity, mode, project."
+    assert hint == "valid keys: entity, mode, project"
     hint = fault(place, "[project]\nprogram = 'python train.py --x 1'").hint
-    assert hint == 'Write it word by word: program = ["python", "train.py", "--x", "1"]'
+    assert hint == 'write it word by word: program = ["python", "train.py", "--x", "1"]'
 
 
 def test_several_faults_are_all_shown_in_the_order_of_the_file(place: Place) -> None:

@@ -16,7 +16,7 @@ from tests.transport.answers import Answers, log_in, refused
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
-STOPPED = "Stopped after 3 wrong answers"
+STOPPED = "stopped after 3 wrong answers"
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_key_that_is_not_wanted_ends_before_any_question(
     assert f"tried {wrong} SHA256:" in error.cause
     assert error.cause.endswith("; it accepts publickey")
     assert error.hint
-    assert "Check user and key" in error.hint
+    assert "check user and key" in error.hint
     assert ask.asked == []
 
 

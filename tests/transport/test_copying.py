@@ -176,7 +176,7 @@ def test_neither_rsync_nor_sftp_is_said(
         pytest.raises(TransportError, match="rsync is not installed on node") as caught,
     ):
         transport.push(here, str(there))
-    assert "Install rsync there" in str(caught.value.hint)
+    assert "install rsync there" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("pulling", [False, True], ids=["push", "pull"])

@@ -75,7 +75,7 @@ def test_three_wrong_codes_and_we_stop(serve: Callable[..., DialogServer]) -> No
     assert server.record.attempts[1:] == ["keyboard-interactive bad"] * 3
     assert "NOTICE: maintenance at 6" in error.cause
     assert error.hint
-    assert error.hint.startswith("Stopped after 3 wrong answers")
+    assert error.hint.startswith("stopped after 3 wrong answers")
     assert "1, 2" not in error.cause
 
 
@@ -161,4 +161,4 @@ def test_a_real_second_factor(pam_sshd: LoopbackSshd) -> None:
     assert ask.left == []
     error = refused(pam_sshd, Answers("1", "2", "3"))
     assert error.hint
-    assert error.hint.startswith("Stopped after 3 wrong answers")
+    assert error.hint.startswith("stopped after 3 wrong answers")

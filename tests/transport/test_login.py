@@ -51,7 +51,7 @@ def test_a_key_the_server_does_not_know(sshd: LoopbackSshd, tmp_path: Path) -> N
         f"node (127.0.0.1:{sshd.port}) refuses to log in {sshd.user}; tried {wrong} SHA256:"
     )
     assert error.cause.endswith("; it accepts publickey")
-    assert error.hint == f"Check user and key, or try by hand: ssh -F {config} node"
+    assert error.hint == f"check user and key, or try by hand: ssh -F {config} node"
 
 
 def test_no_key_at_all(sshd: LoopbackSshd, tmp_path: Path) -> None:

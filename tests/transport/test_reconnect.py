@@ -101,7 +101,7 @@ def test_a_host_that_stays_away(server: LoopbackSshd) -> None:
         "the connection to node died (the server or the network ended it), and a new login was not possible: "
         f"node (127.0.0.1:{server.port}) cannot be reached: Connection refused"
     )
-    assert caught.value.hint == "Run the same command again; what is done is not done twice."
+    assert caught.value.hint == "run the same command again; what is done is not done twice"
 
 
 def test_a_host_that_comes_back_in_time(server: LoopbackSshd, monkeypatch: pytest.MonkeyPatch) -> None:

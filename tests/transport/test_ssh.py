@@ -268,7 +268,7 @@ def test_a_full_disk_over_there(ssh: Transport, small_disk: Path, here: Path) ->
     with pytest.raises(TransportError, match=r"^no space left on device on node: ") as caught:
         ssh.push(here, str(small_disk))
     assert caught.value.hint
-    assert "Free space on node" in caught.value.hint
+    assert "free space on node" in caught.value.hint
     with pytest.raises(TransportError, match=r"^no space left on device on node: cannot write "):
         ssh.write(str(small_disk / "note"), bytes(5_000_000))
     assert not (small_disk / "note").exists()

@@ -137,14 +137,14 @@ def test_the_users_own_file(fresh: Laptop) -> None:
     ("words", "says"),
     [
         ([], "your ssh configuration has: node"),
-        (["node"], "Say it with --account"),
-        (["node", "--account", "nobody"], "Yours: proj_a, proj_b."),
-        (["node", "--partition", "gpus"], "There are: small, gpu, gputest."),
+        (["node"], "say it with --account"),
+        (["node", "--account", "nobody"], "yours: proj_a, proj_b"),
+        (["node", "--partition", "gpus"], "there are: small, gpu, gputest"),
         (["node", "--container", "docker"], "must be 'apptainer', 'singularity' or 'none'"),
         (["node", "--root", "here"], "is not absolute"),
         (["node", "--name", "a b"], "is not a name"),
-        (["node", "--name", "local"], "Give the new one another name"),
-        (["--example", "mars"], "There are: csc-roihu"),
+        (["node", "--name", "local"], "give the new one another name"),
+        (["--example", "mars"], "there are: csc-roihu"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_written(fresh: Laptop, words: list[str], says: str) -> None:

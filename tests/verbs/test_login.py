@@ -102,7 +102,7 @@ def test_wrong_codes_at_the_terminal(project: Project, server: CodeSshd) -> None
     assert done.returncode == 4
     assert "node (127.0.0.1:" in done.stdout
     assert "tried keyboard-interactive (3 times)" in done.stdout
-    assert "Stopped after 3 wrong answers; a code works once and not for long" in done.stdout
+    assert "stopped after 3 wrong answers; a code works once and not for long" in done.stdout
 
 
 @pytest.fixture

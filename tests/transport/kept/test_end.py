@@ -113,7 +113,7 @@ def test_a_refused_login_says_what_it_always_says(serve: Callable[..., CodeSshd]
     ) as caught:
         to(server, keep=60, ask=Answers("1", "2", "3"))
     assert caught.value.hint
-    assert caught.value.hint.startswith("Stopped after 3 wrong answers")
+    assert caught.value.hint.startswith("stopped after 3 wrong answers")
     until(lambda: not keepers(folder))
 
 
