@@ -13,6 +13,7 @@ from clusterkit.checkup.request import Asked, Gpus, held
 from clusterkit.checkup.words import listed, size
 from clusterkit.scheduler import parse_time
 from clusterkit.slurm.explain import sbatch_error
+from clusterkit.slurm.partitions import default, partitions
 from clusterkit.units import format_duration
 
 _BUSY = re.compile(r"down|drain|fail|maint|unknown|power|reboot|inval", re.IGNORECASE)
@@ -59,15 +60,12 @@ class Slurm:
     @cached_property
     def partitions(self) -> dict[str, dict[str, str]]:
         """What scontrol says of each, by name."""
-        lines = self.login.answer["partitions"].lines
-        records = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in lines]
-        return {record["PartitionName"]: record for record in records if "PartitionName" in record}
+        return partitions(self.login.answer["partitions"].text)
 
     @cached_property
     def partition(self) -> str:
         """Where the profile's job goes; empty where nothing names one."""
-        default = (name for name, facts in self.partitions.items() if facts.get("Default") == "YES")
-        return self.request.partition or next(default, "")
+        return self.request.partition or default(self.partitions) or ""
 
     @cached_property
     def nodes(self) -> list[Node]:

@@ -15,6 +15,7 @@ from typing import Literal
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.scheduler import parse_time
 from clusterkit.slurm.arrays import DEFAULT_SIZE, array_size
+from clusterkit.slurm.partitions import default, partitions
 
 Way = Literal["requeue", "array", "chain"]
 
@@ -84,7 +85,7 @@ def parse(answer: str) -> Abilities:
             f"Slurm does not say what it allows: {words or 'no answer'}",
             hint='set `continue_by` of the cluster to "requeue", "array" or "chain"',
         )
-    partition = _partition(rest.partition(_MARK)[0])
+    name, partition = _partition(rest.partition(_MARK)[0])
     preempt = partition.get("PreemptMode") or config.get("PreemptMode", "")
     preempting = config.get("PreemptType", "none") not in ("none", "preempt/none", "(null)")
     return Abilities(
@@ -93,7 +94,7 @@ def parse(answer: str) -> Abilities:
         preempt_cancels=preempting and "CANCEL" in preempt.upper(),
         kill_wait=_number(config.get("KillWait", ""), 30),
         max_time=parse_time(partition.get("MaxTime", "")),
-        partition=partition.get("PartitionName"),
+        partition=name,
     )
 
 
@@ -143,14 +144,13 @@ def _choice(way: Way, why: str, site: Abilities) -> Choice:
     return Choice(way, why)
 
 
-def _partition(text: str) -> Mapping[str, str]:
-    """The fields of the partition that was asked about, or of the default one among all."""
-    rows = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in text.splitlines() if "PartitionName=" in line]
-    if len(rows) > 1:
-        rows = [row for row in rows if row.get("Default") == "YES"]
-    return rows[0] if rows else {}
+def _partition(text: str) -> tuple[str | None, Mapping[str, str]]:
+    """Name and fields of the partition that was asked about, or of the default one among all."""
+    told = partitions(text)
+    name = next(iter(told)) if len(told) == 1 else default(told)
+    return name, told.get(name, {}) if name else {}
 
 
-def _number(text: str, default: int) -> int:
+def _number(text: str, otherwise: int) -> int:
     match = re.match(r"\d+", text)
-    return int(match[0]) if match else default
+    return int(match[0]) if match else otherwise

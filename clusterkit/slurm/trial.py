@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from clusterkit.scheduler import parse_time, unix_seconds
 from clusterkit.slurm.commands import CLEAN_ENVIRONMENT, RUN
 from clusterkit.slurm.parse import MARK
+from clusterkit.slurm.partitions import default, partitions
 
 _START = re.compile(r"\bJob \S+ to start at (\S+)(?: .*? in partition (\S+))?")
 _NOISE = re.compile(r"^(sbatch: )?(error: |allocation failure: )*")
@@ -141,18 +142,14 @@ def parse_trials(text: str) -> Answers:
     """Reads what the script printed; what is not there is not known."""
     sections = _sections(text)
     clock = sections.get("now", (1, "", ""))[1].strip()
-    rows = [
-        dict(re.findall(r"(\w+)=(\S*)", line))
-        for line in sections.get("partitions", (1, "", ""))[1].splitlines()
-        if "PartitionName=" in line
-    ]
+    told = partitions(sections.get("partitions", (1, "", ""))[1])
     flags = re.search(r"^PriorityFlags\s*=\s*(.*)$", sections.get("config", (1, "", ""))[1], re.MULTILINE)
     tries = {name[4:]: part for name, part in sections.items() if name.startswith("try ")}
     return Answers(
         now=float(clock) if clock.isdigit() else None,
         trials={key: _answer(status, error or said) for key, (status, said, error) in tries.items()},
-        partitions={row["PartitionName"]: _partition(row) for row in rows},
-        default=next((row["PartitionName"] for row in rows if row.get("Default") == "YES"), None),
+        partitions={name: _partition(fields) for name, fields in told.items()},
+        default=default(told),
         waiting=Counter(sections.get("waiting", (1, "", ""))[1].replace(",", "\n").split()),
         shares=_shares(sections.get("shares", (1, "", ""))),
         highest_only="MAX_TRES" in (flags[1] if flags else ""),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from clusterkit.errors import TransportError
 from clusterkit.scheduler import parse_time
+from clusterkit.slurm.partitions import partitions
 from clusterkit.space import DF, quota_left, quotas_left
 from clusterkit.survey.facts import (
     Association,
@@ -22,8 +23,6 @@ from clusterkit.survey.facts import (
 from clusterkit.survey.script import MARK
 
 _PART = re.compile(rf"^{MARK} part (\w+)\n(.*?)^{MARK} end (\d+)$", re.MULTILINE | re.DOTALL)
-_PARTITION = re.compile(r"PartitionName=(.+?) (Allow\w+=.*|Deny\w+=.*)")
-"""Names may hold spaces."""
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
 _GRES = re.compile(
     r"(?:gres[:/])?gpu(?::(?P<type>[^:,()=]+?))?(?::no_consume)?[:=](?P<count>\d+)(?:\([^)]*\))?"
@@ -117,11 +116,7 @@ def _partitions(told: str, listed: str) -> tuple[Partition, ...]:
         known = alike.get(tuple(kind), (0, 0))
         lost = _LOST.search(state.lower()) is not None
         alike[tuple(kind)] = (known[0] + _number(count), known[1] + (0 if lost else _number(count)))
-    found = []
-    for line in told.splitlines():
-        if match := _PARTITION.match(line):
-            row = dict(re.findall(r"(\w+)=(\S*)", match[2]))
-            found.append(_partition(match[1], row, nodes.get(match[1], {})))
+    found = [_partition(name, row, nodes.get(name, {})) for name, row in partitions(told).items()]
     for name in nodes.keys() - {partition.name for partition in found}:
         found.append(_partition(name, {}, nodes[name]))
     return tuple(found)
