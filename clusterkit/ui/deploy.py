@@ -14,7 +14,7 @@ from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.snapshots import Large, Snapshot
-    from clusterkit.verbs.deploy import Plan
+    from clusterkit.verbs.deploy_plan import Plan
 
 _NAMES = 5
 

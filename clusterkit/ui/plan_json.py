@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from clusterkit.forecast.memory import Store
     from clusterkit.forecast.speed import Duration, Speed
     from clusterkit.forecast.starts import Ask, Start
-    from clusterkit.verbs.deploy import Plan as Upload
+    from clusterkit.verbs.deploy_plan import Plan as Upload
     from clusterkit.verbs.plan import Forecast
 
 

@@ -13,7 +13,7 @@ from clusterkit.ledger import Ledger
 from clusterkit.plan import option_of
 from clusterkit.site import log_in_ahead, open_site
 from clusterkit.verbs.deploy import Bar, planning, take_snapshot
-from clusterkit.verbs.deploy import Plan as Upload
+from clusterkit.verbs.deploy_plan import Plan as Upload
 from clusterkit.verbs.own_rates import OwnRun
 from clusterkit.verbs.plan_queue import Question, Queue, ask
 from clusterkit.verbs.plan_run import machine_of, memory_on, rates_of, recipe_of, sizes_of
