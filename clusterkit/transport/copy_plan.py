@@ -112,7 +112,8 @@ def steps(
 
     Args:
         chosen: from `select`.
-        source: all that the source has; what is there and does not go is not deleted either.
+        source: all that the source has; what is there and does not go is not deleted either, but for what
+            its filters exclude there alone, being of another kind.
         target: what the target has.
         basis: what the `link_dest` folder has.
         options: of the transfer.
@@ -187,7 +188,10 @@ def _removals(
         below = any(parent in in_the_way for parent in parents)
         known = [parent for parent in parents if parent in source]
         looked_into = all(parent in chosen and chosen[parent].kind == FOLDER for parent in known)
-        unwanted = options.delete and name not in source and looked_into and filters.goes(name, folder=folder)
+        # a folder that is excluded there does not keep a file of its name here
+        other = source.get(name)
+        hidden = other is None or not filters.goes(name, folder=other.kind == FOLDER)
+        unwanted = options.delete and hidden and looked_into and filters.goes(name, folder=folder)
         if below or unwanted or name in in_the_way:
             gone.append((name, folder))
     return tuple(gone)

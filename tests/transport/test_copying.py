@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from clusterkit.errors import TransportError
@@ -85,6 +85,12 @@ OPTIONS = st.builds(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(source=TREES, target=TREES, options=OPTIONS, pulling=st.booleans())
+@example(
+    source={"sub": None},
+    target={"sub": "a"},
+    options=SyncOptions(exclude=("sub/",), delete=True),
+    pulling=False,
+)
 def test_a_tree_ends_up_as_rsync_would_leave_it(
     tmp_path_factory: pytest.TempPathFactory,
     source: dict[str, object],
