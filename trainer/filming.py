@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -102,10 +103,18 @@ def film_gymnasium(
 
 def _picture(env: Any, task: str, size: int) -> npt.NDArray[np.uint8]:
     """The environment's picture, fitted into a square."""
+    from gymnasium.error import DependencyNotInstalled
     from PIL import Image, ImageOps
 
     try:
         drawn = np.asarray(env.render(), np.uint8)
+    except DependencyNotInstalled as error:
+        missing, _, advice = str(error).partition(", run ")
+        # of the pip of this Python, which need not be the one on PATH
+        command = advice.strip("`").removeprefix("pip install ") or "'gymnasium[all]'"
+        raise TrainerError(
+            f"{task} cannot be drawn here: {missing}", hint=f"{sys.executable} -m pip install {command}"
+        ) from error
     except Exception as error:  # of somebody else's code, often of a package that is not there
         simulated = hasattr(env.unwrapped, "mujoco_renderer")
         raise TrainerError(

@@ -80,6 +80,8 @@ class Gates(Doors):
     def render(self):
         if self._fault == "render":
             raise RuntimeError("no colours")
+        if self._fault == "package":
+            raise gymnasium.error.DependencyNotInstalled('no paint, run `pip install "paint[all]"`')
         return np.full((30, 40, 3), 50 * self._steps, np.uint8)
 
 
@@ -98,3 +100,4 @@ gymnasium.register("Words-v0", Words)
 gymnasium.register("Gates-v0", Gates)
 gymnasium.register("HiddenGates-v0", Gates, kwargs={"hidden": True})
 gymnasium.register("BlindGates-v0", Gates, kwargs={"fault": "render"})
+gymnasium.register("BareGates-v0", Gates, kwargs={"fault": "package"})

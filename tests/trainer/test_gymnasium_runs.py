@@ -1,6 +1,7 @@
 """SAC on environments that end their episodes themselves: the loop, resumption, evaluate and play."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -177,4 +178,7 @@ def test_play_says_when_there_are_no_pictures():
     ):
         with pytest.raises(fault, match=words):
             filming.film_gymnasium(Still(), {"environment": f"{HERE}:{name}"}, name, 0, 64, film)
+    with pytest.raises(TrainerError, match=r"BareGates-v0 cannot be drawn here: no paint$") as caught:
+        filming.film_gymnasium(Still(), {"environment": f"{HERE}:BareGates-v0"}, "BareGates-v0", 0, 64, film)
+    assert caught.value.hint == f'{sys.executable} -m pip install "paint[all]"'
     assert film.frames == []
