@@ -39,7 +39,9 @@ def applicable(
     if project.wandb.mode == "disabled":
         without |= {"wandb-login", "wandb-server", "wandb"}
     if profile is not None and not wants_gpu(cluster, profile):
-        without |= {"gpu", "driver", "gres"}
+        without |= {"gpu", "driver", "gres", "mps"}
+    if not cluster.mps or cluster.kind == "local":
+        without.add("mps")
     if profile is not None and not (wants_gpu(cluster, profile) and profile.device != "cpu"):
         without.add("cuda")
     return tuple(check for check in of_place(place) if check.name not in without)

@@ -87,6 +87,7 @@ _NODE = (
     Check(
         "driver", Place.NODE, "the driver is new enough for the image's CUDA", ("root-shared", "gpu"), True
     ),
+    Check("mps", Place.NODE, "NVIDIA MPS is there for packs to use", ("root-shared", "gpu"), True),
     Check(
         "shared-memory",
         Place.NODE,

@@ -218,6 +218,15 @@ def driver(node: Node) -> Verdict:
     return passed(f"driver {version}, CUDA {cuda} in the image")
 
 
+def mps(node: Node) -> Verdict:
+    """The command that packs start; whether a site lets them start it, the log of a pack says."""
+    part = node.answer["mps"]
+    if part.status == 0 and part.lines:
+        return passed(part.lines[0])
+    text = f"{node.name} has no nvidia-cuda-mps-control on PATH: runs of a pack take turns on the GPU"
+    return warned(text, f"add what provides it to `prelude` of {node.table}, or take back `mps`")
+
+
 def shared_memory(node: Node) -> Verdict:
     """For the block that all environments share, and whatever else the workers use."""
     words = node.answer["shm"].text.split()
@@ -258,6 +267,7 @@ JUDGES: Mapping[str, Callable[[Node], Verdict]] = {
     "binds": binds,
     "gpu": gpu,
     "driver": driver,
+    "mps": mps,
     "shared-memory": shared_memory,
     "node-clock": node_clock,
     "internet": internet,

@@ -105,6 +105,7 @@ ck_part binds printf '%s' "$missing"
 _GPU = r"""
 ck_own devices ls /dev
 ck_part visible printf '%s\n' "${CUDA_VISIBLE_DEVICES:-}"
+ck_part mps bash -c 'command -v nvidia-cuda-mps-control'
 ck_part nvidia-smi nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader
 """
 

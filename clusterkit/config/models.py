@@ -115,6 +115,8 @@ class Cluster(Model):
     continue_by: Literal["auto", "requeue", "array", "chain"] = "auto"
     """How runs go on past their time limit."""
     gpus: dict[Name, Gpu] = Field(default_factory=dict)
+    mps: bool = False
+    """Whether the runs of a pack use its GPU through NVIDIA MPS, which their job starts."""
     sbatch: Sbatch = Field(default_factory=dict)
     ssh_config: LocalPath | None = None
 

@@ -23,6 +23,10 @@ class GroupScript:
     """Runs a task; they share its GPU."""
     options: tuple[str, ...] = ()
     """sbatch options, `--name=value` or `--flag`."""
+    mps: bool = False
+    """Whether the runs of a pack use its GPU through NVIDIA MPS."""
+    prelude: tuple[str, ...] = ()
+    """Shell lines of the cluster, which may be what puts the command of NVIDIA MPS on PATH."""
 
     @property
     def array(self) -> bool:

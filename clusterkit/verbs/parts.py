@@ -185,6 +185,7 @@ def part_options(planned: GroupPlan, part: Part) -> tuple[str, ...]:
 
 def part_script(planned: GroupPlan, part: Part, group_dir: str, options: tuple[str, ...]) -> str:
     """The job script of a part, with all its options."""
+    base = planned.request.base
     return render_group(
         GroupScript(
             job_name=job_name(planned.group, part.number),
@@ -194,5 +195,7 @@ def part_script(planned: GroupPlan, part: Part, group_dir: str, options: tuple[s
             first=part.first,
             pack=planned.request.pack,
             options=options,
+            mps=base.cluster.mps and base.profile.gpu_count > 0,
+            prelude=base.cluster.prelude,
         )
     )

@@ -10,9 +10,10 @@ import pytest
 
 from clusterkit.checkup import container, node
 from clusterkit.checkup.answer import Answer, Part
-from clusterkit.checkup.check import Outcome, Verdict
+from clusterkit.checkup.applies import applicable
+from clusterkit.checkup.check import Outcome, Place, Verdict
 from clusterkit.checkup.node import Node
-from clusterkit.config.models import Cluster, Profile
+from clusterkit.config.models import Cluster, Profile, Project
 from clusterkit.images import Image
 from tests.checkup.sites import answer
 
@@ -42,6 +43,7 @@ def look(
         "scratch": (0, "/dev/sda1 1000000 0 500000 1% /scratch"),
         "binds": (0, ""),
         "devices": (0, "nvidia0\nnvidiactl\nnull"),
+        "mps": (0, "/usr/bin/nvidia-cuda-mps-control"),
         "nvidia_smi": (0, "NVIDIA A40, 46068 MiB, 570.86.15"),
         "shm": (0, SHM.format(free=65536000)),
         "internet": (1, ""),
@@ -112,6 +114,7 @@ def test_a_driver_against_a_cuda(driver: str, cuda: str | None, outcome: Outcome
         ),
         ("gpu", {"devices": (0, "null"), "nvidia_smi": (127, "")}, Outcome.FAIL, "g1 has no GPU"),
         ("gpu", {"nvidia_smi": (127, "")}, Outcome.WARN, "nvidia-smi is not there"),
+        ("mps", {"mps": (1, "")}, Outcome.WARN, "g1 has no nvidia-cuda-mps-control on PATH"),
         ("shared-memory", {"shm": (0, SHM.format(free=102400))}, Outcome.FAIL, "100 MiB free on g1, 128 MiB"),
         ("node-clock", {"clock": (0, "1700")}, Outcome.FAIL, "697 s ahead of the login node's"),
         ("node-clock", {"clock": (0, "900")}, Outcome.WARN, "43 s behind the login node's"),
@@ -140,6 +143,14 @@ def test_a_node_on_which_something_is_not(
     assert verdict.outcome is outcome, verdict
     assert evidence in verdict.evidence
     assert bool(verdict.cure) == (outcome in (Outcome.WARN, Outcome.FAIL))
+
+
+@pytest.mark.parametrize(("wanted", "gpu"), [(True, "a40"), (False, "a40"), (True, None)])
+def test_mps_is_looked_for_where_packs_are_to_use_it(wanted: bool, gpu: str | None) -> None:
+    cluster = Cluster(name="uni", host="uni", root="/share/me", mps=wanted)
+    profile = Profile.model_validate({"name": "p", "time": "4h", "gpu": gpu, "program": ("x",)})
+    names = {check.name for check in applicable(Place.NODE, cluster, Project(name="p"), profile)}
+    assert ("mps" in names) == (wanted and gpu is not None)
 
 
 def test_this_machine_without_a_gpu() -> None:

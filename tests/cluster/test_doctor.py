@@ -92,7 +92,7 @@ def test_a_healthy_site_is_green(green: dict[str, Any]) -> None:
     assert [check for check in green["checks"] if check["outcome"] != "pass"] == []
     fixed = {check["name"]: check["fixed"] for check in green["checks"] if check["fixed"]}
     assert set(fixed) == {"root", "image-there"}
-    of_settings = {"prelude", "binds", "cuda"}
+    of_settings = {"prelude", "binds", "cuda", "mps"}
     assert {check["name"] for check in green["checks"]} == {check.name for check in CHECKS} - of_settings
 
 

@@ -252,3 +252,38 @@ json.dump(facts, open(os.environ["CLUSTERKIT_RUN_DIR"] + "/facts.json", "w"))
         }
     finally:
         cluster.run("login", ["rm", f"{folder}/.netrc"], user=cluster.user)
+
+
+def test_mps_reaches_the_container_and_little_else_does(cluster: Cluster, image: Path) -> None:
+    run = ContainerRun(
+        cluster,
+        "mps",
+        image,
+        """
+import json, os
+pipe, scratch = os.environ["CUDA_MPS_PIPE_DIRECTORY"], os.environ["CLUSTERKIT_SCRATCH"]
+facts = {
+    "pipe": [pipe, os.listdir(pipe)],
+    "shared": os.path.exists("/dev/shm/of-mps"),
+    "home": os.path.realpath(os.environ["HOME"]) == scratch + "/home",
+    "tmp": os.listdir("/tmp"),
+    "host_home": os.path.exists("/home/" + os.environ.get("USER", "alice") + "/.ssh"),
+    "other_env": "OF_THE_NODE" in os.environ,
+}
+json.dump(facts, open(os.environ["CLUSTERKIT_RUN_DIR"] + "/facts.json", "w"))
+""",
+        prelude=(
+            "CUDA_MPS_PIPE_DIRECTORY=$(mktemp -d /tmp/mps.XXXXXX)",
+            "export CUDA_MPS_PIPE_DIRECTORY OF_THE_NODE=1",
+            'mkfifo "$CUDA_MPS_PIPE_DIRECTORY/control"; touch /dev/shm/of-mps',
+        ),
+    )
+    assert run.wait().state is JobState.COMPLETED, run.log()
+    assert json.loads((run.dir / "facts.json").read_text()) == {
+        "pipe": ["/mps", ["control"]],
+        "shared": True,
+        "home": True,
+        "tmp": [],
+        "host_home": False,
+        "other_env": False,
+    }

@@ -148,6 +148,9 @@ def test_a_dry_run_of_a_group_shows_the_grid_and_both_scripts(project: Project, 
     assert "#SBATCH --cpus-per-task=4" in shown
     assert "argv[2]  1" in shown
     assert "--requeue" not in shown
+    assert "nvidia-cuda-mps-control" not in shown
+    toml.write_text(toml.read_text().replace('host = "nowhere"', 'host = "nowhere"\nmps = true'))
+    assert "nvidia-cuda-mps-control -d" in project.run("submit", *words, "--", "{seed}").stdout
     whole = project.run("submit", *words[:-1], "--sbatch", "c=6", "--dry-run", "--", "{seed}").stdout
     assert "#SBATCH --cpus-per-task=6" in whole
     here = project.run("submit", "--seeds", "1,2", "--until-done", "--dry-run").stdout
