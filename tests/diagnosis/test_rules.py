@@ -70,7 +70,11 @@ SAID = {
         "trainer: 100 updates in a row had a loss or gradient that is not finite",
         "ValueError: Expected parameter loc to satisfy the constraint Real(), but found invalid values:",
     ),
-    "worker-died": ("trainer: the environment worker of reach-v3 (pid 77) died by SIGSEGV",),
+    "worker-died": (
+        "trainer: the environment worker of reach-v3 (pid 77) died by SIGSEGV",
+        "trainer: an environment of reach-v3 in this process has not answered for 60 s",
+        "trainer: an environment of reach-v3 failed: ValueError: the drawer fell off",
+    ),
     "checkpoint-unusable": ("trainer: none of the checkpoints in /r/checkpoints can be used",),
     "no-display": ("mujoco.FatalError: an OpenGL platform library has not been loaded into this process",),
     "wandb-login": (

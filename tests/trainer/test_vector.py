@@ -189,6 +189,14 @@ def test_a_worker_that_takes_no_state_is_named(number):
             vector.restore(states)
 
 
+def test_a_fault_in_this_process_is_named_as_one_in_a_worker():
+    with VectorEnv(CounterFactory(fault="raise"), 2, workers=0) as vector:
+        vector.reset(orders(Command.RESET, [0, 1], [9, 9]))
+        with pytest.raises(WorkerError, match=r"of .*green failed: ValueError: the drawer") as caught:
+            step_until_fault(vector, (0, 1))
+        assert "in step" in caught.value.hint
+
+
 def step_until_fault(vector: VectorEnv, tasks: tuple[int, ...] = (0, 1, 2)) -> None:
     count = len(tasks)
     vector.reset(orders(Command.RESET, [*tasks], [9] * count))

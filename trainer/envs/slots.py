@@ -35,15 +35,17 @@ class Slots:
         share: which of the block's environments are here.
 
     Attributes:
+        share: the environments that are here.
         notes: what the environments made since the last look have to say.
     """
 
     def __init__(self, factory: EnvFactory, block: Block, share: Iterable[int]) -> None:
         self._factory = factory
         self._block = block
+        self.share = list(share)
         self._rows = {
             slot: (block.action[slot], block.next_observation[slot], block.observation[slot])
-            for slot in share
+            for slot in self.share
         }
         self._playing: dict[int, Playing | None] = dict.fromkeys(self._rows)
         self._free: dict[int, list[Env]] = {}

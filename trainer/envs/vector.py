@@ -12,7 +12,9 @@ gone.
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing import util
 from typing import Any, NamedTuple
@@ -20,16 +22,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from trainer.envs.alarm import OverdueError, clear_alarm, set_alarm
 from trainer.envs.block import Block, allocate
 from trainer.envs.dealing import dealt
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Orders
 from trainer.envs.slots import Slots
-from trainer.envs.worker import AWAKE, Worker, end_all, one_thread_each, signals_blocked
+from trainer.envs.worker import AWAKE, START_TIMEOUT, Worker, end_all, one_thread_each, signals_blocked
+from trainer.errors import WorkerError
 from trainer.processors import usable_processors
 
 STEP_TIMEOUT = 60.0
-"""Seconds a worker may take for a vector step before it counts as hung."""
+"""Seconds that a share of the environments may take for a vector step before it counts as hung."""
 
 
 class Outcome(NamedTuple):
@@ -59,7 +63,8 @@ class VectorEnv:
         factory: makes the environments.
         num_envs: how many.
         workers: worker processes; 0 steps the environments in this process, inside `wait`.
-        step_timeout: seconds after which a worker that does not answer counts as hung.
+        step_timeout: seconds after which a worker that does not answer counts as hung, and so do environments
+            of this process, as far as `set_alarm` reaches.
 
     Raises:
         WorkerError: from `wait`.
@@ -76,7 +81,8 @@ class VectorEnv:
         shape = (num_envs, factory.observation_dim, factory.action_dim)
         memory = allocate(shape, context if workers else None)
         self._block = Block(memory, shape)
-        self._local = None if workers else Slots(factory, self._block, range(num_envs))
+        self._own = None if workers else Slots(factory, self._block, range(num_envs))
+        self._own_begun = False
         self._workers: list[Worker] = []
         # without a processor of our own we would only keep the workers from theirs
         awake = AWAKE if usable_processors() > workers else 0.0
@@ -114,15 +120,16 @@ class VectorEnv:
         """
         assert self._running, "wait without start"
         self._running = False
-        if self._local is not None:
-            self._local.step()
+        if self._own is not None:
+            with self._fault_named(self._own.share):
+                self._own.step()
         self._gather()
         block = self._block
         return Outcome(block.reward, block.success, block.next_observation, block.terminated, block.truncated)
 
     def take_notes(self) -> list[str]:
         """Returns what environments made since the last call have to say, each sentence once."""
-        ends: list[Worker] | list[Slots] = [self._local] if self._local else self._workers
+        ends: list[Worker | Slots] = [*self._workers, *([self._own] if self._own else [])]
         notes = list(dict.fromkeys(note for end in ends for note in end.notes))
         for end in ends:
             end.notes.clear()
@@ -144,11 +151,12 @@ class VectorEnv:
         assert not self._running, "state within a vector step"
         for worker in self._workers:
             worker.ask_state()
-        parts = [self._local.state()] if self._local is not None else self._gather()
-        shares = [worker.share for worker in self._workers] or [list(range(len(self._block.task)))]
         states: dict[int, dict[str, Any]] = {}
-        for share, part in zip(shares, parts, strict=True):
-            states |= zip(share, part, strict=True)
+        if self._own is not None:
+            with self._fault_named(self._own.share):
+                states |= zip(self._own.share, self._own.state(), strict=True)
+        for worker, part in zip(self._workers, self._gather(), strict=True):
+            states |= zip(worker.share, part, strict=True)
         return [
             states[env] | {"observation": shown} for env, shown in enumerate(self._block.observation.tolist())
         ]
@@ -166,11 +174,12 @@ class VectorEnv:
         block = self._block
         block.task[:] = [state["task"] for state in states]
         block.observation[:] = [state["observation"] for state in states]
-        if self._local is not None:
-            self._local.restore(states)
         self._deal()
         for worker in self._workers:
             worker.restore([states[env] for env in worker.share], self._step_timeout)
+        if self._own is not None:
+            with self._fault_named(self._own.share):
+                self._own.restore([states[env] for env in self._own.share])
         self._gather()
 
     def _deal(self) -> None:
@@ -206,6 +215,34 @@ class VectorEnv:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @contextmanager
+    def _fault_named(self, share: list[int]) -> Iterator[None]:
+        """Makes of a fault in this process what it would be in a worker.
+
+        Raises:
+            WorkerError: an environment failed, or did not come back in time.
+        """
+        seconds = self._step_timeout if self._own_begun else max(self._step_timeout, START_TIMEOUT)
+        armed = set_alarm(seconds)
+        try:
+            try:
+                yield
+            finally:
+                if armed:
+                    clear_alarm()
+        except OverdueError as error:
+            raise WorkerError(
+                f"an environment of {self._names(share)} in this process has not answered for "
+                f"{seconds:.0f} s",
+                hint="resume from the last checkpoint; if it happens again, look for a full or failing node",
+            ) from error
+        except Exception as error:  # of somebody else's code
+            fault = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+            raise WorkerError(
+                f"an environment of {self._names(share)} failed: {fault}", hint=traceback.format_exc()
+            ) from error
+        self._own_begun = True
 
     def _names(self, share: list[int]) -> str:
         return ", ".join(dict.fromkeys(self._factory.tasks[task] for task in self._block.task[share]))

@@ -33,8 +33,8 @@ AWAKE = 200e-6
 """Seconds to look for the next order, or for the answer, before sleeping."""
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 """What numerical libraries read at their import: each would start a thread for every processor."""
-_START_TIMEOUT = 300.0
-"""Seconds for a worker's first answer: imports from a slow file system take their time."""
+START_TIMEOUT = 300.0
+"""Seconds for the first answer of anyone's environments: imports from a slow file system take their time."""
 
 
 class Worker:
@@ -134,7 +134,7 @@ class Worker:
         return self.pipe.recv(1) if looked is None else looked
 
     def _set_timeout(self, timeout: float) -> None:
-        self.pipe.settimeout(timeout if self._started else max(timeout, _START_TIMEOUT))
+        self.pipe.settimeout(timeout if self._started else max(timeout, START_TIMEOUT))
 
     def _rest(self) -> str:
         self.pipe.settimeout(5)

@@ -106,9 +106,8 @@ def checkpoint_unusable(evidence: Evidence) -> Finding | None:
 
 def worker_died(evidence: Evidence) -> Finding | None:
     """Our trainer's words, and multiprocessing's."""
-    pattern = (
-        r"the environment worker of .*(died|not answered|failed)|the evaluator \(pid|BrokenPipeError.*worker"
-    )
+    ours = r"(the environment worker|an environment) of .*(died|not answered|failed)|the evaluator \(pid"
+    pattern = rf"{ours}|BrokenPipeError.*worker"
     return said(
         evidence,
         WORKER_DIED,

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+from tests.trainer.toys import CounterFactory
+from trainer.envs.alarm import OverdueError, clear_alarm, set_alarm
+from trainer.envs.schedule import Command, Orders
+from trainer.envs.vector import VectorEnv
+from trainer.errors import WorkerError
+
+
+@pytest.fixture
+def free_alarm() -> Iterator[None]:
+    """As in a process without pytest's own limit for a test."""
+    left = signal.setitimer(signal.ITIMER_REAL, 0.0)
+    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGALRM, before)
+    signal.setitimer(signal.ITIMER_REAL, *left)
+
+
+def orders(command: Command) -> Orders:
+    return Orders(np.full(2, command, np.int8), np.ones(2, np.int32), np.full(2, 9, np.int32))
+
+
+def test_an_environment_of_this_process_that_hangs_is_named(free_alarm) -> None:
+    words = r"environment of green in this process has not answered for 0 s"
+    hanging = CounterFactory(fault="hang")
+    with VectorEnv(hanging, 2, step_timeout=0.3) as vector:
+        vector.reset(orders(Command.RESET))
+        for number in range(3):
+            vector.start(orders(Command.STEP), np.zeros((2, 2), np.float32))
+            with pytest.raises(WorkerError, match=words) if number == 2 else nullcontext():
+                vector.wait()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_it_rings_until_it_is_heard(free_alarm) -> None:
+    heard = 0
+    assert set_alarm(0.05)
+    while heard < 2:
+        try:
+            signal.pause()
+        except OverdueError:
+            heard += 1
+    clear_alarm()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_who_uses_the_alarm_keeps_it(free_alarm) -> None:
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    assert not set_alarm(60.0)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_only_the_main_thread_can_be_interrupted(free_alarm) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        assert not threads.submit(set_alarm, 60.0).result()
