@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from trainer.processors import usable_processors
-from trainer.recipe.memory import worker_processes
+from trainer.recipe.memory import helper_processes, worker_processes
+
+_WAKING = 150e-6
+"""Seconds from an order to a sleeping process to its answer, for nothing but that: about, on Linux."""
 
 
 class UpdateCredit:
@@ -46,3 +49,18 @@ def worker_count(num_envs: int, processors: int | None = None) -> int:
         processors: how many there are; by default those this process may use.
     """
     return worker_processes(num_envs, usable_processors() if processors is None else processors)
+
+
+def helper_count(num_envs: int, processors: int | None = None) -> int:
+    """Returns a number of worker processes beside a learner that steps a share itself, as large as theirs.
+
+    Args:
+        num_envs: environments.
+        processors: how many there are; by default those this process may use.
+    """
+    return helper_processes(num_envs, usable_processors() if processors is None else processors)
+
+
+def quick(num_envs: int, step_seconds: float) -> bool:
+    """Returns whether all environments are stepped before another process could have been woken to help."""
+    return num_envs * step_seconds < _WAKING

@@ -10,7 +10,7 @@ from pathlib import Path
 from trainer import recipe as recipes
 from trainer.arguments import Parser, at_least, nearest
 from trainer.errors import UsageError
-from trainer.pacing import worker_count
+from trainer.pacing import helper_count, worker_count
 from trainer.place import ALONE, Place, place_from
 from trainer.processors import usable_processors
 from trainer.recipe import ON_POLICY_ENVS, Recipe, RecipeError
@@ -46,6 +46,8 @@ class TrainSettings:
         keep: checkpoints to keep.
         log_every: environment steps between lines of training metrics.
         workers: environment processes; 0 steps the environments in the learner's own.
+        workers_optional: whether environments that are stepped in no time are to have no processes: nobody
+            has asked for any, and the learner has nothing else to do meanwhile.
         threads: PyTorch's threads; 0 for PyTorch's own choice.
         lockstep: on a GPU, act with the newest weights instead of those of a vector step before.
         resume: None, `newest`, or the path of a checkpoint.
@@ -71,6 +73,7 @@ class TrainSettings:
     keep: int
     log_every: int
     workers: int
+    workers_optional: bool
     threads: int
     lockstep: bool
     resume: str | Path | None
@@ -128,7 +131,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
         rollout = recipes.batches(recipe.name, recipe.values, num_envs).rollout
         total_steps = -(-total_steps // rollout) * rollout
     often = max(total_steps // _EVALUATIONS, 1)
-    workers = _workers(num_envs, place) if given.workers is None else given.workers
+    workers = _workers(num_envs, place, on_policy) if given.workers is None else given.workers
     return TrainSettings(
         recipe=recipe,
         tasks=tasks,
@@ -147,6 +150,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
         keep=given.keep,
         log_every=given.log_every or max(1000, total_steps // 1000),
         workers=workers,
+        workers_optional=on_policy and given.workers is None,
         threads=_threads(recipe, workers, place) if given.threads is None else given.threads,
         lockstep=given.lockstep,
         resume=_resume(given.resume, attempt),
@@ -213,10 +217,11 @@ def _recipe(name: str, pairs: Sequence[str], tasks: str | None, unlock: Sequence
     return recipe.override(overrides, set(unlock))
 
 
-def _workers(num_envs: int, place: Place) -> int:
+def _workers(num_envs: int, place: Place, on_policy: bool) -> int:
     """Returns environment processes for all ranks, by the processors that each of them has."""
     processors = usable_processors() // place.local_size
-    return worker_count(num_envs // place.size, processors) * place.size
+    count = helper_count if on_policy else worker_count
+    return count(num_envs // place.size, processors) * place.size
 
 
 def _threads(recipe: Recipe, workers: int, place: Place) -> int:

@@ -21,6 +21,7 @@ from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.saving import of_rank
 from trainer.loops.state import Found, fresh_generators
+from trainer.pacing import quick
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
@@ -60,6 +61,8 @@ def _train(settings: TrainSettings, device: torch.device, ranks: Ranks, stop: St
     found = _find(settings, store, events, ranks)
     step = found.parts["state"]["progress"]["step"] if found else 0
     factory = factory_for(settings.recipe.values, settings.tasks, settings.seed)
+    if settings.workers_optional and quick(settings.own_envs, factory.step_seconds):
+        settings = replace(settings, workers=0)
     with _telemetry(settings, device, step, ranks) as telemetry:
         for event in (_setting(settings, device), *_rollouts(settings), *events) if ranks.writes else ():
             telemetry.event(step, event)
@@ -137,6 +140,8 @@ def _setting(settings: TrainSettings, device: torch.device) -> str:
     """Says what was chosen where the settings left a choice."""
     plural = "" if settings.workers == 1 else "es"
     where = f"{settings.workers} worker process{plural}" if settings.workers else "the learner's own process"
+    if "rollout_size" in settings.recipe.values and 0 < settings.own_workers < settings.own_envs:
+        where += " and the learner's own"
     lag = ", acting one vector step behind the updates" if settings.lag_on(device.type) else ""
     if settings.place.size > 1:
         where += f" on {settings.place.size} ranks"

@@ -1,10 +1,10 @@
 """Environment steps a second of PPO and A2C: our whole loop against Stable-Baselines3's, in turn.
 
 Both sides have the same networks, rollouts, batches and numbers of environments, on the same processors: ours
-with a worker process for each of them, and beside it Stable-Baselines3 with environments in its own process
-and in processes (`SubprocVecEnv`), of which the faster counts. `ratio_wall_`: of wall time, the median of
-neighbouring rounds. `ratio_cpu_`: of processor time with environments in the own process on both sides, which
-holds on a busy machine too.
+with the worker processes that it chooses, and beside it Stable-Baselines3 with environments in its own
+process and in processes (`SubprocVecEnv`), of which the faster counts. `ratio_wall_`: of wall time, the
+median of neighbouring rounds. `ratio_cpu_`: of processor time with environments in the own process on both
+sides, which holds on a busy machine too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.benchmarks._report import Row, arguments, report
 from trainer.checkpoint import Checkpoints
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.loops.on_policy import OnPolicyRun
-from trainer.pacing import worker_count
+from trainer.pacing import helper_count, quick
 from trainer.preemption import StopSignals
 from trainer.settings import read_settings
 from trainer.telemetry import Telemetry
@@ -41,9 +41,12 @@ ROLLOUTS = {"ppo": 2, "a2c": 60}
 class Ours:
     """Our loop, stepped from here; no round begins or ends within a rollout."""
 
-    def __init__(self, algorithm: str, environment: str, workers: int) -> None:
+    def __init__(self, algorithm: str, environment: str, workers: int | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory()
         folder = Path(self._folder.name)
+        factory = GymnasiumFactory(environment, actions="clipped", seed=0)
+        if workers is None:  # as a run chooses
+            workers = 0 if quick(ENVS, factory.step_seconds) else helper_count(ENVS)
         settings = read_settings(
             [
                 *("--recipe", algorithm, "--set", f"environment={environment}", "--unlock", "environment"),
@@ -53,7 +56,6 @@ class Ours:
             ],
             {},
         )
-        factory = GymnasiumFactory(environment, actions="clipped", seed=0)
         with contextlib.redirect_stdout(io.StringIO()):
             telemetry = Telemetry.open(folder, {}, settings.total_steps, 0, "disabled", stream=io.StringIO())
         store = Checkpoints(folder, run_id="bench", recipe=algorithm, keep=1)
@@ -118,10 +120,9 @@ def main() -> None:
     metrics: dict[str, float] = {}
     for algorithm, environment in CASES:
         name = f"{algorithm}_{environment.partition('-')[0].lower()}"
-        workers = worker_count(ENVS)
         wall = rates(
             {
-                "ours": Ours(algorithm, environment, workers),
+                "ours": Ours(algorithm, environment),
                 "sb3": Theirs(algorithm, environment, processes=False),
                 "sb3 in processes": Theirs(algorithm, environment, processes=True),
             },

@@ -29,10 +29,11 @@ def orders(command: Command) -> Orders:
     return Orders(np.full(2, command, np.int8), np.ones(2, np.int32), np.full(2, 9, np.int32))
 
 
-def test_an_environment_of_this_process_that_hangs_is_named(free_alarm) -> None:
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_environment_of_this_process_that_hangs_is_named(workers: int, free_alarm) -> None:
     words = r"environment of green in this process has not answered for 0 s"
     hanging = CounterFactory(fault="hang")
-    with VectorEnv(hanging, 2, step_timeout=0.3) as vector:
+    with VectorEnv(hanging, 2, workers=workers, helping=True, step_timeout=0.3) as vector:
         vector.reset(orders(Command.RESET))
         for number in range(3):
             vector.start(orders(Command.STEP), np.zeros((2, 2), np.float32))

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.pacing import UpdateCredit, crossed, worker_count
+from trainer.pacing import UpdateCredit, crossed, helper_count, quick, worker_count
 
 
 @given(
@@ -42,3 +42,17 @@ def test_an_interval_of_zero_is_never_due():
 )
 def test_workers_leave_the_learner_a_processor_and_none_is_wasted(num_envs, processors, workers):
     assert worker_count(num_envs, processors) == workers
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "processors", "workers"), [(16, 2, 1), (8, 16, 7), (32, 15, 10), (1, 64, 0), (8, 1, 0)]
+)
+def test_a_learner_that_helps_has_as_large_a_share_as_its_workers(num_envs, processors, workers):
+    assert helper_count(num_envs, processors) == workers
+    assert -(-num_envs // (workers + 1)) == -(-num_envs // processors)
+
+
+def test_what_is_over_before_a_process_is_awake_is_quick():
+    assert quick(8, 8e-6)
+    assert not quick(8, 30e-6)
+    assert not quick(100, 8e-6)

@@ -16,6 +16,7 @@ from trainer import checkpoint, training
 from trainer.errors import CheckpointError, DivergedError
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
+from trainer.settings import read_settings
 from trainer.telemetry import Telemetry
 
 
@@ -115,3 +116,11 @@ def test_a_run_with_nothing_but_damage_is_not_started_afresh(made):
         training._find(made, store_of(made), [])
     assert caught.value.hint.count("model.pt has 100 bytes") == 2
     assert "another --run-dir" in caught.value.hint
+
+
+def test_it_says_who_steps_the_environments(tmp_path):
+    argv = ["--recipe", "ppo", "--workers", "2", "--run-dir", str(tmp_path)]
+    alone = training._setting(read_settings(argv, {}), torch.device("cpu"))
+    assert alone.endswith("8 environments in 2 worker processes and the learner's own")
+    alone = training._setting(read_settings([*argv, "--num-envs", "2"], {}), torch.device("cpu"))
+    assert alone.endswith("2 environments in 2 worker processes")

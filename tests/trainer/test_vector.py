@@ -20,13 +20,13 @@ def orders(command: Command, task: list[int], goal: list[int]) -> Orders:
     return Orders(np.full(len(task), command, np.int8), np.array(task, np.int32), np.array(goal, np.int32))
 
 
-def play(factory, num_envs: int, workers: int, steps: int, episode_steps: int) -> np.ndarray:
+def play(factory, num_envs: int, workers: int, steps: int, episode_steps: int, helping=False) -> np.ndarray:
     """Everything that comes out of a scheduled run, in one array."""
     rng = np.random.default_rng(0)
     schedule = Schedule(num_envs, len(factory.tasks), episode_steps, 50, rng, stagger=True)
     actions = np.random.default_rng(1)
     rows = []
-    with VectorEnv(factory, num_envs, workers=workers) as vector:
+    with VectorEnv(factory, num_envs, workers=workers, helping=helping) as vector:
         vector.reset(schedule.first())
         for _ in range(steps):
             shown = vector.observation
@@ -42,7 +42,7 @@ def test_results_do_not_depend_on_the_number_of_workers(workers):
     factory = MetaworldFactory(("reach-v3", "drawer-close-v3"))
     # five environments over two tasks: one of them moves, from worker-owned to worker-owned environment
     alone = play(factory, 5, 0, 45, 10)
-    assert np.array_equal(play(factory, 5, workers, 45, 10), alone)
+    assert np.array_equal(play(factory, 5, workers, 45, 10, helping=workers == 2), alone)
     assert alone.dtype == np.float32
     assert len(np.unique(alone[:, 0, 36:39], axis=0)) > 2  # several goals were played
 
@@ -96,7 +96,7 @@ class Interrupted:
         self.rows: list[np.ndarray] = []
 
     def play(self, steps: int, workers: int) -> None:
-        with VectorEnv(self._factory, self._num_envs, workers=workers) as vector:
+        with VectorEnv(self._factory, self._num_envs, workers=workers, helping=steps > 20) as vector:
             if self._states is None:
                 vector.reset(self._schedule.first())
             else:
@@ -189,8 +189,23 @@ def test_a_worker_that_takes_no_state_is_named(number):
             vector.restore(states)
 
 
-def test_a_fault_in_this_process_is_named_as_one_in_a_worker():
-    with VectorEnv(CounterFactory(fault="raise"), 2, workers=0) as vector:
+def test_who_helps_has_a_share_where_there_is_one_left():
+    for workers, own in ((1, 1), (2, 1), (3, 0)):
+        with VectorEnv(CounterFactory(fault="note"), 3, workers=workers, helping=True) as vector:
+            vector.reset(orders(Command.RESET, [0, 1, 2], [2, 5, 9]))
+            assert sum(len(worker.share) for worker in vector._workers) == 3 - own
+            assert len(vector.take_notes()) == 3
+            states = vector.state()
+            assert [state["task"] for state in states] == [0, 1, 2]
+            vector.restore(states[::-1])
+            assert vector.observation.tolist() == [[2, 9, 0], [1, 5, 0], [0, 2, 0]]
+            vector.start(orders(Command.STEP, [2, 1, 0], [0, 0, 0]), np.zeros((3, 2), np.float32))
+            assert vector.wait().next_observation.tolist() == [[2, 9, 1], [1, 5, 1], [0, 2, 1]]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_fault_in_this_process_is_named_as_one_in_a_worker(workers):
+    with VectorEnv(CounterFactory(fault="raise"), 2, workers=workers, helping=True) as vector:
         vector.reset(orders(Command.RESET, [0, 1], [9, 9]))
         with pytest.raises(WorkerError, match=r"of .*green failed: ValueError: the drawer") as caught:
             step_until_fault(vector, (0, 1))

@@ -101,6 +101,7 @@ class GymnasiumFactory:
         action_space: what an action is.
         horizon: steps after which Gymnasium truncates an episode; None if it does not.
         reports_success: whether the environment's info speaks of success (`is_success` or `success`).
+        step_seconds: what a step took when it was tried; another one each time.
         solved_ends: no; the environment ends its episodes itself.
 
     Raises:
@@ -115,6 +116,7 @@ class GymnasiumFactory:
     action_space: ActionSpace = field(init=False)
     horizon: int | None = field(init=False)
     reports_success: bool = field(init=False)
+    step_seconds: float = field(init=False, compare=False)
 
     solved_ends: ClassVar[bool] = False
 
@@ -127,12 +129,13 @@ class GymnasiumFactory:
             described = action_space(env.action_space, name)
             act = translator(env.action_space, described, self.actions, name)
             rng = np.random.default_rng(0)
-            speaks = tried(env, name, lambda: act(drawn(described, rng)), read, width)
+            speaks, seconds = tried(env, name, lambda: act(drawn(described, rng)), read, width)
             found = {
                 "observation_dim": width,
                 "action_space": described,
                 "horizon": env.spec.max_episode_steps if env.spec else None,
                 "reports_success": speaks,
+                "step_seconds": seconds,
             }
         finally:
             env.close()

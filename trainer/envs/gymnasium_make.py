@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from typing import Any
 
 import gymnasium
@@ -57,8 +59,8 @@ def tried(
     act: Callable[[], Any],
     read: Callable[[Any], npt.NDArray[Any]],
     width: int,
-) -> bool:
-    """Plays an episode's beginning; returns whether the environment speaks of success.
+) -> tuple[bool, float]:
+    """Plays an episode's beginning.
 
     Args:
         env: just made.
@@ -67,25 +69,30 @@ def tried(
         read: flattens an observation.
         width: numbers that an observation should have.
 
+    Returns:
+        Whether the environment speaks of success, and the seconds that most steps take at the most.
+
     Raises:
         UsageError: the environment fails, or shows something else than it declares.
     """
-    speaks = False
+    speaks, seconds = False, []
     try:
         shown = read(env.reset(seed=0)[0])
         for _ in range(_TRIAL_STEPS):
             if shown.shape != (width,):
                 raise ValueError(f"an observation has {shown.size} numbers, its space {width}")
+            begun = perf_counter()
             observation, _reward, terminated, truncated, info = env.step(act())
             speaks = speaks or success_of(info) is not None
             shown = read(observation)
+            seconds.append(perf_counter() - begun)
             if terminated or truncated:
                 break
     except Exception as error:  # of somebody else's code
         raise UsageError(
             f"{name} fails in its first steps: {_last_line(error)}", hint=traceback.format_exc()
         ) from error
-    return speaks
+    return speaks, statistics.median(seconds)
 
 
 def success_of(info: Mapping[str, Any]) -> bool | None:

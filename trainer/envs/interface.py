@@ -78,6 +78,10 @@ class EnvFactory(Protocol):
         """Whether success means anything here."""
 
     @property
+    def step_seconds(self) -> float:
+        """About what a step takes, to tell those that are over before a process has been woken."""
+
+    @property
     def solved_ends(self) -> bool:
         """Whether an episode of an evaluation is over once it is solved."""
 

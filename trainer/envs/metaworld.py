@@ -97,6 +97,7 @@ class MetaworldFactory:
     action_space: ClassVar[ActionSpace] = ActionSpace("box", (-1.0,) * ACTION_DIM, (1.0,) * ACTION_DIM)
     horizon: ClassVar[int] = MAX_EPISODE_STEPS
     reports_success: ClassVar[bool] = True
+    step_seconds: ClassVar[float] = 3e-4
     solved_ends: ClassVar[bool] = True
 
     def cost(self, task: int) -> float:

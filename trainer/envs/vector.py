@@ -63,6 +63,8 @@ class VectorEnv:
         factory: makes the environments.
         num_envs: how many.
         workers: worker processes; 0 steps the environments in this process, inside `wait`.
+        helping: whether this process takes a share too, inside `wait`, unless the workers have one
+            environment each: for whoever has nothing else to do meanwhile.
         step_timeout: seconds after which a worker that does not answer counts as hung, and so do environments
             of this process, as far as `set_alarm` reaches.
 
@@ -71,12 +73,19 @@ class VectorEnv:
     """
 
     def __init__(
-        self, factory: EnvFactory, num_envs: int, *, workers: int = 0, step_timeout: float = STEP_TIMEOUT
+        self,
+        factory: EnvFactory,
+        num_envs: int,
+        *,
+        workers: int = 0,
+        helping: bool = False,
+        step_timeout: float = STEP_TIMEOUT,
     ) -> None:
         self._factory = factory
         self._step_timeout = step_timeout
         self._running = False
         workers = min(workers, num_envs)
+        self._helps = helping and 0 < workers < num_envs
         context = multiprocessing.get_context("spawn")
         shape = (num_envs, factory.observation_dim, factory.action_dim)
         memory = allocate(shape, context if workers else None)
@@ -183,7 +192,7 @@ class VectorEnv:
         self._gather()
 
     def _deal(self) -> None:
-        """At the first orders: gives each worker its environments, by the cost of the tasks they begin with.
+        """At the first orders: gives everyone their environments, by the cost of the tasks they begin with.
 
         Where an environment steps changes nothing that comes out, so a task that it plays later may weigh
         more or less.
@@ -192,7 +201,10 @@ class VectorEnv:
             tasks = self._block.task.tolist()
             costs = [self._factory.cost(task) for task in tasks]
             models = [self._factory.model(task) for task in tasks]
-            for worker, share in zip(self._workers, dealt(costs, models, len(self._workers)), strict=True):
+            shares = dealt(costs, models, len(self._workers) + self._helps)
+            if self._helps:  # the last one, for the others may be larger by one
+                self._own = Slots(self._factory, self._block, shares.pop())
+            for worker, share in zip(self._workers, shares, strict=True):
                 worker.deal(share)
 
     def _gather(self) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from torch import Tensor
 
@@ -68,6 +68,8 @@ class Attempt(ABC, Generic[L]):
     _episodes: EpisodeStatistics
     _evaluations: Evaluations
     _learner: L
+    _idle_meanwhile: ClassVar[bool] = False
+    """Whether there is nothing to do while the environments step, but to step some of them."""
 
     def __init__(
         self,
@@ -92,7 +94,9 @@ class Attempt(ABC, Generic[L]):
         self._num_envs = settings.own_envs
         self._progress = Progress(**state.get("progress", {"learning_starts": warmup}))
         # first, for the workers import while the networks are built
-        self._vector = VectorEnv(factory, self._num_envs, workers=settings.own_workers)
+        self._vector = VectorEnv(
+            factory, self._num_envs, workers=settings.own_workers, helping=self._idle_meanwhile
+        )
         self._unfinished: Mapping[str, Any] = state.get("evaluations", {})
         self._said = {""}
         self._logged = (time.perf_counter(), self._progress.step, self._progress.updates)

@@ -47,6 +47,8 @@ class OnPolicyRun(Attempt[RolloutLearner]):
         ranks: with whom this process learns; each has its share of environments, rollout and batches.
     """
 
+    _idle_meanwhile = True
+
     def __init__(
         self,
         settings: TrainSettings,

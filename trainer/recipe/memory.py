@@ -161,6 +161,11 @@ def worker_processes(num_envs: int, processors: int) -> int:
     return -(-num_envs // share)
 
 
+def helper_processes(num_envs: int, processors: int) -> int:
+    """How many do, where nobody says, beside a learner that steps a share itself, as large as theirs."""
+    return worker_processes(num_envs, processors + 1) - 1
+
+
 def _played(name: str, tasks: int, count: int, workers: int, where: str) -> Part:
     """Environments of so many tasks in so many processes, the tasks dealt evenly."""
     processes = workers or 1
