@@ -20,6 +20,7 @@ from tests.trainer.test_off_policy import settings_for
 from tests.trainer.test_sac import CONFIG, OBSERVATION, TASKS, make_batch
 from tests.trainer.toys import CounterFactory
 from trainer import training
+from trainer.algorithms.a2c import A2C
 from trainer.algorithms.on_policy_config import make_actor_critic
 from trainer.algorithms.ppo import PPO
 from trainer.algorithms.sac import SAC
@@ -89,15 +90,11 @@ def learn_rollouts(ranks: Ranks, place: Place) -> dict:
     stopped = []
     for seed in range(2):
         torch.manual_seed(seed)
-        rollout, steps = test_ppo.lived(), test_ppo.STEPS
-        own = Rollout(steps, own_envs, test_ppo.OBSERVATION, test_ppo.BOX.dim, torch.device("cpu"))
-        envs = slice(place.rank * own_envs, (place.rank + 1) * own_envs)
-        own.load_state_dict({name: tensor[:, envs] for name, tensor in rollout._host.items()})
-        own.hand_over()
+        own = _own_part(test_ppo.lived(), place, own_envs)
         agent.observe(own)
         rows = agent.pack(agent.estimate(own))
         # of each half of the environments the same transitions are in a batch, whoever has them
-        for chosen in torch.randperm(steps * own_envs // halves).split(4):
+        for chosen in torch.randperm(own.steps * own_envs // halves).split(4):
             parts = [chosen // 2 * own_envs + chosen % 2 + 2 * half for half in range(halves)]
             notes = agent.update(rows.batch(torch.cat(parts)))
             stopped.append(float(agent.stopped))
@@ -106,6 +103,33 @@ def learn_rollouts(ranks: Ranks, place: Place) -> dict:
         "notes": {name: float(value) for name, value in notes.items()},
         "stopped": stopped,
     }
+
+
+def learn_with_a2c(ranks: Ranks, place: Place) -> dict:
+    """Learns from three whole rollouts, of whose environments each rank has its part."""
+    config = replace(test_ppo.A2C_CONFIG, normalize_advantages=True, normalize_rewards=True)
+    torch.manual_seed(7)
+    policy = make_actor_critic(config, test_ppo.OBSERVATION, test_ppo.BOX)
+    own_envs = test_ppo.ENVS // place.size
+    agent = A2C(config, policy, own_envs, nullcontext, learners=ranks.size, average=ranks.average)
+    ranks.spread(agent.shared())
+    for seed in range(3):
+        torch.manual_seed(seed)
+        own = _own_part(test_ppo.lived(), place, own_envs)
+        notes = agent.update(agent.pack(agent.estimate(own)).batch())
+    return {
+        "learnt": [tensor.clone() for tensor in agent.shared()],
+        "notes": {name: float(value) for name, value in notes.items()},
+    }
+
+
+def _own_part(rollout: Rollout, place: Place, own_envs: int) -> Rollout:
+    """Returns what a rank has of everybody's rollout, handed over."""
+    own = Rollout(rollout.steps, own_envs, test_ppo.OBSERVATION, test_ppo.BOX.dim, torch.device("cpu"))
+    envs = slice(place.rank * own_envs, (place.rank + 1) * own_envs)
+    own.load_state_dict({name: tensor[:, envs] for name, tensor in rollout._host.items()})
+    own.hand_over()
+    return own
 
 
 def attempt(settings: TrainSettings, ranks: Ranks, after: int | None = None, lost: int | None = None) -> list:
@@ -185,6 +209,7 @@ def main(folder: Path) -> None:
         found["clipped"] = learn(ranks, place, 0.05)
         found["spoilt"] = learn(ranks, place, 0.0, spoilt=5)
         found["rollouts"] = learn_rollouts(ranks, place)
+        found["a2c"] = learn_with_a2c(ranks, place)
         found["whole"] = attempt(settings_of(folder / "whole", place), ranks)
         last = place.rank == place.size - 1
         found["drifted"] = drift(ranks, folder, place)

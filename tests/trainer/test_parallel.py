@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from tests.trainer.ranks_for_tests import attempt, learn, learn_rollouts, settings_of
+from tests.trainer.ranks_for_tests import attempt, learn, learn_rollouts, learn_with_a2c, settings_of
 from tests.trainer.runs import rows
 from trainer.parallel import Ranks
 from trainer.place import ALONE
@@ -68,6 +68,14 @@ def test_two_ranks_with_half_the_rollout_learn_what_one_process_learns_and_stop_
     assert all(map(torch.equal, found[0]["learnt"], found[1]["learnt"]))
     assert found[0]["stopped"] == found[1]["stopped"] == alone["stopped"]
     assert {0.0, 1.0} <= set(alone["stopped"])
+    torch.testing.assert_close(found[0]["learnt"], alone["learnt"], rtol=2e-4, atol=2e-6)
+    assert found[0]["notes"] == pytest.approx(alone["notes"], rel=1e-3, abs=1e-5)
+
+
+def test_two_ranks_learn_with_a2c_what_one_process_learns(ranks):
+    alone = learn_with_a2c(Ranks(), ALONE)
+    found = [rank["a2c"] for rank in ranks]
+    assert all(map(torch.equal, found[0]["learnt"], found[1]["learnt"]))
     torch.testing.assert_close(found[0]["learnt"], alone["learnt"], rtol=2e-4, atol=2e-6)
     assert found[0]["notes"] == pytest.approx(alone["notes"], rel=1e-3, abs=1e-5)
 

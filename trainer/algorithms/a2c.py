@@ -24,7 +24,7 @@ class A2C(OnPolicy):
     def _slopes(self, batch: Transitions, outputs: Tensor, value: Tensor) -> Slopes:
         log_density, entropies = self.policy.head.evaluate(outputs, batch.action)
         advantage, error = self._advantage(batch), value - batch.target
-        policy_loss, value_loss = -(advantage * log_density).mean(), error.square().mean()
-        scalars = {"loss/policy": policy_loss, "loss/value": value_loss, "entropy": entropies.mean()}
-        rows = len(value)
+        policy_loss, value_loss = -(advantage * log_density).mean(-1), error.square().mean(-1)
+        scalars = {"loss/policy": policy_loss, "loss/value": value_loss, "entropy": entropies.mean(-1)}
+        rows = value.shape[-1]
         return Slopes(advantage / -rows, error * (2.0 / rows), policy_loss + value_loss, scalars)

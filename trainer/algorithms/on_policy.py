@@ -2,8 +2,9 @@
 
 Everything reads tensors and writes in place, with static shapes and nothing that depends on the host, so
 that it can be captured as it is. A learning rate and an entropy weight that change are scalars on the device.
-The gradients of the losses by what the networks give are written out, and PyTorch differentiates the networks
-alone: in an update of small ones the losses would otherwise take the larger part.
+All gradients are written out: in an update of small networks PyTorch's way to them would take a large part.
+
+A learner may stand for several at once, with an axis of learners before all others, which is never summed.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.on_policy_config import OnPolicyConfig
-from trainer.algorithms.optimizers import GuardedAdam, GuardedRMSprop, flatten, not_finite
+from trainer.algorithms.optimizers import GuardedAdam, GuardedRMSprop, flatten, norms, not_finite
 from trainer.nn.actor_critic import ActorCritic
 from trainer.nn.moments import RunningMoments
-from trainer.rollout import Rollout, advantages, discounted_returns
+from trainer.nn.stacking import alone
+from trainer.rollout import Rollout, Rollouts, advantages, discounted_returns
 
 _SCALARS = 4
 """Parts of a row that are one number: all after the action."""
@@ -51,6 +53,8 @@ class Transitions(NamedTuple):
 class Packed(NamedTuple):
     """Transitions in one tensor, for to draw a batch from it is one gather.
 
+    Where several learn at once, each has its own rows, along an axis before all others, and its own choice.
+
     Attributes:
         rows: (transitions, numbers of one).
         widths: of the parts of a row, in the order of `Transitions`.
@@ -61,9 +65,15 @@ class Packed(NamedTuple):
 
     def batch(self, chosen: Tensor | None = None) -> Transitions:
         """Returns the transitions with these indices (batch,), or all."""
-        rows = self.rows if chosen is None else self.rows.index_select(0, chosen)
-        features, action, *scalars = torch.split(rows, list(self.widths), 1)
-        return Transitions(features, action, *(scalar.squeeze(1) for scalar in scalars))
+        rows = self.rows
+        if chosen is not None and chosen.dim() == 1:
+            rows = rows.index_select(0, chosen)
+        elif chosen is not None:
+            begins = torch.arange(len(rows), device=rows.device).unsqueeze(-1) * rows.shape[1]
+            rows = rows.flatten(0, 1).index_select(0, (begins + chosen).flatten())
+            rows = rows.view(*chosen.shape, -1)
+        features, action, *scalars = torch.split(rows, list(self.widths), -1)
+        return Transitions(features, action, *(scalar.squeeze(-1) for scalar in scalars))
 
 
 class Slopes(NamedTuple):
@@ -117,8 +127,7 @@ class OnPolicy(ABC):
         self._autocast = autocast
         self._learners = learners
         self._over_learners = average
-        self._networks: list[Tensor] = [*policy.actor.parameters(), *policy.critic.parameters()]
-        self._flat = flatten([*self._networks, *policy.head.parameters()])
+        self._flat = flatten([*policy.networks(), *policy.head.parameters()])
         device = self._flat.device
         self.learning_rate = torch.tensor(config.learning_rate, device=device)
         self._entropy_weight = torch.tensor(config.entropy_coefficient, device=device)
@@ -154,27 +163,27 @@ class OnPolicy(ABC):
         self._entropy_weight.fill_(config.entropy_coefficient * entropy)
 
     @torch.no_grad()
-    def estimate(self, rollout: Rollout) -> Tensor:
+    def estimate(self, rollout: Rollout | Rollouts) -> Tensor:
         """Looks at a whole rollout, and rearms `stopped`; returns the rows of `Packed`."""
         self.stopped.zero_()
         policy, config = self.policy, self._config
-        seen = torch.stack([rollout.observation, rollout.next_observation])
-        features = policy.features(seen)
+        both = torch.stack([rollout.observation, rollout.next_observation], -4)
+        both = policy.features(both)
+        features = both.select(-4, 0)
         with self._autocast():
-            value, next_value = policy.value(features)
-            outputs = policy.actor(features[0])
-        log_density, _ = policy.head.evaluate(outputs, rollout.action)
+            value, next_value = policy.value(both).unbind(-3)
+            outputs = policy.actor(features)
         advantage = advantages(
             self._scaled_reward(rollout), value, next_value, rollout.ends, config.gamma, config.gae_lambda
         )
-        scalars = torch.stack([log_density, value, advantage, value + advantage], -1)
-        return torch.cat([features[0], rollout.action, scalars], -1).flatten(0, 1)
+        return self._rows(rollout, features, outputs, value, advantage)
 
     def pack(self, rows: Tensor) -> Packed:
         """Returns what `estimate` returned with the widths of its parts."""
         action_dim = self.policy.action_dim
-        return Packed(rows, (rows.shape[1] - action_dim - _SCALARS, action_dim, *[1] * _SCALARS))
+        return Packed(rows, (rows.shape[-1] - action_dim - _SCALARS, action_dim, *[1] * _SCALARS))
 
+    @torch.no_grad()
     def update(self, batch: Transitions) -> dict[str, Tensor]:
         """Learns from one batch, unless `stopped`.
 
@@ -182,29 +191,32 @@ class OnPolicy(ABC):
             Scalars on the device, for the log: `loss/policy`, `loss/value`, `entropy`, `grad_norm` before
             clipping, and those of the algorithm. Those of a skipped update say why it was skipped.
         """
-        policy = self.policy
+        policy, rows = self.policy, batch.value.shape[-1]
         with self._autocast():
-            outputs, value = policy.actor(batch.features), policy.value(batch.features)
-        with torch.no_grad():
-            slopes = self._slopes(batch, outputs, value)
-            by_outputs, by_log_std = policy.head.slope(
-                outputs, batch.action, slopes.by_density, -self._entropy_weight / len(value)
-            )
-        networks = [by_outputs, slopes.by_value * self._config.value_coefficient]
-        gradients = torch.autograd.grad([outputs, value], self._networks, networks)
-        parts = [part.reshape(-1) for part in gradients]
-        gradient = torch.cat(parts if by_log_std is None else [*parts, by_log_std])
+            acted = policy.actor.trace(batch.features)
+            valued = policy.critic.trace(batch.features)
+        outputs, value = acted[-1].float(), valued[-1].float().squeeze(-1)
+        slopes = self._slopes(batch, outputs, value)
+        by_outputs, by_log_std = policy.head.slope(
+            outputs, batch.action, slopes.by_density, -self._entropy_weight / rows
+        )
+        parts = policy.actor.slopes(acted, by_outputs)
+        by_value = (slopes.by_value * self._config.value_coefficient).unsqueeze(-1)
+        parts += policy.critic.slopes(valued, by_value)
+        if by_log_std is not None:
+            parts.append(by_log_std)
+        gradient = torch.cat([part.flatten(self._flat.dim() - 1) for part in parts], -1)
         # before anything is decided, so that all learners decide the same
         gradient, loss, *means = self._over_learners([gradient, slopes.loss, *slopes.scalars.values()])
         scalars = dict(zip(slopes.scalars, means, strict=True))
         if limit := self._kl_limit:
             self.stopped.copy_(torch.maximum(self.stopped, scalars["kl"].gt(limit).float()))
-        norm = torch.linalg.vector_norm(gradient)
+        norm = norms(gradient)
         blocked = not_finite(loss, norm)
         self._optimizer.step([gradient], norm, torch.maximum(blocked, self.stopped))
         skipped = blocked.to(torch.int64)
-        self.skipped.add_(skipped)
-        self.skipped[1].mul_(skipped)
+        self.skipped.add_(skipped.unsqueeze(-1))
+        self.skipped[..., 1].mul_(skipped)
         return {**scalars, "grad_norm": norm}
 
     def tensors(self) -> list[Tensor]:
@@ -220,15 +232,15 @@ class OnPolicy(ABC):
     def observe(self, rollout: Rollout) -> None:
         """Merges a rollout's observations into the policy's statistics, if it keeps any."""
         if self.policy.moments is not None:
-            rows = rollout.observation.flatten(0, 1)
+            rows = rollout.observation.flatten(-3, -2)
             self.policy.moments.merge(rows, self._learners, self._over_learners)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that is learnt, optimiser and statistics included."""
         return {
-            "policy": self.policy.state_dict(),
+            "policy": alone(self.policy.state_dict()),
             "optimizer": self._optimizer.state_dict(),
-            "reward_moments": self._reward_moments.state_dict(),
+            "reward_moments": alone(self._reward_moments.state_dict()),
             "sums": self.sums.clone(),
             "skipped": self.skipped.clone(),
         }
@@ -242,27 +254,40 @@ class OnPolicy(ABC):
         self.continue_sums(state["sums"])
         self.skipped.copy_(state["skipped"])
 
+    def _rows(
+        self,
+        rollout: Rollout | Rollouts,
+        features: Tensor,
+        outputs: Tensor,
+        value: Tensor,
+        advantage: Tensor,
+    ) -> Tensor:
+        """Returns the rows of `Packed`, from what was found of each step (steps, envs, ...)."""
+        log_density, _ = self.policy.head.evaluate(outputs, rollout.action)
+        scalars = torch.stack([log_density, value, advantage, value + advantage], -1)
+        return torch.cat([features, rollout.action, scalars], -1).flatten(-3, -2)
+
     def continue_sums(self, sums: Tensor) -> None:
         """Takes over `sums`, if they are of as many environments."""
         if self.sums.shape == sums.shape:
             self.sums.copy_(sums)
 
-    def _scaled_reward(self, rollout: Rollout) -> Tensor:
+    def _scaled_reward(self, rollout: Rollout | Rollouts) -> Tensor:
         if not self._config.normalize_rewards:
             return rollout.reward
         sums, before = discounted_returns(rollout.reward, self.sums, rollout.ends.done, self._config.gamma)
-        self._reward_moments.merge(sums.reshape(-1, 1), self._learners, self._over_learners)
+        self._reward_moments.merge(sums.flatten(-2).unsqueeze(-1), self._learners, self._over_learners)
         self.sums.copy_(before.nan_to_num(0.0, 0.0, 0.0))
         return self._reward_moments.scaled(rollout.reward)
 
     def _advantage(self, batch: Transitions) -> Tensor:
         """Returns the advantages of a batch, standardised if that is asked for."""
         advantage = batch.advantage
-        rows = len(advantage) * self._learners
+        rows = advantage.shape[-1] * self._learners
         if not self._config.normalize_advantages or rows == 1:
             return advantage
         if self._learners == 1:
-            deviation, mean = torch.std_mean(advantage)
+            deviation, mean = torch.std_mean(advantage, -1, keepdim=True)
         else:
             (mean,) = self._over_learners([advantage.mean()])
             (variance,) = self._over_learners([(advantage - mean).square().mean()])

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainer.nn.stacking import place
+
 
 def not_finite(*scalars: Tensor) -> Tensor:
     """Returns 1.0 if one of the scalars is infinite or not a number and 0.0 otherwise, on their device."""
@@ -105,16 +107,16 @@ class GuardedRMSprop:
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
         """Takes a step, or leaves parameters and state as they are; arguments as those of Adam's."""
-        free = blocked == 0.0
+        free, rate = (blocked == 0.0).unsqueeze(-1), self._learning_rate.unsqueeze(-1)
         if self._max_norm > 0:
-            scale = (norm / self._max_norm).clamp_min(1.0).reciprocal()
+            scale = (norm / self._max_norm).clamp_min(1.0).reciprocal().unsqueeze(-1)
             gradients = [gradient * scale for gradient in gradients]
         for parameter, gradient, square in zip(self._parameters, gradients, self._squares, strict=True):
             # not multiplied by the flag: what is not finite would stay so
             kept = torch.where(free, gradient, 0.0)
             decayed = (square * self._alpha).addcmul_(kept, kept, value=1.0 - self._alpha)
             square.copy_(torch.where(free, decayed, square))
-            parameter.sub_(self._learning_rate * kept / square.sqrt().add_(self._eps))
+            parameter.sub_(rate * kept / square.sqrt().add_(self._eps))
 
     def tensors(self) -> list[Tensor]:
         """Returns the state's tensors."""
@@ -159,14 +161,19 @@ def global_norm(gradients: Sequence[Tensor]) -> Tensor:
     return nn.utils.get_total_norm(gradients, foreach=True)
 
 
+def norms(gradient: Tensor) -> Tensor:
+    """Returns the Euclidean norm of a gradient (size,), a scalar, or of each in (learners, size)."""
+    if gradient.dim() == 2 and not gradient.is_cuda:  # a long one is added up in parts, unlike many at once
+        return torch.stack([torch.linalg.vector_norm(own) for own in gradient.unbind()])
+    found: Tensor = torch.linalg.vector_norm(gradient, dim=-1)
+    return found
+
+
 def flatten(parameters: Sequence[Tensor]) -> Tensor:
     """Moves parameters into one new tensor, whose parts they are from then on, and returns it.
 
     An optimiser then needs as many operations as for a single parameter.
     """
     flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
-    for parameter, part in zip(
-        parameters, torch.split(flat, [each.numel() for each in parameters]), strict=True
-    ):
-        parameter.data = part.view_as(parameter)
+    place(parameters, flat)
     return flat

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainer.nn.actor import Actor
 from trainer.nn.heads import Head
@@ -57,6 +57,10 @@ class ActorCritic(Actor):
     def device(self) -> torch.device:
         """Where the networks are."""
         return next(self.parameters()).device
+
+    def networks(self) -> list[nn.Parameter]:
+        """Returns the parameters of the networks, without the head's."""
+        return [*self.actor.parameters(), *self.critic.parameters()]
 
     def features(self, observation: Tensor) -> Tensor:
         """Maps observations (..., observation_dim) to what both networks see, of the same shape."""

@@ -1,6 +1,7 @@
 """What a policy's outputs mean: a Gaussian for numbers, categorical distributions for choices.
 
-Both draw from noise that is given to them, so that whoever acts can draw it for many steps at once.
+Both draw from noise that is given to them, so that whoever acts can draw it for many steps at once. All
+shapes may have an axis of networks before them, where the heads of several are stacked.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from trainer.nn.stacking import beside
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -58,16 +61,18 @@ class GaussianHead(nn.Module):
         Returns:
             By the outputs, (rows, outputs), and by `log_std`, (action_dim,).
         """
-        inverse = (-self.log_std).exp()
+        inverse = (-beside(self.log_std, outputs)).exp()
         error = (action - outputs) * inverse
-        weighted = by_density[:, None] * error
-        by_log_std = (weighted * error).sum(0) + (by_entropy * len(action) - by_density.sum())
+        weighted = by_density[..., None] * error
+        by_all = by_entropy * action.shape[-2] - by_density.sum(-1)
+        by_log_std = (weighted * error).sum(-2) + by_all[..., None]
         return weighted * inverse, by_log_std
 
     def evaluate(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the log-densities (...) of actions (..., action_dim), and the entropies (...)."""
-        log_std = self.log_std.sum()
-        error = (action - outputs) * (-self.log_std).exp()
+        each = beside(self.log_std, outputs)
+        log_std = each.sum(-1)
+        error = (action - outputs) * (-each).exp()
         constant = self.outputs * _HALF_LOG_TWO_PI
         log_density = -0.5 * error.square().sum(-1) - log_std - constant
         return log_density, (log_std + constant + 0.5 * self.outputs).expand_as(log_density)
@@ -126,7 +131,8 @@ class CategoricalHead(nn.Module):
             shares = logs.exp()
             chosen = action[..., choice, None] == self.get_buffer(f"_numbers_{choice}")
             surprise = logs - (shares * logs).sum(-1, keepdim=True)
-            slopes.append(by_density[:, None] * (chosen.float() - shares) - by_entropy * shares * surprise)
+            towards = by_density[..., None] * (chosen.float() - shares)
+            slopes.append(towards - by_entropy[..., None, None] * shares * surprise)
         return slopes[0] if len(slopes) == 1 else torch.cat(slopes, -1), None
 
     def evaluate(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:

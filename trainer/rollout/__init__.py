@@ -1,6 +1,6 @@
 """What a policy has just lived through, and what each of its actions was worth."""
 
 from trainer.rollout.advantages import advantages, discounted_returns
-from trainer.rollout.rollout import Rollout
+from trainer.rollout.rollout import Rollout, Rollouts
 
-__all__ = ["Rollout", "advantages", "discounted_returns"]
+__all__ = ["Rollout", "Rollouts", "advantages", "discounted_returns"]

@@ -1,4 +1,7 @@
-"""Sums along time of a whole rollout, in a number of operations that grows with its length's logarithm."""
+"""Sums along time of a whole rollout, in a number of operations that grows with its length's logarithm.
+
+All shapes may have axes before those named, for several rollouts of one shape.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def advantages(
     """
     surprise = reward + gamma * next_value * (1.0 - ends.terminated) - value
     decay = gamma * gae_lambda * (1.0 - ends.done)
-    return _scan(surprise.flip(0), decay.flip(0)).flip(0)
+    return _scan(surprise.flip(-2), decay.flip(-2)).flip(-2)
 
 
 def discounted_returns(reward: Tensor, before: Tensor, done: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
@@ -57,22 +60,31 @@ def discounted_returns(reward: Tensor, before: Tensor, done: Tensor, gamma: floa
         The sums (steps, envs), and those for the next rollout to begin with (envs,).
     """
     going_on = gamma * (1.0 - done)
-    decay = torch.cat([torch.zeros_like(reward[:1]), going_on[:-1]])
-    first = (reward[0] + gamma * before)[None]
-    sums = _scan(torch.cat([first, reward[1:]]), decay)
-    return sums, sums[-1] * (1.0 - done[-1])
+    decay = torch.cat([torch.zeros_like(reward[..., :1, :]), going_on[..., :-1, :]], -2)
+    first = reward[..., :1, :] + gamma * before.unsqueeze(-2)
+    sums = _scan(torch.cat([first, reward[..., 1:, :]], -2), decay)
+    return sums, sums[..., -1, :] * (1.0 - done[..., -1, :])
 
 
 def _scan(values: Tensor, decay: Tensor) -> Tensor:
-    """Solves sums[t] = values[t] + decay[t] * sums[t - 1] along the first axis, by doubling.
+    """Solves sums[t] = values[t] + decay[t] * sums[t - 1] along the last axis but one, by doubling.
 
     After the round of a shift, each sum reaches back that many more steps (Hillis and Steele 1986).
     """
-    steps, shift = len(values), 1
+    steps, shift = values.shape[-2], 1
     while shift < steps:
-        values = torch.cat([values[:shift], values[shift:] + decay[shift:] * values[:-shift]])
+        late, early = _apart(values, shift)
+        values = torch.cat(
+            [values.narrow(-2, 0, shift), late + decay.narrow(-2, shift, steps - shift) * early], -2
+        )
+        if 2 * shift < steps:
+            late, early = _apart(decay, shift)
+            decay = torch.cat([torch.zeros_like(decay.narrow(-2, 0, shift)), late * early], -2)
         shift *= 2
-        if shift < steps:
-            half = shift // 2
-            decay = torch.cat([torch.zeros_like(decay[:half]), decay[half:] * decay[:-half]])
     return values
+
+
+def _apart(values: Tensor, shift: int) -> tuple[Tensor, Tensor]:
+    """Returns all steps from the one numbered `shift`, and beside each of them the one as much before it."""
+    rest = values.shape[-2] - shift
+    return values.narrow(-2, shift, rest), values.narrow(-2, 0, rest)

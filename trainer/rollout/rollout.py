@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,3 +104,20 @@ class Rollout:
         self.filled = len(state["reward"])
         for name, tensor in self._host.items():
             tensor[: self.filled] = state[name]
+
+
+class Rollouts:
+    """Full rollouts of one shape beside each other: what one has, with an axis of rollouts before all.
+
+    Args:
+        each: the rollouts, handed over.
+    """
+
+    def __init__(self, each: Sequence[Rollout]) -> None:
+        names = ("observation", "action", "next_observation", "reward")
+        self.observation, self.action, self.next_observation, self.reward = (
+            torch.stack([getattr(rollout, name) for rollout in each]) for name in names
+        )
+        self.ends = Ends(
+            *(torch.stack(ends) for ends in zip(*(rollout.ends for rollout in each), strict=True))
+        )
