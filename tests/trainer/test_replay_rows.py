@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainer.replays import Filled, few_or_many, filled, same_draws
-from trainer.replay import Replay
+from trainer.replay import Replay, draw
 
 
 def restored(run: Filled, state, pieces) -> Replay:
@@ -52,6 +52,13 @@ def test_a_replay_is_restored_to_the_draw(run, steps, later):
     if later == 0:
         run.replay.cut()
         assert torch.equal(again.observations(), run.replay.observations())
+
+
+@pytest.mark.parametrize("count", [0, 1, 6, 7])
+def test_rows_come_to_the_host_in_blocks(monkeypatch, count):
+    monkeypatch.setattr(draw, "_ROWS", 3)
+    rows, place = torch.arange(20.0).view(10, 2), np.random.default_rng(0).integers(10, size=count)
+    assert np.array_equal(draw.to_host(rows, place), rows.numpy()[place])
 
 
 @settings(max_examples=50, deadline=None)

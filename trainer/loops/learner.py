@@ -112,8 +112,9 @@ class Learner:
                 if self._on_host:
                     self.batch = self.replay.sample()
                 return self._update()
-            except torch.OutOfMemoryError as fault:
-                self._step_down(fault)
+            except torch.OutOfMemoryError as full:
+                fault = full.with_traceback(None)  # whose frames hold what had been computed so far
+            self._step_down(fault)
 
     def remember(
         self,

@@ -24,6 +24,8 @@ from trainer.replay.tables import Tables
 
 _BLOCK = 16
 """Batches that the host draws the random numbers of at once."""
+_ROWS = 65_536
+"""Rows that are read from a device at once, some ten megabytes."""
 
 
 def task_rota(layout: Layout) -> Tensor:
@@ -182,6 +184,18 @@ class DeviceDraw:
         """Takes over what `state_dict` returned."""
         self._rotation.fill_(state["rotation"])
         self.update()
+
+
+def to_host(rows: Tensor, place: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    """Returns rows (places, width) of a replay in the host's memory.
+
+    They come in blocks: a device that is full has no room for a copy of all of them.
+    """
+    found = np.empty((len(place), rows.shape[1]), np.float32)
+    for begin in range(0, len(place), _ROWS):
+        part = slice(begin, begin + _ROWS)
+        found[part] = rows.index_select(0, to_device(place[part], rows.device)).cpu().numpy()
+    return found
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from trainer.lanes import Layout
 from trainer.replay.batch import Batch
 from trainer.replay.deal import deal
-from trainer.replay.draw import DeviceDraw, HostDraw, to_device
+from trainer.replay.draw import DeviceDraw, HostDraw, to_device, to_host
 from trainer.replay.lanes import Integers, Lanes
 from trainer.replay.rows import Rows
 from trainer.replay.staging import Staging
@@ -139,7 +139,8 @@ class Replay:
 
     def observations(self) -> Tensor:
         """Returns all observations held, shape (transitions, observation_dim)."""
-        return self._read(self._lanes.transitions())[:, : self._layout.observation_dim]
+        place = to_device(self._lanes.transitions(), self._rows.device)
+        return self._rows.index_select(0, place)[:, : self._layout.observation_dim]
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything but the rows, as plain values."""
@@ -177,7 +178,7 @@ class Replay:
         """
         oldest, end = self._lanes.oldest, self._lanes.end
         begin = (oldest if mark is None else np.clip(mark, oldest, end)).tolist()
-        return Rows(begin, end.tolist(), self._read(self._places(begin, end.tolist())).cpu().numpy())
+        return Rows(begin, end.tolist(), to_host(self._rows, self._places(begin, end.tolist())))
 
     def put(self, rows: Rows) -> None:
         """Writes rows back, those of the oldest piece first; rows not needed any more are passed over."""
@@ -213,15 +214,12 @@ class Replay:
             other.put(piece)
         other.cut()
         source, target = deal(other._lanes, self._lanes, self._layout)
-        self._write(target, other._read(source).numpy())
+        self._write(target, to_host(other._rows, source))
         self._draw.update()
 
     def _places(self, begin: Sequence[int], end: Sequence[int]) -> Integers:
         ranges = enumerate(zip(begin, end, strict=True))
         return np.concatenate([self._lanes.places(lane, *rows) for lane, rows in ranges])
-
-    def _read(self, place: Integers) -> Tensor:
-        return self._rows.index_select(0, to_device(place, self._rows.device))
 
     def _write(self, place: Integers, data: Floats) -> None:
         if self._rows.device.type == "cpu":

@@ -19,7 +19,7 @@ from torch import Tensor
 from trainer.errors import CheckpointError
 from trainer.lanes import Ring
 from trainer.replay.batch import Batch
-from trainer.replay.draw import to_device
+from trainer.replay.draw import to_device, to_host
 from trainer.replay.rows import Rows
 from trainer.replay.staging import Staging
 
@@ -159,9 +159,7 @@ class TransitionReplay:
     def rows_since(self, mark: Sequence[int] | None) -> Rows:
         """Returns what is new since an earlier `position`, or all there is, in the host's memory."""
         begin = max(self.oldest()[0], 0 if mark is None else mark[0])
-        place = self._places(begin, self._count)
-        data = self._rows.index_select(0, to_device(place, self._rows.device)).cpu().numpy()
-        return Rows([begin], [self._count], data)
+        return Rows([begin], [self._count], to_host(self._rows, self._places(begin, self._count)))
 
     def put(self, rows: Rows) -> None:
         """Writes rows back, those of the oldest piece first; rows not needed any more are passed over."""
