@@ -52,7 +52,7 @@ def test_networks_targets_and_optimiser_to_the_byte(name: str) -> None:
     constants = [*agent.targets.buffers(), agent._one_hot, agent.log_alpha]
     assert memory.network_bytes(sizes) == in_all([*carried, *constants])
     assert count.targets * 4 == in_all([*agent.targets.parameters()])
-    state = [tensor for one in agent._optimizers.values() for tensor in one.tensors()]
+    state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
     assert memory.optimizer_bytes(sizes) == sum(tensor.nbytes for tensor in state)
     parts = {part.name: part for part in memory.learner_parts(sizes)}
     assert parts["gradients"].bytes == count.trained * 4

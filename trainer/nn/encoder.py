@@ -41,6 +41,9 @@ class ObservationEncoder(nn.Module):
         self.std.copy_(observations.std(0).clamp_min(std_floor))
 
     def forward(self, observation: Tensor, task: Tensor) -> Tensor:
-        """Maps observations (batch, observation_dim) and task ids (batch,) to features (batch, features)."""
+        """Maps observations (batch, observation_dim) and task ids (batch,) to features (batch, features).
+
+        Of several seeds, each has them as its first dimension.
+        """
         scaled = (observation - self.mean) / self.std
         return torch.cat([scaled, self.identity[task]], -1) if self.one_hot else scaled

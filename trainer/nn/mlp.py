@@ -23,6 +23,9 @@ class EnsembleMLP(nn.Module):
     own: the multi-head architecture of McLean et al. 2025. Hidden biases start at zero, the last layer's
     weights and biases uniformly within `output_bound`.
 
+    One made of several seeds' by `stacked` has `seeds * members` members, those of a seed side by side, and
+    takes rows and heads with the seeds as their first dimension.
+
     Args:
         members: perceptrons in the ensemble.
         inputs: numbers in a row.
@@ -67,9 +70,11 @@ class EnsembleMLP(nn.Module):
     def forward(self, rows: Tensor, head: Tensor, *, frozen: bool = False) -> Tensor:
         """Maps rows (batch, inputs) to float32 outputs (members, batch, outputs).
 
+        Of several seeds, it maps (seeds, batch, inputs) to (seeds, members, batch, outputs).
+
         Args:
             rows: the inputs, the same for each member.
-            head: int64 (batch,), which head a row wants; not looked at with a single head.
+            head: int64 (batch,) or (seeds, batch), which head a row wants; not looked at with a single head.
             frozen: take the parameters as constants, so that a gradient with respect to the rows costs none
                 with respect to them.
         """
@@ -77,13 +82,14 @@ class EnsembleMLP(nn.Module):
         biases = [bias.detach() if frozen else bias for bias in self.biases]
         compute = self._memberwise if usable(rows) else self._batched
         values = compute(rows, weights, biases).float()
+        if rows.dim() > 2:
+            values = values.view(len(rows), -1, *values.shape[1:])
         if self.heads == 1:
             return values
-        members, batch, _ = values.shape
-        values = values.view(members, batch, self.heads, self.outputs)
-        own = head[:, None, None] == self.head_ids[:, None]
+        values = values.view(*values.shape[:-1], self.heads, self.outputs)
+        own = head[..., None, :, None, None] == self.head_ids[:, None]
         # a gather's backward is a scatter, which CUDA does in any order; this is exact and in order
-        return torch.where(own, values, 0.0).sum(2)
+        return torch.where(own, values, 0.0).sum(-2)
 
     def hidden(self, rows: Tensor) -> list[Tensor]:
         """Returns what each hidden layer gives on for rows (batch, inputs): (members, batch, width) each."""
@@ -95,7 +101,7 @@ class EnsembleMLP(nn.Module):
         self, values: Tensor, weights: list[Tensor], biases: list[Tensor], seen: list[Tensor] | None = None
     ) -> Tensor:
         """Computes all members in one product a layer; adds what each hidden layer gives on to `seen`."""
-        values = values.expand(weights[0].shape[0], -1, -1)
+        values = spread(values, weights[0].shape[0])
         last = len(weights) - 1
         for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
             values = torch.baddbmm(bias, values, weight)
@@ -112,8 +118,7 @@ class EnsembleMLP(nn.Module):
         members = []
         last = len(weights) - 1
         layers = [weight.unbind() for weight in weights], [bias.unbind() for bias in biases]
-        for member in range(weights[0].shape[0]):
-            values = rows
+        for member, values in enumerate(of_members(rows, weights[0].shape[0])):
             for layer, (weight, bias) in enumerate(zip(*layers, strict=True)):
                 hidden = layer < last
                 values = affine(values, weight[member], bias[member][0], relu=hidden and not self.layer_norm)
@@ -121,3 +126,17 @@ class EnsembleMLP(nn.Module):
                     values = functional.relu_(functional.layer_norm(values, values.shape[-1:]))
             members.append(values)
         return torch.stack(members)
+
+
+def spread(rows: Tensor, members: int) -> Tensor:
+    """Returns the rows of each member, (members, batch, inputs), of rows ([seeds,] batch, inputs)."""
+    if rows.dim() == 2:
+        return rows.expand(members, -1, -1)
+    return rows[:, None].expand(-1, members // len(rows), -1, -1).flatten(0, 1)
+
+
+def of_members(rows: Tensor, members: int) -> list[Tensor]:
+    """Returns each member's rows (batch, inputs), of rows ([seeds,] batch, inputs)."""
+    if rows.dim() == 2:
+        return [rows] * members
+    return [own for own in rows.unbind() for _ in range(members // len(rows))]

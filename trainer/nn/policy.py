@@ -60,8 +60,8 @@ class Policy(Actor):
         )
 
     def distribution(self, features: Tensor, task: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps features (batch, features) to mean and log deviation, (batch, action_dim) each."""
-        mean, log_std = self.actor(features, task)[0].chunk(2, -1)
+        """Maps features ([seeds,] batch, features) to mean and log deviation, (..., action_dim) each."""
+        mean, log_std = self.actor(features, task).squeeze(-3).chunk(2, -1)
         return mean, log_std.clamp(*self._log_std_bounds)
 
     @torch.no_grad()

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainer.nn.affine import affine
-from trainer.nn.mlp import EnsembleMLP
+from trainer.nn.mlp import EnsembleMLP, of_members, spread
 
 
 class ResidualMLP(EnsembleMLP):
@@ -60,18 +60,19 @@ class ResidualMLP(EnsembleMLP):
         def layer(number: int, rows: Tensor) -> Tensor:
             return torch.baddbmm(biases[number], rows, weights[number])
 
-        return _through(layer, values.expand(weights[0].shape[0], -1, -1), len(weights) - 1, seen)
+        return _through(layer, spread(values, weights[0].shape[0]), len(weights) - 1, seen)
 
     def _memberwise(self, rows: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
         parts = [weight.unbind() for weight in weights], [bias.unbind() for bias in biases]
 
-        def member(which: int) -> Tensor:
+        def member(which: int, own: Tensor) -> Tensor:
             def layer(number: int, values: Tensor) -> Tensor:
                 return affine(values, parts[0][number][which], parts[1][number][which][0], relu=False)
 
-            return _through(layer, rows, len(weights) - 1)
+            return _through(layer, own, len(weights) - 1)
 
-        return torch.stack([member(which) for which in range(weights[0].shape[0])])
+        each = of_members(rows, weights[0].shape[0])
+        return torch.stack([member(which, own) for which, own in enumerate(each)])
 
 
 def _through(

@@ -22,7 +22,10 @@ class Value(Protocol):
         """Maps outputs (..., outputs) to expected values (...)."""
 
     def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Returns the sum of all losses of outputs (critics, batch, outputs) for targets (batch,)."""
+        """Returns the sum of all losses of outputs (critics, batch, outputs) for targets (batch,).
+
+        Of several seeds, which are the first dimension of both, the sum of each.
+        """
 
 
 class ScalarValue:
@@ -36,7 +39,7 @@ class ScalarValue:
 
     def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
         """Returns the sum of squared errors."""
-        return (outputs.squeeze(-1) - target).square().sum()
+        return (outputs.squeeze(-1) - target[..., None, :]).square().sum((-2, -1))
 
 
 class CategoricalValue:
@@ -70,7 +73,8 @@ class CategoricalValue:
 
     def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
         """Returns the sum of the cross-entropies."""
-        return -(self.distribution(target) * outputs.float().log_softmax(-1)).sum()
+        wanted = self.distribution(target)[..., None, :, :]
+        return -(wanted * outputs.float().log_softmax(-1)).sum((-3, -2, -1))
 
     def distribution(self, target: Tensor) -> Tensor:
         """Maps targets (...) to probabilities (..., bins); not numbers where a target is not finite."""

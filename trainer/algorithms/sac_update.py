@@ -1,0 +1,267 @@
+"""One update of soft actor-critic (Haarnoja et al. 2018, multi-task as in McLean et al. 2025).
+
+One call of `update` is critic, actor, temperature and target step, in this order. It reads tensors and writes
+parameters in place, with static shapes and nothing that depends on the host, so that it can be captured
+as it is. The temporal-difference target, the log-densities and the temperatures stay in float32 whatever
+the precision of the matrix products.
+
+The same lines compute one seed's update and that of several at once: then every tensor has the seeds as its
+first dimension, and no number of one seed meets one of another.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from trainer.algorithms.optimizers import not_finite
+from trainer.algorithms.sac_config import SACConfig
+from trainer.nn.distributions import squashed_gaussian
+from trainer.nn.mlp import EnsembleMLP
+from trainer.nn.policy import Policy
+from trainer.nn.value import Value
+from trainer.replay import Batch
+
+CRITICS = 2
+
+
+class _Part(NamedTuple):
+    """A part of a batch, with what the policy does in it and the policy's graph.
+
+    Attributes:
+        batch: its transitions.
+        features: of the observations.
+        next_features: of the next observations.
+        alpha: the temperature of each row's task.
+        action: drawn for the observations, differentiable.
+        log_density: of these actions, differentiable.
+        next_action: drawn for the next observations.
+        next_log_density: of these.
+    """
+
+    batch: Batch
+    features: Tensor
+    next_features: Tensor
+    alpha: Tensor
+    action: Tensor
+    log_density: Tensor
+    next_action: Tensor
+    next_log_density: Tensor
+
+
+class SACUpdate(ABC):
+    """What an update computes; whose optimisers then step is said by who inherits it.
+
+    Args:
+        config: the hyperparameters.
+        policy: whose actor learns.
+        critics: which learn.
+        targets: which follow the critics.
+        log_alpha: ([seeds,] num_tasks), the logarithms of the temperatures, which learn.
+        value: how the critics' outputs are read.
+        skipped: int64 ([seeds,] 2): updates skipped in all, and in a row now.
+        autocast: makes the context in which the networks are evaluated.
+        micro_batches: parts in which a batch is computed.
+        reward_factor: ([seeds,] num_tasks), what each task's rewards are multiplied by, or None.
+        average: returns the means of tensors over all learners that have an equal part of each batch.
+    """
+
+    def __init__(
+        self,
+        config: SACConfig,
+        policy: Policy,
+        critics: EnsembleMLP,
+        targets: EnsembleMLP,
+        log_alpha: Tensor,
+        value: Value,
+        skipped: Tensor,
+        autocast: Callable[[], AbstractContextManager[Any]],
+        micro_batches: int,
+        reward_factor: Tensor | None,
+        average: Callable[[Sequence[Tensor]], list[Tensor]],
+    ) -> None:
+        self.config = config
+        self.policy = policy
+        self.critics = critics
+        self.targets = targets
+        self.log_alpha = log_alpha
+        self.value = value
+        self.skipped = skipped
+        self.micro_batches = micro_batches
+        self.reward_factor = reward_factor
+        self.autocast = autocast
+        self._over_learners = average
+        self._target_entropy = (
+            -float(policy.action_dim) if config.target_entropy is None else config.target_entropy
+        )
+        self._one_hot = torch.eye(log_alpha.shape[-1], device=log_alpha.device)
+        self._actor_parameters: list[Tensor] = list(policy.actor.parameters())
+        self._critic_parameters: list[Tensor] = list(critics.parameters())
+
+    def update(self, batch: Batch) -> dict[str, Tensor]:
+        """Learns from one batch.
+
+        Returns:
+            Numbers ([seeds]) on the device, for the log: `loss/critic`, `loss/actor`, `loss/alpha`, `q/mean`,
+            `entropy`, and before clipping `grad_norm/critic` and `grad_norm/actor`. Those of a skipped update
+            say why it was skipped.
+        """
+        alpha = self.alpha  # all losses use the temperatures before this update
+        parts = [self._play(*part, alpha) for part in self._split(batch)]
+        size = batch.reward.shape[-1]
+
+        log_density = _join([part.log_density.detach() for part in parts])
+        surplus = log_density + self._target_entropy
+        # the loss is linear in log alpha: its gradient needs no pass backward, and no scatter over the tasks
+        alpha_gradient = -(self._one_hot[batch.task] * surplus[..., None]).mean(-2)
+        alpha_loss = (self.log_alpha * alpha_gradient).sum(-1)
+
+        values: list[Tensor] = []
+        critic_losses = (self._critic_loss(part, values) / (CRITICS * size) for part in parts)
+        critic_loss, gradients = _accumulate(critic_losses, self._critic_parameters)
+        # before anything is decided, so that all learners decide the same
+        critic_loss, alpha_loss, alpha_gradient, *gradients = self._over_learners(
+            [critic_loss, alpha_loss, alpha_gradient, *gradients]
+        )
+        critic_norm = self._norm(gradients)
+        blocked = not_finite(critic_loss, critic_norm, alpha_loss)
+        self._step("critics", gradients, critic_norm, blocked)
+
+        actor_losses = (self._actor_loss(part) / size for part in parts)
+        actor_loss, gradients = _accumulate(actor_losses, self._actor_parameters)
+        q_mean, entropy = _join(values).mean((-2, -1)), -log_density.mean(-1)
+        actor_loss, q_mean, entropy, *gradients = self._over_learners(
+            [actor_loss, q_mean, entropy, *gradients]
+        )
+        actor_norm = self._norm(gradients)
+        blocked = torch.maximum(blocked, not_finite(actor_loss, actor_norm))
+        self._step("actor", gradients, actor_norm, blocked)
+        self._step("alpha", [alpha_gradient], blocked, blocked)  # not clipped: no norm is asked for
+        self._follow(blocked)
+        self._count(blocked)
+        return {
+            "loss/critic": critic_loss,
+            "loss/actor": actor_loss,
+            "loss/alpha": alpha_loss,
+            "q/mean": q_mean,
+            "entropy": entropy,
+            "grad_norm/critic": critic_norm,
+            "grad_norm/actor": actor_norm,
+        }
+
+    @property
+    def alpha(self) -> Tensor:
+        """The temperatures, shape ([seeds,] num_tasks)."""
+        return self.log_alpha.exp()
+
+    @abstractmethod
+    def _noise(self, action: Tensor) -> Tensor:
+        """Draws standard normal numbers for actions ([seeds,] batch, dim): ([seeds,] 2, batch, dim)."""
+
+    @abstractmethod
+    def _norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Returns the norm of all gradients together, a number ([seeds])."""
+
+    @abstractmethod
+    def _step(self, name: str, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
+        """Steps with the optimiser of `actor`, `critics` or `alpha` where `blocked` ([seeds]) is not 1.0."""
+
+    @abstractmethod
+    def _follow(self, blocked: Tensor) -> None:
+        """Moves the targets where `blocked` ([seeds]) is not 1.0."""
+
+    def _split(self, batch: Batch) -> list[tuple[Batch, Tensor]]:
+        """Cuts a batch into parts, each with the noise of its actions: ([seeds,] 2, rows, action_dim)."""
+        rows = batch.task.dim() - 1
+        parts = zip(*(tensor.chunk(self.micro_batches, rows) for tensor in batch.tensors), strict=True)
+        noises = self._noise(batch.action).chunk(self.micro_batches, -2)
+        return [(Batch(*part), own) for part, own in zip(parts, noises, strict=True)]
+
+    def _play(self, batch: Batch, noise: Tensor, alpha: Tensor) -> _Part:
+        """Lets the policy act in the observations and the next ones, in one evaluation."""
+        task = torch.cat([batch.task, batch.task], -1)
+        features = self.policy.encoder(torch.cat([batch.observation, batch.next_observation], -2), task)
+        with self.autocast():
+            mean, log_std = self.policy.distribution(features, task)
+        action, log_density = squashed_gaussian(mean, log_std, noise.flatten(-3, -2))
+        now, then = features.chunk(2, -2)
+        own, following = action.chunk(2, -2)
+        density, next_density = log_density.chunk(2, -1)
+        return _Part(
+            batch,
+            now,
+            then,
+            alpha.gather(-1, batch.task),
+            own,
+            density,
+            following.detach(),
+            next_density.detach(),
+        )
+
+    @torch.no_grad()
+    def _td_target(self, part: _Part) -> Tensor:
+        outputs = self._outputs(self.targets, part.next_features, part.next_action, part.batch.task)
+        value = self._reduced(outputs)
+        value -= part.alpha * part.next_log_density
+        if part.batch.goes_on is not None:
+            value *= part.batch.goes_on
+        reward = self.config.reward_scale * part.batch.reward
+        if self.reward_factor is not None:
+            reward = reward * self.reward_factor.gather(-1, part.batch.task)
+        return reward + self.config.gamma * value
+
+    def _critic_loss(self, part: _Part, seen: list[Tensor]) -> Tensor:
+        target = self._td_target(part)
+        outputs = self._outputs(self.critics, part.features, part.batch.action, part.batch.task)
+        seen.append(self.value.mean(outputs.detach()))
+        return self.value.loss(outputs, target)
+
+    def _actor_loss(self, part: _Part) -> Tensor:
+        # frozen: gradients for the critics' weights would cost as much again
+        outputs = self._outputs(self.critics, part.features, part.action, part.batch.task, frozen=True)
+        return (part.alpha * part.log_density - self._reduced(outputs)).sum(-1)
+
+    def _outputs(
+        self, critics: EnsembleMLP, features: Tensor, action: Tensor, task: Tensor, *, frozen: bool = False
+    ) -> Tensor:
+        with self.autocast():
+            outputs: Tensor = critics(torch.cat([features, action], -1), task, frozen=frozen)
+        return outputs
+
+    def _reduced(self, outputs: Tensor) -> Tensor:
+        values = self.value.mean(outputs)
+        return values.amin(-2) if self.config.critic_reduction == "min" else values.mean(-2)
+
+    def _count(self, blocked: Tensor) -> None:
+        skipped = blocked.to(torch.int64)
+        self.skipped.add_(skipped[..., None])
+        self.skipped[..., 1].mul_(skipped)
+
+
+def _join(parts: list[Tensor]) -> Tensor:
+    """Joins the parts of a batch, (..., rows) each; a single one is not copied."""
+    return torch.cat(parts, -1) if len(parts) > 1 else parts[0]
+
+
+def _accumulate(losses: Iterable[Tensor], parameters: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Sums losses ([seeds]) and their gradients; the graph of one is gone before the next is made.
+
+    At most two sets of gradients are held at once: the sums, and those of the last loss.
+    """
+    total: Tensor | None = None
+    sums: list[Tensor] = []
+    for loss in losses:
+        gradients = list(torch.autograd.grad(loss, parameters, torch.ones_like(loss)))
+        if total is None:
+            total, sums = loss.detach(), gradients
+        else:
+            total = total + loss.detach()
+            torch._foreach_add_(sums, gradients)
+        del gradients
+    assert total is not None
+    return total, sums
