@@ -41,6 +41,26 @@ def test_a_blocked_step_leaves_parameters_moments_and_count():
     assert all(torch.equal(tensor, value) for tensor, value in zip(everything, before, strict=True))
 
 
+@pytest.mark.parametrize(("max_norm", "decay"), [(0.0, 0.0), (0.5, 0.0), (0.5, 0.1)])
+def test_steps_of_several_are_those_of_each_to_the_bit(max_norm, decay):
+    alone, together = ([make_parameters() for _ in range(3)] for _ in range(2))
+    ones, others = (
+        [GuardedAdam(each, 0.01, 1e-5, max_norm, decay) for each in some] for some in (alone, together)
+    )
+    for step in range(4):
+        gradients = [[torch.randn_like(parameter) for parameter in each] for each in alone]
+        norms = [global_norm(each) for each in gradients]
+        blocked = [YES if step == number else NO for number in range(3)]
+        copies = copy.deepcopy(gradients)
+        for one, *how in zip(ones, gradients, norms, blocked, strict=True):
+            one.step(*how)
+        GuardedAdam.step_each(others, copies, norms, blocked)
+    for one, other in zip(ones, others, strict=True):
+        pairs = zip([*one._parameters, *one.tensors()], [*other._parameters, *other.tensors()], strict=True)
+        assert all(torch.equal(left, right) for left, right in pairs)
+    assert [float(other.tensors()[0]) for other in others] == [3.0, 3.0, 3.0]
+
+
 def test_a_loaded_state_is_the_same_in_the_same_place():
     first = GuardedAdam(make_parameters(), 0.01, 1e-5)
     second = GuardedAdam(make_parameters(), 0.01, 1e-5)

@@ -28,7 +28,8 @@ class Acting:
     for all graphs, and two streams would take it from each other.
 
     Args:
-        policy: the policy that learns; its tensors stay where they are.
+        policy: the policy that learns. Its tensors may be moved, all at once, between two calls: learners do
+            that when they meet others.
         num_envs: rows of every call.
         observation_dim: numbers in an observation.
         lag: 0 or 1.
@@ -38,6 +39,7 @@ class Acting:
         if lag not in (0, 1):
             raise ValueError(f"the policy lags 0 or 1 vector steps, not {lag}")
         self._lag = lag
+        self._policy = policy
         self._actor = copy.deepcopy(policy).requires_grad_(False) if lag else policy
         self._live = list(policy.state_dict().values())
         self._held = list(self._actor.state_dict().values()) if lag else []
@@ -63,6 +65,7 @@ class Acting:
         Returns:
             Shape (num_envs, action_dim), in (-1, 1).
         """
+        self._look_up()
         noise = torch.randn(self._noise_shape)
         seen, tasks = torch.from_numpy(observation), torch.from_numpy(task)
         action = (
@@ -75,6 +78,7 @@ class Acting:
         """Says that the updates of a vector step have been made, or at least given to the device."""
         if not self._lag:
             return
+        self._look_up()
         with self._gpu.promoting() if self._gpu else nullcontext():
             torch._foreach_copy_(self._held, self._newest)
         with self._gpu.keeping() if self._gpu else nullcontext():
@@ -88,12 +92,21 @@ class Acting:
     def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
         """Takes over what `state_dict` returned, in place; of another lag, the policy as it is now."""
         self._settle()
+        self._look_up()
         if len(state["held"]) != len(self._held):
             state = {"held": self._live, "newest": self._live} if self._lag else self.state_dict()
         for tensors, values in ((self._held, state["held"]), (self._newest, state["newest"])):
             for tensor, value in zip(tensors, values, strict=True):
                 tensor.copy_(value)
         self._settle()
+
+    def _look_up(self) -> None:
+        """Finds the policy's tensors if they have been moved."""
+        if self._live[0].data_ptr() == self._policy.encoder.mean.data_ptr():
+            return
+        self._live = list(self._policy.state_dict().values())
+        if self._gpu and not self._lag:
+            self._gpu.forget()
 
     def _settle(self) -> None:
         if self._gpu:
@@ -137,6 +150,11 @@ class _GpuActor:
             self._fetched.copy_(self._output, non_blocking=True)
         stream.synchronize()
         return self._fetched.clone()
+
+    def forget(self) -> None:
+        """Drops what was recorded, for the actor's tensors have been moved."""
+        if self._recorder:
+            self._recorder, self._recorded = CudaRecorder(self._device), False
 
     @contextmanager
     def promoting(self) -> Iterator[None]:

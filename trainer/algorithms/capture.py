@@ -41,19 +41,22 @@ class CudaRecorder:
 
     Args:
         device: the device.
+        generators: from which the work draws, beside the device's default one.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, generators: Sequence[torch.Generator] = ()) -> None:
         self._device = device
+        self._further = generators
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def generator_state(self) -> Tensor:
-        """Returns the state of the device's default generator."""
-        return torch.cuda.get_rng_state(self._device)
+        """Returns the states of the device's default generator and of the others, one after the other."""
+        return torch.stack([generator.get_state() for generator in self._generators()])
 
     def set_generator_state(self, state: Tensor) -> None:
-        """Sets the device's default generator."""
-        torch.cuda.set_rng_state(state, self._device)
+        """Sets the generators to what `generator_state` returned."""
+        for generator, own in zip(self._generators(), state, strict=True):
+            generator.set_state(own.clone())  # which looks for a state where the memory begins
 
     def warm_up(self, work: Callable[[], object]) -> None:
         """Does the work on a stream of its own, and waits for it."""
@@ -71,14 +74,16 @@ class CudaRecorder:
         """Captures the work, all of whose memory then belongs to the graph."""
         graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self._device)
         try:
+            for generator in self._further:
+                graph.register_generator_state(generator)
             # thread_local: what telemetry's thread may ask of the driver meanwhile spoils nothing
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 work()
         except BaseException:
             # a capture that breaks off leaves its stream current and the generator's state in use by it
             torch.cuda.set_stream(current)
-            generator = torch.cuda.default_generators[self._device.index]
-            generator.graphsafe_set_state(generator.clone_state())
+            for generator in self._generators():
+                generator.graphsafe_set_state(generator.clone_state())
             raise
         self._graph = graph
 
@@ -86,6 +91,9 @@ class CudaRecorder:
         """Launches the graph on the current stream."""
         assert self._graph is not None
         self._graph.replay()
+
+    def _generators(self) -> list[torch.Generator]:
+        return [torch.cuda.default_generators[self._device.index], *self._further]
 
 
 class CapturedUpdate:

@@ -68,6 +68,44 @@ class GuardedAdam:
         self._adam.found_inf = blocked  # type: ignore[attr-defined]
         self._adam.step()
 
+    @staticmethod
+    @torch.no_grad()
+    def step_each(
+        optimizers: Sequence[GuardedAdam],
+        gradients: Sequence[Sequence[Tensor]],
+        norms: Sequence[Tensor],
+        blocked: Sequence[Tensor],
+    ) -> None:
+        """Lets each of several take its step, to the bit, in fewer operations; arguments as those of `step`.
+
+        These are what PyTorch's own step consists of. Only the one with the arithmetic is done for each by
+        itself, for it has a single flag that holds it back.
+        """
+        states = [[one._adam.state[parameter] for parameter in one._parameters] for one in optimizers]
+        counts = [state["step"] for own in states for state in own]
+        torch._foreach_add_(counts, 1)
+        for one, own, state, norm, held in zip(optimizers, gradients, states, norms, blocked, strict=True):
+            how = one._adam.param_groups[0]
+            compute = torch._fused_adamw_ if how["weight_decay"] else torch._fused_adam_
+            compute(
+                list(one._parameters),
+                list(own),
+                [each["exp_avg"] for each in state],
+                [each["exp_avg_sq"] for each in state],
+                [],
+                [each["step"] for each in state],
+                lr=how["lr"],
+                beta1=how["betas"][0],
+                beta2=how["betas"][1],
+                weight_decay=how["weight_decay"],
+                eps=how["eps"],
+                amsgrad=False,
+                maximize=False,
+                grad_scale=(norm / one._max_norm).clamp_min(1.0) if one._max_norm > 0 else None,
+                found_inf=held,
+            )
+        torch._foreach_sub_(counts, [held for own, held in zip(states, blocked, strict=True) for _ in own])
+
     def tensors(self) -> list[Tensor]:
         """Returns the state's tensors."""
         return [tensor for state in self._adam.state.values() for tensor in state.values()]
@@ -145,9 +183,13 @@ class GuardedAverage:
     """
 
     def __init__(self, targets: Iterable[Tensor], sources: Iterable[Tensor], tau: float) -> None:
-        followers = list(targets)
-        self._sgd = torch.optim.SGD(followers, tau, weight_decay=1.0, maximize=True, fused=True)
-        for target, source in zip(followers, sources, strict=True):
+        self._targets, self._sources = list(targets), list(sources)
+        self._sgd = torch.optim.SGD(self._targets, tau, weight_decay=1.0, maximize=True, fused=True)
+        self.aim()
+
+    def aim(self) -> None:
+        """Finds the sources where they are now; to be called after they have been moved."""
+        for target, source in zip(self._targets, self._sources, strict=True):
             target.grad = source.detach()  # the same storage: always the newest values
 
     def step(self, blocked: Tensor) -> None:

@@ -15,6 +15,7 @@ from trainer.algorithms.sac_config import SACConfig, make_policy
 from trainer.algorithms.sac_update import CRITICS, SACUpdate
 from trainer.nn.mlp import EnsembleMLP
 from trainer.nn.residual import ResidualMLP
+from trainer.nn.stacking import alone, part
 from trainer.nn.value import CategoricalValue, ScalarValue, Value
 
 __all__ = ["SAC", "SACConfig", "make_policy"]
@@ -99,9 +100,9 @@ class SAC(SACUpdate):
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that is learnt, optimisers included."""
         return {
-            "policy": self.policy.state_dict(),
-            "critics": self.critics.state_dict(),
-            "targets": self.targets.state_dict(),
+            "policy": alone(self.policy.state_dict()),
+            "critics": alone(self.critics.state_dict()),
+            "targets": alone(self.targets.state_dict()),
             "log_alpha": self.log_alpha.clone(),
             "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
             "skipped": self.skipped.clone(),
@@ -117,6 +118,19 @@ class SAC(SACUpdate):
         for name, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
         self.skipped.copy_(state["skipped"])
+
+    def joined(self) -> None:
+        """Takes note that its tensors have become parts of others."""
+        self.polyak.aim()
+
+    def leave(self) -> None:
+        """Gives its tensors, parts of those of a `SACGroup`, memory of their own."""
+        modules = self.policy, self.critics, self.targets
+        part([tensor for module in modules for tensor in (*module.parameters(), *module.buffers())])
+        part([self.log_alpha, self.skipped])
+        if self.reward_factor is not None:
+            part([self.reward_factor])
+        self.polyak.aim()
 
     def _noise(self, action: Tensor) -> Tensor:
         return torch.randn(2, *action.shape, device=action.device)

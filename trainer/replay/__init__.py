@@ -1,8 +1,9 @@
 """Replay stratified by task, on the training device, and in pieces that a checkpoint can keep."""
 
 from trainer.replay.batch import Batch
+from trainer.replay.group import ReplayGroup
 from trainer.replay.replay import Replay
 from trainer.replay.rows import Rows
 from trainer.replay.transitions import TransitionReplay
 
-__all__ = ["Batch", "Replay", "Rows", "TransitionReplay"]
+__all__ = ["Batch", "Replay", "ReplayGroup", "Rows", "TransitionReplay"]

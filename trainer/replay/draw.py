@@ -9,7 +9,8 @@ can be captured in a CUDA graph.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from typing import Any
 
@@ -161,16 +162,20 @@ class DeviceDraw:
 
     def __call__(self) -> tuple[Tensor, Tensor]:
         """Draws a batch: the rows it consists of and their tasks."""
-        per_task = self._tables.per_task
-        size, begin, shift = self._lanes
         task = self._rota.index_select(0, self._rotation)[0]
         self._rotation.add_(1).remainder_(len(self._rota))
+        return self._rows(task, self._draw.uniform_(), self._lanes, self._offset), task
+
+    def _rows(self, task: Tensor, draw: Tensor, lanes: Tensor, offset: Tensor) -> Tensor:
+        """Turns draws in [0, 1) into rows: ([seeds,] batch) all, with lanes (3, [seeds,] lanes)."""
+        per_task = self._tables.per_task
+        size, begin, shift = lanes
         lane = task * per_task
-        rank = begin[lane] + (self._draw.uniform_() * size[lane]).long()
+        rank = begin.gather(-1, lane) + (draw * size.gather(-1, lane)).long()
         if per_task > 1:
             lane = torch.searchsorted(begin, rank, right=True) - 1
-        number = rank + shift[lane]
-        return number + self._offset[number // self._steps], task
+        number: Tensor = rank + shift.gather(-1, lane)
+        return number + offset.gather(-1, number // self._steps)
 
     def tensors(self) -> list[Tensor]:
         """Returns the tensors that a later draw reads."""
@@ -184,6 +189,34 @@ class DeviceDraw:
         """Takes over what `state_dict` returned."""
         self._rotation.fill_(state["rotation"])
         self.update()
+
+
+class DeviceDraws:
+    """Draws a batch of each of several seeds at once, the same as each seed's own `DeviceDraw` would.
+
+    Args:
+        draws: of the seeds, of one layout.
+        streams: within which the default generators are each seed's own.
+    """
+
+    def __init__(self, draws: Sequence[DeviceDraw], streams: Sequence[AbstractContextManager[None]]) -> None:
+        self._draws = draws
+        self._streams = streams
+
+    def __call__(self) -> tuple[Tensor, Tensor]:
+        """Draws: the rows that each seed's batch consists of, and their tasks, (seeds, batch) both."""
+        first, draws = self._draws[0], self._draws
+        rotation = torch.cat([draw._rotation for draw in draws])
+        task = first._rota.index_select(0, rotation)
+        following = rotation.add(1).remainder_(len(first._rota))
+        torch._foreach_copy_([draw._rotation for draw in draws], torch.split(following, 1))
+        for draw, stream in zip(draws, self._streams, strict=True):
+            with stream:
+                draw._draw.uniform_()
+        lanes = torch.stack([draw._lanes for draw in draws], 1)
+        offset = torch.stack([draw._offset for draw in draws])
+        drawn = torch.stack([draw._draw for draw in draws])
+        return first._rows(task, drawn, lanes, offset), task
 
 
 def to_host(rows: Tensor, place: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from trainer.lanes import Layout
 from trainer.replay.batch import Batch
 from trainer.replay.deal import deal
-from trainer.replay.draw import DeviceDraw, HostDraw, to_device, to_host
+from trainer.replay.draw import DeviceDraw, DeviceDraws, HostDraw, to_device, to_host
 from trainer.replay.lanes import Integers, Lanes
 from trainer.replay.rows import Rows
 from trainer.replay.staging import Staging
@@ -41,6 +42,9 @@ class Replay:
         on_host: keep the rows of a GPU's replay in pinned memory of the host.
         turn: where in the rotation of tasks the first batch is. Replays at turns one after the other draw
             batches that are split evenly together, too.
+
+    Attributes:
+        window: (batch, numbers in a transition), where `sample` puts a batch on the device.
     """
 
     def __init__(
@@ -76,9 +80,9 @@ class Replay:
         lanes = self._lanes
         self._draw = HostDraw(layout, lanes, turn) if host else DeviceDraw(layout, lanes, device, turn)
         self._staging = Staging(self._gathered, device) if staged else None
-        widths = [observation_dim, action_dim, 1, observation_dim]
-        window = self._gathered if self._staging is None else self._staging.window
-        observation, action, reward, following = torch.split(window, widths, dim=1)
+        self._widths = [observation_dim, action_dim, 1, observation_dim]
+        self.window = self._gathered if self._staging is None else self._staging.window
+        observation, action, reward, following = torch.split(self.window, self._widths, dim=1)
         self._views = observation, action, reward[:, 0], following
 
     @property
@@ -132,6 +136,23 @@ class Replay:
         if self._staging is not None:
             task = self._staging.send(task)
         return Batch(*self._views, task)
+
+    @staticmethod
+    def draws(
+        replays: Sequence[Any], streams: Sequence[AbstractContextManager[None]]
+    ) -> Callable[[], tuple[Tensor, Tensor]] | None:
+        """Returns what draws rows and tasks, (seeds, batch), of several replays at once; None on the host."""
+        found = [replay._draw for replay in replays if isinstance(replay._draw, DeviceDraw)]
+        return DeviceDraws(found, streams) if found else None
+
+    def fetch(self, place: Tensor, window: Tensor) -> None:
+        """Puts rows (batch,) that `draws` has drawn into a window (batch, numbers in a transition)."""
+        torch.index_select(self._windows, 0, place, out=window)
+
+    def batch(self, window: Tensor, task: Tensor) -> Batch:
+        """Returns the batch that windows (seeds, batch, ...) with tasks (seeds, batch) are."""
+        observation, action, reward, following = torch.split(window, self._widths, dim=-1)
+        return Batch(observation, action, reward[..., 0], following, task)
 
     def tensors(self) -> list[Tensor]:
         """Returns what `sample` writes on a device and a later call reads."""

@@ -7,7 +7,8 @@ same length. Here each transition has a row of its own, with the next observatio
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
@@ -39,6 +40,9 @@ class TransitionReplay:
         action_dim: numbers in an action.
         device: where batches are wanted.
         on_host: keep the rows of a GPU's replay in pinned memory of the host.
+
+    Attributes:
+        window: (batch, numbers in a transition), where `sample` puts a batch on the device.
     """
 
     def __init__(
@@ -69,8 +73,8 @@ class TransitionReplay:
         self._size = torch.zeros((), dtype=torch.float64, device=home)
         self._draw = torch.empty(batch_size, dtype=torch.float64, device=home)
         self._task = torch.zeros(batch_size, dtype=torch.int64, device=home)
-        window = self._gathered if self._staging is None else self._staging.window
-        observation, action, reward, following, goes_on = torch.split(window, list(ring.widths), dim=1)
+        self.window = self._gathered if self._staging is None else self._staging.window
+        observation, action, reward, following, goes_on = torch.split(self.window, list(ring.widths), dim=1)
         self._views = observation, action, reward[:, 0], following
         self._goes_on = goes_on[:, 0]
 
@@ -124,6 +128,34 @@ class TransitionReplay:
         torch.index_select(self._rows, 0, (self._draw * self._size).long(), out=self._gathered)
         task = self._task if self._staging is None else self._staging.send(self._task)
         return Batch(*self._views, task, self._goes_on)
+
+    @staticmethod
+    def draws(
+        replays: Sequence[Any], streams: Sequence[AbstractContextManager[None]]
+    ) -> Callable[[], tuple[Tensor, Tensor]] | None:
+        """Returns what draws rows and tasks, (seeds, batch), of several replays at once; None on the host."""
+        if replays[0]._rows.device.type == "cpu":
+            return None
+        task = torch.stack([replay._task for replay in replays])
+
+        def draw() -> tuple[Tensor, Tensor]:
+            for replay, stream in zip(replays, streams, strict=True):
+                with stream:
+                    replay._draw.uniform_()
+            drawn = torch.stack([replay._draw for replay in replays])
+            size = torch.stack([replay._size for replay in replays])
+            return (drawn * size[:, None]).long(), task
+
+        return draw
+
+    def fetch(self, place: Tensor, window: Tensor) -> None:
+        """Puts rows (batch,) that `draws` has drawn into a window (batch, numbers in a transition)."""
+        torch.index_select(self._rows, 0, place, out=window)
+
+    def batch(self, window: Tensor, task: Tensor) -> Batch:
+        """Returns the batch that windows (seeds, batch, ...) with tasks (seeds, batch) are."""
+        observation, action, reward, following, on = torch.split(window, list(self._ring.widths), dim=-1)
+        return Batch(observation, action, reward[..., 0], following, task, on[..., 0])
 
     def tensors(self) -> list[Tensor]:
         """Returns what `sample` writes on a device and a later call reads: nothing."""
