@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer import recipe as recipes
-from trainer.arguments import Parser, at_least, nearest
+from trainer.arguments import nearest
 from trainer.errors import UsageError
+from trainer.options import NEWEST, train_parser
 from trainer.pacing import helper_count, worker_count
 from trainer.place import ALONE, Place, place_from
 from trainer.processors import usable_processors
 from trainer.recipe import ON_POLICY_ENVS, Recipe, RecipeError
-
-NEWEST = "newest"
-"""`resume`: continue from the newest good checkpoint of the run directory, if there is one."""
 
 _LARGE = 512
 """Width of a layer from which an update is worth sharing among threads."""
@@ -115,7 +113,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
         RecipeError: the recipe or one of its values is unknown, locked or out of range, or the ranks cannot
             share it.
     """
-    given = _parser().read(argv)
+    given = train_parser().read(argv)
     recipe = _recipe(given.recipe, given.overrides, given.tasks, given.unlock)
     values = recipe.values
     on_policy = "rollout_size" in values
@@ -157,52 +155,6 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
         wandb=given.wandb,
         place=place,
     )
-
-
-def _parser() -> Parser:
-    parser = Parser(prog="python -m trainer train", description="Train a recipe.")
-    add = parser.add_argument
-    add("--recipe", required=True, help="hyperparameters: " + ", ".join(recipes.names()))
-    add("--tasks", metavar="A,B", help="short for --set tasks=A,B (needs --unlock tasks)")
-    add(
-        "--set",
-        dest="overrides",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="change a recipe value; may be given several times",
-    )
-    add("--unlock", metavar="NAME", action="append", default=[], help="allow a locked value to change")
-    count = at_least(1)
-    add("--total-steps", type=count, default=2_000_000, metavar="N", help="environment steps (2 000 000)")
-    add("--num-envs", type=count, metavar="N", help="environments (one per task; 8 for PPO and A2C)")
-    add("--seed", type=at_least(0), default=0, metavar="S", help="of everything random (0)")
-    add("--precision", choices=("fp32", "tf32", "bf16"), default="fp32", help="of matrix products (fp32)")
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to learn (auto)")
-    add("--run-dir", metavar="DIR", help="where to write ($CLUSTERKIT_RUN_DIR, or runs/<recipe>-<time>)")
-    add("--eval-every", type=at_least(0), metavar="N", help="steps between evaluations; 0 for none")
-    add("--eval-episodes", type=count, metavar="N", help="episodes a task (the recipe's)")
-    add("--final-episodes", type=count, metavar="N", help="episodes a task at the end (the same)")
-    add("--checkpoint-every", type=at_least(0), metavar="N", help="steps between checkpoints; 0: at the end")
-    add("--keep", type=count, default=3, metavar="N", help="newest checkpoints to keep (3)")
-    add("--log-every", type=count, metavar="N", help="steps between training metrics (a thousandth)")
-    add("--workers", type=at_least(0), metavar="N", help="environment processes (by processors)")
-    add("--threads", type=at_least(0), metavar="N", help="PyTorch's threads (1 beside workers)")
-    add(
-        "--lockstep",
-        action="store_true",
-        help="on a GPU: act with the very newest weights, and wait for them",
-    )
-    add(
-        "--resume",
-        nargs="?",
-        const=NEWEST,
-        metavar="PATH",
-        help="continue from PATH, or from the newest good checkpoint of the run directory",
-    )
-    add("--ranks", type=count, metavar="N", help="GPUs to learn on, a process each (1; srun's or torchrun's)")
-    add("--wandb", choices=("auto", "offline", "online", "disabled"), default="auto", help="W&B mode (auto)")
-    return parser
 
 
 def _recipe(name: str, pairs: Sequence[str], tasks: str | None, unlock: Sequence[str]) -> Recipe:

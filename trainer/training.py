@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from importlib import metadata
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from trainer import checkpoint
-from trainer import recipe as recipes
 from trainer.checkpoint import Checkpoints
 from trainer.device import configure, describe, device_name, seed_everything
 from trainer.envs.choice import factory_for
 from trainer.envs.interface import EnvFactory
-from trainer.errors import CheckpointError, DivergedError, TrainerError, UsageError
+from trainer.errors import DivergedError, TrainerError, UsageError
+from trainer.loops.course import OTHERS, Course, Due, follow
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
+from trainer.loops.resuming import find
 from trainer.loops.saving import of_rank
 from trainer.loops.state import Found, fresh_generators
 from trainer.pacing import quick
@@ -26,7 +26,7 @@ from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
 from trainer.recipe import batches
-from trainer.settings import NEWEST, TrainSettings
+from trainer.settings import TrainSettings
 from trainer.telemetry import SilentTelemetry, Telemetry
 
 _MOST_ROLLBACKS = 2
@@ -49,16 +49,27 @@ def train(settings: TrainSettings) -> int:
     with StopSignals() as stop:  # first of all: a signal during the start must not be lost
         device = configure(settings.device, settings.precision, settings.threads, settings.place)
         with Ranks.meet(settings.place, device) as ranks:
-            return _train(_agreed(settings, ranks), device, ranks, stop)
+            return follow(course(_agreed(settings, ranks), device, ranks, stop))
 
 
-def _train(settings: TrainSettings, device: torch.device, ranks: Ranks, stop: StopSignals) -> int:
+def course(settings: TrainSettings, device: torch.device, ranks: Ranks, stop: StopSignals) -> Course:
+    """A run from its beginning, or from where it was left, to its end; returns its exit code.
+
+    Args:
+        settings: what to do.
+        device: where to learn.
+        ranks: with whom.
+        stop: looked at after each vector step.
+
+    Raises:
+        TrainerError: as `train`.
+    """
     seed_everything(settings.seed, ranks.rank)
     events: list[str] = []
     store = Checkpoints(
         settings.run_dir, run_id=settings.run_id, recipe=settings.recipe.name, keep=settings.keep
     )
-    found = _find(settings, store, events, ranks)
+    found = find(settings, store, events, ranks)
     step = found.parts["state"]["progress"]["step"] if found else 0
     factory = factory_for(settings.recipe.values, settings.tasks, settings.seed)
     if settings.workers_optional and quick(settings.own_envs, factory.step_seconds):
@@ -66,7 +77,7 @@ def _train(settings: TrainSettings, device: torch.device, ranks: Ranks, stop: St
     with _telemetry(settings, device, step, ranks) as telemetry:
         for event in (_setting(settings, device), *_rollouts(settings), *events) if ranks.writes else ():
             telemetry.event(step, event)
-        code = _run(settings, factory, device, telemetry, stop, store, found, ranks)
+        code = yield from _run(settings, factory, device, telemetry, stop, store, found, ranks)
         telemetry.close(code)
     return code
 
@@ -100,16 +111,18 @@ def _run(
     store: Checkpoints,
     found: Found | None,
     ranks: Ranks,
-) -> int:
+) -> Course:
     """Runs to the end or a signal, going back to a checkpoint where the numbers became useless."""
     kind = OffPolicyRun if settings.recipe.algorithm == "sac" else OnPolicyRun
     for failures in count(1):
         try:
             with kind(settings, factory, device, telemetry, stop, store, found, ranks) as run:
-                return run.run()
+                return (yield from run.course())
         except DivergedError as error:
             del run  # its memory on the device is needed for the next one
             found = _go_back(settings, store, telemetry, error, failures, ranks)
+        yield Due(None, OTHERS)
+        gc.collect()  # a learner and its captured updates refer to each other
     raise AssertionError("the count has no end")
 
 
@@ -184,94 +197,6 @@ def _telemetry(settings: TrainSettings, device: torch.device, step: int, ranks: 
             f"cannot write to {settings.run_dir}: {error.strerror}",
             hint="free space, or name another --run-dir",
         ) from error
-
-
-def _find(
-    settings: TrainSettings, store: Checkpoints, events: list[str], ranks: Ranks | None = None
-) -> Found | None:
-    """Returns the checkpoint to go on from, if any, and notes what happened as events.
-
-    Rank 0 looks for it, and for all that could be wrong with it.
-    """
-    ranks = ranks or Ranks()
-    path, replay = ranks.share(_look(settings, store, events) if ranks.writes else (None, False))
-    if path is None:
-        return None
-    parts, same_ranks = of_rank(_load(settings, store, path), ranks, settings.seed, events.append)
-    events.append(f"resumed from {path.name} at step {parts['state']['progress']['step']:,}")
-    if not (replay and same_ranks) and settings.recipe.algorithm == "sac":
-        events.append("the replay is lost: the policy fills it again before learning goes on")
-    return Found(path, parts, replay and same_ranks)
-
-
-def _look(settings: TrainSettings, store: Checkpoints, events: list[str]) -> tuple[Path | None, bool]:
-    """Returns the checkpoint to go on from, if any, and whether its replay is there too."""
-    held = checkpoint.directory(settings.run_dir)
-    if settings.resume is None:
-        if any(held.glob("step-*")):
-            raise UsageError(
-                f"{held} already holds checkpoints",
-                hint="go on with --resume, or start afresh in another --run-dir",
-            )
-        return None, False
-
-    def refused(reason: str) -> None:
-        events.append(f"refused: {reason}")
-
-    path, replay = Path(settings.resume), False
-    if settings.resume != NEWEST:
-        replay = _has_replay(path, events)
-    elif whole := store.newest(refused):
-        path, replay = whole, True
-    elif rest := checkpoint.newest(settings.run_dir, lambda _: None):
-        path = rest
-    elif events:
-        raise CheckpointError(
-            f"none of the checkpoints in {held} can be used",
-            hint="\n".join((*events, "to start from the beginning, name another --run-dir")),
-        )
-    else:
-        events.append("no checkpoint to resume: starting from the beginning")
-        return None, False
-    return path, replay
-
-
-def _load(settings: TrainSettings, store: Checkpoints, path: Path) -> dict[str, Any]:
-    """Reads a checkpoint that this run can go on from.
-
-    Raises:
-        CheckpointError: it is another's.
-    """
-    parts = store.load(path)
-    if not parts.keys() >= {"model", "state"}:
-        raise CheckpointError(f"{path} is not a checkpoint of this trainer")
-    _check_fit(path, parts["model"]["about"], settings)
-    return parts
-
-
-def _has_replay(path: Path, events: list[str]) -> bool:
-    """Tells whether the checkpoint's replay is here, whole; notes the reason if not."""
-    try:
-        return checkpoint.verify(path, replay=True).replay is not None
-    except CheckpointError as error:
-        checkpoint.verify(path)  # without its replay it must be good all the same
-        events.append(error.cause)
-    return False
-
-
-def _check_fit(path: Path, made_by: dict[str, Any], settings: TrainSettings) -> None:
-    """Refuses a checkpoint of another recipe, or of other values of it."""
-    ours = settings.recipe.as_json()
-    theirs = made_by["recipe"]
-    if theirs["name"] != ours["name"]:
-        raise CheckpointError(f"{path} was made by recipe {theirs['name']}, not {ours['name']}")
-    made_with = recipes.completed(settings.recipe.algorithm, theirs["values"])
-    for key, value in ours["values"].items():
-        if made_with.get(key) != value:
-            raise CheckpointError(
-                f"{path} was made with {key} = {made_with.get(key)}, this run has {value}",
-                hint="resume with the values it was made with",
-            )
 
 
 def _header(settings: TrainSettings, device: torch.device) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv
 from tests.benchmarks._report import Row, arguments, report
 from trainer.checkpoint import Checkpoints
 from trainer.envs.gymnasium_env import GymnasiumFactory
+from trainer.loops.course import follow
 from trainer.loops.on_policy import OnPolicyRun
 from trainer.pacing import helper_count, quick
 from trainer.preemption import StopSignals
@@ -69,7 +70,7 @@ class Ours:
         """Makes a round, with all that the loop does after a vector step."""
         for _ in range(self._vector_steps):
             before = self._run._progress.step
-            self._run._vector_step()
+            follow(self._run._vector_step())
             self._run._report(before)
 
     def close(self) -> None:

@@ -27,10 +27,12 @@ from trainer.algorithms.sac import SAC
 from trainer.device import seed_everything
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.errors import WorkerError
+from trainer.loops.course import follow
 from trainer.loops.guards import align, fingerprint
 from trainer.loops.learner import Learner
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
+from trainer.loops.resuming import find
 from trainer.model import digest
 from trainer.parallel import Ranks
 from trainer.place import Place, place_from
@@ -147,7 +149,7 @@ def attempt(settings: TrainSettings, ranks: Ranks, after: int | None = None, los
     seed_everything(settings.seed, ranks.rank)
     said: list[str] = []
     store, cpu = store_of(settings), torch.device("cpu")
-    found = training._find(settings, store, said, ranks)
+    found = find(settings, store, said, ranks)
     telemetry = training._telemetry(settings, cpu, 0, ranks)
     stop = StopSignals() if after is None else StopAt(after)
     on_policy = settings.recipe.algorithm == "ppo"
@@ -163,7 +165,7 @@ def attempt(settings: TrainSettings, ranks: Ranks, after: int | None = None, los
 
         run._vector.wait = failing
         try:
-            code: int | str = run.run()
+            code: int | str = follow(run.course())
         except WorkerError as error:
             code = error.cause
         learner = run._learner

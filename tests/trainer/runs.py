@@ -13,6 +13,7 @@ import torch
 from trainer import checkpoint
 from trainer.checkpoint import Checkpoints
 from trainer.envs.interface import EnvFactory
+from trainer.loops.course import follow
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.state import Found
@@ -67,7 +68,7 @@ def run(
     arguments = settings, factory, torch.device("cpu"), telemetry, stop, store, found
     kind = OnPolicyRun if "rollout_size" in settings.recipe.values else OffPolicyRun
     with telemetry, kind(*arguments) as attempt:
-        return SimpleNamespace(code=attempt.run(), learner=attempt._learner)
+        return SimpleNamespace(code=follow(attempt.course()), learner=attempt._learner)
 
 
 def store_of(settings: TrainSettings) -> Checkpoints:

@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 
 from trainer.errors import UsageError
+from trainer.options import NEWEST
 from trainer.pacing import worker_count
 from trainer.recipe import RecipeError
-from trainer.settings import NEWEST, read_settings
+from trainer.settings import read_settings
 
 
 def read(*argv: str, **environ: str):

@@ -14,6 +14,8 @@ from tests.trainer.test_off_policy import settings_for
 from tests.trainer.toys import Counter, CounterFactory
 from trainer import checkpoint, training
 from trainer.errors import CheckpointError, DivergedError
+from trainer.loops.course import follow
+from trainer.loops.resuming import find
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.settings import read_settings
@@ -44,7 +46,7 @@ def carry_out(settings) -> int:
     device, stop = torch.device("cpu"), StopSignals()
     with telemetry:
         arguments = settings, SpoiltFactory(), device, telemetry, stop, store_of(settings), None, Ranks()
-        return training._run(*arguments)
+        return follow(training._run(*arguments))
 
 
 @pytest.fixture
@@ -89,14 +91,14 @@ def made(tmp_path):
 def test_nothing_there_is_a_beginning(tmp_path):
     said = []
     settings = settings_for(tmp_path, "--resume")
-    assert training._find(settings, store_of(settings), said) is None
+    assert find(settings, store_of(settings), said) is None
     assert said == ["no checkpoint to resume: starting from the beginning"]
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_named(made):
     said = []
     truncate(checkpoint.directory(made.run_dir) / "step-000000000240")
-    found = training._find(made, store_of(made), said)
+    found = find(made, store_of(made), said)
     assert (found.path.name, found.replay) == ("step-000000000120", True)
     assert "model.pt has 100 bytes" in said[0]
 
@@ -104,7 +106,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(made):
 def test_a_lost_replay_leaves_the_networks(made):
     said = []
     shutil.rmtree(checkpoint.directory(made.run_dir) / "replay")
-    found = training._find(made, store_of(made), said)
+    found = find(made, store_of(made), said)
     assert (found.path.name, found.replay) == ("step-000000000240", False)
     assert said[-1].startswith("the replay is lost")
 
@@ -113,7 +115,7 @@ def test_a_run_with_nothing_but_damage_is_not_started_afresh(made):
     for path in checkpoint.directory(made.run_dir).glob("step-*"):
         truncate(path)
     with pytest.raises(CheckpointError, match="none of the checkpoints") as caught:
-        training._find(made, store_of(made), [])
+        find(made, store_of(made), [])
     assert caught.value.hint.count("model.pt has 100 bytes") == 2
     assert "another --run-dir" in caught.value.hint
 

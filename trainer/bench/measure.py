@@ -26,6 +26,7 @@ from trainer.envs.schedule import Schedule
 from trainer.envs.vector import VectorEnv
 from trainer.errors import TrainerError
 from trainer.evaluation.background import BackgroundEvaluator
+from trainer.loops.course import follow
 from trainer.loops.learner import Learner
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.preemption import StopSignals
@@ -142,7 +143,7 @@ def loop(settings: TrainSettings, seconds: float, deadline: float) -> Result:
         telemetry.window = window
         arguments = settings, _factory(settings), device, telemetry, stop, store
         with telemetry, OffPolicyRun(*arguments) as run:
-            run.run()
+            follow(run.course())
     return _used(settings, device, peak) | window.rates()
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from torch import Tensor
+import numpy as np
 
 from trainer.checkpoint import Checkpoints
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import Outcome, VectorEnv
 from trainer.errors import TrainerError, WorkerError
 from trainer.loops.agreement import Agreement
+from trainer.loops.course import OTHERS, REST, Course, Due, Guarded, Pauses
 from trainer.loops.evaluations import Evaluations
 from trainer.loops.guards import align
 from trainer.loops.memory import AnyReplay
@@ -26,25 +27,6 @@ from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
-
-
-class Guarded(Protocol):
-    """What an attempt asks of a learner."""
-
-    @property
-    def note(self) -> str:
-        """Why updates are slower than they could be; empty where there is nothing to say."""
-
-    @property
-    def troubled(self) -> bool:
-        """Whether the last updates were skipped, one after the other."""
-
-    def shared(self) -> list[Tensor]:
-        """Returns what is the same on every rank, to the bit."""
-
-    def check(self) -> None:
-        """Raises `DivergedError` if learning has come to an end."""
-
 
 L = TypeVar("L", bound=Guarded)
 
@@ -91,6 +73,8 @@ class Attempt(ABC, Generic[L]):
         self._store = store
         self._ranks = ranks or Ranks()
         self._agreement = Agreement(self._ranks, stop)
+        rank = self._ranks.rank
+        self._rng = np.random.default_rng([settings.seed, rank] if rank else settings.seed)
         self._num_envs = settings.own_envs
         self._progress = Progress(**state.get("progress", {"learning_starts": warmup}))
         # first, for the workers import while the networks are built
@@ -101,14 +85,15 @@ class Attempt(ABC, Generic[L]):
         self._said = {""}
         self._logged = (time.perf_counter(), self._progress.step, self._progress.updates)
 
-    def run(self) -> int:
-        """Trains to the last step, or until a signal; returns the exit code of the process.
+    def course(self) -> Course:
+        """Trains to the last step, or until a signal; returns the exit code of the run.
 
         Raises:
             WorkerError: an environment worker died or hangs; a checkpoint to resume from has been written.
             DivergedError: the updates give numbers that are not finite.
             TrainerError: the final model cannot be written, or the device's memory is too small.
         """
+        yield Due(self._learner, OTHERS)  # so that the workers of all import at once
         self._telemetry.heartbeat(step=self._progress.step, updates=self._progress.updates, phase="start")
         self._evaluations.load_state_dict(self._unfinished)
         self._begin()
@@ -116,19 +101,19 @@ class Attempt(ABC, Generic[L]):
         while not self._over() and not self._agreement.stopping:
             before = self._progress.step
             try:
-                self._vector_step()
+                yield from self._vector_step()
             except WorkerError:
                 self._save(environments_lost=True)  # all but the step that failed
                 raise
             self._report(before)
-        return self._finish() if self._over() else self._leave()
+        return (yield from self._finish()) if self._over() else self._leave()
 
     @abstractmethod
     def _begin(self) -> None:
         """Starts the environments, or continues their episodes."""
 
     @abstractmethod
-    def _vector_step(self) -> None:
+    def _vector_step(self) -> Pauses:
         """Steps every environment once, and learns what is due."""
 
     @property
@@ -219,7 +204,7 @@ class Attempt(ABC, Generic[L]):
         self._ranks.part()
         return self._stop.exit_code
 
-    def _finish(self) -> int:
+    def _finish(self) -> Course:
         self._learner.check()
         self._save()
         self._ranks.part()
@@ -232,7 +217,9 @@ class Attempt(ABC, Generic[L]):
             raise TrainerError(f"the final model cannot be written: {error}") from error
         self._say(f"the parameters of the final model have the sha256 {digest(learnt)}")
         self._evaluate(self._settings.final_episodes)
-        if not self._evaluations.finish():
+        while self._evaluations.unfinished():
+            yield Due(self._learner, REST)
+        if self._stop:
             return self._stop.exit_code
         self._telemetry.heartbeat(step=self._progress.step, phase="done")
         return 0

@@ -84,11 +84,11 @@ class Evaluations:
         """Records what has been finished since the last call; cheap."""
         self._record(self._guarded(BackgroundEvaluator.poll))
 
-    def finish(self) -> bool:
-        """Waits for all evaluations and records them; returns whether it was not interrupted."""
-        while self._evaluator is not None and self._evaluator.pending() and not self._stop:
-            self._record(self._guarded(lambda it: it.wait(self._interrupted)))
-        return not self._stop
+    def unfinished(self) -> bool:
+        """Records what has been finished; returns whether there is more to wait for, and still wanted."""
+        self.collect()
+        waiting = self._evaluator is not None and bool(self._evaluator.pending())
+        return waiting and not self._interrupted()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what has been submitted and is not recorded, for a checkpoint."""

@@ -22,6 +22,7 @@ from trainer.algorithms.sac import SAC, SACConfig
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import Outcome
+from trainer.loops.course import UPDATE
 from trainer.loops.guards import check_finite, too_small, troubled
 from trainer.loops.memory import Floats, make_replay, remember
 from trainer.parallel import Ranks
@@ -47,6 +48,7 @@ class Learner:
         agent: the networks.
         replay: the transitions; whole ones, on an environment that ends its episodes itself.
         batch: what was last learnt from, None before the first update; overwritten by the next.
+        losses: what `SAC.update` returned last; overwritten by the next.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Learner:
         self._ranks.spread(self.agent.tensors())
         self._make_replay = partial(make_replay, settings, factory, device)
         self.batch: Batch | None = None
+        self.losses: dict[str, Tensor] = {}
         self._on_host = bool(rung["replay_on_host"])
         try:
             self.replay = self._make_replay(on_host=self._on_host)
@@ -100,6 +103,11 @@ class Learner:
     def rung(self) -> dict[str, Any]:
         """Where on the ladder this run stands; plain values."""
         return {"replay_on_host": self._on_host, "micro_batches": self.agent.micro_batches}
+
+    def do(self, step: str) -> None:
+        """Takes the one step there is, `UPDATE`; raises as `update` does."""
+        assert step == UPDATE
+        self.losses = self.update()
 
     def update(self) -> dict[str, Tensor]:
         """Draws a batch and learns from it; returns what `SAC.update` returns, until the next call.

@@ -18,8 +18,10 @@ from trainer.algorithms.acting import Acting
 from trainer.checkpoint import Checkpoints
 from trainer.diagnostics import diagnose
 from trainer.envs.interface import EnvFactory
-from trainer.envs.schedule import Autoreset, Command, Schedule
+from trainer.envs.schedule import Command
 from trainer.loops.attempt import Attempt
+from trainer.loops.course import OTHERS, UPDATE, Due, Pauses
+from trainer.loops.episodes import plan_episodes
 from trainer.loops.evaluations import Evaluations
 from trainer.loops.learner import Learner
 from trainer.loops.memory import AnyReplay
@@ -68,9 +70,8 @@ class OffPolicyRun(Attempt[Learner]):
         values = settings.recipe.values
         state: Mapping[str, Any] = found.parts["state"] if found else {}
         self._learning = False
-        rank = self._ranks.rank
-        self._rng = np.random.default_rng([settings.seed, rank] if rank else settings.seed)
         self._learner = Learner(settings, factory, device, self._say, state.get("rung"), self._ranks)
+        self._due, self._others = Due(self._learner, UPDATE), Due(self._learner, OTHERS)
         self._acting = Acting(
             self._learner.agent.policy,
             self._num_envs,
@@ -86,8 +87,8 @@ class OffPolicyRun(Attempt[Learner]):
         )
         self._environments = self._restore(found) if found else None
         self._credit = UpdateCredit(values["env_steps_per_update"], self._progress.credit)
-        self._schedule = self._plan(self._environments["schedule"] if self._environments else None)
-        self._losses: dict[str, torch.Tensor] = {}
+        plan = self._environments["schedule"] if self._environments else None
+        self._schedule = plan_episodes(settings, self._ranks, self._rng, self._progress.step, plan)
 
     def _begin(self) -> None:
         """Starts the environments, or continues their episodes."""
@@ -96,7 +97,7 @@ class OffPolicyRun(Attempt[Learner]):
         else:
             self._vector.reset(self._schedule.first())
 
-    def _vector_step(self) -> None:
+    def _vector_step(self) -> Pauses:
         """Steps every environment once, and learns as much as that has earned."""
         progress, num_envs, clock = self._progress, self._settings.num_envs, self._telemetry.clock
         learning = self._may_learn()
@@ -111,12 +112,15 @@ class OffPolicyRun(Attempt[Learner]):
 
         orders = self._schedule.advance()
         self._vector.start(orders, action)
+        updates = self._credit.earn(num_envs) if learning else 0
         if learning:
             with clock("learn"):
-                for _ in range(self._credit.earn(num_envs)):
-                    self._losses = self._learner.update()
+                for _ in range(updates):
+                    yield self._due
                     progress.updates += 1
                 self._acting.learnt()
+        if not updates:
+            yield self._others
         with clock("env"):
             outcome = self._outcome()
 
@@ -130,18 +134,6 @@ class OffPolicyRun(Attempt[Learner]):
         if not self._learning and self._progress.step >= self._progress.learning_starts:
             self._learning = not self._ranks.most(int(self._learner.replay.sizes.min() == 0))
         return self._learning
-
-    def _plan(self, state: Mapping[str, Any] | None) -> Schedule | Autoreset:
-        """Plans the episodes of this rank's environments, or goes on where a plan was."""
-        values, num_envs, rank = self._values, self._num_envs, self._ranks.rank
-        if "environment" in values:
-            return Autoreset(num_envs, self._progress.step + rank * num_envs)
-        steps, goals, stagger = (
-            values[key] for key in ("episode_steps", "goals_per_task", "stagger_episodes")
-        )
-        tasks = len(self._settings.tasks)
-        turn = rank * (num_envs % tasks)  # the environments left over on all ranks take the tasks in turn
-        return Schedule(num_envs, tasks, steps, goals, self._rng, stagger=stagger, turn=turn, state=state)
 
     def _choose(
         self, observation: npt.NDArray[np.float32], task: npt.NDArray[np.int32]
@@ -170,7 +162,7 @@ class OffPolicyRun(Attempt[Learner]):
         return {
             "updates_skipped": int(self._learner.agent.skipped[0]),
             **self._episodes.drain(),
-            **{name: float(value) for name, value in self._losses.items()},
+            **{name: float(value) for name, value in self._learner.losses.items()},
             **self._learner.by_task(self._settings.tasks),
         }
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from trainer.algorithms.rollout_acting import RolloutActing
 from trainer.checkpoint import Checkpoints
 from trainer.envs.interface import EnvFactory
-from trainer.envs.schedule import autoreset_orders, first_orders
 from trainer.loops.attempt import Attempt
+from trainer.loops.course import OTHERS, Due, Pauses
+from trainer.loops.episodes import plan_episodes
 from trainer.loops.evaluations import Evaluations
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.loops.state import (
@@ -61,9 +61,9 @@ class OnPolicyRun(Attempt[RolloutLearner]):
         ranks: Ranks | None = None,
     ) -> None:
         super().__init__(settings, factory, telemetry, stop, store, found, ranks)
-        rank, num_envs = self._ranks.rank, self._num_envs
-        self._rng = np.random.default_rng([settings.seed, rank] if rank else settings.seed)
+        num_envs = self._num_envs
         self._learner = RolloutLearner(settings, factory, device, self._ranks)
+        self._others = Due(self._learner, OTHERS)
         self._rollout = self._learner.rollout
         policy = self._learner.agent.policy
         self._acting = RolloutActing(policy, self._rollout.steps, num_envs)
@@ -71,30 +71,31 @@ class OnPolicyRun(Attempt[RolloutLearner]):
         self._episodes = EpisodeStatistics(
             num_envs, settings.tasks, success=factory.reports_success, lengths=True
         )
-        self._task = np.zeros(num_envs, np.int32)
-        self._orders = autoreset_orders(num_envs)
-        self._losses: dict[str, torch.Tensor] = {}
         self._environments = self._restore(found) if found else None
+        plan = self._environments["schedule"] if self._environments else None
+        self._schedule = plan_episodes(settings, self._ranks, self._rng, self._progress.step, plan)
 
     def _begin(self) -> None:
         """Starts the environments, or continues their episodes."""
         if self._environments is not None:
             self._vector.restore(self._environments["states"])
         else:
-            begin = self._progress.step + self._ranks.rank * self._num_envs
-            self._vector.reset(first_orders(self._num_envs, begin))
+            self._vector.reset(self._schedule.first())
 
-    def _vector_step(self) -> None:
+    def _vector_step(self) -> Pauses:
         """Steps every environment once, and learns when that fills the rollout."""
         rollout, progress, clock = self._rollout, self._progress, self._telemetry.clock
         num_envs = self._settings.num_envs
-        observation = self._vector.observation
+        task, observation = self._schedule.tasks, self._vector.observation
         with clock("act"):
             if rollout.filled == 0:
                 self._acting.begin()
             action = self._acting.act(observation, rollout.filled)
+        orders = self._schedule.advance()
         with clock("env"):
-            self._vector.start(self._orders, action)
+            self._vector.start(orders, action)
+        yield self._others
+        with clock("env"):
             outcome = self._outcome()
         rollout.add(
             observation,
@@ -105,13 +106,13 @@ class OnPolicyRun(Attempt[RolloutLearner]):
             outcome.truncated,
         )
         ended = outcome.terminated | outcome.truncated
-        self._episodes.add(self._task, outcome.reward, outcome.success, ended)
+        self._episodes.add(task, outcome.reward, outcome.success, ended)
         if rollout.filled == rollout.steps:
             with clock("learn"):
                 # the share left when the rollout began: the last one still moves something
                 begun = progress.step + num_envs - self._learner.cuts.rollout
                 left = max(1.0 - begun / self._settings.total_steps, 0.0)
-                self._losses = self._learner.learn(left, self._beat)
+                yield from self._learner.learn(left, self._beat)
         progress.step += num_envs
 
     def _beat(self, updates: int) -> None:
@@ -131,8 +132,8 @@ class OnPolicyRun(Attempt[RolloutLearner]):
         """Returns the training metrics since the last call."""
         agent = self._learner.agent
         row = {"updates_skipped": int(agent.skipped[0]), **self._episodes.drain()}
-        if self._losses:
-            row |= {name: float(value) for name, value in self._losses.items()}
+        if self._learner.losses:
+            row |= {name: float(value) for name, value in self._learner.losses.items()}
             row["explained_variance"] = self._learner.explained_variance()
             row["learning_rate"] = float(agent.learning_rate)
         return row
@@ -143,7 +144,9 @@ class OnPolicyRun(Attempt[RolloutLearner]):
 
     def _state(self, *, environments_lost: bool) -> dict[str, Any]:
         """Returns what this rank adds to a checkpoint besides what has been learnt and the counters."""
-        environments = None if environments_lost else stored_environments({}, self._vector.state())
+        environments = (
+            None if environments_lost else stored_environments(self._schedule.state(), self._vector.state())
+        )
         return {
             "generators": stored_generators(self._rng),
             "environments": environments,

@@ -15,6 +15,7 @@ from trainer.algorithms.on_policy_config import A2CConfig, PPOConfig, make_actor
 from trainer.algorithms.ppo import PPO
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
+from trainer.loops.course import DESCEND, ESTIMATE, Due, Pauses
 from trainer.loops.guards import check_finite, too_small, troubled
 from trainer.parallel import Ranks
 from trainer.recipe import batches
@@ -35,6 +36,9 @@ class RolloutLearner:
         agent: the networks.
         rollout: to be filled, with this rank's part; `learn` empties it.
         cuts: the sizes of rollout and batches, of all ranks together.
+        rows: what `OnPolicy.estimate` returned last; empty before.
+        chosen: which of them are the next batch, (batch,).
+        losses: what `OnPolicy.update` returned last; empty before.
     """
 
     def __init__(
@@ -55,8 +59,10 @@ class RolloutLearner:
         except torch.OutOfMemoryError as fault:
             raise too_small(fault) from fault
         ranks.spread(self.agent.shared())
-        self._rows = torch.zeros(0)
-        self._chosen = torch.zeros(self._own_batch, dtype=torch.int64, device=device)
+        self.losses: dict[str, Tensor] = {}
+        self._look_due, self._descend_due = Due(self, ESTIMATE), Due(self, DESCEND)
+        self.rows = torch.zeros(0)
+        self.chosen = torch.zeros(self._own_batch, dtype=torch.int64, device=device)
         self._estimate = CapturedUpdate(self._look, self.agent.tensors, device)
         self._update = CapturedUpdate(self._descend, self.agent.tensors, device)
 
@@ -82,32 +88,36 @@ class RolloutLearner:
         """
         check_finite(self.agent.skipped)
 
-    def learn(self, left: float, beat: Callable[[int], None]) -> dict[str, Tensor]:
-        """Learns from a full rollout, and empties it.
+    def learn(self, left: float, beat: Callable[[int], None]) -> Pauses:
+        """Learns from a full rollout, and empties it; pauses for each step.
 
         Args:
             left: share of the training that is yet to come, for the schedules.
             beat: told after each epoch how many updates it was.
 
-        Returns:
-            What `OnPolicy.update` returned last.
-
         Raises:
             TrainerError: the device's memory is too small.
         """
         try:
-            return self._learn(left, beat)
+            yield from self._learn(left, beat)
         except torch.OutOfMemoryError as fault:
             raise too_small(fault) from fault
 
+    def do(self, step: str) -> None:
+        """Looks at the rollout (`ESTIMATE`) or learns from the batch chosen (`DESCEND`)."""
+        if step == ESTIMATE:
+            self._hold(self._estimate()["rows"])
+        else:
+            self.losses = self._update()
+
     def explained_variance(self) -> float:
         """Returns how much of the last rollout's returns the values foresaw: 1 for all of it."""
-        if not len(self._rows):
+        if not len(self.rows):
             return 0.0
-        seen = self.agent.pack(self._rows).batch()
+        seen = self.agent.pack(self.rows).batch()
         return float(1.0 - (seen.target - seen.value).var() / seen.target.var())
 
-    def _learn(self, left: float, beat: Callable[[int], None]) -> dict[str, Tensor]:
+    def _learn(self, left: float, beat: Callable[[int], None]) -> Pauses:
         agent, rollout, count = self.agent, self.rollout, self.cuts.count
         agent.schedule(left)
         rollout.hand_over()
@@ -117,33 +127,31 @@ class RolloutLearner:
         first = moments is not None and not moments.count
         if first:
             agent.observe(rollout)
-        self._hold(self._estimate()["rows"])
-        losses: dict[str, Tensor] = {}
+        yield self._look_due
         for _ in range(self._epochs):
-            order = torch.randperm(self._own_rollout, device=self._device) if count > 1 else self._chosen
+            order = torch.randperm(self._own_rollout, device=self._device) if count > 1 else self.chosen
             for chosen in torch.split(order, self._own_batch):
-                self._chosen.copy_(chosen)
-                losses = self._update()
+                self.chosen.copy_(chosen)
+                yield self._descend_due
             beat(count)
             if self._may_stop and agent.stopped:
                 break
         if not first:
             agent.observe(rollout)
-        return losses
 
     def _look(self) -> dict[str, Tensor]:
         return {"rows": self.agent.estimate(self.rollout)}
 
     def _hold(self, rows: Tensor) -> None:
         """Keeps the rows where a captured update finds them."""
-        if self._device.type == "cpu" or not len(self._rows):
-            self._rows = rows.clone() if rows.is_cuda else rows
+        if self._device.type == "cpu" or not len(self.rows):
+            self.rows = rows.clone() if rows.is_cuda else rows
         else:
-            self._rows.copy_(rows)
+            self.rows.copy_(rows)
 
     def _descend(self) -> dict[str, Tensor]:
-        packed = self.agent.pack(self._rows)
-        return self.agent.update(packed.batch(self._chosen if self.cuts.count > 1 else None))
+        packed = self.agent.pack(self.rows)
+        return self.agent.update(packed.batch(self.chosen if self.cuts.count > 1 else None))
 
 
 def _agent(settings: TrainSettings, factory: EnvFactory, device: torch.device, ranks: Ranks) -> OnPolicy:
