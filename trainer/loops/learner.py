@@ -49,6 +49,8 @@ class Learner:
         replay: the transitions; whole ones, on an environment that ends its episodes itself.
         batch: what was last learnt from, None before the first update; overwritten by the next.
         losses: what `SAC.update` returned last; overwritten by the next.
+        device: where it learns.
+        slower: why updates together with other seeds are slower than they could be.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Learner:
     ) -> None:
         rung = rung or {"replay_on_host": False, "micro_batches": 1}
         values = settings.recipe.values
-        self._device = device
+        self.device = device
         self._say = say
         self._values = values
         self._ranks = ranks or Ranks()
@@ -83,6 +85,7 @@ class Learner:
         self._make_replay = partial(make_replay, settings, factory, device)
         self.batch: Batch | None = None
         self.losses: dict[str, Tensor] = {}
+        self.slower = ""
         self._on_host = bool(rung["replay_on_host"])
         try:
             self.replay = self._make_replay(on_host=self._on_host)
@@ -97,7 +100,7 @@ class Learner:
     @property
     def note(self) -> str:
         """Why updates are slower than they could be; empty where there is nothing to say."""
-        return self._update.note
+        return self.slower or self._update.note
 
     @property
     def rung(self) -> dict[str, Any]:
@@ -122,7 +125,7 @@ class Learner:
                 return self._update()
             except torch.OutOfMemoryError as full:
                 fault = full.with_traceback(None)  # whose frames hold what had been computed so far
-            self._step_down(fault)
+            self.step_down(fault)
 
     def remember(
         self,
@@ -200,10 +203,25 @@ class Learner:
         """
         check_finite(self.agent.skipped)
 
-    def _step_down(self, fault: torch.OutOfMemoryError) -> None:
+    def step_down(self, fault: torch.OutOfMemoryError) -> None:
+        """Goes one rung down the ladder.
+
+        Raises:
+            TrainerError: this is its foot.
+        """
+        parts = self.agent.micro_batches
         if self._ranks.size > 1:  # the others wait in the middle of the update for what will not come
             raise too_small(fault) from fault
         if not self._on_host:
+            self.descend_to(on_host=True, micro_batches=parts)
+        elif parts < _MOST_PARTS:
+            self.descend_to(on_host=True, micro_batches=2 * parts)
+        else:
+            raise too_small(fault) from fault
+
+    def descend_to(self, *, on_host: bool, micro_batches: int) -> None:
+        """Takes a lower rung of the ladder, and says so; nothing happens where it stands there already."""
+        if on_host and not self._on_host:
             state, rows = self.replay.state_dict(), self.replay.rows_since(None)
             del self.replay
             self._on_host = True
@@ -211,24 +229,24 @@ class Learner:
             self.replay.load_state_dict(state)
             self.replay.put(rows)
             self._say_on_host()
-        elif self.agent.micro_batches < _MOST_PARTS:
-            self.agent.micro_batches *= 2
-            self._say(
-                f"the device's memory is full: an update takes its batch in {self.agent.micro_batches} parts"
-            )
-        else:
-            raise too_small(fault) from fault
+        if micro_batches != self.agent.micro_batches:
+            self.agent.micro_batches = micro_batches
+            self._say(f"the device's memory is full: an update takes its batch in {micro_batches} parts")
         self._capture()
+
+    def moved(self) -> None:
+        """Takes note that the agent's tensors lie elsewhere now: what was captured is of no use any more."""
+        self._update = CapturedUpdate(self._learn, self._written, self.device)
 
     def _say_on_host(self) -> None:
         size = self.replay.nbytes / 2**30
         self._say(f"the device's memory is full: the replay ({size:.1f} GiB) lies in the host's memory")
 
     def _capture(self) -> None:
-        if self._device.type == "cuda":
+        if self.device.type == "cuda":
             torch.cuda.empty_cache()
         self.batch = None
-        self._update = CapturedUpdate(self._learn, self._written, self._device)
+        self.moved()
 
     def _learn(self) -> dict[str, Tensor]:
         if not self._on_host:  # a draw on the host cannot be captured, but lies in the same tensors always

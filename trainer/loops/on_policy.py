@@ -153,7 +153,7 @@ class OnPolicyRun(Attempt[RolloutLearner]):
             "episodes": self._episodes.state_dict(),
             "acting": self._acting.state_dict(),
             "rollout": self._rollout.state_dict(),
-            "sums": self._learner.agent.sums,
+            "sums": self._learner.agent.sums.clone(),
         }
 
     def _restore(self, found: Found) -> Mapping[str, Any] | None:

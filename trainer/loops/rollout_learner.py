@@ -38,7 +38,7 @@ class RolloutLearner:
         cuts: the sizes of rollout and batches, of all ranks together.
         rows: what `OnPolicy.estimate` returned last; empty before.
         chosen: which of them are the next batch, (batch,).
-        losses: what `OnPolicy.update` returned last; empty before.
+        slower: what `note` says where it learns with others.
     """
 
     def __init__(
@@ -59,17 +59,49 @@ class RolloutLearner:
         except torch.OutOfMemoryError as fault:
             raise too_small(fault) from fault
         ranks.spread(self.agent.shared())
-        self.losses: dict[str, Tensor] = {}
+        self._losses: dict[str, Tensor] = {}
+        self._number: int | None = None
+        self.slower = ""
         self._look_due, self._descend_due = Due(self, ESTIMATE), Due(self, DESCEND)
         self.rows = torch.zeros(0)
         self.chosen = torch.zeros(self._own_batch, dtype=torch.int64, device=device)
-        self._estimate = CapturedUpdate(self._look, self.agent.tensors, device)
-        self._update = CapturedUpdate(self._descend, self.agent.tensors, device)
+        self.moved()
 
     @property
     def note(self) -> str:
         """Why updates are slower than they could be; empty where there is nothing to say."""
-        return self._estimate.note or self._update.note
+        return self.slower or self._estimate.note or self._update.note
+
+    @property
+    def losses(self) -> dict[str, Tensor]:
+        """What `OnPolicy.update` returned last."""
+        if self._number is None:
+            return self._losses
+        return {name: loss[self._number] for name, loss in self._losses.items()}
+
+    @losses.setter
+    def losses(self, losses: dict[str, Tensor]) -> None:
+        self._losses, self._number = losses, None
+
+    def share(self, losses: dict[str, Tensor], number: int) -> None:
+        """Says what an update of several returned, of which this one is the learner numbered so."""
+        self._losses, self._number = losses, number
+
+    def settle(self) -> None:
+        """Keeps what the last update of several returned for this one: a captured one will write over it."""
+        if self._number is not None:
+            self.losses = {name: loss.clone() for name, loss in self.losses.items()}
+
+    def keep(self, rows: Tensor) -> None:
+        """Takes over rows that others write to from now on; what has been captured reads the old ones."""
+        if rows is not self.rows:
+            self.rows = rows
+            self._update = CapturedUpdate(self._descend, self.agent.tensors, self._device)
+
+    def moved(self) -> None:
+        """Says that the agent's tensors lie elsewhere: what has been captured is captured anew."""
+        self._estimate = CapturedUpdate(self._look, self.agent.tensors, self._device)
+        self._update = CapturedUpdate(self._descend, self.agent.tensors, self._device)
 
     def shared(self) -> list[Tensor]:
         """Returns what is the same on every rank, to the bit."""

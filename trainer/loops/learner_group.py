@@ -1,0 +1,180 @@
+"""The learners of several seeds off policy, whose updates are one: on a GPU one graph, launched once.
+
+There an update of small networks costs its number of operations, and that of eight seeds has 220 where that
+of one has 170. On the CPU it costs the arithmetic, computed seed by seed either way: eight small ones at once
+are 1.2 times as fast, large ones are not, and nothing promises that batches round as a seed alone does. So
+there learners take their updates one by one, to the bit.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from trainer.algorithms.capture import CapturedUpdate, CudaRecorder
+from trainer.algorithms.sac_group import SACGroup
+from trainer.loops.course import UPDATE
+from trainer.loops.guards import too_small
+from trainer.loops.learner import Learner
+from trainer.replay import Batch, ReplayGroup
+from trainer.streams import Stream
+
+_PATIENCE = 8
+"""Calls in a row that may name others than those who are together, before these part and the others meet."""
+
+
+class LearnerGroup:
+    """Learners that take their updates together, see `Group`.
+
+    Who is named together is put together: their tensors become parts of larger ones, and their update is
+    captured. While others are named for once, or only some of them, these learn one by one.
+
+    Args:
+        learners: of as many runs, of one recipe, on one device, in any state.
+        streams: of the same runs.
+    """
+
+    def __init__(self, learners: Sequence[Learner], streams: Sequence[Stream]) -> None:
+        self._learners: list[Learner | None] = list(learners)
+        self._streams = list(streams)
+        self._together: tuple[int, ...] = ()
+        self._band: _Band | None = None
+        self._strangers = 0
+
+    def do(self, step: str, who: Sequence[int]) -> None:
+        """Takes the one step there is, `UPDATE`, of some learners.
+
+        Raises:
+            TrainerError: the device's memory is too small even at the ladder's foot.
+        """
+        assert step == UPDATE
+        try:
+            if len(who) > 1 and self._meet(tuple(who)):
+                assert self._band is not None
+                self._band.update()
+                return
+            for number in who:
+                with self._streams[number]:
+                    self._learner(number).do(step)
+        except torch.OutOfMemoryError as fault:  # beside an update, where the ladder is of no help
+            raise too_small(fault) from fault
+
+    def leave(self, number: int) -> None:
+        """Forgets a learner, which stays whole by itself."""
+        if number in self._together:
+            self._part()
+        self._learners[number] = None
+
+    def _meet(self, who: tuple[int, ...]) -> bool:
+        """Returns whether these are together, after putting them together if it is time to."""
+        if who == self._together:
+            self._strangers = 0
+            return True
+        self._strangers += 1
+        if self._together and self._strangers <= _PATIENCE:
+            return False
+        self._part()
+        chosen = [(self._learner(number), self._streams[number]) for number in who]
+        self._band = _Band(*map(list, zip(*chosen, strict=True)))
+        self._together, self._strangers = who, 0
+        return True
+
+    def _part(self) -> None:
+        if self._band is not None:
+            self._band.part()
+            self._together, self._band = (), None
+            gc.collect()  # a band and its captured update refer to each other, and hold much of the device
+
+    def _learner(self, number: int) -> Learner:
+        learner = self._learners[number]
+        assert learner is not None
+        return learner
+
+
+class _Band:
+    """Learners that are together, all on the lowest rung that one of them stands on.
+
+    Args:
+        learners: of several seeds.
+        streams: of the same seeds.
+    """
+
+    def __init__(self, learners: Sequence[Learner], streams: Sequence[Stream]) -> None:
+        self._learners = learners
+        self._streams = streams
+        self._level()
+        self._agents = SACGroup([learner.agent for learner in learners], streams)
+        for learner in learners:
+            learner.moved()
+        self._batch: Batch | None = None
+        self._on_host = False
+        self._prepare()
+
+    def update(self) -> None:
+        """Draws a batch of each and learns from it.
+
+        Raises:
+            TrainerError: the device's memory is too small even at the ladder's foot.
+        """
+        while True:
+            try:
+                if self._on_host:
+                    self._batch = self._replays.sample()
+                losses = self._update()
+                break
+            except torch.OutOfMemoryError as full:
+                fault = full.with_traceback(None)  # whose frames hold what had been computed so far
+            self._step_down(fault)
+        assert self._batch is not None
+        batches = zip(*(tensor.unbind() for tensor in self._batch.tensors), strict=True)
+        found = zip(*(loss.unbind() for loss in losses.values()), strict=True)
+        for learner, batch, own in zip(self._learners, batches, found, strict=True):
+            learner.batch = Batch(*batch)
+            learner.losses = dict(zip(losses, own, strict=True))
+            learner.slower = self._update.note
+
+    def part(self) -> None:
+        """Lets the learners go, each with tensors of its own."""
+        self._agents.leave()
+        for learner in self._learners:
+            learner.moved()
+
+    def _level(self) -> None:
+        """Takes all down to the lowest rung, for what they do together is done in one way."""
+        on_host = any(learner.rung["replay_on_host"] for learner in self._learners)
+        parts = max(learner.rung["micro_batches"] for learner in self._learners)
+        for learner, stream in zip(self._learners, self._streams, strict=True):
+            with stream:
+                learner.descend_to(on_host=on_host, micro_batches=parts)
+
+    def _step_down(self, fault: torch.OutOfMemoryError) -> None:
+        """Takes all one rung down, after letting go of what holds their replays and was captured of them."""
+        self._batch = None
+        del self._replays, self._update
+        for learner, stream in zip(self._learners, self._streams, strict=True):
+            with stream:
+                learner.step_down(fault)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        first = self._learners[0]
+        self._on_host = first.rung["replay_on_host"]
+        self._batch = None
+        self._agents.micro_batches = first.agent.micro_batches
+        self._replays = ReplayGroup([learner.replay for learner in self._learners], self._streams)
+        generators = [stream.generator for stream in self._streams if stream.generator is not None]
+        recorder = CudaRecorder(first.device, generators) if generators else None
+        self._update = CapturedUpdate(self._learn, self._written, first.device, recorder)
+
+    def _learn(self) -> dict[str, Tensor]:
+        if not self._on_host:
+            self._batch = self._replays.sample()
+        assert self._batch is not None
+        return self._agents.update(self._batch)
+
+    def _written(self) -> list[Tensor]:
+        replays = [tensor for learner in self._learners for tensor in learner.replay.tensors()]
+        return [*self._agents.tensors(), *replays]
