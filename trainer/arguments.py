@@ -9,6 +9,9 @@ from typing import Any, NoReturn
 
 from trainer.errors import UsageError
 
+_MOST_SEEDS = 64
+"""In one process."""
+
 
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises `UsageError` instead of printing its whole usage."""
@@ -41,6 +44,26 @@ def nearest(name: str, known: Sequence[str]) -> str:
     """Returns `; did you mean X?` for the closest known names, or nothing."""
     close = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
     return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def seeds(text: str) -> tuple[int, ...]:
+    """Reads seeds as an argparse type: `1..8`, `1,2,5` or both mixed; each once."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dots, last = part.strip().partition("..")
+        if not all(end.isdecimal() for end in ((first, last) if dots else (first,))):
+            raise argparse.ArgumentTypeError(f"{part!r} is no seed; write 1..8 or 1,2,5")
+        begin, end = int(first), int(last if dots else first)
+        if end < begin:
+            raise argparse.ArgumentTypeError(f"{part} counts backwards; write {end}..{begin}")
+        if end - begin >= _MOST_SEEDS:
+            raise argparse.ArgumentTypeError(f"{part} are more than {_MOST_SEEDS} seeds")
+        found += range(begin, end + 1)
+    if twice := sorted(seed for seed in set(found) if found.count(seed) > 1):
+        raise argparse.ArgumentTypeError(f"{twice[0]} is there twice")
+    if len(found) > _MOST_SEEDS:
+        raise argparse.ArgumentTypeError(f"{len(found)} are more than {_MOST_SEEDS} seeds")
+    return tuple(found)
 
 
 def at_least(least: int) -> Any:

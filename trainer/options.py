@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainer import recipe as recipes
-from trainer.arguments import Parser, at_least
+from trainer.arguments import Parser, at_least, seeds
 
 NEWEST = "newest"
 """`--resume` without a path: from the newest good checkpoint of the run directory, if there is one."""
@@ -27,7 +27,8 @@ def train_parser() -> Parser:
     count = at_least(1)
     add("--total-steps", type=count, default=2_000_000, metavar="N", help="environment steps (2 000 000)")
     add("--num-envs", type=count, metavar="N", help="environments (one per task; 8 for PPO and A2C)")
-    add("--seed", type=at_least(0), default=0, metavar="S", help="of everything random (0)")
+    add("--seed", type=at_least(0), metavar="S", help="of everything random (0)")
+    add("--seeds", type=seeds, metavar="A..B", help="a run for each, all in this process, in DIR/seed-S")
     add("--precision", choices=("fp32", "tf32", "bf16"), default="fp32", help="of matrix products (fp32)")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to learn (auto)")
     add("--run-dir", metavar="DIR", help="where to write ($CLUSTERKIT_RUN_DIR, or runs/<recipe>-<time>)")

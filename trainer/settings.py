@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainer import recipe as recipes
@@ -52,6 +53,8 @@ class TrainSettings:
         wandb: `auto`, `offline`, `online` or `disabled`.
         place: which of the run's ranks this process is. All other numbers here are those of the whole run,
             but for the threads.
+        wandb_id: W&B's id of the run; None for that of an earlier attempt, or a new one.
+        together: runs in this process, which share the machine.
     """
 
     recipe: Recipe
@@ -77,6 +80,8 @@ class TrainSettings:
     resume: str | Path | None
     wandb: str
     place: Place = ALONE
+    wandb_id: str | None = None
+    together: int = 1
 
     def own(self, total: int) -> int:
         """Returns this rank's share of what all of them have together."""
@@ -100,13 +105,14 @@ class TrainSettings:
         return 0 if self.lockstep or device == "cpu" else 1
 
 
-def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSettings:
+def read_settings(argv: Sequence[str], environ: Mapping[str, str], together: int = 1) -> TrainSettings:
     """Reads the arguments of `python -m trainer train`.
 
     Args:
         argv: the arguments after `train`.
-        environ: the environment; `CLUSTERKIT_RUN_DIR`, `CLUSTERKIT_RUN_ID`, `CLUSTERKIT_ATTEMPT` and what
-            `place_from` reads are looked at.
+        environ: the environment; `CLUSTERKIT_RUN_DIR`, `CLUSTERKIT_RUN_ID`, `CLUSTERKIT_ATTEMPT`,
+            `WANDB_RUN_ID` and what `place_from` reads are looked at.
+        together: runs that are to share a process.
 
     Raises:
         UsageError: an argument is wrong.
@@ -114,6 +120,47 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
             share it.
     """
     given = train_parser().read(argv)
+    if given.seeds:
+        raise UsageError("--seeds is for several runs, and this is about one", hint="take --seed")
+    return _settings(given, environ, together)
+
+
+def read_each(argv: Sequence[str], environ: Mapping[str, str]) -> list[TrainSettings]:
+    """Reads the arguments as `read_settings` does, of one run or of those of `--seeds`, each with a folder.
+
+    Raises:
+        UsageError: an argument is wrong, or does not go with `--seeds`.
+        RecipeError: as `read_settings`.
+    """
+    given = train_parser().read(argv)
+    if not given.seeds:
+        return [_settings(given, environ, 1)]
+    if given.seed is not None:
+        raise UsageError("--seed and --seeds exclude each other", hint="name all seeds with --seeds")
+    if given.resume not in (None, NEWEST):
+        raise UsageError(
+            "--resume PATH is for one run, and --seeds for several",
+            hint="--resume alone goes on from the newest checkpoint of each",
+        )
+    shared = _settings(given, environ, len(given.seeds))
+    if shared.place.size > 1:
+        raise UsageError(
+            f"{shared.place.size} ranks share one run, and --seeds puts several into one process",
+            hint="take --ranks 1",
+        )
+    return [
+        replace(
+            shared,
+            seed=seed,
+            run_dir=shared.run_dir / f"seed-{seed}",
+            run_id=f"{shared.run_id}-seed-{seed}",
+            wandb_id=None,
+        )
+        for seed in given.seeds
+    ]
+
+
+def _settings(given: Namespace, environ: Mapping[str, str], together: int) -> TrainSettings:
     recipe = _recipe(given.recipe, given.overrides, given.tasks, given.unlock)
     values = recipe.values
     on_policy = "rollout_size" in values
@@ -129,13 +176,13 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
         rollout = recipes.batches(recipe.name, recipe.values, num_envs).rollout
         total_steps = -(-total_steps // rollout) * rollout
     often = max(total_steps // _EVALUATIONS, 1)
-    workers = _workers(num_envs, place, on_policy) if given.workers is None else given.workers
+    workers = _workers(num_envs, place, together, on_policy) if given.workers is None else given.workers
     return TrainSettings(
         recipe=recipe,
         tasks=tasks,
         total_steps=total_steps,
         num_envs=num_envs,
-        seed=given.seed,
+        seed=given.seed or 0,
         precision=given.precision,
         device=given.device,
         run_dir=run_dir,
@@ -154,6 +201,8 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSetti
         resume=_resume(given.resume, attempt),
         wandb=given.wandb,
         place=place,
+        wandb_id=environ.get("WANDB_RUN_ID") or None,
+        together=together,
     )
 
 
@@ -169,11 +218,16 @@ def _recipe(name: str, pairs: Sequence[str], tasks: str | None, unlock: Sequence
     return recipe.override(overrides, set(unlock))
 
 
-def _workers(num_envs: int, place: Place, on_policy: bool) -> int:
-    """Returns environment processes for all ranks, by the processors that each of them has."""
-    processors = usable_processors() // place.local_size
-    count = helper_count if on_policy else worker_count
-    return count(num_envs // place.size, processors) * place.size
+def _workers(num_envs: int, place: Place, together: int, on_policy: bool) -> int:
+    """Returns environment processes for all ranks, by the processors that each of them has.
+
+    Runs that share a process share its learner's processor, and divide the others.
+    """
+    processors, envs = usable_processors() // place.local_size, num_envs // place.size
+    if together > 1 and processors > 1:
+        processors = 1 + max(1, (processors - 1) // together)
+    count = helper_count if on_policy and together == 1 else worker_count
+    return count(envs, processors) * place.size
 
 
 def _threads(recipe: Recipe, workers: int, place: Place) -> int:

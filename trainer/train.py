@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from trainer.settings import read_settings
+from trainer.settings import read_each
 
 
 def main(argv: Sequence[str]) -> int:
@@ -15,7 +15,11 @@ def main(argv: Sequence[str]) -> int:
         TrainerError: the arguments, the checkpoint or a worker are at fault.
         RecipeError: the recipe is.
     """
-    settings = read_settings(argv, os.environ)
+    settings, *others = runs = read_each(argv, os.environ)
+    if others:
+        from trainer.together import train_seeds
+
+        return train_seeds(runs)
     if not settings.place.started:
         from trainer.launching import launch
 

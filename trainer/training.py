@@ -27,7 +27,7 @@ from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
 from trainer.recipe import batches
 from trainer.settings import TrainSettings
-from trainer.telemetry import SilentTelemetry, Telemetry
+from trainer.telemetry import Opens, SilentTelemetry, Telemetry, open_progress
 
 _MOST_ROLLBACKS = 2
 """How often an attempt goes back to a checkpoint because of numbers that are not finite."""
@@ -52,7 +52,13 @@ def train(settings: TrainSettings) -> int:
             return follow(course(_agreed(settings, ranks), device, ranks, stop))
 
 
-def course(settings: TrainSettings, device: torch.device, ranks: Ranks, stop: StopSignals) -> Course:
+def course(
+    settings: TrainSettings,
+    device: torch.device,
+    ranks: Ranks,
+    stop: StopSignals,
+    opens: Opens = open_progress,
+) -> Course:
     """A run from its beginning, or from where it was left, to its end; returns its exit code.
 
     Args:
@@ -60,6 +66,7 @@ def course(settings: TrainSettings, device: torch.device, ranks: Ranks, stop: St
         device: where to learn.
         ranks: with whom.
         stop: looked at after each vector step.
+        opens: what shows progress.
 
     Raises:
         TrainerError: as `train`.
@@ -74,7 +81,7 @@ def course(settings: TrainSettings, device: torch.device, ranks: Ranks, stop: St
     factory = factory_for(settings.recipe.values, settings.tasks, settings.seed)
     if settings.workers_optional and quick(settings.own_envs, factory.step_seconds):
         settings = replace(settings, workers=0)
-    with _telemetry(settings, device, step, ranks) as telemetry:
+    with _telemetry(settings, device, step, ranks, opens) as telemetry:
         for event in (_setting(settings, device), *_rollouts(settings), *events) if ranks.writes else ():
             telemetry.event(step, event)
         code = yield from _run(settings, factory, device, telemetry, stop, store, found, ranks)
@@ -153,11 +160,14 @@ def _setting(settings: TrainSettings, device: torch.device) -> str:
     """Says what was chosen where the settings left a choice."""
     plural = "" if settings.workers == 1 else "es"
     where = f"{settings.workers} worker process{plural}" if settings.workers else "the learner's own process"
-    if "rollout_size" in settings.recipe.values and 0 < settings.own_workers < settings.own_envs:
+    helps = "rollout_size" in settings.recipe.values and settings.together == 1
+    if helps and 0 < settings.own_workers < settings.own_envs:
         where += " and the learner's own"
     lag = ", acting one vector step behind the updates" if settings.lag_on(device.type) else ""
     if settings.place.size > 1:
         where += f" on {settings.place.size} ranks"
+    if settings.together > 1:
+        where += f", one of {settings.together} runs in this process"
     return (
         f"learning on {device.type} ({device_name(device)}) in {settings.precision}, "
         f"{settings.num_envs} environments in {where}{lag}"
@@ -177,7 +187,13 @@ def _rollouts(settings: TrainSettings) -> list[str]:
     ]
 
 
-def _telemetry(settings: TrainSettings, device: torch.device, step: int, ranks: Ranks) -> Telemetry:
+def _telemetry(
+    settings: TrainSettings,
+    device: torch.device,
+    step: int,
+    ranks: Ranks,
+    opens: Opens = open_progress,
+) -> Telemetry:
     if not ranks.writes:
         return SilentTelemetry(ranks.rank)
     cuda = device.type == "cuda"
@@ -191,6 +207,9 @@ def _telemetry(settings: TrainSettings, device: torch.device, step: int, ranks: 
             step=step,
             config=settings.recipe.values,
             gpu_uuid=str(torch.cuda.get_device_properties(device).uuid) if cuda else None,
+            name=settings.run_id,
+            wandb_id=settings.wandb_id,
+            opens=opens,
         )
     except OSError as error:
         raise TrainerError(

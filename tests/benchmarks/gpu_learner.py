@@ -1,12 +1,14 @@
 """The learner on a GPU, one line of JSON for each finding.
 
-    python -m tests.benchmarks.gpu_learner speed|paper|compiled|equality [--dry-run]
+    python -m tests.benchmarks.gpu_learner speed|paper|compiled|equality|seeds [--dry-run]
 
 `speed`: updates a second with the guides' networks, for batches of 512 and 1280 and each precision: ours
 eager and captured, a plain implementation, and the memory in use. `paper`: ours captured with the paper's
 networks and its batch of 1280. `compiled`: the plain implementation through torch.compile. `equality`: the
-greatest relative difference of any tensor after 1 000 updates, captured against eager. Lines come as they
-are found: a run that is cut off has told what it knew. `--dry-run` does it on the CPU with tiny numbers.
+greatest relative difference of any tensor after 1 000 updates, captured against eager. `seeds`: updates a
+second of 1, 2, 4 and 8 seeds in one graph, all of them added up, and the operations an update of them takes.
+Lines come as they are found: a run that is cut off has told what it knew. `--dry-run` does it on the CPU with
+tiny numbers.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 import torch
 
 from tests.benchmarks._learners import Ours, Plain, make_data
+from tests.benchmarks._seeds import Seeds
 from trainer.device import configure
 
 BATCHES = {"guide-mt10": 512, "mclean2025-mt10": 1280}
@@ -116,6 +119,22 @@ class Bench:
                     "note": sides[0].note,
                 }
 
+    def seeds(self) -> Findings:
+        """Several seeds at once, with small networks, the guides' and the paper's."""
+        configure(self.device.type, "tf32")
+        dry = self.device.type == "cpu"
+        for name in ("guide-mt10-debug",) if dry else ("guide-mt10-debug", *BATCHES):
+            for seeds in (1, 2) if dry else (1, 2, 4, 8):
+                own = Seeds(name, seeds, self.device)
+                yield {
+                    "recipe": name,
+                    "seeds": seeds,
+                    "updates_per_second": seeds * self.rate(own.update),
+                    "operations": own.operations(),
+                    "note": own.update.note,
+                    **self.memory(),
+                }
+
     def _captured(self, name: str, batch: int, precision: str) -> dict[str, Any]:
         ours = Ours(name, self.data, batch, precision, captured=True)
         return {"captured": self.rate(ours.update), "note": ours.note, **self.memory()}
@@ -130,7 +149,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("speed", "paper", "compiled", "equality"))
+    kinds = ("speed", "paper", "compiled", "equality", "seeds")
+    parser.add_argument("what", choices=kinds)
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, with tiny numbers")
     chosen = parser.parse_args()
     bench = Bench(dry=chosen.dry_run)

@@ -51,7 +51,17 @@ def test_a_dry_run_finds_something_of_everything(tmp_path) -> None:
     )
     result = json.loads((tmp_path / "out.json").read_text())
     assert result["seconds"] <= time.time() - begun
-    for part in ("machine", "tests", "speed", "equality", "paper", "mt10", "paper_mt10", "two_million"):
+    for part in (
+        "machine",
+        "tests",
+        "speed",
+        "equality",
+        "seeds",
+        "paper",
+        "mt10",
+        "paper_mt10",
+        "two_million",
+    ):
         assert result[part]["exit_code"] == 0, result[part]
     assert result["speed"]["findings"][0]["captured"] > 0
     assert {found["max_relative_difference"] for found in result["equality"]["findings"]} == {0.0}

@@ -2,11 +2,12 @@ from pathlib import Path
 
 import pytest
 
+from trainer import settings as settings_module
 from trainer.errors import UsageError
 from trainer.options import NEWEST
 from trainer.pacing import worker_count
 from trainer.recipe import RecipeError
-from trainer.settings import read_settings
+from trainer.settings import read_each, read_settings
 
 
 def read(*argv: str, **environ: str):
@@ -105,3 +106,51 @@ def test_a_batch_that_does_not_divide_the_rollout_is_refused():
 def test_small_networks_compute_on_one_thread():
     assert read("--recipe", "ppo", "--workers", "0").threads == 1
     assert read("--recipe", "guide-ppo-heavy", "--workers", "0").threads == 0
+
+
+def each(*argv: str, **environ: str):
+    return read_each(["--recipe", "local-demo", *argv], environ)
+
+
+def test_each_seed_is_a_run_of_its_own():
+    runs = each("--seeds", "1..3,7", "--run-dir", "there", WANDB_RUN_ID="w1")
+    assert [(run.seed, run.run_dir, run.run_id) for run in runs] == [
+        (seed, Path("there") / f"seed-{seed}", f"there-seed-{seed}") for seed in (1, 2, 3, 7)
+    ]
+    assert {(run.together, run.wandb_id) for run in runs} == {(4, None)}
+    assert each("--seeds", "5,1")[0].seed == 5
+    (one,) = each("--seed", "4", "--run-dir", "there", WANDB_RUN_ID="w1")
+    assert (one.seed, one.run_dir, one.together, one.wandb_id) == (4, Path("there"), 1, "w1")
+    assert each()[0].seed == 0
+
+
+@pytest.mark.parametrize(("processors", "workers"), [(1, 0), (2, 1), (8, 1), (9, 2), (16, 2)])
+def test_runs_of_a_process_divide_the_processors_that_the_learners_leave(monkeypatch, processors, workers):
+    monkeypatch.setattr(settings_module, "usable_processors", lambda: processors)
+    assert {run.workers for run in each("--seeds", "1..4")} == {workers}
+    assert {run.workers for run in each("--seeds", "1..4", "--workers", "3")} == {3}
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--seeds", "1..x"), "'1..x' is no seed; write 1..8 or 1,2,5"),
+        (("--seeds", "1,,2"), "'' is no seed"),
+        (("--seeds", "-1"), "-1. is no seed"),
+        (("--seeds", "4..2"), "counts backwards; write 2..4"),
+        (("--seeds", "1..3,2"), "2 is there twice"),
+        (("--seeds", "1..1_000"), "no seed"),
+        (("--seeds", "1..1000"), "more than 64 seeds"),
+        (("--seeds", "1..2", "--seed", "3"), "exclude each other"),
+        (("--seeds", "1..2", "--resume", "x/step-1"), "--resume PATH is for one run"),
+        (("--seeds", "1..2", "--ranks", "2"), "2 ranks share one run"),
+    ],
+)
+def test_seeds_that_cannot_be(argv, message):
+    with pytest.raises(UsageError, match=message):
+        each(*argv)
+
+
+def test_what_takes_one_run_takes_no_seeds():
+    with pytest.raises(UsageError, match="this is about one"):
+        read("--seeds", "1..2")

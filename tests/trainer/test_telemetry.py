@@ -7,16 +7,16 @@ import os
 import pty
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
 from trainer.telemetry import Telemetry
 from trainer.telemetry.heartbeat import Heartbeat
 from trainer.telemetry.metrics import Metrics
-from trainer.telemetry.progress import Bar, Lines, open_progress
+from trainer.telemetry.progress import Bar, Lines, SharedProgress, open_progress
 
 HEADER = {"recipe": "local-demo", "modified": {}, "tasks": ["reach-v3"], "seed": 0, "total_steps": 100}
 HEARTBEAT_KEYS = {
@@ -214,7 +214,18 @@ def test_lines_for_a_log_file() -> None:
     ]
 
 
-def test_a_bar_for_a_terminal() -> None:
+def test_runs_that_share_a_stream_label_their_lines() -> None:
+    stream = io.StringIO()
+    shared = SharedProgress(stream)
+    runs = [shared.of(f"seed {seed}:")(1000) for seed in (1, 2)]
+    runs[1].update(100, "train", None, None)
+    runs[0].say("resumed")
+    assert stream.getvalue() == "seed 2: [train]  10.0% 100/1,000 steps\nseed 1: resumed\n"
+
+
+@contextlib.contextmanager
+def terminal() -> Iterator[tuple[TextIO, bytearray]]:
+    """A terminal, and what it has shown once it is closed."""
     parent, child = pty.openpty()
     raw = bytearray()
 
@@ -226,15 +237,37 @@ def test_a_bar_for_a_terminal() -> None:
 
     reader = threading.Thread(target=read)
     reader.start()
-    with os.fdopen(child, "w") as terminal:
-        bar = open_progress(1000, stream=terminal)
+    with os.fdopen(child, "w") as stream:
+        yield stream, raw
+    reader.join()
+    os.close(parent)
+
+
+def test_bars_for_a_terminal_a_line_for_each_run() -> None:
+    with terminal() as (stream, raw):
+        shared = SharedProgress(stream)
+        bars = [shared.of(f"seed {seed}:")(1000) for seed in (1, 2)]
+        for number, bar in enumerate(bars, 1):
+            assert isinstance(bar, Bar)
+            bar.update(number * 250, "train", 50.0, None)
+        bars[0].close()
+        bars[1].say("a line that stays")
+        bars[1].close()
+    last = raw.decode().rsplit("a line that stays", 1)[1]
+    assert "seed 1: train" in last
+    assert "seed 2: train" in last
+    assert "seed 2: a line that stays" in raw.decode()
+    assert "250/1,000 steps" in last
+
+
+def test_a_bar_for_a_terminal() -> None:
+    with terminal() as (stream, raw):
+        bar = open_progress(1000, stream=stream)
         assert isinstance(bar, Bar)
         bar.update(250, "train", 50.0, 0.5)
         bar.say("[bold]a line that stays")
         bar.update(500, "train", 50.0, 0.5)
         bar.close()
-    reader.join()
-    os.close(parent)
     shown = raw.decode()
     assert "[bold]a line that stays" in shown
     assert "500/1,000 steps | 50/s | 0:00:10 left | success 50%" in shown

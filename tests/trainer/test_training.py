@@ -124,5 +124,5 @@ def test_it_says_who_steps_the_environments(tmp_path):
     argv = ["--recipe", "ppo", "--workers", "2", "--run-dir", str(tmp_path)]
     alone = training._setting(read_settings(argv, {}), torch.device("cpu"))
     assert alone.endswith("8 environments in 2 worker processes and the learner's own")
-    alone = training._setting(read_settings([*argv, "--num-envs", "2"], {}), torch.device("cpu"))
-    assert alone.endswith("2 environments in 2 worker processes")
+    shared = training._setting(read_settings(argv, {}, together=3), torch.device("cpu"))
+    assert shared.endswith("8 environments in 2 worker processes, one of 3 runs in this process")

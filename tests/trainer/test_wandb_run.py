@@ -36,6 +36,7 @@ def nobodys_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     yield
+    module._open.clear()
     module._abandon()
 
 
@@ -153,11 +154,12 @@ def test_uploaded_attempts_lose_no_row(tmp_path: Path) -> None:
     assert arrived.state == "finished"
 
 
-def test_the_environment_names_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_RUN_ID", "chosen1")
+def test_the_environment_names_the_project_and_the_caller_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WANDB_PROJECT", "thesis")
     monkeypatch.setenv("WANDB_ENTITY", "lab")
-    opened(tmp_path).finish(0)
+    opened(tmp_path, run_id="chosen1").finish(0)
     record = run_record(tmp_path)
     assert (record.run_id, record.project, record.entity) == ("chosen1", "thesis", "lab")
 

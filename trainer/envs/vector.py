@@ -67,6 +67,7 @@ class VectorEnv:
             environment each: for whoever has nothing else to do meanwhile.
         step_timeout: seconds after which a worker that does not answer counts as hung, and so do environments
             of this process, as far as `set_alarm` reaches.
+        processors: how many there are for this process and these workers; by default all it may use.
 
     Raises:
         WorkerError: from `wait`.
@@ -80,6 +81,7 @@ class VectorEnv:
         workers: int = 0,
         helping: bool = False,
         step_timeout: float = STEP_TIMEOUT,
+        processors: int | None = None,
     ) -> None:
         self._factory = factory
         self._step_timeout = step_timeout
@@ -94,7 +96,8 @@ class VectorEnv:
         self._own_begun = False
         self._workers: list[Worker] = []
         # without a processor of our own we would only keep the workers from theirs
-        awake = AWAKE if usable_processors() > workers else 0.0
+        processors = usable_processors() if processors is None else processors
+        awake = AWAKE if processors > workers else 0.0
         with signals_blocked(), one_thread_each():
             for _ in range(workers):
                 self._workers.append(Worker(context, factory, memory, shape, awake=awake))

@@ -25,6 +25,7 @@ from trainer.model import about, digest, save_final
 from trainer.pacing import crossed
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
+from trainer.processors import usable_processors
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 
@@ -78,8 +79,13 @@ class Attempt(ABC, Generic[L]):
         self._num_envs = settings.own_envs
         self._progress = Progress(**state.get("progress", {"learning_starts": warmup}))
         # first, for the workers import while the networks are built
+        alone = settings.together == 1  # else there are others to go on with while environments step
         self._vector = VectorEnv(
-            factory, self._num_envs, workers=settings.own_workers, helping=self._idle_meanwhile
+            factory,
+            self._num_envs,
+            workers=settings.own_workers,
+            helping=self._idle_meanwhile and alone,
+            processors=usable_processors() // settings.together,
         )
         self._unfinished: Mapping[str, Any] = state.get("evaluations", {})
         self._said = {""}

@@ -56,7 +56,7 @@ class Evaluations:
                 factory,
                 policy,
                 max(settings.eval_episodes, settings.final_episodes),
-                workers=usable_processors() if settings.workers else 0,
+                workers=max(1, usable_processors() // settings.together) if settings.workers else 0,
                 threads=1,
             )
 

@@ -16,6 +16,20 @@ from trainer.parallel import Ranks
 from trainer.settings import TrainSettings
 
 
+def refuse_to_overwrite(settings: TrainSettings) -> None:
+    """Looks whether a run that is to begin afresh would write over another.
+
+    Raises:
+        UsageError: it would.
+    """
+    held = checkpoint.directory(settings.run_dir)
+    if settings.resume is None and any(held.glob("step-*")):
+        raise UsageError(
+            f"{held} already holds checkpoints",
+            hint="go on with --resume, or start afresh in another --run-dir",
+        )
+
+
 def find(
     settings: TrainSettings, store: Checkpoints, events: list[str], ranks: Ranks | None = None
 ) -> Found | None:
@@ -41,12 +55,8 @@ def find(
 def _look(settings: TrainSettings, store: Checkpoints, events: list[str]) -> tuple[Path | None, bool]:
     """Returns the checkpoint to go on from, if any, and whether its replay is there too."""
     held = checkpoint.directory(settings.run_dir)
+    refuse_to_overwrite(settings)
     if settings.resume is None:
-        if any(held.glob("step-*")):
-            raise UsageError(
-                f"{held} already holds checkpoints",
-                hint="go on with --resume, or start afresh in another --run-dir",
-            )
         return None, False
 
     def refused(reason: str) -> None:

@@ -1,6 +1,7 @@
 """What a run tells the outside: metrics, heartbeat, progress and W&B, all behind `Telemetry`."""
 
+from trainer.telemetry.progress import Opens, Progress, SharedProgress, open_progress
 from trainer.telemetry.session import Telemetry
 from trainer.telemetry.silent import SilentTelemetry
 
-__all__ = ["SilentTelemetry", "Telemetry"]
+__all__ = ["Opens", "Progress", "SharedProgress", "SilentTelemetry", "Telemetry", "open_progress"]

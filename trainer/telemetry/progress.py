@@ -1,11 +1,12 @@
-"""Progress for a person: a live bar on a terminal, plain lines now and then in a log file."""
+"""Progress for a person: a live bar on a terminal for each run, plain lines now and then in a log file."""
 
 from __future__ import annotations
 
 import datetime
 import sys
 import time
-from typing import Protocol, TextIO
+from functools import partial
+from typing import Any, Protocol, TextIO
 
 BAR_SECONDS = 0.25
 LINE_SECONDS = 15.0
@@ -24,42 +25,55 @@ class Progress(Protocol):
         """Shows the last state for good."""
 
 
+class Opens(Protocol):
+    """What opens the progress of a run."""
+
+    def __call__(self, total_steps: int, step: int = 0) -> Progress:
+        """Shows a run that is to make so many steps and has made some."""
+
+
 def open_progress(total_steps: int, step: int = 0, stream: TextIO | None = None) -> Progress:
     """Returns the bar if the stream (standard output by default) is a terminal, else lines."""
     stream = stream or sys.stdout
-    if stream.isatty():
-        try:
-            return Bar(total_steps, step, stream)
-        except ImportError:
-            return Lines(total_steps, stream)
-    return Lines(total_steps, stream)
+    live = _live(stream)
+    return Bar(total_steps, step, live) if live else Lines(total_steps, stream)
+
+
+class SharedProgress:
+    """Shows several runs on one stream, standard output by default: a bar for each, or lines with a label."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._live = _live(self._stream)
+
+    def of(self, label: str) -> Opens:
+        """Returns what opens the progress of a run, which carries the label."""
+        return partial(self._open, f"{label} ")
+
+    def _open(self, label: str, total_steps: int, step: int = 0) -> Progress:
+        if self._live:
+            return Bar(total_steps, step, self._live, label)
+        return Lines(total_steps, self._stream, label=label)
 
 
 class Bar:
     """A live bar: steps, rate, time left, phase and success.
 
-    Raises:
-        ImportError: `rich` is not installed.
+    Args:
+        total_steps: of the run.
+        step: where it is.
+        live: rich's display, which ends with its last bar.
+        label: in front of all that is shown.
     """
 
-    def __init__(self, total_steps: int, step: int, stream: TextIO) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
-        from rich.progress import Progress as RichProgress
-
-        self._live = RichProgress(
-            TextColumn("{task.description:<8}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[facts]}"),
-            console=Console(file=stream),
-            refresh_per_second=1 / BAR_SECONDS,
-        )
+    def __init__(self, total_steps: int, step: int, live: Any, label: str = "") -> None:
+        self._live = live
+        self._label = label
         self._total = total_steps
-        self._task = self._live.add_task("start", total=total_steps, completed=step, facts="")
+        self._task = live.add_task(f"{label}start", total=total_steps, completed=step, facts="")
         self._next = 0.0
         self._last: tuple[int, str, float | None, float | None] = (step, "start", None, None)
-        self._live.start()
+        live.start()
 
     def update(self, step: int, phase: str, rate: float | None, success: float | None) -> None:
         """Shows where the run is, as often as the bar is drawn."""
@@ -69,24 +83,29 @@ class Bar:
 
     def say(self, text: str) -> None:
         """Prints a line above the bar."""
-        self._live.console.print(text, markup=False, highlight=False)
+        self._live.console.print(f"{self._label}{text}", markup=False, highlight=False)
 
     def close(self) -> None:
         """Leaves the bar as it is."""
         self._draw()
-        self._live.stop()
+        self._live.stop_task(self._task)
+        if all(task.stop_time is not None for task in self._live.tasks):
+            self._live.stop()
 
     def _draw(self) -> None:
         step, phase, rate, success = self._last
         self._next = time.monotonic() + BAR_SECONDS
         facts = _facts(step, self._total, rate, success)
-        self._live.update(self._task, completed=step, description=phase, facts=facts)
+        self._live.update(self._task, completed=step, description=f"{self._label}{phase}", facts=facts)
 
 
 class Lines:
-    """One line at the start, at each change of phase, and every `seconds`."""
+    """One line at the start, at each change of phase, and every `seconds`; all begin with the label."""
 
-    def __init__(self, total_steps: int, stream: TextIO, seconds: float = LINE_SECONDS) -> None:
+    def __init__(
+        self, total_steps: int, stream: TextIO, seconds: float = LINE_SECONDS, *, label: str = ""
+    ) -> None:
+        self._label = label
         self._total = total_steps
         self._stream = stream
         self._seconds = seconds
@@ -102,7 +121,7 @@ class Lines:
 
     def say(self, text: str) -> None:
         """Writes the line at once."""
-        self._stream.write(f"{text}\n")
+        self._stream.write(f"{self._label}{text}\n")
         self._stream.flush()
 
     def close(self) -> None:
@@ -117,6 +136,26 @@ class Lines:
         self._next = time.monotonic() + self._seconds
         share = f"{100 * step / self._total:5.1f}%" if self._total else ""
         self.say(f"[{self._phase}] {share} {_facts(step, self._total, rate, success)}")
+
+
+def _live(stream: TextIO) -> Any:
+    """Returns rich's display if the stream is a terminal and rich is installed, else None."""
+    if not stream.isatty():
+        return None
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+        from rich.progress import Progress as RichProgress
+    except ImportError:
+        return None
+    return RichProgress(
+        TextColumn("{task.description:<8}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[facts]}"),
+        console=Console(file=stream),
+        refresh_per_second=1 / BAR_SECONDS,
+    )
 
 
 def _facts(step: int, total: int, rate: float | None, success: float | None) -> str:

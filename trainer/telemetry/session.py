@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from trainer.telemetry.clock import Clock
 from trainer.telemetry.gpu import GpuSampler
 from trainer.telemetry.heartbeat import Heartbeat
 from trainer.telemetry.metrics import Metrics
-from trainer.telemetry.progress import Progress, open_progress
+from trainer.telemetry.progress import Opens, Progress, open_progress
 from trainer.telemetry.usage import Usage
 from trainer.telemetry.wandb_run import WandbLostError, WandbRun, open_wandb
 
@@ -60,6 +59,9 @@ class Telemetry:
         config: Mapping[str, Any] | None = None,
         gpu_uuid: str | None = None,
         stream: TextIO | None = None,
+        name: str | None = None,
+        wandb_id: str | None = None,
+        opens: Opens | None = None,
     ) -> Self:
         """Opens everything and writes the `run` line.
 
@@ -73,6 +75,9 @@ class Telemetry:
             config: the recipe's values, for W&B; the header and the profile of `run.json` are added.
             gpu_uuid: the GPU to sample, or None.
             stream: where progress goes; standard output by default.
+            name: of the run; by default its directory's.
+            wandb_id: W&B's id of the run, see `open_wandb`.
+            opens: what shows progress instead of a bar or lines there.
 
         Raises:
             OSError: the run directory cannot be written.
@@ -84,7 +89,7 @@ class Telemetry:
             Metrics(run_dir / "metrics.jsonl", attempt),
             Heartbeat(run_dir / "heartbeat.json", attempt, total_steps, step=step, gpu=gpu),
             gpu,
-            open_progress(total_steps, step, stream),
+            opens(total_steps, step) if opens else open_progress(total_steps, step, stream),
         )
         telemetry._step = step
         try:
@@ -92,9 +97,10 @@ class Telemetry:
             telemetry._wandb, said = open_wandb(
                 wandb_mode,
                 run_dir,
-                name=os.environ.get("CLUSTERKIT_RUN_ID") or run_dir.resolve().name,
+                name=name or run_dir.resolve().name,
                 config={**(config or {}), **run_header, **_profile(run_dir)},
                 tags=_tags(run_header),
+                run_id=wandb_id,
             )
             for sentence in said:
                 telemetry.event(step, sentence)

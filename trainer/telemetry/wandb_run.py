@@ -32,6 +32,10 @@ Less than a scheduler leaves after its warning: the exit code, with which a run 
 """
 
 
+_open: set[str] = set()
+"""The ids of the runs that this process has open; one client serves them all."""
+
+
 class WandbLostError(RuntimeError):
     """The W&B client has died or refuses a row; nothing more reaches this run."""
 
@@ -62,11 +66,11 @@ class WandbRun:
         try:
             self._run.log({**values, STEP_METRIC: step}, step=row)
         except Exception as fault:
-            _abandon()
+            self._abandon()
             raise WandbLostError(f"W&B takes no more ({_line(fault)}); metrics.jsonl has it all") from fault
 
     def finish(self, exit_code: int) -> None:
-        """Closes the run, and returns when all of it is on disk.
+        """Closes the run; that of a process's last one returns when all of all of them is on disk.
 
         Args:
             exit_code: anything but 0 shows as failed until a later attempt ends well.
@@ -78,19 +82,30 @@ class WandbRun:
 
         try:
             self._run.finish(exit_code=exit_code)
-            # The helper process writes on after `finish`; only its end is the end.
-            wandb.teardown()
+            _open.discard(self.id)
+            if not _open:  # The helper process writes on after `finish`; only its end is the end.
+                wandb.teardown()
         except (Exception, SystemExit) as fault:
-            _abandon()
+            self._abandon()
             raise WandbLostError(f"W&B could not close its run ({_line(fault)})") from fault
+
+    def _abandon(self) -> None:
+        _open.discard(self.id)
+        _abandon()
 
 
 def open_wandb(
-    mode: str, run_dir: Path, *, name: str, config: Mapping[str, Any], tags: Sequence[str] = ()
+    mode: str,
+    run_dir: Path,
+    *,
+    name: str,
+    config: Mapping[str, Any],
+    tags: Sequence[str] = (),
+    run_id: str | None = None,
 ) -> tuple[WandbRun | None, list[str]]:
     """Opens the W&B run of a run directory.
 
-    The id is `$WANDB_RUN_ID`, else that of an earlier attempt in the directory, else a new one; project and
+    The id is the one given, else that of an earlier attempt in the directory, else a new one; project and
     entity are `$WANDB_PROJECT` (`clusterkit` without it) and `$WANDB_ENTITY`.
 
     Args:
@@ -100,6 +115,7 @@ def open_wandb(
         name: what W&B shows.
         config: plain JSON; never secrets.
         tags: short words to filter by.
+        run_id: what the run is called by W&B itself.
 
     Returns:
         The run, or None where there is none, and sentences that say what was not as asked.
@@ -121,7 +137,7 @@ def open_wandb(
         import wandb
     except ImportError as fault:
         return None, [*said, f"W&B is off: {_line(fault)}"]
-    run_id = os.environ.get("WANDB_RUN_ID") or _earlier_id(run_dir) or _new_id()
+    run_id = run_id or _earlier_id(run_dir) or _new_id()
     if mode == "online" and not _has_key():
         said.append("no W&B API key is set; W&B runs offline")
         mode = "offline"
@@ -131,6 +147,7 @@ def open_wandb(
                 dir=run_dir,
                 id=run_id,
                 resume="allow",
+                reinit="create_new",  # beside those of other runs in this process
                 project=os.environ.get("WANDB_PROJECT") or PROJECT,
                 entity=os.environ.get("WANDB_ENTITY") or None,
                 mode=each,  # type: ignore[arg-type]
@@ -144,6 +161,7 @@ def open_wandb(
             said.append(f"W&B cannot be opened {each} ({_line(fault)})")
             continue
         run.define_metric("*", step_metric=STEP_METRIC)
+        _open.add(run_id)
         return WandbRun(run), said
     return None, [*said, "W&B is off"]
 
@@ -172,9 +190,14 @@ def _settings() -> Any:
 
 
 def _abandon() -> None:
-    """Ends a client that is no use: it would print a traceback in the end and keep the run id taken."""
+    """Ends a client that is no use: it would print a traceback in the end and keep the run id taken.
+
+    Not while it serves other runs: if it is gone, each of them will notice.
+    """
     import wandb
 
+    if _open:
+        return
     with contextlib.suppress(Exception, SystemExit):
         wandb.teardown()
 

@@ -1,0 +1,126 @@
+"""Trains several runs in one process, which differ in their seeds alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer.device import configure
+from trainer.errors import UsageError
+from trainer.loops.resuming import refuse_to_overwrite
+from trainer.loops.together import Seat, Together
+from trainer.parallel import Ranks
+from trainer.preemption import EXIT_INTERRUPTED, EXIT_REQUEUE, StopSignals
+from trainer.settings import TrainSettings
+from trainer.streams import HostGenerators, Stream
+from trainer.telemetry import Opens, SharedProgress, open_progress
+from trainer.training import course
+
+_SHARED = ("recipe", "num_envs", "device", "precision", "threads")
+
+
+def _nobody(code: int, why: str) -> None:
+    """Is told nothing."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run among those of a process.
+
+    Attributes:
+        settings: what to do.
+        stop: what it has received; looked at after each of its vector steps. May be all runs' in common.
+        opens: what shows its progress, and what a person should know.
+        ended: told its exit code and, if it failed, why (lines for a person), as soon as that is known. By
+            then its files are complete.
+    """
+
+    settings: TrainSettings
+    stop: StopSignals
+    opens: Opens = open_progress
+    ended: Callable[[int, str], None] = field(default=_nobody)
+
+
+def train_together(members: Sequence[Member]) -> list[int]:
+    """Carries out several runs, or goes on with them; returns the exit code of each.
+
+    Whatever happens to one, the others go on. Signals are the caller's to receive.
+
+    Raises:
+        DeviceError: the device or the precision is not to be had here.
+        UsageError: two runs have the same directory, or they differ in more than their seeds. Nothing has
+            been started.
+    """
+    _check([member.settings for member in members])
+    first = members[0].settings
+    device = configure(first.device, first.precision, first.threads)
+    codes = [EXIT_INTERRUPTED] * len(members)
+
+    def seat(number: int, member: Member) -> Seat:
+        def ended(code: int, why: str) -> None:
+            codes[number] = code
+            member.ended(code, why)
+
+        return Seat(
+            course(member.settings, device, Ranks(), member.stop, member.opens),
+            Stream(device),
+            ended,
+            _around(member.settings),
+        )
+
+    Together([seat(number, member) for number, member in enumerate(members)]).follow()
+    return codes
+
+
+def train_seeds(runs: Sequence[TrainSettings]) -> int:
+    """Carries out the runs of a command line; returns the exit code of the process.
+
+    Signals are meant for all of them.
+
+    Returns:
+        0 if all are done; that of the signal if none has failed; else 1.
+
+    Raises:
+        DeviceError: as `train_together`.
+        UsageError: as `train_together`; or a run directory already holds checkpoints and nobody asked to
+            resume. Nothing has been started.
+    """
+    for settings in runs:
+        refuse_to_overwrite(settings)
+    shared = SharedProgress()
+    with StopSignals() as stop:
+        codes = train_together([_member(settings, stop, shared) for settings in runs])
+    open_still = {code for code in codes if code}
+    if open_still <= {EXIT_REQUEUE, EXIT_INTERRUPTED}:
+        return max(open_still, default=0)
+    return 1
+
+
+def _member(settings: TrainSettings, stop: StopSignals, shared: SharedProgress) -> Member:
+    label = f"seed {settings.seed}:"
+
+    def ended(_: int, why: str) -> None:
+        if why:
+            sys.stderr.write(f"trainer: {label} {why}\n")
+
+    return Member(settings, stop, shared.of(label), ended)
+
+
+def _check(runs: Sequence[TrainSettings]) -> None:
+    for settings in runs[1:]:
+        for name in _SHARED:
+            if getattr(settings, name) != getattr(runs[0], name):
+                raise UsageError(f"the runs of a process differ in their seeds alone, and these in {name}")
+    places = [settings.run_dir.resolve() for settings in runs]
+    if len({*places}) < len(places):
+        raise UsageError("two runs of a process have the same directory")
+
+
+def _around(settings: TrainSettings) -> AbstractContextManager[Any]:
+    """Returns the generators that environments of one's own may draw from, if they are stepped here."""
+    here = settings.workers == 0 or settings.workers_optional
+    own = here and ":" in settings.recipe.values.get("environment", "")
+    return HostGenerators() if own else nullcontext()
