@@ -55,7 +55,7 @@ def _check_batches(recipe: recipes.Recipe, num_envs: int | None) -> None:
     """Refuses, before a job waits hours for it, a rollout that its batches do not divide."""
     if "rollout_size" in recipe.values:
         try:
-            recipes.batches(recipe.name, recipe.values, num_envs or recipes.ON_POLICY_ENVS)
+            recipes.batches(recipe.name, recipe.values, num_envs or recipes.usual_envs(recipe.values))
         except recipes.RecipeError as error:
             raise ConfigError(str(error)) from error
 

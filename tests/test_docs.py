@@ -35,6 +35,7 @@ NEED_MORE = {
     "tune": "the trainer",
     "--gpus": "a site with such GPUs",
     "--compare": "the trainer",
+    "--ranks": "several GPUs",
 }
 """What the scratch project cannot run, and what it would need; lines with these words are parsed only."""
 PROFILES = ("a40-2m", "check", "check-a40", "heavy", "baseline", "sac", "ppo", "a2c", "l40s-mine")

@@ -15,7 +15,7 @@ from trainer.options import NEWEST, train_parser
 from trainer.pacing import helper_count, worker_count
 from trainer.place import ALONE, Place, place_from
 from trainer.processors import usable_processors
-from trainer.recipe import ON_POLICY_ENVS, Recipe, RecipeError
+from trainer.recipe import Recipe, RecipeError
 
 _LARGE = 512
 """Width of a layer from which an update is worth sharing among threads."""
@@ -169,7 +169,7 @@ def _settings(given: Namespace, environ: Mapping[str, str], together: int) -> Tr
     run_dir = Path(given.run_dir or environ.get("CLUSTERKIT_RUN_DIR") or _new_run_dir(recipe.name))
     eval_episodes = given.eval_episodes or recipe.values["evaluation_episodes"]
     place = place_from(environ, given.ranks)
-    num_envs = given.num_envs or recipes.shared_envs(ON_POLICY_ENVS if on_policy else len(tasks), place.size)
+    num_envs = given.num_envs or recipes.shared_envs(recipes.usual_envs(values), place.size)
     recipes.check_shares(recipe, num_envs, place.size)
     total_steps = given.total_steps
     if on_policy:

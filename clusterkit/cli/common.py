@@ -138,12 +138,17 @@ def open_ledger(settings: Settings) -> Ledger:
 
 
 def asking_for(
-    settings: Settings, profiles: Iterable[str], *, time: str | None, total_steps: int | None
+    settings: Settings,
+    profiles: Iterable[str],
+    *,
+    time: str | None,
+    total_steps: int | None,
+    gpus: int | None = None,
 ) -> Settings:
     """The settings in which these profiles ask for what the command line says."""
     from clusterkit.config.lines import join_key
 
-    given = {"time": time, "total_steps": total_steps}
+    given = {"time": time, "total_steps": total_steps, "gpus": gpus}
     return settings.with_values(
         {
             join_key(("profiles", settings.profile(profile).name, key)): value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,9 @@ from clusterkit.cli.common import (
     sbatch_words,
 )
 from clusterkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trainer.recipe.spaces import Spaces
 
 
 def register(app: typer.Typer) -> None:
@@ -47,6 +50,19 @@ def plan(
     compare: Annotated[
         bool, typer.Option("--compare", help="The profile on every GPU type of every cluster; asks none.")
     ] = False,
+    ranks: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="GPUs to learn on, instead of the profile's.")
+    ] = None,
+    observation_dim: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Numbers in an observation of an environment of your own."),
+    ] = None,
+    action_dim: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Numbers in an action of it.")
+    ] = None,
+    action_choices: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Instead: how many each choice of an action has.")
+    ] = None,
     total_steps: TotalStepsOption = None,
     time: TimeOption = None,
     until_done: UntilDoneOption = None,
@@ -67,7 +83,13 @@ def plan(
 
     settings = load(config)
     chosen = settings.profile(profile).name
-    settings = asking_for(settings, [chosen], time=time, total_steps=total_steps)
+    settings = asking_for(settings, [chosen], time=time, total_steps=total_steps, gpus=ranks)
+    if ranks and settings.profile(chosen).gpu is None:
+        raise ConfigError(
+            f"--ranks: profile {chosen} asks for no GPU",
+            hint="processes that share a machine without one: `-- --ranks N` after all options",
+        )
+    spaces = _spaces(observation_dim, action_dim, action_choices)
     run = Request(
         cluster=settings.cluster(cluster),
         profile=settings.profile(chosen),
@@ -82,7 +104,7 @@ def plan(
         from clusterkit.ui.compare import print_comparison_json, show_comparison
         from clusterkit.verbs.compare import compare as compared
 
-        rows = compared(settings, run, cluster=cluster)
+        rows = compared(settings, run, cluster=cluster, spaces=spaces)
         (print_comparison_json if as_json else show_comparison)(run.profile, rows)
         return
 
@@ -92,13 +114,37 @@ def plan(
     from clusterkit.verbs.plan import PlanRequest
     from clusterkit.verbs.plan import plan as verb
 
-    request = PlanRequest(run, _durations(times), tuple(_words(gpus)))
+    request = PlanRequest(run, _durations(times), tuple(_words(gpus)), spaces)
     forecast = verb(settings, request, bar=transfer_bar)
     (print_forecast_json if as_json else show_forecast)(forecast)
 
 
 def _words(text: str | None) -> list[str]:
     return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def _spaces(observation: int | None, action: int | None, choices: str | None) -> Spaces | None:
+    """Sizes of an environment that the user names; None where nothing is said.
+
+    Raises:
+        ConfigError: half of it is said, or the choices are no numbers.
+    """
+    from trainer.recipe.spaces import Spaces
+
+    if observation is None and action is None and choices is None:
+        return None
+    if observation is None or (action is None) == (choices is None):
+        raise ConfigError(
+            "--observation-dim goes with --action-dim, or with --action-choices where actions are discrete",
+            hint="e.g. --observation-dim 24 --action-dim 4, or --observation-dim 8 --action-choices 4",
+        )
+    words = _words(choices)
+    if not all(word.isdecimal() and int(word) for word in words):
+        raise ConfigError(
+            f"--action-choices {choices}: not whole numbers of at least 1", hint="write e.g. 4, or 3,3,2"
+        )
+    counts = tuple(map(int, words))
+    return Spaces(observation, action or len(counts), counts)
 
 
 def _durations(text: str | None) -> tuple[int, ...]:

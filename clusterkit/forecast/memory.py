@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from trainer.recipe.memory import (
     CUDA_BYTES,
     Part,
-    Sizes,
     host_parts,
     learner_parts,
     replay_parts,
     staged_parts,
 )
+from trainer.recipe.sizes import Sizes
 
 GPU_RESERVE = 0.08
 """Of the size on a GPU's box: what driver and ECC keep (an A40 of 48 GB shows 45 GiB), and fragmentation."""
@@ -61,7 +61,7 @@ class Memory:
     """Of one run."""
 
     gpu: Store | None
-    """None without a GPU."""
+    """Of each, where there are several; None without a GPU."""
     host: Store
 
 
@@ -88,14 +88,19 @@ def judge(sizes: Sizes, machine: Machine, workers: int | None, episodes: int | N
     """
     processes = host_parts(sizes, machine.processors, workers, episodes=episodes)
     if not sizes.on_gpu:
-        here = (*processes, *replay_parts(sizes), *learner_parts(sizes))
-        return Memory(None, _host(here, machine))
+        own = _of_all(sizes, (*replay_parts(sizes), *learner_parts(sizes)))
+        return Memory(None, _host((*processes, *own), machine))
     gpu, moved = _gpu(sizes, machine)
-    return Memory(gpu, _host((*processes, *moved), machine))
+    return Memory(gpu, _host((*processes, *_of_all(sizes, moved)), machine))
+
+
+def _of_all(sizes: Sizes, parts: Sequence[Part]) -> tuple[Part, ...]:
+    """What each rank has, of all ranks together: they share a node."""
+    return tuple(replace(part, bytes=sizes.ranks * part.bytes) for part in parts)
 
 
 def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
-    """The GPU's memory, and what of it the host must take."""
+    """The memory of each GPU, and what of it the host must take."""
     libraries = Part("CUDA", CUDA_BYTES, exact=False, note="context and libraries")
     wanted = (*replay_parts(sizes), *learner_parts(sizes), libraries)
     least = math.ceil(_sum(wanted) / (1 - GPU_RESERVE) / _GIB)
@@ -106,6 +111,9 @@ def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
     reserve = round(total * GPU_RESERVE)
     if _sum(wanted) <= total - reserve:
         return Store(wanted, total, reserve, Fit.FITS), ()
+    if sizes.on_policy:
+        advice = f"choose a GPU with {least} GiB at least, or a smaller recipe"
+        return Store(wanted, total, reserve, Fit.TOO_LARGE, advice), ()
     replay = sizes.layout.nbytes
     moved = (Part("replay", replay, note="moved here, for the GPU is too small for it"),)
     for number in _PARTS:

@@ -30,6 +30,8 @@ class Rate:
     date: str = ""
     num_envs: int | None = None
     precision: str | None = None
+    gpus: int = 1
+    """That learnt together."""
     own: bool = False
     """One of the user's own runs."""
     same_work: bool = True
@@ -78,12 +80,13 @@ def _row(row: dict[str, Any], names: set[str]) -> Rate:
 
 
 def expect(
-    rates: Sequence[Rate], *, gpu: str, recipe: str, num_envs: int | None, precision: str
+    rates: Sequence[Rate], *, gpu: str, recipe: str, num_envs: int | None, precision: str, gpus: int = 1
 ) -> Speed | None:
     """The speed to expect: of the user's own runs if there are any on that GPU, else as published.
 
     Only runs of the same recipe on the same type of GPU count. Those with the same number of environments
-    and the same precision are preferred; where there are none the others stand in, unscaled, and it is said.
+    and of GPUs and the same precision are preferred; where there are none the others stand in, unscaled, and
+    it is said.
 
     Returns:
         None when it was not measured.
@@ -91,9 +94,10 @@ def expect(
     fitting = [rate for rate in rates if rate.same_work and (rate.gpu, rate.recipe) == (gpu, recipe)]
     for own in (True, False):
         group = [rate for rate in fitting if rate.own == own]
-        alike = [rate for rate in group if (rate.num_envs, rate.precision) == (num_envs, precision)]
+        wanted = num_envs, precision, gpus
+        alike = [rate for rate in group if (rate.num_envs, rate.precision, rate.gpus) == wanted]
         if chosen := alike or group:
-            return _speed(chosen, _caveats(chosen, num_envs, precision))
+            return _speed(chosen, _caveats(chosen, num_envs, precision, gpus))
     return None
 
 
@@ -136,9 +140,10 @@ def _speed(rates: Sequence[Rate], caveats: Sequence[str]) -> Speed:
     )
 
 
-def _caveats(rates: Sequence[Rate], num_envs: int | None, precision: str) -> list[str]:
+def _caveats(rates: Sequence[Rate], num_envs: int | None, precision: str, gpus: int) -> list[str]:
     environments = sorted({rate.num_envs for rate in rates if rate.num_envs} - {num_envs})
     precisions = sorted({rate.precision for rate in rates if rate.precision} - {precision})
+    others = sorted({rate.gpus for rate in rates} - {gpus})
     found = []
     if all(rate.own and rate.low == rate.high for rate in rates):
         found.append("by the last heartbeat alone: `clusterkit sync-results` brings the interval")
@@ -146,4 +151,7 @@ def _caveats(rates: Sequence[Rate], num_envs: int | None, precision: str) -> lis
         found.append(f"measured with {' and '.join(map(str, environments))} environments, not {num_envs}")
     if precisions:
         found.append(f"measured in {' and '.join(map(str, precisions))}, not {precision}")
+    if others:
+        counts = " and ".join(map(str, others))
+        found.append(f"measured on {counts} GPU{'' if others == [1] else 's'}, not {gpus}")
     return found

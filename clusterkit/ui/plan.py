@@ -70,6 +70,9 @@ def _title(forecast: Forecast) -> Text:
         steps = f", {format_count(forecast.total_steps)} steps" if forecast.total_steps else ""
         text.append(f"\n{sizes.recipe.name}{modified}{steps}, {sizes.environments} environments, ", "dim")
         text.append(sizes.precision, "dim")
+        if sizes.ranks > 1:
+            own = f"{sizes.own_environments} environments, {sizes.own_batch:,} of a batch"
+            text.append(f", {sizes.ranks} ranks of {own}", "dim")
     return text
 
 
@@ -77,11 +80,12 @@ def _show_memory(forecast: Forecast) -> None:
     memory = forecast.memory
     if memory is None:
         whose = "a program of its own, not a recipe of the trainer"
-        sizes = "only its environment tells how large an observation is"
-        _line("memory", f"not known: {sizes if forecast.sizes else whose}")
+        _line("memory", f"not known: {forecast.sizes.unknown if forecast.sizes else whose}")
         return
     if memory.gpu:
-        _show_store(f"GPU memory, {forecast.profile.gpu or 'cuda'}", memory.gpu)
+        ranks = forecast.sizes.ranks if forecast.sizes else 1
+        each = f", each of {ranks}" if ranks > 1 else ""
+        _show_store(f"GPU memory, {forecast.profile.gpu or 'cuda'}{each}", memory.gpu)
     _show_store("memory of the node", memory.host)
     if (used := forecast.used) is not None:
         seen = [f"{format_bytes(used.gpu_memory)} of the GPU" if used.gpu_memory else ""]

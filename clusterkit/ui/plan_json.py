@@ -53,6 +53,7 @@ def _document(forecast: Forecast) -> dict[str, Any]:
         "total_steps": forecast.total_steps,
         "num_envs": sizes and sizes.environments,
         "precision": sizes and sizes.precision,
+        "ranks": sizes and sizes.ranks,
         "gpu": profile.gpu,
         "gpus": profile.gpu_count,
         "cpus": forecast.machine.processors,

@@ -14,6 +14,7 @@ from clusterkit.verbs.untouched import copies
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
+    from trainer.recipe.spaces import Spaces
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,16 @@ class Row:
     """What others measured there of work that is not the same."""
 
 
-def compare(settings: Settings, request: Request, *, cluster: str | None) -> list[Row]:
+def compare(
+    settings: Settings, request: Request, *, cluster: str | None, spaces: Spaces | None = None
+) -> list[Row]:
     """The rows, cluster by cluster, then the types that only others have.
 
     Args:
         settings: of the project.
         request: the run.
         cluster: only this one of the configured clusters; None is all.
+        spaces: sizes of the environment, for one that is not known here.
 
     Raises:
         ConfigError: the run is of a program of the user's own, about which nothing is known.
@@ -52,7 +56,7 @@ def compare(settings: Settings, request: Request, *, cluster: str | None) -> lis
             f"profile {request.profile.name} trains no recipe: nothing is known of its memory and speed",
             hint="choose a profile with a recipe: `clusterkit profiles` lists them",
         )
-    sizes = sizes_of(recipe, request.profile, prepared.spec.argv)
+    sizes = sizes_of(recipe, request.profile, prepared.spec.argv, spaces)
     machine = machine_of(nowhere, request.profile, prepared.job.options)
     with copies(settings) as remembered:
         rates, _ = rates_of(settings, recipe, remembered.ledger)
@@ -67,7 +71,12 @@ def compare(settings: Settings, request: Request, *, cluster: str | None) -> lis
     for name, gpu in [*places, *((None, gpu) for gpu in others)]:
         target = settings.cluster(name) if name else nowhere
         speed = expect(
-            rates, gpu=gpu, recipe=recipe.name, num_envs=sizes.environments, precision=sizes.precision
+            rates,
+            gpu=gpu,
+            recipe=recipe.name,
+            num_envs=sizes.environments,
+            precision=sizes.precision,
+            gpus=sizes.ranks,
         )
         duration = None
         if speed and request.profile.total_steps:
@@ -79,7 +88,7 @@ def compare(settings: Settings, request: Request, *, cluster: str | None) -> lis
                 checkpoint_every=request.profile.checkpoint_every,
             )
         memory = None
-        if gpu and sizes.known:
+        if gpu and not sizes.unknown:
             memory = memory_on(sizes, request.profile, machine, target, gpu).gpu
         published = tuple(rate for rate in rates if rate.gpu == gpu and not rate.same_work)
         rows.append(Row(name, gpu, memory, speed, duration, published))

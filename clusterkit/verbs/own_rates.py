@@ -91,6 +91,7 @@ def _own(run: Run) -> OwnRun | None:
         date=str(run.document.get("created", "")),
         num_envs=seen.num_envs,
         precision=seen.precision,
+        gpus=gpus if isinstance(gpus := profile.get("gpus"), int) and gpus > 0 else 1,
         own=True,
     )
     return OwnRun(rate, seen.memory, seen.gpu_memory)

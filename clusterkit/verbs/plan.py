@@ -23,7 +23,8 @@ from clusterkit.verbs.untouched import Copies, copies
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
     from clusterkit.config.settings import Settings
-    from trainer.recipe.memory import Sizes
+    from trainer.recipe.sizes import Sizes
+    from trainer.recipe.spaces import Spaces
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class PlanRequest:
     """Time limits to try, seconds; empty are the usual ones."""
     gpus: tuple[str, ...] = ()
     """GPU types to try; empty are all of the cluster."""
+    spaces: Spaces | None = None
+    """Sizes of the environment, for one that is not known here."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ def _fitting(found: Forecast) -> list[str]:
     """The GPU types of the cluster that hold the run, as far as that is known."""
     if found.sizes is None:
         return []
-    if not found.sizes.known:
+    if found.sizes.unknown:
         return list(found.cluster.gpus)
     where = found.sizes, found.profile, found.machine, found.cluster
     memories = {gpu: memory_on(*where, gpu).gpu for gpu in found.cluster.gpus}
@@ -172,14 +175,23 @@ def _alone(settings: Settings, request: PlanRequest, prepared: Prepared, ledger:
     recipe = recipe_of(run, prepared)
     if recipe is None:
         return found
-    sizes = sizes_of(recipe, run.profile, argv)
+    sizes = sizes_of(recipe, run.profile, argv, request.spaces)
     rates, own = rates_of(settings, recipe, ledger)
     gpu = run.profile.gpu or ""
-    speed = expect(rates, gpu=gpu, recipe=recipe.name, num_envs=sizes.environments, precision=sizes.precision)
+    speed = expect(
+        rates,
+        gpu=gpu,
+        recipe=recipe.name,
+        num_envs=sizes.environments,
+        precision=sizes.precision,
+        gpus=sizes.ranks,
+    )
     return replace(
         found,
         sizes=sizes,
-        memory=judge(sizes, machine, run.profile.workers, run.profile.eval_episodes) if sizes.known else None,
+        memory=None
+        if sizes.unknown
+        else judge(sizes, machine, run.profile.workers, run.profile.eval_episodes),
         used=_most(own, gpu),
         speed=speed,
         duration=_duration(found, speed),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from clusterkit.errors import ConfigError
 from clusterkit.forecast.memory import Machine, Memory, judge
 from clusterkit.forecast.speed import Rate, shipped
 from clusterkit.ledger import Ledger
@@ -16,8 +17,9 @@ from clusterkit.resources import resource
 from clusterkit.units import parse_size
 from clusterkit.verbs.own_rates import OwnRun, beating, pulled
 from clusterkit.verbs.prepare import Prepared, Request
-from trainer.recipe import Recipe
-from trainer.recipe.memory import Sizes
+from trainer.recipe import Recipe, RecipeError, check_shares
+from trainer.recipe.sizes import Sizes
+from trainer.recipe.spaces import Spaces
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -31,16 +33,38 @@ def recipe_of(request: Request, prepared: Prepared) -> Recipe | None:
     return choose_recipe(request.profile.recipe, request.overrides, request.unlock)
 
 
-def sizes_of(recipe: Recipe, profile: Profile, argv: Sequence[str]) -> Sizes:
-    """What decides how much memory the run takes; the program's own arguments win over the profile."""
-    environments = option_of(argv, "--num-envs")
-    return Sizes(
+def sizes_of(recipe: Recipe, profile: Profile, argv: Sequence[str], given: Spaces | None = None) -> Sizes:
+    """What decides how much memory the run takes; the program's own arguments win over the profile.
+
+    Args:
+        recipe: of the run.
+        profile: of the run.
+        argv: of its program.
+        given: the sizes of its environment, where the user says them.
+
+    Raises:
+        ConfigError: so many ranks cannot share it, or it is known which sizes its environment has.
+    """
+    environments, ranks = option_of(argv, "--num-envs"), option_of(argv, "--ranks")
+    sizes = Sizes(
         recipe,
         int(environments) if environments and environments.isdigit() else profile.num_envs,
         option_of(argv, "--precision") or profile.precision,
         on_gpu=profile.device == "cuda" or (profile.device == "auto" and profile.gpu is not None),
         lag=0 if "--lockstep" in argv else 1,
+        ranks=int(ranks) if ranks and ranks.isdigit() and int(ranks) else 1,
+        given=given,
     )
+    if given and sizes.on_metaworld:
+        raise ConfigError(
+            f"--observation-dim: {recipe.name} trains on Meta-World, whose sizes are known",
+            hint="leave it out, and what goes with it",
+        )
+    try:
+        check_shares(recipe, sizes.num_envs, sizes.ranks)
+    except RecipeError as error:
+        raise ConfigError(str(error), hint="change that, or take another number of ranks") from error
+    return sizes
 
 
 def machine_of(cluster: Cluster, profile: Profile, options: Sequence[str]) -> Machine:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from clusterkit.forecast.memory import GPU_RESERVE, Fit, Machine, judge
 from trainer import recipe as recipes
-from trainer.recipe.memory import CUDA_BYTES, Sizes
+from trainer.recipe.memory import CUDA_BYTES
+from trainer.recipe.sizes import Sizes
 
 GIB = 2**30
 MACHINE = Machine(16, 64 * GIB, "a40", 48 * GIB, "site")
@@ -82,3 +83,23 @@ def test_without_a_gpu_everything_is_the_node_s() -> None:
     names = {part.name for part in memory.host.parts}
     assert {"learner", "environments", "evaluation", "replay", "networks", "optimiser"} <= names
     assert not {"CUDA", "acting", "replay index"} & names
+
+
+def test_a_rollout_has_no_ladder() -> None:
+    sizes = Sizes(recipes.load("guide-ppo-beast"), 64, "tf32")
+    small = judge(sizes, replace(MACHINE, gpu_memory=GIB), None, None).gpu
+    assert small is not None
+    assert small.fit is Fit.TOO_LARGE
+    assert small.advice == "choose a GPU with 2 GiB at least, or a smaller recipe"
+
+
+def test_ranks_share_the_node_and_have_a_gpu_each() -> None:
+    alone, shared = (judge(replace(GUIDE, ranks=ranks), MACHINE, None, None) for ranks in (1, 4))
+    assert alone.gpu is not None
+    assert shared.gpu is not None
+    replays = [part.bytes for each in (alone.gpu, shared.gpu) for part in each.parts if part.name == "replay"]
+    assert replays[1] < replays[0] / 3.5
+    assert shared.host.needed > alone.host.needed
+    on_cpu = judge(replace(GUIDE, ranks=2, on_gpu=False), replace(MACHINE, gpu=None), None, None).host
+    optimisers = [part.bytes for part in on_cpu.parts if part.name == "optimiser"]
+    assert optimisers == [2 * part.bytes for part in alone.gpu.parts if part.name == "optimiser"]

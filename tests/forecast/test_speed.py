@@ -75,3 +75,12 @@ def test_the_shipped_table_says_who_when_and_where() -> None:
         assert not rate.own
     assert as_sold()["a40"] == 48 * 2**30
     assert shipped("") == ()
+
+
+def test_a_rate_on_another_number_of_gpus_is_not_scaled() -> None:
+    speed = expect([replace(OWN, gpus=2)], **ASKED)  # type: ignore[arg-type]
+    assert speed is not None
+    assert speed.caveats == ("measured on 2 GPUs, not 1",)
+    both = expect([OWN, replace(OWN, gpus=2, steps_per_second=1700.0)], gpus=2, **ASKED)  # type: ignore[arg-type]
+    assert both is not None
+    assert (both.steps_per_second, both.caveats) == (1700.0, ())

@@ -14,8 +14,8 @@ from trainer.algorithms.acting import Acting
 from trainer.algorithms.sac import SAC, SACConfig
 from trainer.device import autocast
 from trainer.nn import mlp
-from trainer.recipe import memory
-from trainer.recipe.memory import Sizes
+from trainer.recipe import memory, sac_memory
+from trainer.recipe.sizes import Sizes
 from trainer.replay import Batch, Replay
 from trainer.replay.draw import DeviceDraw
 from trainer.replay.lanes import Lanes
@@ -50,10 +50,10 @@ def test_networks_targets_and_optimiser_to_the_byte(name: str) -> None:
     modules = [agent.policy, agent.critics]
     carried = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
     constants = [*agent.targets.buffers(), agent._one_hot, agent.log_alpha]
-    assert memory.network_bytes(sizes) == in_all([*carried, *constants])
+    assert sac_memory.network_bytes(sizes) == in_all([*carried, *constants])
     assert count.targets * 4 == in_all([*agent.targets.parameters()])
     state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
-    assert memory.optimizer_bytes(sizes) == sum(tensor.nbytes for tensor in state)
+    assert sac_memory.optimizer_bytes(sizes) == sum(tensor.nbytes for tensor in state)
     parts = {part.name: part for part in memory.learner_parts(sizes)}
     assert parts["gradients"].bytes == count.trained * 4
     assert not parts["update"].exact
@@ -86,7 +86,7 @@ def test_what_acts_beside_the_updates_to_the_byte(name: str) -> None:
     acting = Acting(agent.policy, sizes.environments, 39, lag=1)
     copies = [*acting._actor.parameters(), *acting._actor.buffers(), *acting._newest]
     inputs = sizes.environments * (39 + 4 + 1 + 4) * 4
-    assert memory.acting_bytes(sizes) == in_all(copies) + inputs
+    assert sac_memory.acting_bytes(sizes) == in_all(copies) + inputs
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_the_peak_of_an_update_within_a_tenth(
     moves = sorted((one["ts"], one["args"]) for one in events if one.get("name") == "[memory]")
     allocated = [move["Total Allocated"] for _, move in moves]
     peak = max(allocated) - (allocated[0] - moves[0][1]["Bytes"])
-    assert memory.workspace_bytes(sizes, micro_batches) == pytest.approx(peak, rel=0.1)
+    assert sac_memory.workspace_bytes(sizes, micro_batches) == pytest.approx(peak, rel=0.1)
 
 
 def test_the_host_s_processes_are_the_ones_that_will_run() -> None:

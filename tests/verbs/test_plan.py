@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from docs.tools import presets
 from tests.results.run_dirs import make_run_dir
 from tests.verbs.conftest import Project
 from trainer import recipe as recipes
@@ -119,12 +120,45 @@ def test_what_does_not_fit_has_a_cure(trains: Project) -> None:
     assert 'memory = "' in found["memory"]["host"]["advice"]
 
 
-def test_another_environment_leaves_its_memory_open(trains: Project) -> None:
-    found = plans(trains, "--profile", "beast", "--cluster", "local")
+def test_an_environment_of_your_own_leaves_its_memory_open_until_you_say_its_sizes(trains: Project) -> None:
+    own = ["--profile", "beast", "--set", "environment=mine:Maze-v0", "--unlock", "environment"]
+    found = plans(trains, *own, "--cluster", "local")
     assert (found["recipe"], found["num_envs"], found["memory"]) == ("guide-ppo-beast", 64, None)
-    shown = trains.run("plan", "--profile", "beast", "--cluster", "local").stdout
-    assert "only its environment tells how large an observation is" in shown
-    assert "rtx4060" in trains.run("plan", "--profile", "beast", "--compare").stdout
+    shown = trains.run("plan", *own, "--cluster", "local").stdout
+    assert "only mine:Maze-v0 tells how large an observation is" in shown.replace("\n", " ")
+    assert "rtx4060" in trains.run("plan", *own, "--compare").stdout
+    said = ["--observation-dim", "60", "--action-choices", "3,3"]
+    parts = plans(trains, *own, "--cluster", "local", *said)["memory"]["gpu"]["parts"]
+    assert {part["name"]: part["bytes"] for part in parts}["rollout"] == 32_768 * (2 * 60 + 2 + 3) * 4
+    assert " fits " in trains.run("plan", *own, "--compare", *said).stdout
+    half = trains.run("plan", *own, "--observation-dim", "60", code=3).stderr
+    assert "--observation-dim goes with --action-dim" in half
+    known = trains.run("plan", "-p", "a40-2m", "--observation-dim", "60", "--action-dim", "4", code=3).stderr
+    assert "guide-mt10 trains on Meta-World, whose sizes are known" in known
+
+
+def test_several_gpus_have_a_share_each(trains: Project) -> None:
+    one, two = (plans(trains, "-p", "beast", "--cluster", "local", "--ranks", str(n)) for n in (1, 2))
+    assert (one["ranks"], two["ranks"], two["gpus"]) == (1, 2, 2)
+    rollouts = [
+        part["bytes"]
+        for each in (one, two)
+        for part in each["memory"]["gpu"]["parts"]
+        if part["name"] == "rollout"
+    ]
+    assert rollouts[1] == rollouts[0] // 2
+    shown = trains.run("plan", "-p", "beast", "--cluster", "local", "--ranks", "2").stdout
+    assert "2 ranks of 32 environments, 4,096 of a batch" in shown
+    assert "GPU memory, rtx4070, each of 2" in shown
+    uneven = trains.run("plan", "-p", "a40-2m", "--cluster", "local", "--ranks", "3", code=3).stderr
+    assert "32 environments cannot be shared by 3 ranks; 30 or 33 can" in uneven
+    none = trains.run("plan", "-p", "local-demo", "--ranks", "2", code=3).stderr
+    assert "profile local-demo asks for no GPU" in none
+
+
+def test_the_presets_memory_table_is_what_is_reckoned() -> None:
+    text = presets.PAGE.read_text(encoding="utf-8")
+    assert text == presets.page(text), "make it anew: python -m docs.tools.presets"
 
 
 def test_one_profile_on_every_gpu(trains: Project) -> None:

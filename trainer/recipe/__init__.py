@@ -4,7 +4,7 @@ Standard library only, and free of the rest of the trainer: the laptop imports i
 sent anywhere.
 """
 
-from trainer.recipe.batches import ON_POLICY_ENVS, Batches, batches
+from trainer.recipe.batches import ON_POLICY_ENVS, Batches, batches, usual_envs
 from trainer.recipe.errors import RecipeError, RecipeLocked
 from trainer.recipe.footprint import (
     ACTION_SIZE,
@@ -42,4 +42,5 @@ __all__ = [
     "replay_bytes",
     "shared_envs",
     "task_names",
+    "usual_envs",
 ]

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.recipe.errors import RecipeError
+from trainer.recipe.recipe import task_names
 
 AUTO = "auto"
 ON_POLICY_ENVS = 8
-"""Environments of a run with rollouts that does not say how many."""
+"""Environments of a run with rollouts on one environment that does not say how many."""
 
 _AUTO_MOST = 4096
 _AUTO_BATCHES = 4
@@ -62,6 +63,13 @@ def batches(name: str, values: Mapping[str, Any], num_envs: int) -> Batches:
             f"take {nearest}, or auto (--set batch_size=... --unlock batch_size)"
         )
     return Batches(steps, rollout, size)
+
+
+def usual_envs(values: Mapping[str, Any]) -> int:
+    """Returns the environments of a run of a recipe with these values that does not say how many."""
+    if "environment" not in values:
+        return len(task_names(values["tasks"]))
+    return ON_POLICY_ENVS if "rollout_size" in values else 1
 
 
 def _auto_limit(rollout: int) -> int:

@@ -30,18 +30,23 @@ class ParameterCount:
 
 
 def parameter_count(
-    recipe: Recipe, observation_size: int = OBSERVATION_SIZE, action_size: int = ACTION_SIZE
+    recipe: Recipe,
+    observation_size: int = OBSERVATION_SIZE,
+    action_size: int = ACTION_SIZE,
+    choices: Sequence[int] = (),
 ) -> ParameterCount:
     """Counts parameters by arithmetic alone.
 
     SAC's actor maps the observation (with the one-hot task id) to a mean and a log standard deviation per
     action, each of two critics that and the action to one value or to `value_bins`; multi-head networks have
-    one last layer a task. The sizes default to Meta-World's; give the environment's for a recipe that runs
-    on another.
+    one last layer a task. PPO's and A2C's maps it to the means and has a log standard deviation each, or to
+    the logits of all `choices`. The sizes default to
+    Meta-World's; give the environment's for a recipe that runs on another.
     """
     values = recipe.values
     if recipe.algorithm != "sac":
-        actor = _dense(observation_size, values["hidden"], action_size) + action_size
+        deviations = 0 if choices else action_size
+        actor = _dense(observation_size, values["hidden"], sum(choices) or action_size) + deviations
         return ParameterCount(actor=actor, critics=_dense(observation_size, values["hidden"], 1))
     tasks = heads = 1
     inputs = observation_size

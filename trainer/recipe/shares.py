@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainer.recipe.batches import ON_POLICY_ENVS, batches, divisors
+from trainer.recipe.batches import batches, divisors, usual_envs
 from trainer.recipe.errors import RecipeError
 from trainer.recipe.recipe import Recipe
 
@@ -27,7 +27,7 @@ def check_shares(recipe: Recipe, num_envs: int | None, ranks: int) -> None:
             f"{num_envs} environments cannot be shared by {ranks} ranks{_near(num_envs, ranks)}"
         )
     if "rollout_size" in recipe.values:
-        cuts = batches(recipe.name, recipe.values, num_envs or shared_envs(ON_POLICY_ENVS, ranks))
+        cuts = batches(recipe.name, recipe.values, num_envs or shared_envs(usual_envs(recipe.values), ranks))
         if cuts.batch_size % ranks:
             fitting = [ranks * each for each in divisors(cuts.rollout // ranks)]
             raise _unshared(recipe, "batch_size", cuts.batch_size, ranks, _nearest(fitting, cuts.batch_size))

@@ -1,0 +1,209 @@
+"""What is reckoned of rollouts is what PyTorch allocates; and the sizes it is reckoned by."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainer import recipe as recipes
+from trainer.algorithms.a2c import A2C
+from trainer.algorithms.on_policy import OnPolicy
+from trainer.algorithms.on_policy_config import A2CConfig, PPOConfig, make_actor_critic
+from trainer.algorithms.ppo import PPO
+from trainer.algorithms.sac import SAC, SACConfig
+from trainer.device import autocast
+from trainer.envs.gymnasium_env import GymnasiumFactory
+from trainer.envs.spaces import ActionSpace
+from trainer.recipe import memory, on_policy_memory, sac_memory
+from trainer.recipe.sizes import Sizes
+from trainer.recipe.spaces import Spaces, known_spaces
+from trainer.replay import TransitionReplay
+from trainer.rollout import Rollout
+
+CPU = torch.device("cpu")
+ON_POLICY = [
+    name
+    for name in recipes.names()
+    if "rollout_size" in (values := recipes.load(name).values) and "environment" in values
+]
+LARGE = ("guide-ppo-beast", "rtx4070-ppo")
+"""Nothing but wider layers than others: drawing them takes seconds."""
+KIB = 2**10
+
+
+def sizes_of(name: str, precision: str = "fp32", environment: str = "", num_envs: int | None = None) -> Sizes:
+    recipe = recipes.load(name)
+    if environment:
+        recipe = recipe.override({"environment": environment}, {"environment"})
+    return Sizes(recipe, num_envs, precision, on_gpu=False)
+
+
+def actions(spaces: Spaces) -> ActionSpace:
+    if spaces.choices:
+        return ActionSpace("discrete", nvec=spaces.choices, start=(0,) * spaces.action)
+    return ActionSpace("box", low=(-1.0,) * spaces.action, high=(1.0,) * spaces.action)
+
+
+def learner(sizes: Sizes) -> OnPolicy:
+    values, spaces = sizes.recipe.values, sizes.spaces
+    ppo = sizes.recipe.algorithm == "ppo"
+    config = PPOConfig.from_values(values) if ppo else A2CConfig.from_values(values)
+    policy = make_actor_critic(config, spaces.observation, actions(spaces))
+    kind = PPO if ppo else A2C
+    return kind(config, policy, sizes.environments, partial(autocast, CPU, sizes.precision))
+
+
+def rollout_of(sizes: Sizes) -> Rollout:
+    spaces = sizes.spaces
+    return Rollout(sizes.cuts.steps, sizes.environments, spaces.observation, spaces.action, CPU)
+
+
+def in_all(tensors: list[torch.Tensor]) -> int:
+    """Bytes of storages, each once."""
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    return sum(storages.values())
+
+
+def peak(work: Callable[[], object], folder: Path) -> int:
+    """The most bytes that lie there at once, beside those that lay there before."""
+    work()
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        kept = work()
+    profile.export_chrome_trace(str(folder / "trace.json"))
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    moves = sorted((one["ts"], one["args"]) for one in events if one.get("name") == "[memory]")
+    del kept
+    allocated = [move["Total Allocated"] for _, move in moves]
+    return int(max(allocated) - (allocated[0] - moves[0][1]["Bytes"]))
+
+
+@pytest.mark.parametrize("name", [name for name in ON_POLICY if name not in LARGE])
+def test_what_stays_to_the_byte(name: str) -> None:
+    recipe = recipes.load(name)
+    small = {"rollout_size": "512"} | ({"batch_size": "64"} if "batch_size" in recipe.values else {})
+    sizes = Sizes(recipe.override(small, small), on_gpu=False)
+    agent = learner(sizes)
+    policy = agent.policy
+    carried = [*policy.parameters(), *policy.buffers(), *agent._reward_moments.buffers()]
+    flags = [agent.learning_rate, agent._entropy_weight, agent.stopped, agent.skipped, agent.sums]
+    assert on_policy_memory.network_bytes(sizes) == in_all([*carried, *flags])
+    assert on_policy_memory.optimizer_bytes(sizes) == in_all(agent._optimizer.tensors())
+    rollout = rollout_of(sizes)
+    assert on_policy_memory.rollout_bytes(sizes) == in_all([*rollout._device.values()])
+    rows = agent.estimate(rollout)
+    assert on_policy_memory.rows_bytes(sizes) == rows.nbytes
+    batch = agent.pack(rows).batch(torch.arange(sizes.cuts.batch_size))
+    agent.update(batch)
+    gradients = [agent._flat.grad] if agent._flat.grad is not None else []
+    assert on_policy_memory.gradient_bytes(sizes) == in_all(gradients)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "environment"),
+    [
+        ("ppo", "fp32", "CartPole-v1"),
+        ("a2c", "fp32", "CartPole-v1"),
+        ("ppo-mujoco", "fp32", "Humanoid-v5"),
+        ("guide-ppo-fast", "fp32", ""),
+        ("guide-ppo-heavy", "bf16", ""),
+        ("rtx4060-ppo", "bf16", ""),
+        ("rtx4060-a2c", "bf16", ""),
+    ],
+)
+def test_the_peaks_of_learning_within_a_tenth(
+    name: str, precision: str, environment: str, tmp_path: Path
+) -> None:
+    sizes = sizes_of(name, precision, environment)
+    agent, rollout = learner(sizes), rollout_of(sizes)
+    for part in ("observation", "next_observation", "reward"):
+        rollout._host[part].normal_()
+    rows = agent.estimate(rollout)
+
+    def estimate() -> None:
+        nonlocal rows
+        rows = agent.estimate(rollout)  # the old ones are there until the new ones are
+
+    seen = peak(estimate, tmp_path)
+    assert on_policy_memory.estimate_bytes(sizes) == pytest.approx(seen, rel=0.1, abs=16 * KIB)
+    chosen = torch.randperm(sizes.cuts.rollout)[: sizes.cuts.batch_size] if sizes.cuts.count > 1 else None
+    seen = peak(lambda: agent.update(agent.pack(rows).batch(chosen)), tmp_path)
+    assert on_policy_memory.update_bytes(sizes) == pytest.approx(seen, rel=0.1, abs=16 * KIB)
+
+
+def test_sac_on_an_environment_to_the_byte() -> None:
+    sizes = sizes_of("sac", environment="HalfCheetah-v5")
+    agent = SAC(SACConfig.from_values(sizes.recipe.values), 17, 6, 1, CPU)
+    modules = [*agent.policy.parameters(), *agent.policy.buffers(), *agent.critics.parameters()]
+    constants = [*agent.critics.buffers(), *agent.targets.buffers(), agent._one_hot, agent.log_alpha]
+    assert sac_memory.network_bytes(sizes) == in_all([*modules, *constants])
+    state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
+    assert sac_memory.optimizer_bytes(sizes) == sum(tensor.nbytes for tensor in state)
+    small = sizes.recipe.override({"replay_capacity": "5000"}, {"replay_capacity"})
+    replay = TransitionReplay(5000, 256, 17, 6)
+    rows, index = memory.replay_parts(Sizes(small))
+    assert rows.bytes == replay.nbytes
+    assert index.bytes == sum(one.nbytes for one in (replay._size, replay._draw, replay._task))
+
+
+@pytest.mark.parametrize("name", ["guide-mt10", "guide-ppo-heavy", "sac"])
+def test_ranks_have_a_share_each_of_all_but_the_networks(name: str) -> None:
+    alone, shared = Sizes(recipes.load(name), 32), Sizes(recipes.load(name), 32, ranks=2)
+    one, own = ({part.name: part.bytes for part in memory.learner_parts(each)} for each in (alone, shared))
+    assert own["optimiser"] == one["optimiser"]
+    assert own["gradients"] == one["gradients"]
+    assert one["update"] / 2 <= own["update"] < one["update"]
+    assert own["messages"] == one["gradients"]
+    assert "NCCL" in own
+    assert "NCCL" not in one
+    if shared.on_policy:
+        assert own["rollout"] == one["rollout"] // 2
+    else:
+        kept = [memory.replay_parts(each)[0].bytes for each in (alone, shared)]
+        assert kept[1] == pytest.approx(kept[0] / 2, rel=0.1)
+    hosts = [memory.host_parts(each, 16, None)[0].bytes for each in (alone, shared)]
+    assert hosts[1] == 2 * hosts[0]
+
+
+def test_a_learner_with_rollouts_is_one_of_those_that_step() -> None:
+    for name, workers, said in (
+        ("ppo", None, "8 environments in 7 processes and the learner"),
+        ("ppo", 8, "8 environments in 8 processes"),
+        ("ppo", 0, "8 environments in the learner"),
+        ("sac", None, "1 environments in 1 process"),
+    ):
+        assert memory.host_parts(Sizes(recipes.load(name)), 16, workers)[1].note == said
+
+
+def test_the_table_is_that_of_the_environments_themselves() -> None:
+    checked = 0
+    for name, spaces in known_spaces().items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a newer version of it exists
+            factory = GymnasiumFactory(name, actions="clipped", seed=0)
+        found = factory.action_space
+        choices = found.nvec if found.kind == "discrete" else ()
+        assert Spaces(factory.observation_dim, factory.action_dim, choices) == spaces, name
+        checked += 1
+    assert checked > 30
+
+
+def test_every_recipe_names_an_environment_whose_sizes_are_known() -> None:
+    for name in recipes.names():
+        values = recipes.load(name).values
+        assert "environment" not in values or values["environment"] in known_spaces(), name
+
+
+def test_an_environment_that_only_its_module_knows_is_said_to_be_so() -> None:
+    sizes = sizes_of("ppo", environment="mine:Maze-v0")
+    assert "only mine:Maze-v0 tells" in sizes.unknown
+    given = Sizes(sizes.recipe, given=Spaces(24, 2, (3, 3)))
+    assert given.unknown == ""
+    assert given.count.actor == (24 + 1) * 64 + 65 * 64 + 65 * 6, "no deviation a choice"
+    assert "discrete actions, which SAC cannot learn" in sizes_of("sac", environment="CartPole-v1").unknown
