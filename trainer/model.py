@@ -12,7 +12,12 @@ from typing import Any
 import torch
 
 from trainer import checkpoint
-from trainer.algorithms.on_policy_config import OnPolicyConfig, make_actor_critic
+from trainer.algorithms.on_policy_config import (
+    MultiTaskPPOConfig,
+    OnPolicyConfig,
+    make_actor_critic,
+    make_task_actor,
+)
 from trainer.algorithms.sac import SACConfig, make_policy
 from trainer.envs.spaces import ActionSpace
 from trainer.errors import CheckpointError
@@ -113,9 +118,12 @@ def load_model(path: Path, device: torch.device | str = "cpu") -> Model:
 def _policy(description: Mapping[str, Any]) -> Actor:
     """Builds the policy that a description is of, with weights of no use."""
     values, observation_dim = description["recipe"]["values"], description["observation_dim"]
+    action_dim, num_tasks = description["action_dim"], len(description["tasks"])
     if "rollout_size" not in values:
-        config = SACConfig.from_values(values)
-        return make_policy(config, observation_dim, description["action_dim"], len(description["tasks"]))
+        return make_policy(SACConfig.from_values(values), observation_dim, action_dim, num_tasks)
+    if "tasks" in values:
+        several = MultiTaskPPOConfig.from_values(values)
+        return make_task_actor(several, observation_dim, action_dim, num_tasks)
     actions = ActionSpace(**description["action_space"])
     return make_actor_critic(OnPolicyConfig.from_values(values), observation_dim, actions)
 

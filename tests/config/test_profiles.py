@@ -18,8 +18,13 @@ PROMISED = {
     *("a40-2m", "a100-20m", "l40s-2m", "l40s-20m", "h100-20m", "h200-20m", "mt50-100m"),
     *("mt10-test", "check", "debug", "conservative", "aggressive", "local-demo"),
     *("fast", "heavy", "beast", "rtx4060", "rtx4060-ppo", "rtx4060-a2c", "rtx4070"),
-    *("strong-mt10", "throughput-mt10"),
+    *("strong-mt10", "throughput-mt10", "mtppo-mt10", "mtppo-mt50"),
 }
+ROLLOUTS = {
+    *("fast", "heavy", "beast", "rtx4060-ppo", "rtx4060-a2c", "rtx4070"),
+    *("mtppo-mt10", "mtppo-mt50"),
+}
+"""Those that learn from rollouts."""
 
 
 def test_all_promised_profiles_are_there() -> None:
@@ -50,9 +55,7 @@ def test_a_profile_is_whole(place: Place, name: str) -> None:
     assert profile.total_steps % profile.checkpoint_every == 0
 
 
-@pytest.mark.parametrize(
-    "name", sorted(PROMISED - {"check", "fast", "heavy", "beast", "rtx4060-ppo", "rtx4060-a2c", "rtx4070"})
-)
+@pytest.mark.parametrize("name", sorted(PROMISED - ROLLOUTS - {"check"}))
 def test_training_goes_on_after_the_warm_up(place: Place, name: str) -> None:
     profile = place.load().profile(name)
     assert profile.recipe is not None
@@ -62,7 +65,7 @@ def test_training_goes_on_after_the_warm_up(place: Place, name: str) -> None:
     assert recipe.values["warmup_steps"] < profile.total_steps / 2
 
 
-@pytest.mark.parametrize("name", ["h100-20m", "h200-20m", "mt50-100m"])
+@pytest.mark.parametrize("name", ["h100-20m", "h200-20m", "mt50-100m", "mtppo-mt10", "mtppo-mt50"])
 def test_the_papers_runs_have_one_environment_a_task(place: Place, name: str) -> None:
     profile = place.load().profile(name)
     assert profile.recipe is not None
@@ -70,7 +73,7 @@ def test_the_papers_runs_have_one_environment_a_task(place: Place, name: str) ->
     assert profile.num_envs == len(tasks)
 
 
-@pytest.mark.parametrize("name", ["fast", "heavy", "beast", "rtx4060-ppo", "rtx4060-a2c", "rtx4070"])
+@pytest.mark.parametrize("name", sorted(ROLLOUTS))
 def test_environments_divide_the_rollout(place: Place, name: str) -> None:
     profile = place.load().profile(name)
     assert profile.recipe is not None

@@ -32,8 +32,12 @@ def assert_same_step(ours, official, action) -> np.ndarray:
     return expected[0]
 
 
-def play_both(task: str, steps: list[int], scripted: bool) -> list[bool]:
-    """Plays an episode of each length in both environments; returns the last truncations."""
+def play_both(task: str, steps: list[int], scripted: bool, reach: float = 1.0) -> list[bool]:
+    """Plays an episode of each length in both environments, by chance within `reach` or as it is done.
+
+    Returns:
+        The last truncations.
+    """
     ours, official = fast_class(task)(), ALL_V3_ENVIRONMENTS[task]()
     goals = goal_vectors(task, 50, 42)
     rng = np.random.default_rng(1)
@@ -44,7 +48,7 @@ def play_both(task: str, steps: list[int], scripted: bool) -> list[bool]:
         observation = official.reset()[0]
         assert bits(ours.reset()[0]) == bits(observation), "reset"
         for _ in range(length):
-            action = rng.uniform(-1, 1, 4)
+            action = rng.uniform(-reach, reach, 4)
             if scripted:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # some policies ask for more than 1 and say so
@@ -59,6 +63,11 @@ def play_both(task: str, steps: list[int], scripted: bool) -> list[bool]:
 )
 def test_some_tasks_are_the_official_ones_to_the_bit(task):
     play_both(task, [60, 5, 5, 20], scripted=True)
+
+
+def test_actions_out_of_bounds_are_what_the_official_class_makes_of_them():
+    """As a Gaussian policy that is not squashed gives them: moves and gripper are cut, rewards are not."""
+    play_both("drawer-open-v3", [40, 10], scripted=False, reach=3.0)
 
 
 @pytest.mark.slow

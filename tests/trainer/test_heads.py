@@ -5,6 +5,7 @@ import torch
 from torch.distributions import Categorical, Normal
 
 from trainer.nn.heads import CategoricalHead, GaussianHead, Head
+from trainer.nn.state_head import StateGaussianHead
 
 ROWS = 20_000
 
@@ -56,7 +57,30 @@ def test_choices_are_drawn_as_often_as_they_should_be() -> None:
     assert head.mode(logits).tolist() == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("head", [GaussianHead(3, -0.4), CategoricalHead([4]), CategoricalHead([2, 5])])
+def test_a_gaussian_with_a_deviation_for_each_state_is_pytorchs() -> None:
+    torch.manual_seed(0)
+    head = StateGaussianHead(3, (-1.0, 0.5))
+    outputs, action = torch.randn(9, 6) * 2, torch.randn(9, 3)
+    log_std = outputs[:, 3:].clamp(-1.0, 0.5)
+    assert (log_std != outputs[:, 3:]).any()
+    peer = Normal(outputs[:, :3], log_std.exp())
+    log_density, entropy = head.evaluate(outputs, action)
+    torch.testing.assert_close(log_density, peer.log_prob(action).sum(-1))
+    torch.testing.assert_close(entropy, peer.entropy().sum(-1))
+    noise = head.draw_noise(9)
+    torch.testing.assert_close(head.sample(outputs, noise), peer.mean + peer.stddev * noise)
+    assert torch.equal(head.mode(outputs), outputs[:, :3])
+
+
+HEADS = [
+    GaussianHead(3, -0.4),
+    StateGaussianHead(3, (-0.5, 0.7)),
+    CategoricalHead([4]),
+    CategoricalHead([2, 5]),
+]
+
+
+@pytest.mark.parametrize("head", HEADS)
 def test_slopes_are_those_of_autograd(head: Head) -> None:
     torch.manual_seed(0)
     outputs = torch.randn(6, head.outputs, requires_grad=True)

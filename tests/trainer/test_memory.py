@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,14 +15,19 @@ from trainer import recipe as recipes
 from trainer.algorithms.acting import Acting
 from trainer.algorithms.sac import SAC, SACConfig
 from trainer.device import autocast
+from trainer.envs.metaworld import MetaworldFactory
+from trainer.loops.rollout_learner import RolloutLearner
 from trainer.nn import mlp
+from trainer.parallel import Ranks
 from trainer.recipe import memory, sac_memory
 from trainer.recipe.sizes import Sizes
 from trainer.replay import Batch, Replay
 from trainer.replay.draw import DeviceDraw
 from trainer.replay.lanes import Lanes
+from trainer.settings import read_settings
 
-SAC_RECIPES = [name for name in recipes.names() if "tasks" in recipes.load(name).values]
+SAC_RECIPES = [name for name in recipes.names() if "critic_hidden" in recipes.load(name).values]
+SAC_RECIPES.remove("sac")
 CPU = torch.device("cpu")
 
 
@@ -41,6 +48,20 @@ def batch_of(sizes: Sizes) -> Batch:
     size = sizes.recipe.values["batch_size"]
     seen, following, action = torch.randn(size, 39), torch.randn(size, 39), torch.rand(size, 4)
     return Batch(seen, action, torch.randn(size), following, torch.arange(size) % sizes.tasks)
+
+
+def peak_of(work: Callable[[], object], folder: Path) -> int:
+    """The most bytes that are allocated at once in the work's second time, by PyTorch's profiler."""
+    work()
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        work()
+    profile.export_chrome_trace(str(folder / "trace.json"))
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    moves = sorted((one["ts"], one["args"]) for one in events if one.get("name") == "[memory]")
+    allocated: list[int] = [move["Total Allocated"] for _, move in moves]
+    return max(allocated) - (allocated[0] - moves[0][1]["Bytes"])
 
 
 @pytest.mark.parametrize("name", SAC_RECIPES)
@@ -106,17 +127,45 @@ def test_the_peak_of_an_update_within_a_tenth(
     monkeypatch.setattr(mlp, "usable", lambda _: False)  # the products as a GPU computes them
     agent, sizes = learner(name, precision, micro_batches)
     batch = batch_of(sizes)
-    agent.update(batch)
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as profile:
-        agent.update(batch)
-    profile.export_chrome_trace(str(tmp_path / "trace.json"))
-    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    moves = sorted((one["ts"], one["args"]) for one in events if one.get("name") == "[memory]")
-    allocated = [move["Total Allocated"] for _, move in moves]
-    peak = max(allocated) - (allocated[0] - moves[0][1]["Bytes"])
+    peak = peak_of(lambda: agent.update(batch), tmp_path)
     assert sac_memory.workspace_bytes(sizes, micro_batches) == pytest.approx(peak, rel=0.1)
+
+
+def rollout_learner(folder: Path, **values: str) -> tuple[RolloutLearner, Sizes]:
+    changes = [part for key, value in values.items() for part in ("--set", f"{key}={value}", "--unlock", key)]
+    settings = read_settings(["--recipe", "mtppo-mt10", "--run-dir", str(folder), *changes], {})
+    learner = RolloutLearner(settings, MetaworldFactory(settings.tasks), CPU, Ranks())
+    return learner, Sizes(settings.recipe, settings.num_envs, on_gpu=False)
+
+
+def test_what_learns_from_rollouts_to_the_byte(tmp_path: Path) -> None:
+    learner, sizes = rollout_learner(tmp_path, rollout_size="5000", batch_size="500")
+    parts = {part.name: part.bytes for part in memory.learner_parts(sizes)}
+    agent = learner.agent
+    assert parts["networks"] == parts["gradients"] == agent._flat.nbytes
+    assert parts["optimiser"] == in_all(agent._optimizer.tensors())
+    assert parts["rollout"] == in_all(list(learner.rollout._device.values()))
+    rows = agent.estimate(learner.rollout)
+    assert parts["rows"] == rows.nbytes + learner.chosen.nbytes
+    assert memory.replay_parts(sizes) == ()
+    assert [part.name for part in memory.host_parts(sizes, 16, None)][-1] == "evaluation"
+    pinned = memory.host_parts(replace(sizes, on_gpu=True), 16, None)[2]
+    assert (pinned.name, pinned.bytes) == ("rollout", parts["rollout"])
+
+
+@pytest.mark.parametrize(
+    ("hidden", "rollout", "batch"),
+    [("400,400,400", "20000", "625"), ("400,400,400", "5000", "5000"), ("64,64", "20000", "625")],
+)
+def test_the_peak_of_learning_from_a_rollout_within_a_tenth(
+    hidden: str, rollout: str, batch: str, tmp_path: Path
+) -> None:
+    learner, sizes = rollout_learner(tmp_path, hidden=hidden, rollout_size=rollout, batch_size=batch)
+    learner.rows = learner.agent.estimate(learner.rollout)
+    looking = peak_of(lambda: learner.agent.estimate(learner.rollout), tmp_path)
+    peak = max(looking, peak_of(learner._descend, tmp_path))
+    (work,) = (part.bytes for part in memory.learner_parts(sizes) if part.name == "update")
+    assert work == pytest.approx(peak, rel=0.1)
 
 
 def test_the_host_s_processes_are_the_ones_that_will_run() -> None:

@@ -42,6 +42,8 @@ def argv_of(profile: Profile, run_dir: Path) -> list[str]:
         values = {"rollout_size": "4", "epochs": "1", "batch_size": "4"}
         if load(profile.recipe).algorithm == "a2c":
             values = {"rollout_size": "4"}
+        if "tasks" in load(profile.recipe).values:
+            values |= {"tasks": "reach", "episode_steps": "2"}
         steps = 4 * UPDATES
     started = program(
         profile,

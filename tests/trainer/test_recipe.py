@@ -16,11 +16,13 @@ from trainer.recipe.recipe import _DIRECTORY
 NAMES = {
     *("guide-mt10", "guide-mt10-conservative", "guide-mt10-aggressive", "guide-mt10-debug"),
     *("mclean2025-mt10", "mclean2025-mt50", "local-demo", "rtx4060-sac", "sac"),
-    *("strong-mt10", "throughput-mt10"),
+    *("strong-mt10", "throughput-mt10", "mtppo-mt10", "mtppo-mt50"),
     *("guide-ppo-fast", "guide-ppo-heavy", "guide-ppo-beast", "rtx4060-ppo", "rtx4060-a2c", "rtx4070-ppo"),
     *("ppo", "ppo-mujoco", "a2c"),
 }
-SAC = sorted(name for name in NAMES if "tasks" in recipe.load(name).values)
+SAC = sorted(
+    name for name in NAMES if recipe.load(name).algorithm == "sac" and "tasks" in recipe.load(name).values
+)
 """Those on Meta-World."""
 
 
@@ -102,6 +104,58 @@ def test_the_ppo_presets(name: str, rollout: int, batch: int, epochs: int, hidde
         epochs,
         hidden,
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "tasks", "parameters"), [("mtppo-mt10", 10, 344_008), ("mtppo-mt50", 50, 360_008)]
+)
+def test_multi_task_ppo_is_the_authors(name: str, tasks: int, parameters: int) -> None:
+    """By examples/multi_task/ppo_mt10.py of rainx0r/metaworld-algorithms and what it takes by default."""
+    loaded = recipe.load(name)
+    assert dict(loaded.values) == {
+        "tasks": (f"MT{tasks}",),
+        "hidden": (400, 400, 400),
+        "activation": "relu",
+        "log_std_min": -20.0,
+        "log_std_max": 2.0,
+        "learning_rate": 3e-4,
+        "learning_rate_schedule": "constant",
+        "adam_eps": 1e-5,
+        "max_grad_norm": 1.0,
+        "rollout_size": tasks * 10_000,
+        "batch_size": tasks * 10_000 // 32,
+        "epochs": 16,
+        "gamma": 0.99,
+        "gae_lambda": 0.97,
+        "baseline_ridge": 1e-5,
+        "clip_range": 0.2,
+        "target_kl": 0.0,
+        "entropy_coefficient": 5e-3,
+        "entropy_schedule": "constant",
+        "normalize_advantages": False,
+        "episode_steps": 500,
+        "goals_per_task": 50,
+        "evaluation_episodes": 50,
+        "evaluation_goals": 50,
+    }
+    assert recipe.usual_envs(loaded.values) == tasks
+    assert recipe.batches(name, loaded.values, tasks).count == 32
+    assert recipe.replay_bytes(loaded) == 0
+    count = recipe.parameter_count(loaded)
+    assert (count.actor, count.trained) == (parameters, parameters)
+
+
+def test_what_multi_task_ppo_refuses() -> None:
+    loaded = recipe.load("mtppo-mt10")
+    for changes, message in (
+        ({"log_std_min": "3"}, r"log_std_max = 2.0 is less than log_std_min \(3.0\)"),
+        ({"goals_per_task": "10"}, r"goals_per_task = 10 is less than evaluation_goals \(50\)"),
+        ({"tasks": "reech"}, "did you mean reach"),
+        ({"environment": "CartPole-v1"}, "has no value 'environment'"),
+        ({"value_coefficient": "0.5"}, "has no value 'value_coefficient'"),
+    ):
+        with pytest.raises(RecipeError, match=message):
+            loaded.override(changes, set(changes))
 
 
 @pytest.mark.parametrize(
@@ -390,6 +444,12 @@ def test_a_batch_divides_the_rollout() -> None:
         256, 4096, 512
     )
     assert recipe.batches("mine", {"rollout_size": 40}, 16) == recipe.Batches(3, 48, 48)
+    whole_episodes = {"rollout_size": 100_000, "episode_steps": 500}
+    assert recipe.batches("mine", whole_episodes, 32) == recipe.Batches(3500, 112_000, 112_000)
+    with pytest.raises(
+        RecipeError, match=r"rollout of 3500 steps x 32 = 112000, .* take 2800 or 3200, or auto"
+    ):
+        recipe.batches("mine", whole_episodes | {"batch_size": 3125}, 32)
 
 
 @pytest.mark.parametrize(
@@ -412,7 +472,7 @@ def test_a_word_in_the_place_of_a_number() -> None:
 
 
 def test_every_value_is_documented() -> None:
-    for algorithm in ("sac", "ppo", "a2c"):
+    for algorithm in ("sac", "ppo", "a2c", "gymnasium/sac", "metaworld/ppo"):
         schema = tomllib.loads((_DIRECTORY / "schemas" / f"{algorithm}.toml").read_text(encoding="utf-8"))
         for key, rule in schema.items():
             assert rule["doc"], key

@@ -97,6 +97,16 @@ def test_a_recipe_with_rollouts_has_its_environment_for_a_task_and_makes_whole_o
     assert read("--recipe", "ppo").num_envs == 8
 
 
+def test_multi_task_ppo_has_an_environment_a_task_and_whole_rollouts():
+    settings = read("--recipe", "mtppo-mt10", "--total-steps", "150_000")
+    assert len(settings.tasks) == settings.num_envs == 10
+    assert settings.total_steps == 200_000
+    assert read("--recipe", "mtppo-mt50", "--ranks", "1").num_envs == 50
+    two = ("--tasks", "reach,push", "--unlock", "tasks", "--num-envs", "3")
+    with pytest.raises(RecipeError, match=r"33500 steps x 3 = 100500, and 3125 does not: take 2010"):
+        read("--recipe", "mtppo-mt10", *two)
+
+
 def test_a_batch_that_does_not_divide_the_rollout_is_refused():
     said = r"must divide rollout of 410 steps x 10 = 4100, and 2048 does not: take 1025 or 2050, or auto"
     with pytest.raises(RecipeError, match=said):

@@ -82,3 +82,35 @@ class CounterFactory:
 
     def __call__(self, task: int) -> Counter:
         return Counter(task, self.fault)
+
+
+class Wish:
+    """Pays the more the nearer an action is to what its task wants; shows nothing of it."""
+
+    note = ""
+    terminated = truncated = False
+
+    def __init__(self, wanted: float) -> None:
+        self._wanted = wanted
+
+    def reset(self, goal: int) -> npt.NDArray[np.float64]:
+        return np.zeros(1)
+
+    def step(self, action: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64], float, bool]:
+        return np.zeros(1), -abs(float(action[0]) - self._wanted), False
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class WishFactory(CounterFactory):
+    """Makes wishes: one task wants -0.5, the other 0.75."""
+
+    tasks: tuple[str, ...] = ("reach-v3", "drawer-close-v3")
+    observation_dim: ClassVar[int] = 1
+    action_dim: ClassVar[int] = 1
+    action_space: ClassVar[ActionSpace] = ActionSpace("box", (-1.0,), (1.0,))
+
+    def __call__(self, task: int) -> Any:
+        return Wish((-0.5, 0.75)[task])

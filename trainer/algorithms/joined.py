@@ -22,6 +22,7 @@ def joinable(agents: Sequence[OnPolicy]) -> bool:
     first = agents[0]
     return all(
         type(agent) is type(first)
+        and agent.joins
         and agent._config == first._config
         and agent._flat.shape == first._flat.shape
         and agent.sums.shape == first.sums.shape

@@ -106,11 +106,16 @@ class OnPolicy(ABC):
         average: returns the means of tensors over all of them; this one is alone by default.
 
     Attributes:
+        captures_estimate: whether `estimate` can be captured.
+        joins: whether it may stand for several that learn at once.
         sums: the rewards of each environment's episode so far, discounted, (envs,) on the device.
         skipped: int64 (2,) on the device: updates skipped in all, and in a row now.
         stopped: 1.0 on the device when this rollout is not to be learnt from any more; else 0.0.
         learning_rate: the present one, on the device.
     """
+
+    captures_estimate = True
+    joins = True
 
     def __init__(
         self,
@@ -194,15 +199,17 @@ class OnPolicy(ABC):
         policy, rows = self.policy, batch.value.shape[-1]
         with self._autocast():
             acted = policy.actor.trace(batch.features)
-            valued = policy.critic.trace(batch.features)
-        outputs, value = acted[-1].float(), valued[-1].float().squeeze(-1)
+            valued = [] if policy.critic is None else policy.critic.trace(batch.features)
+        outputs = acted[-1].float()
+        value = valued[-1].float().squeeze(-1) if valued else batch.value
         slopes = self._slopes(batch, outputs, value)
         by_outputs, by_log_std = policy.head.slope(
             outputs, batch.action, slopes.by_density, -self._entropy_weight / rows
         )
         parts = policy.actor.slopes(acted, by_outputs)
-        by_value = (slopes.by_value * self._config.value_coefficient).unsqueeze(-1)
-        parts += policy.critic.slopes(valued, by_value)
+        if policy.critic is not None:
+            by_value = (slopes.by_value * self._config.value_coefficient).unsqueeze(-1)
+            parts += policy.critic.slopes(valued, by_value)
         if by_log_std is not None:
             parts.append(by_log_std)
         gradient = torch.cat([part.flatten(self._flat.dim() - 1) for part in parts], -1)

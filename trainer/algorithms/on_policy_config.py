@@ -9,6 +9,7 @@ from typing import Any, Self
 from trainer.envs.spaces import ActionSpace
 from trainer.nn.actor_critic import ActorCritic
 from trainer.nn.heads import CategoricalHead, GaussianHead
+from trainer.nn.task_actor import TaskActor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class OnPolicyConfig:
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
         """Picks the fields out of a recipe's values."""
-        picked = {field.name: values[field.name] for field in fields(cls)}
+        picked = {field.name: values[field.name] for field in fields(cls) if field.name in values}
         picked["hidden"] = tuple(picked["hidden"])
         return cls(**picked)
 
@@ -70,6 +71,28 @@ class PPOConfig(OnPolicyConfig):
     clip_range: float
     value_clip_range: float
     target_kl: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiTaskPPOConfig(PPOConfig):
+    """The hyperparameters of PPO on Meta-World's tasks: no network for values, nothing normalised.
+
+    Attributes:
+        log_std_min: least log standard deviation of actions, which the policy's network gives.
+        log_std_max: greatest.
+        baseline_ridge: see `trainer.algorithms.linear_baseline`.
+        episode_steps: length of every episode.
+    """
+
+    log_std_min: float
+    log_std_max: float
+    baseline_ridge: float
+    episode_steps: int
+    initial_log_std: float = 0.0
+    value_coefficient: float = 0.0
+    value_clip_range: float = 0.0
+    normalize_observations: bool = False
+    normalize_rewards: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,4 +120,18 @@ def make_actor_critic(config: OnPolicyConfig, observation_dim: int, actions: Act
         hidden=config.hidden,
         activation=config.activation,
         normalize=config.normalize_observations,
+    )
+
+
+def make_task_actor(
+    config: MultiTaskPPOConfig, observation_dim: int, action_dim: int, num_tasks: int
+) -> TaskActor:
+    """Builds the policy of a configuration for several tasks, with fresh weights."""
+    return TaskActor(
+        observation_dim,
+        action_dim,
+        num_tasks,
+        hidden=config.hidden,
+        activation=config.activation,
+        log_std_bounds=(config.log_std_min, config.log_std_max),
     )

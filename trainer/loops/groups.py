@@ -70,8 +70,10 @@ def make_group(learners: Sequence[Guarded], streams: Sequence[Stream]) -> Group:
     if 1 < len(on_policy) == len(learners):
         if RolloutGroup.fit(on_policy):
             return RolloutGroup(on_policy)
+        each = all(learner.agent.joins for learner in on_policy)
+        why = "runs that differ in more than the seed" if each else "runs of multi-task PPO"
         for learner in on_policy:
-            learner.slower = "runs that differ in more than the seed learn one after the other, not at once"
+            learner.slower = f"{why} learn one after the other, not at once"
     off_policy = [learner for learner in learners if isinstance(learner, Learner)]
     if len(off_policy) == len(learners) > 1 and off_policy[0].device.type == "cuda":
         return LearnerGroup(off_policy, streams)

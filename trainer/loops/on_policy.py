@@ -14,6 +14,7 @@ import torch
 from trainer.algorithms.rollout_acting import RolloutActing
 from trainer.checkpoint import Checkpoints
 from trainer.envs.interface import EnvFactory
+from trainer.envs.schedule import Command
 from trainer.loops.attempt import Attempt
 from trainer.loops.course import OTHERS, Due, Pauses
 from trainer.loops.episodes import plan_episodes
@@ -68,8 +69,9 @@ class OnPolicyRun(Attempt[RolloutLearner]):
         policy = self._learner.agent.policy
         self._acting = RolloutActing(policy, self._rollout.steps, num_envs)
         self._evaluations = Evaluations(settings, factory, policy, telemetry, stop)
+        self._planned = "environment" not in settings.recipe.values
         self._episodes = EpisodeStatistics(
-            num_envs, settings.tasks, success=factory.reports_success, lengths=True
+            num_envs, settings.tasks, success=factory.reports_success, lengths=not self._planned
         )
         self._environments = self._restore(found) if found else None
         plan = self._environments["schedule"] if self._environments else None
@@ -86,26 +88,31 @@ class OnPolicyRun(Attempt[RolloutLearner]):
         """Steps every environment once, and learns when that fills the rollout."""
         rollout, progress, clock = self._rollout, self._progress, self._telemetry.clock
         num_envs = self._settings.num_envs
-        task, observation = self._schedule.tasks, self._vector.observation
+        policy, task = self._learner.agent.policy, self._schedule.tasks
+        observation = self._vector.observation
+        shown = policy.shown(observation, task)
         with clock("act"):
             if rollout.filled == 0:
                 self._acting.begin()
-            action = self._acting.act(observation, rollout.filled)
+            action = self._acting.act(shown, rollout.filled)
         orders = self._schedule.advance()
         with clock("env"):
             self._vector.start(orders, action)
         yield self._others
         with clock("env"):
             outcome = self._outcome()
+        truncated = outcome.truncated
+        if self._planned:
+            truncated = truncated | (orders.command == Command.STEP_THEN_RESET)
         rollout.add(
-            observation,
+            shown,
             action,
             outcome.reward,
-            outcome.next_observation,
+            policy.shown(outcome.next_observation, task),
             outcome.terminated,
-            outcome.truncated,
+            truncated,
         )
-        ended = outcome.terminated | outcome.truncated
+        ended = outcome.terminated | truncated
         self._episodes.add(task, outcome.reward, outcome.success, ended)
         if rollout.filled == rollout.steps:
             with clock("learn"):

@@ -10,8 +10,15 @@ from torch import Tensor
 
 from trainer.algorithms.a2c import A2C
 from trainer.algorithms.capture import CapturedUpdate
+from trainer.algorithms.multi_task_ppo import MultiTaskPPO
 from trainer.algorithms.on_policy import OnPolicy
-from trainer.algorithms.on_policy_config import A2CConfig, PPOConfig, make_actor_critic
+from trainer.algorithms.on_policy_config import (
+    A2CConfig,
+    MultiTaskPPOConfig,
+    PPOConfig,
+    make_actor_critic,
+    make_task_actor,
+)
 from trainer.algorithms.ppo import PPO
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
@@ -55,7 +62,9 @@ class RolloutLearner:
         self._may_stop = recipe.values.get("target_kl", 0.0) > 0
         try:
             self.agent = _agent(settings, factory, device, ranks)
-            self.rollout = Rollout(self.cuts.steps, envs, factory.observation_dim, factory.action_dim, device)
+            self.rollout = Rollout(
+                self.cuts.steps, envs, self.agent.policy.inputs, factory.action_dim, device
+            )
         except torch.OutOfMemoryError as fault:
             raise too_small(fault) from fault
         ranks.spread(self.agent.shared())
@@ -100,7 +109,10 @@ class RolloutLearner:
 
     def moved(self) -> None:
         """Says that the agent's tensors lie elsewhere: what has been captured is captured anew."""
-        self._estimate = CapturedUpdate(self._look, self.agent.tensors, self._device)
+        where = (
+            self._device if self.agent.captures_estimate else torch.device("cpu")
+        )  # where it is just called
+        self._estimate = CapturedUpdate(self._look, self.agent.tensors, where)
         self._update = CapturedUpdate(self._descend, self.agent.tensors, self._device)
 
     def shared(self) -> list[Tensor]:
@@ -187,10 +199,14 @@ class RolloutLearner:
 
 
 def _agent(settings: TrainSettings, factory: EnvFactory, device: torch.device, ranks: Ranks) -> OnPolicy:
-    values = settings.recipe.values
+    values, envs = settings.recipe.values, settings.own_envs
+    precision, learners, average = partial(autocast, device, settings.precision), ranks.size, ranks.average
+    if "tasks" in values:
+        several = MultiTaskPPOConfig.from_values(values)
+        actor = make_task_actor(several, factory.observation_dim, factory.action_dim, len(settings.tasks))
+        return MultiTaskPPO(several, actor.to(device), envs, precision, learners=learners, average=average)
     ppo = settings.recipe.algorithm == "ppo"
     config = PPOConfig.from_values(values) if ppo else A2CConfig.from_values(values)
     policy = make_actor_critic(config, factory.observation_dim, factory.action_space).to(device)
     kind = PPO if ppo else A2C
-    precision = partial(autocast, device, settings.precision)
-    return kind(config, policy, settings.own_envs, precision, learners=ranks.size, average=ranks.average)
+    return kind(config, policy, envs, precision, learners=learners, average=average)

@@ -28,8 +28,10 @@ class ActorCritic(Actor):
         hidden: widths of the hidden layers, of both networks.
         activation: `tanh` or `relu`.
         normalize: standardise observations by `moments`.
+        with_critic: have the network for values.
 
     Attributes:
+        inputs: numbers in what both networks see.
         action_dim: numbers in an action.
         moments: of the observations; they change only where someone merges new ones.
     """
@@ -43,15 +45,19 @@ class ActorCritic(Actor):
         hidden: Sequence[int],
         activation: str,
         normalize: bool,
+        with_critic: bool = True,
     ) -> None:
         super().__init__()
+        self.inputs = observation_dim
         self.action_dim = action_dim
         self.head = head
         self.moments = RunningMoments(observation_dim) if normalize else None
         self.actor = Perceptron(
             observation_dim, hidden, head.outputs, activation=activation, output_gain=_POLICY_GAIN
         )
-        self.critic = Perceptron(observation_dim, hidden, 1, activation=activation, output_gain=1.0)
+        self.critic = None
+        if with_critic:
+            self.critic = Perceptron(observation_dim, hidden, 1, activation=activation, output_gain=1.0)
 
     @property
     def device(self) -> torch.device:
@@ -60,7 +66,19 @@ class ActorCritic(Actor):
 
     def networks(self) -> list[nn.Parameter]:
         """Returns the parameters of the networks, without the head's."""
-        return [*self.actor.parameters(), *self.critic.parameters()]
+        return [*self.actor.parameters(), *(self.critic.parameters() if self.critic is not None else ())]
+
+    def shown(
+        self, observation: npt.NDArray[np.float32], task: npt.NDArray[np.integer[Any]]
+    ) -> npt.NDArray[np.float32]:
+        """Returns what the policy is shown, (rows, inputs): the observations as they are.
+
+        Args:
+            observation: (rows, observation_dim).
+            task: (rows,), not looked at, for there is only one.
+        """
+        del task
+        return observation
 
     def features(self, observation: Tensor) -> Tensor:
         """Maps observations (..., observation_dim) to what both networks see, of the same shape."""
@@ -68,6 +86,7 @@ class ActorCritic(Actor):
 
     def value(self, features: Tensor) -> Tensor:
         """Returns the values (...) of features (..., observation_dim)."""
+        assert self.critic is not None, "a policy without values"
         value: Tensor = self.critic(features)
         return value.squeeze(-1)
 
@@ -88,11 +107,10 @@ class ActorCritic(Actor):
 
         Args:
             observation: (batch, observation_dim).
-            task: not looked at, for there is only one.
+            task: (batch,), which task each of them is of.
             greedy: no chance.
         """
-        del task
-        seen = torch.from_numpy(observation).to(self.device)
+        seen = torch.from_numpy(self.shown(observation, task)).to(self.device)
         if greedy:
             action = self.mode(seen)
         else:

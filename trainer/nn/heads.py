@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer.nn.stacking import beside
+from trainer.nn.state_head import StateGaussianHead
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -149,4 +150,4 @@ class CategoricalHead(nn.Module):
         return torch.stack(log_probabilities).sum(0), torch.stack(entropies).sum(0)
 
 
-Head = GaussianHead | CategoricalHead
+Head = GaussianHead | StateGaussianHead | CategoricalHead

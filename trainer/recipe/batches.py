@@ -43,12 +43,14 @@ def batches(name: str, values: Mapping[str, Any], num_envs: int) -> Batches:
     Args:
         name: the recipe's.
         values: its values; without a `batch_size` a rollout is one batch.
-        num_envs: environments. A rollout they do not divide grows to whole steps.
+        num_envs: environments. A rollout they do not divide grows to whole steps, on Meta-World's tasks to
+            whole episodes.
 
     Raises:
         RecipeError: the batch size does not divide the rollout; the nearest that do are named.
     """
-    steps = -(-values["rollout_size"] // num_envs)
+    episode = values.get("episode_steps", 1)  # where rollouts are whole episodes
+    steps = -(-values["rollout_size"] // (num_envs * episode)) * episode
     rollout = steps * num_envs
     size = values.get("batch_size", rollout)
     if size == AUTO:

@@ -40,10 +40,13 @@ def parameter_count(
     SAC's actor maps the observation (with the one-hot task id) to a mean and a log standard deviation per
     action, each of two critics that and the action to one value or to `value_bins`; multi-head networks have
     one last layer a task. PPO's and A2C's maps it to the means and has a log standard deviation each, or to
-    the logits of all `choices`. The sizes default to
+    the logits of all `choices`; on Meta-World's tasks PPO has a policy alone. The sizes default to
     Meta-World's; give the environment's for a recipe that runs on another.
     """
     values = recipe.values
+    if recipe.algorithm != "sac" and "tasks" in values:
+        inputs = observation_size + len(task_names(values["tasks"]))
+        return ParameterCount(actor=_dense(inputs, values["hidden"], 2 * action_size), critics=0)
     if recipe.algorithm != "sac":
         deviations = 0 if choices else action_size
         actor = _dense(observation_size, values["hidden"], sum(choices) or action_size) + deviations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from trainer.lanes import Ring
-from trainer.recipe import on_policy_memory, sac_memory
+from trainer.recipe import multitask_memory, on_policy_memory, sac_memory
 from trainer.recipe.sizes import Sizes
 
 _FLOAT, _LONG = 4, 8
@@ -62,7 +62,10 @@ def learner_parts(sizes: Sizes, *, micro_batches: int = 1) -> tuple[Part, ...]:
         sizes: of the run, whose `unknown` is empty.
         micro_batches: parts in which a batch of a replay is computed.
     """
-    parts = _of_rollouts(sizes) if sizes.on_policy else _of_sac(sizes, micro_batches)
+    if not sizes.on_policy:
+        parts = _of_sac(sizes, micro_batches)
+    else:
+        parts = _of_tasks(sizes) if sizes.on_metaworld else _of_rollouts(sizes)
     if sizes.ranks > 1:
         parts += [Part("messages", sizes.count.trained * _FLOAT, note="the gradient, for all ranks")]
         parts += [Part("NCCL", NCCL_BYTES, exact=False)] if sizes.on_gpu else []
@@ -103,6 +106,18 @@ def _of_rollouts(sizes: Sizes) -> list[Part]:
     # a GPU's graphs keep what they work with; elsewhere one gives it back before the other takes it
     parts += working if sizes.on_gpu else [max(working, key=lambda part: part.bytes)]
     return [part for part in parts if part.bytes]
+
+
+def _of_tasks(sizes: Sizes) -> list[Part]:
+    work, steps = multitask_memory.work_bytes(sizes), f"{sizes.cuts.steps} steps of each environment"
+    return [
+        Part("networks", multitask_memory.network_bytes(sizes), note="the policy"),
+        Part("optimiser", multitask_memory.optimizer_bytes(sizes)),
+        Part("gradients", multitask_memory.network_bytes(sizes)),
+        Part("rollout", multitask_memory.rollout_bytes(sizes), note=steps),
+        Part("rows", multitask_memory.rows_bytes(sizes), note="the rollout, as it is learnt from"),
+        Part("update", work, exact=False, note="the whole rollout looked at, or one update"),
+    ]
 
 
 def replay_parts(sizes: Sizes) -> tuple[Part, ...]:
@@ -148,7 +163,8 @@ def host_parts(
         _played(sizes, "environments", count, min(workers, count), where),
     ]
     if sizes.on_policy and sizes.on_gpu:
-        pinned = ranks * on_policy_memory.rollout_bytes(sizes)
+        gathered = multitask_memory if sizes.on_metaworld else on_policy_memory
+        pinned = ranks * gathered.rollout_bytes(sizes)
         parts += [Part("rollout", pinned, note="as it is gathered")]
     each = sizes.recipe.values["evaluation_episodes"] if episodes is None else episodes
     playing = sizes.tasks * max(1, min(each, EVALUATION_ENVIRONMENTS // sizes.tasks))

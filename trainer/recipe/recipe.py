@@ -2,8 +2,8 @@
 
 A recipe is `recipes/<name>.toml`; keys, types and ranges of an algorithm are in
 `recipes/schemas/<algorithm>.toml`, the task sets of a benchmark in `recipes/benchmarks/<benchmark>.toml`.
-A SAC recipe with an `environment` runs on that, not on Meta-World's tasks, and has other keys
-(`recipes/schemas/gymnasium/sac.toml`).
+A SAC recipe with an `environment` runs on that, not on Meta-World's tasks, and a PPO recipe with `tasks` on
+those: each has other keys (`recipes/schemas/gymnasium/sac.toml`, `recipes/schemas/metaworld/ppo.toml`).
 """
 
 from __future__ import annotations
@@ -168,8 +168,9 @@ def task_names(value: str | Sequence[str]) -> tuple[str, ...]:
 def _schema(algorithm: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if algorithm not in (known := [path.stem for path in (_DIRECTORY / "schemas").glob("*.toml")]):
         raise RecipeError(f"unknown algorithm {algorithm!r}{_nearest(str(algorithm), known)}")
-    folder = "schemas/gymnasium" if algorithm == "sac" and "environment" in values else "schemas"
-    return _read(folder, algorithm)
+    own = {"sac": "environment", "ppo": "tasks"}  # what a recipe on the other kind of environments has
+    other = "schemas/gymnasium" if algorithm == "sac" else "schemas/metaworld"
+    return _read(other if own.get(algorithm) in values else "schemas", algorithm)
 
 
 @cache
@@ -206,24 +207,37 @@ def _checked(key: str, value: Any, rule: Mapping[str, Any], recipe: str) -> Any:
 
 def _check_together(name: str, algorithm: str, values: Mapping[str, Any]) -> None:
     """Checks what no single value shows."""
-    if algorithm != "sac":
+    if algorithm != "sac" and "tasks" not in values:
         return  # what a batch must divide depends on the environments too, see `batches`
+    if algorithm != "sac":
+        _check_pairs(
+            name,
+            ("log_std_min", "log_std_max", values["log_std_min"], values["log_std_max"]),
+            ("evaluation_goals", "goals_per_task", values["evaluation_goals"], values["goals_per_task"]),
+        )
+        task_names(values["tasks"])
+        return
     tasks = 1 if "environment" in values else len(task_names(values["tasks"]))
     goals = values.get("evaluation_goals", 0), values.get("goals_per_task", 0)  # only Meta-World has any
-    for small, large, low, high in (
+    _check_pairs(
+        name,
         ("the number of tasks", "batch_size", tasks, values["batch_size"]),
         ("the number of tasks", "warmup_steps", tasks, values["warmup_steps"]),
         ("batch_size", "replay_capacity", values["batch_size"], values["replay_capacity"]),
         ("log_std_min", "log_std_max", values["log_std_min"], values["log_std_max"]),
         ("evaluation_goals", "goals_per_task", *goals),
-    ):
-        if low > high:
-            raise RecipeError(f"recipe {name}: {large} = {high} is less than {small} ({low})")
+    )
     if values.get("heads") == "one-hot" and not values["one_hot"] and tasks > 1:
         raise RecipeError(
             f"recipe {name}: one_hot = false leaves the task unknown without multi-head networks"
         )
     _check_critics(name, values)
+
+
+def _check_pairs(name: str, *pairs: tuple[str, str, float, float]) -> None:
+    for small, large, low, high in pairs:
+        if low > high:
+            raise RecipeError(f"recipe {name}: {large} = {high} is less than {small} ({low})")
 
 
 def _check_critics(name: str, values: Mapping[str, Any]) -> None:

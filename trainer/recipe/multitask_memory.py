@@ -1,0 +1,61 @@
+"""What PPO on Meta-World's tasks takes of memory where it learns, part by part; all of it of one rank.
+
+Rollouts and what is kept of them are counted to the byte, what comes and goes is estimated.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from trainer.recipe.sizes import Sizes
+
+_FLOAT, _DOUBLE = 4, 8
+_SCALARS = 4
+"""Of a transition as it is learnt from: log-density, value, advantage and target."""
+
+
+def network_bytes(sizes: Sizes) -> int:
+    """The policy's parameters, which are their gradient's size too."""
+    return sizes.count.trained * _FLOAT
+
+
+def optimizer_bytes(sizes: Sizes) -> int:
+    """Adam's state: two numbers a parameter, all of which are one tensor, and a count."""
+    return 2 * network_bytes(sizes) + _FLOAT
+
+
+def rollout_bytes(sizes: Sizes) -> int:
+    """A rollout: what was shown before and after each action, the action, reward and both kinds of ends."""
+    return _transitions(sizes) * (2 * _shown(sizes) + sizes.spaces.action + 3) * _FLOAT
+
+
+def rows_bytes(sizes: Sizes) -> int:
+    """A rollout as it is learnt from, and the indices of one batch of it."""
+    row = _shown(sizes) + sizes.spaces.action + _SCALARS
+    return _transitions(sizes) * row * _FLOAT + sizes.own_batch * 2 * _FLOAT
+
+
+def work_bytes(sizes: Sizes) -> int:
+    """About what is in use at the peak: when a whole rollout is looked at, or in an update.
+
+    Of a whole rollout a layer's inputs and results are kept at a time, or what the fit takes in float64; of a
+    batch all layers, and the slopes on both sides of one. A measurement, tests/trainer/test_memory.py, agrees
+    within a tenth.
+    """
+    hidden, observation = sizes.recipe.values["hidden"], sizes.spaces.observation
+    shown, outputs = _shown(sizes), 2 * sizes.spaces.action
+    layer = max(inputs + width for inputs, width in pairwise((shown, *hidden)))
+    fit = 2 * (2 * observation + 4) + observation
+    looked_at: int = _transitions(sizes) * max(layer * _FLOAT, fit * _DOUBLE)
+    row = 6 * outputs + sum(hidden) + 2 * max(hidden) + (shown if sizes.cuts.count > 1 else 0)
+    update: int = sizes.own_batch * row * _FLOAT + network_bytes(sizes)
+    return max(looked_at, update)
+
+
+def _transitions(sizes: Sizes) -> int:
+    return sizes.cuts.rollout // sizes.ranks
+
+
+def _shown(sizes: Sizes) -> int:
+    """Numbers that the policy is shown: the observation and the task's one-hot id."""
+    return sizes.spaces.observation + sizes.tasks
