@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger
+from clusterkit.cli.common import (
+    ClusterOption,
+    ConfigOption,
+    SetOption,
+    UnlockOption,
+    load,
+    open_ledger,
+)
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -36,6 +43,8 @@ def tune(
     workers: Annotated[
         str | None, typer.Option(metavar="A,B", help="Only these numbers of environment processes.")
     ] = None,
+    overrides: SetOption = None,
+    unlock: UnlockOption = None,
     precision: Annotated[
         bool, typer.Option("--precision", help="Choose the precision too, which may change the numbers.")
     ] = False,
@@ -50,10 +59,11 @@ def tune(
 ) -> None:
     """Measure on the real node which settings are fastest.
 
-    A short job tries numbers of environments and worker processes; the fastest safe ones are written into
-    the profile after a yes. What a run learns is not touched.
+    A short job tries numbers of environments and worker processes (of PPO and A2C these alone); the fastest
+    safe ones are written into the profile after a yes. What a run learns is not touched.
     """
     from clusterkit.errors import ConfigError
+    from clusterkit.plan import assignments
     from clusterkit.ui.progress import transfer_bar
     from clusterkit.ui.submit import show_dry_run, show_submitted
     from clusterkit.ui.tune import show_goes_on, waiting
@@ -63,7 +73,7 @@ def tune(
     settings = load(config)
     with open_ledger(settings) as ledger:
         if name is not None:
-            if profile or cluster or num_envs or workers:
+            if profile or cluster or num_envs or workers or overrides or unlock:
                 raise ConfigError(
                     f"{name} has its profile, cluster and tries already",
                     hint="leave RUN out to measure anew, or the options to see what it found",
@@ -77,6 +87,8 @@ def tune(
                 settings.profile(profile),
                 minutes,
                 {option: text for option, text in tries.items() if text is not None},
+                assignments(overrides or (), "--set"),
+                tuple(unlock or ()),
             )
             if dry_run:
                 show_dry_run(submit.dry_run(settings, request, ledger, bar=transfer_bar))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,7 +56,13 @@ class Tuned:
 
 
 def request(
-    settings: Settings, cluster: Cluster, profile: Profile, minutes: int, tries: Mapping[str, str]
+    settings: Settings,
+    cluster: Cluster,
+    profile: Profile,
+    minutes: int,
+    tries: Mapping[str, str],
+    overrides: Mapping[str, str] | None = None,
+    unlock: Sequence[str] = (),
 ) -> Request:
     """The run that measures: a short one with the profile's own hardware.
 
@@ -66,9 +72,13 @@ def request(
         profile: what for.
         minutes: for all measurements.
         tries: options of the bench, `num-envs` and `workers`, with what is to be tried.
+        overrides: recipe values as text, by name.
+        unlock: recipe values that may be overridden.
 
     Raises:
-        ConfigError: the profile does not run the bundled trainer, or its recipe or a try is at fault.
+        ConfigError: the profile does not run the bundled trainer, or that on several GPUs, or its recipe or a
+            try is at fault.
+        RecipeLockedError: an override that nothing unlocks.
     """
     if profile.program or settings.project.program or profile.recipe is None:
         hint = "the profile names no recipe; `clusterkit profiles` lists those with one"
@@ -78,11 +88,16 @@ def request(
             f"profile {profile.name} does not train with clusterkit's trainer, which alone can be measured",
             hint=hint,
         )
-    recipe = choose_recipe(profile.recipe, {}, ())
-    if "environment" in recipe.values:
+    recipe = choose_recipe(profile.recipe, overrides or {}, unlock)
+    if profile.gpu_count > 1:
         raise ConfigError(
-            f"profile {profile.name} trains on {recipe.values['environment']}: only Meta-World is measured",
-            hint="give two profiles different num_envs and compare short runs: --sweep profile=A,B",
+            f"profile {profile.name} learns on {profile.gpu_count} GPUs together, and one alone is measured",
+            hint="tune one with a single GPU, or compare short runs: --sweep profile=A,B",
+        )
+    if "num-envs" in tries and "rollout_size" in recipe.values:
+        raise ConfigError(
+            f"--num-envs: with {recipe.name} their number says how long a rollout is, and so what is learnt",
+            hint="leave it out: of such a recipe the number of worker processes is tuned",
         )
     for name, text in tries.items():
         least = 0 if name == "workers" else 1
@@ -92,6 +107,8 @@ def request(
                 hint="write them with commas, e.g. 10,20,40",
             )
     options = train_options(profile, profile.seed if profile.seed is not None else 0)
+    options += [word for name, text in (overrides or {}).items() for word in ("--set", f"{name}={text}")]
+    options += [word for name in unlock for word in ("--unlock", name)]
     more = [word for name, text in tries.items() for word in (f"--try-{name}", text)]
     argv = (*PROGRAM, "--seconds", str(60 * minutes), *more)
     short = profile.model_copy(

@@ -7,7 +7,9 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from trainer.bench.candidates import (
     Combination,
@@ -16,9 +18,13 @@ from trainer.bench.candidates import (
     worker_counts,
     worth_a_run,
 )
+from trainer.bench.filling import fill_rollout
 from trainer.bench.measure import KINDS, adapted
 from trainer.bench.process import Order, measure
 from trainer.bench.table import table
+from trainer.envs.choice import factory_for
+from trainer.loops.rollout_learner import RolloutLearner
+from trainer.parallel import Ranks
 from trainer.settings import read_settings
 
 OPTIONS = ["--recipe", "local-demo", "--device", "cpu", "--threads", "1"]
@@ -53,6 +59,40 @@ def test_workers_leave_the_learner_a_processor_first():
     assert worker_counts(16, 2) == [1, 2, 0]
     assert worker_counts(32, 16) == [11, 16, 6]
     assert worker_counts(1, 1) == [0, 1]
+
+
+def test_steps_that_take_next_to_nothing_are_tried_in_the_learner_s_own_process():
+    assert worker_counts(32, 16) == [11, 16, 6]
+    assert worker_counts(32, 16, light=True) == [11, 16, 6, 0, 3]
+
+
+@pytest.mark.parametrize("recipe", ["ppo", "sac"])
+def test_recipes_on_an_environment_are_measured(tmp_path, recipe):
+    small = {"ppo": ["rollout_size=256"], "sac": ["replay_capacity=4000", "batch_size=32"]}[recipe]
+    changes = [word for pair in small for word in ("--set", pair, "--unlock", pair.partition("=")[0])]
+    words = ["--recipe", recipe, *changes, "--device", "cpu", "--num-envs", "4", "--workers", "0"]
+    settings = adapted(read_settings([*words, "--run-dir", str(tmp_path)], {}))
+    far = time.monotonic() + 100
+    assert KINDS["envs"](settings, 0.05, far)["env_steps_per_second"] > 0
+    alone = KINDS["updates"](settings, 0.05, far)
+    assert alone["updates_per_second"] > 0
+    found = KINDS["loop"](settings, 0.3, far)
+    # whole rollouts, of ten epochs of four batches; one update a step
+    each = found["steps_per_second"] / found["updates_per_second"]
+    assert each == pytest.approx({"ppo": 256 / 40, "sac": 1.0}[recipe], rel=1e-6)
+    assert found["host_bytes"] > 50 << 20
+
+
+def test_updates_of_a_rollout_that_break_off_are_counted_as_they_are(tmp_path):
+    pairs = {"rollout_size": "256", "target_kl": "1e-6"}
+    changes = [word for pair in pairs.items() for word in ("--set", "=".join(pair), "--unlock", pair[0])]
+    settings = read_settings(["--recipe", "ppo", *changes, "--run-dir", str(tmp_path)], {})
+    factory = factory_for(settings.recipe.values, settings.tasks)
+    learner = RolloutLearner(settings, factory, torch.device("cpu"), Ranks())
+    filled = fill_rollout(learner, factory, np.random.default_rng(0))
+    filled.learn()
+    filled.learn()
+    assert filled.each == 4, "of the first epoch alone"
 
 
 def test_the_own_combination_comes_first_and_only_once():
@@ -154,6 +194,7 @@ def text(file: Path) -> str:
         (["--try-precision", "fp8"], "'fp8' is none of fp32, tf32, bf16"),
         (["--seconds", "3"], "3 is no whole number of at least 20"),
         (["--no-such"], "unknown argument '--no-such'"),
+        (["--recipe", "ppo", "--try-num-envs", "4"], "with ppo their number says how long a rollout is"),
     ],
 )
 def test_wrong_arguments_are_one_line(tmp_path, more, said):

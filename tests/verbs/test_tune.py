@@ -83,6 +83,14 @@ def test_what_cannot_be_tuned_is_one_line(project: Project) -> None:
     assert "--num-envs a,b: not whole numbers" in wrong.stderr
     none = project.run("tune", "-p", "local-demo", "--num-envs", "8,0", code=3)
     assert "--num-envs 8,0: not whole numbers of at least 1" in none.stderr
+    rollouts = project.run("tune", "-p", "fast", "--num-envs", "8,16", code=3).stderr
+    assert "with guide-ppo-fast their number says how long a rollout is" in rollouts
+    file.write_text(file.read_text() + '[profiles.two]\nextends = "heavy"\ngpus = 2\n')
+    assert "learns on 2 GPUs together" in project.run("tune", "-p", "two", code=3).stderr
+    locked = ["tune", "-p", "fast", "--set", "environment=HalfCheetah-v5"]
+    assert "environment is locked" in project.run(*locked, code=7).stderr
+    shown = project.run(*locked, "--unlock", "environment", "--dry-run").stdout.replace("\n", " ")
+    assert "environment=HalfCheetah-v5" in shown
     assert "leave RUN out" in project.run("tune", "last", "-p", "local-demo", code=3).stderr
     assert "none was submitted" in project.run("tune", "nothing", code=8).stderr
 

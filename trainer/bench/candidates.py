@@ -43,17 +43,26 @@ def environment_counts(tasks: int, own: int, replay_capacity: int, episode_steps
     return sorted(counts, key=lambda count: (abs(math.log2(count / own)), -count))
 
 
-def worker_counts(num_envs: int, processors: int) -> list[int]:
-    """Numbers of worker processes to try, the likeliest first."""
+def worker_counts(num_envs: int, processors: int, *, light: bool = False) -> list[int]:
+    """Numbers of worker processes to try, the likeliest first.
+
+    Args:
+        num_envs: environments.
+        processors: that may be used.
+        light: a step may take so little that handing it to a process takes longer; not so on Meta-World.
+    """
     usual = worker_count(num_envs, processors)
     tries = [usual, min(processors, num_envs), math.ceil(usual / 2)]
-    tries += [0] if processors <= 4 or num_envs <= 2 else []  # one process for all is for small machines
+    # one process for all is for small machines, and for small environments
+    tries += [0, math.ceil(usual / 4)] if light else [0] if processors <= 4 or num_envs <= 2 else []
     return list(dict.fromkeys(tries))
 
 
-def combinations(own: Combination, counts: Iterable[int], processors: int) -> list[Combination]:
+def combinations(
+    own: Combination, counts: Iterable[int], processors: int, *, light: bool = False
+) -> list[Combination]:
     """All combinations, the run's own first, then the usual workers of each count, then the rest."""
-    tries = {count: worker_counts(count, processors) for count in counts}
+    tries = {count: worker_counts(count, processors, light=light) for count in counts}
     longest = max((len(workers) for workers in tries.values()), default=0)
     ordered = [
         Combination(count, workers[place])

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainer import recipe as recipes
 from trainer.arguments import Parser, at_least
 from trainer.bench.candidates import Combination, combinations, environment_counts, worth_a_run
 from trainer.bench.process import Order, measure
@@ -53,8 +52,12 @@ def main(argv: Sequence[str]) -> int:
     """
     given, options = _parser().parse_known_args(list(argv))
     settings = read_settings(options, os.environ)
-    if "environment" in settings.recipe.values:
-        raise UsageError(f"recipe {settings.recipe.name} does not run on Meta-World, which alone is measured")
+    if "rollout_size" in settings.recipe.values and given.try_num_envs:
+        raise UsageError(
+            f"--try-num-envs: with {settings.recipe.name} their number says how long a rollout is, and so "
+            "what is learnt",
+            hint="workers can be tried: --try-workers",
+        )
     wishes = Wishes(
         given.seconds,
         given.each or min(max(given.seconds / _WINDOWS, _SHORTEST), _LONGEST),
@@ -133,11 +136,9 @@ class Bench:
         self._seconds, self._window = wishes.seconds, wishes.each
         self._starts = dict.fromkeys(("loop", "envs", "updates", "evaluation"), _FIRST_START)
         self._own = Combination(settings.num_envs, min(settings.workers, settings.num_envs))
-        values = settings.recipe.values
-        counts = list(wishes.counts) or environment_counts(
-            len(settings.tasks), settings.num_envs, values["replay_capacity"], values["episode_steps"]
-        )
-        tries = combinations(self._own, counts, usable_processors())
+        counts = list(wishes.counts) or _counts(settings)
+        light = "environment" in settings.recipe.values
+        tries = combinations(self._own, counts, usable_processors(), light=light)
         if wishes.workers:
             pairs = (Combination(count, workers) for count in counts for workers in wishes.workers)
             tries = list(dict.fromkeys([self._own, *pairs]))
@@ -251,7 +252,7 @@ class Bench:
             "device": self._device,
             "recipe": settings.recipe.name,
             "modified": dict(settings.recipe.as_json()["modified"]),
-            "tasks": len(recipes.task_names(settings.recipe.values["tasks"])),
+            "tasks": len(settings.tasks),
             "own": {
                 "num_envs": self._own.num_envs,
                 "workers": self._own.workers,
@@ -263,6 +264,16 @@ class Bench:
             atomic_write_json(settings.run_dir / FILE, document)
         except OSError as error:
             raise TrainerError(f"{settings.run_dir / FILE} cannot be written: {error.strerror}") from error
+
+
+def _counts(settings: TrainSettings) -> list[int]:
+    """Numbers of environments to try: those that change nothing of what is learnt."""
+    values, own = settings.recipe.values, settings.num_envs
+    if "rollout_size" in values:
+        return [own]
+    # of episodes that end by themselves nobody knows the length; a ring of transitions holds any
+    episode_steps = values.get("episode_steps", 1)
+    return environment_counts(len(settings.tasks), own, values["replay_capacity"], episode_steps)
 
 
 def _both(combination: Combination) -> tuple[int, int]:
