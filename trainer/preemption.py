@@ -16,6 +16,8 @@ _SCHEDULERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
 class StopSignals:
     """Collects SIGUSR1, SIGUSR2, SIGTERM and SIGINT while it is entered, in the main thread.
 
+    Entered within another one it has received what that one has.
+
     A second SIGINT raises KeyboardInterrupt at once, for someone who does not want to wait.
 
     Attributes:
@@ -42,6 +44,9 @@ class StopSignals:
     def __enter__(self) -> StopSignals:
         for number in (*_SCHEDULERS, signal.SIGINT):
             self._before[number] = signal.signal(number, self._note)
+            other = getattr(self._before[number], "__self__", None)
+            if isinstance(other, StopSignals) and other.received is not None:
+                self.take(other.received)  # which nobody will look at before this one is left
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TextIO
 
-from trainer.settings import read_each
+from trainer.pack.training import Packed, pack_from, train_in_pack
+from trainer.settings import TrainSettings, read_each
 
 
 def main(argv: Sequence[str]) -> int:
@@ -20,6 +22,9 @@ def main(argv: Sequence[str]) -> int:
         from trainer.together import train_seeds
 
         return train_seeds(runs)
+    pack = pack_from(os.environ)
+    if pack is not None and settings.place.size == 1:
+        return train_in_pack(pack, settings, argv, os.environ, _alone, _together)
     if not settings.place.started:
         from trainer.launching import launch
 
@@ -27,6 +32,23 @@ def main(argv: Sequence[str]) -> int:
         return launch([*argv, "--run-dir", str(settings.run_dir)], settings.place.size)
     if settings.place.size > 1:  # a rank that is gone is told in one line, not in fifty of C++
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    return _alone(settings)
+
+
+def _alone(settings: TrainSettings) -> int:
     from trainer.training import train  # takes seconds to import, which --help and a typing error should not
 
     return train(settings)
+
+
+def _together(runs: Sequence[Packed]) -> list[int]:
+    from trainer.telemetry import Progress, open_progress
+    from trainer.together import Member, train_together
+
+    def member(run: Packed) -> Member:
+        def opens(total_steps: int, step: int = 0, stream: TextIO | None = None) -> Progress:
+            return open_progress(total_steps, step, stream or run.output)
+
+        return Member(run.settings, run.stop, opens, run.ended)
+
+    return train_together([member(run) for run in runs])

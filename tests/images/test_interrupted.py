@@ -22,7 +22,7 @@ from tests.slurm.runs import until
 pytestmark = pytest.mark.slow  # real servers or processes, a second or more each
 
 MB = 1_000_000
-SLACK = 900_000
+SLACK = 1_500_000
 """Logins, commands, the code, what ssh adds, and the checksums of what is there."""
 
 CONFIG = """

@@ -31,6 +31,13 @@ def test_the_first_signal_counts():
         assert stop.received == signal.SIGUSR1
 
 
+def test_what_an_outer_one_has_received_is_not_lost():
+    with StopSignals():
+        os.kill(os.getpid(), signal.SIGTERM)
+        with StopSignals() as inner:
+            assert inner.received == signal.SIGTERM
+
+
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
