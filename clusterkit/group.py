@@ -154,6 +154,7 @@ def group_json(
     members: Sequence[str],
     values: Sequence[Mapping[str, str]],
     split: Iterable[Part],
+    in_one: int = 1,
 ) -> bytes:
     """group.json: what the group is, for people and for other laptops."""
     document: dict[str, Any] = {
@@ -163,6 +164,7 @@ def group_json(
         "created": created,
         "size": len(members),
         "pack": pack,
+        "in_one": in_one,
         "members": [
             {"run_id": run_id, "sweep": dict(point)} for run_id, point in zip(members, values, strict=True)
         ],

@@ -134,6 +134,7 @@ def request_json(
     python_path: Sequence[str] | None = None,
     part: int = 0,
     pack: int = 1,
+    in_one: int = 1,
 ) -> bytes:
     """request.json of a submission.
 
@@ -150,6 +151,7 @@ def request_json(
         python_path: likewise.
         part: of a group's submissions, the one that the run was handed over with.
         pack: how many runs share the job.
+        in_one: how many runs one process trains.
     """
     document = {
         "schema": SCHEMA,
@@ -165,6 +167,7 @@ def request_json(
         "python_path": None if python_path is None else list(python_path),
         "part": part,
         "pack": pack,
+        "in_one": in_one,
     }
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
 

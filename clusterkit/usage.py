@@ -20,6 +20,7 @@ _MIB = 1 << 20
 # $1 run directory, $2 attempt, $3 seconds between two samples, $4 how many (nothing: until the attempt ends),
 # $5 process group of the job where there is no /proc. A program of the run is known by CLUSTERKIT_RUN_DIR in
 # its environment, which the launcher sets and all its children inherit; so several runs may share a job.
+# Of runs that one process trains each uses what all of them use: known by the folder where they meet.
 _SCRIPT = rf"""
 run=$1 attempt=$2 pause=$3 count=$4 group=$5
 mark='{_MARK}'
@@ -57,7 +58,13 @@ memory() {{
 
 processes() {{
   if test -e /proc/self/environ; then
-    pids=$(grep -lzsFx "CLUSTERKIT_RUN_DIR=$run" /proc/[0-9]*/environ | sed 's|[^0-9]||g')
+    files=$(grep -lzsFx "CLUSTERKIT_RUN_DIR=$run" /proc/[0-9]*/environ)
+    met=$(cat $files /dev/null 2>/dev/null | tr '\0' '\n' | grep '^CLUSTERKIT_TOGETHER=.' | head -n 1)
+    if test -n "$met"; then
+      files=$(grep -lzsFx "$met" /proc/[0-9]*/environ)
+      files=$(grep -lzs '^CLUSTERKIT_RUN_DIR=' $files /dev/null)
+    fi
+    pids=$(echo "$files" | sed 's|[^0-9]||g')
     stats=
     for pid in $pids; do stats="$stats /proc/$pid/stat"; done
     echo "$mark stat"

@@ -99,6 +99,22 @@ def test_damaged_samples_are_left_out() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_run_that_anothers_process_trains_uses_what_that_uses(tmp_path: Path) -> None:
+    met = {**os.environ, "CLUSTERKIT_TOGETHER": str(tmp_path)}
+    own, leads = (met | {"CLUSTERKIT_RUN_DIR": str(tmp_path / name)} for name in ("own", "leads"))
+    programs = [subprocess.Popen(["sleep", "60"], env=env) for env in (own, leads, met)]
+    try:
+        time.sleep(0.2)
+        argv = usage_argv(str(tmp_path / "own"), 0, seconds=1, count=1)
+        (found,) = read(subprocess.run(argv, capture_output=True, text=True, timeout=60).stdout)
+        assert {one.pid for one in found.processes} == {program.pid for program in programs[:2]}
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_the_script_finds_the_run_and_its_children_only(tmp_path: Path) -> None:
     run_dir = tmp_path / "run [1] * .x"
     (run_dir / "attempts" / "0").mkdir(parents=True)

@@ -68,6 +68,10 @@ def submit(
     pack: Annotated[
         int, typer.Option(min=1, max=64, metavar="N", help="So many runs share one job and its GPU.")
     ] = 1,
+    in_one: Annotated[
+        bool,
+        typer.Option("--in-one", help="One process trains all runs of a pack; seeds alone may differ."),
+    ] = False,
     after: Annotated[
         list[str] | None,
         typer.Option(
@@ -130,7 +134,7 @@ def submit(
         until_done=until_done,
         after=parse_after(after or ()),
     )
-    group = SweepRequest(request, over, max_parallel, pack, tuple(then or ()), then_always)
+    group = SweepRequest(request, over, max_parallel, pack, tuple(then or ()), then_always, in_one)
     if max_parallel and not group.several:
         raise ConfigError(
             "--max-parallel is for runs that are submitted together",
@@ -138,6 +142,11 @@ def submit(
         )
     if then_always and not then:
         raise ConfigError("--then-always says how --then goes on, and there is no --then")
+    if in_one and pack == 1:
+        raise ConfigError(
+            "--in-one has one process train all runs of a pack, and this asks for no packs",
+            hint="add --seeds and --pack: --seeds 1..8 --pack 8 --in-one",
+        )
     with open_ledger(settings) as ledger:
         if group.several:
             _submit_group(settings, group, ledger, dry_run=dry_run, yes=yes)

@@ -32,6 +32,8 @@ class Rate:
     precision: str | None = None
     gpus: int = 1
     """That learnt together."""
+    in_one: int = 1
+    """Runs that shared a process, each of which is slower than one alone."""
     own: bool = False
     """One of the user's own runs."""
     same_work: bool = True
@@ -85,8 +87,8 @@ def expect(
     """The speed to expect: of the user's own runs if there are any on that GPU, else as published.
 
     Only runs of the same recipe on the same type of GPU count. Those with the same number of environments
-    and of GPUs and the same precision are preferred; where there are none the others stand in, unscaled, and
-    it is said.
+    and of GPUs and the same precision, in a process of their own, are preferred; where there are none the
+    others stand in, unscaled, and it is said.
 
     Returns:
         None when it was not measured.
@@ -94,8 +96,8 @@ def expect(
     fitting = [rate for rate in rates if rate.same_work and (rate.gpu, rate.recipe) == (gpu, recipe)]
     for own in (True, False):
         group = [rate for rate in fitting if rate.own == own]
-        wanted = num_envs, precision, gpus
-        alike = [rate for rate in group if (rate.num_envs, rate.precision, rate.gpus) == wanted]
+        wanted = num_envs, precision, gpus, 1
+        alike = [rate for rate in group if (rate.num_envs, rate.precision, rate.gpus, rate.in_one) == wanted]
         if chosen := alike or group:
             return _speed(chosen, _caveats(chosen, num_envs, precision, gpus))
     return None
@@ -154,4 +156,6 @@ def _caveats(rates: Sequence[Rate], num_envs: int | None, precision: str, gpus: 
     if others:
         counts = " and ".join(map(str, others))
         found.append(f"measured on {counts} GPU{'' if others == [1] else 's'}, not {gpus}")
+    if shared := sorted({rate.in_one for rate in rates} - {1}):
+        found.append(f"measured of {' and '.join(map(str, shared))} runs in one process, not of one alone")
     return found

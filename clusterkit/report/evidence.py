@@ -33,6 +33,8 @@ class Asked:
     """0 without a GPU."""
     pack: int = 1
     """Runs that share the job; processors and memory are this one's part."""
+    in_one: int = 1
+    """Runs that one process trains, whose processors and memory each of them reports as its own."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ def asked(document: Mapping[str, Any], request: Mapping[str, Any]) -> Asked:
         gpu=gpu if isinstance(gpu, str) else None,
         gpus=(_whole(table.get("gpus")) or 1) if gpu else 0,
         pack=pack,
+        in_one=_whole(request.get("in_one")) or 1,
     )
 
 

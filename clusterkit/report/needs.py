@@ -45,7 +45,7 @@ def needs(runs: Sequence[tuple[Evidence, Measured]]) -> list[Need]:
 
 def _memory(runs: Sequence[tuple[Evidence, Measured]]) -> Need | None:
     asked = max((evidence.asked.memory or 0 for evidence, _ in runs), default=0)
-    used = max((measured.memory or 0.0 for _, measured in runs), default=0.0)
+    used = max(((measured.memory or 0.0) / evidence.asked.in_one for evidence, measured in runs), default=0.0)
     if not used:
         return None
     killed = any(evidence.memory_line for evidence, _ in runs)
@@ -67,7 +67,9 @@ def _sized(asked: int, told: str, gib: int, short: bool) -> Need:
 def _cpus(runs: Sequence[tuple[Evidence, Measured]]) -> Need | None:
     asked = max((evidence.asked.cpus or 0 for evidence, _ in runs), default=0)
     known = [
-        (m.processors, m.cpu, m.cpu_high or m.cpu, m) for _, m in runs if m.processors and m.cpu is not None
+        (m.processors / evidence.asked.in_one, m.cpu, m.cpu_high or m.cpu, m)
+        for evidence, m in runs
+        if m.processors and m.cpu is not None
     ]
     if not known:
         return None
@@ -149,7 +151,7 @@ def _gpu(runs: Sequence[tuple[Evidence, Measured]]) -> Need | None:
     name = next((evidence.asked.gpu for evidence, _ in runs if evidence.asked.gpu), "GPU")
     told = f"{share(max(used))} busy in the mean"
     together = min(int(0.9 / max(max(used), 0.05)), 4)
-    alone = all(evidence.asked.pack == 1 for evidence, _ in runs)
+    alone = all(evidence.asked.pack == evidence.asked.in_one == 1 for evidence, _ in runs)
     enough = f"1 for {together} runs: submit --pack {together}" if together > 1 and alone else "1"
     setting = "gpus = 1" if asked > 1 else ""
     return Need("GPU", f"{asked or 1} x {name}", told + (" (of one)" if asked > 1 else ""), enough, setting)

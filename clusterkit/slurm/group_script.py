@@ -27,6 +27,8 @@ class GroupScript:
     """Whether the runs of a pack use its GPU through NVIDIA MPS."""
     prelude: tuple[str, ...] = ()
     """Shell lines of the cluster, which may be what puts the command of NVIDIA MPS on PATH."""
+    scratch_root: str | None = None
+    """Where the runs of a pack meet that one process trains: a folder of the node; None without such."""
 
     @property
     def array(self) -> bool:

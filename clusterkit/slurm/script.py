@@ -95,6 +95,10 @@ class JobScript:
     """Number of the submission this script belongs to."""
     until_done: Way | None = None
     """How it goes on past its time limit; the options must fit (`clusterkit.slurm.abilities.choose`)."""
+    together: tuple[str, ...] = ()
+    """Run directories of those that one process trains, its own among them."""
+    meeting: str | None = None
+    """Folder where they meet, unless the script of their common job names another."""
 
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):

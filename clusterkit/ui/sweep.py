@@ -132,5 +132,7 @@ def _summary(plan: GroupPlan) -> str:
         given = dict(option.removeprefix("--").partition("=")[::2] for option in plan.dealt[0].options)
         size = [f"{given[name]} {unit}" for name, unit in _SIZES.items() if name in given]
         packed = f" in {plan.jobs} jobs of {' and '.join(size)}, {plan.request.pack} on a GPU"
+    if plan.in_one > 1:
+        packed += f", {plan.in_one} in one process"
     at_once = f", {plan.at_once} at a time" if plan.at_once and plan.at_once < plan.jobs else ""
     return f"[bold]{_runs(len(plan.members))}[/]{packed}{each}{at_once}: {asked}"

@@ -97,10 +97,7 @@ def dry_run(
     layout = layout or layout_of(base.cluster)
     split = [_going_on(part, settings, planned, choice) for part in _split(planned, None)]
     first = prepare(settings, one.request, layout, snapshot, image, one.member, way=_always(choice))
-    scripts = [
-        part_script(planned, part, f"{layout.root}/groups/{planned.group}", part_options(planned, part))
-        for part in split
-    ]
+    scripts = [part_script(planned, part, layout, part_options(planned, part)) for part in split]
     return split, scripts, first
 
 

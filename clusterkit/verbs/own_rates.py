@@ -27,7 +27,7 @@ class OwnRun:
 
     rate: Rate
     memory: float | None
-    """Highest main memory of its processes that was seen, bytes."""
+    """Highest main memory of its processes that was seen, bytes; None if they trained other runs, too."""
     gpu_memory: float | None
 
 
@@ -75,7 +75,8 @@ def _own(run: Run) -> OwnRun | None:
     rates = sorted(found for row in run.training if (found := row.number("steps_per_second")))
     if len(rates) < _FEWEST or rates[0] <= 0:
         return None
-    seen = measure(read_evidence(run))
+    evidence = read_evidence(run)
+    seen, in_one = measure(evidence), evidence.asked.in_one
     overall = _overall(run, seen)
     profile = table(run.document, "profile")
     gpu = profile.get("gpu")
@@ -92,9 +93,11 @@ def _own(run: Run) -> OwnRun | None:
         num_envs=seen.num_envs,
         precision=seen.precision,
         gpus=gpus if isinstance(gpus := profile.get("gpus"), int) and gpus > 0 else 1,
+        in_one=in_one,
         own=True,
     )
-    return OwnRun(rate, seen.memory, seen.gpu_memory)
+    alone = in_one == 1  # else what was seen is the memory of all runs of its process
+    return OwnRun(rate, seen.memory if alone else None, seen.gpu_memory if alone else None)
 
 
 def _overall(run: Run, seen: Measured) -> float | None:

@@ -15,7 +15,7 @@ from clusterkit.group import Part, group_json, members_file
 from clusterkit.ledger import Ledger
 from clusterkit.runspec import timestamp
 from clusterkit.scheduler import JobState, Kind, Parent
-from clusterkit.site import Site, scheduler_of
+from clusterkit.site import Layout, Site, scheduler_of
 from clusterkit.slurm.group_script import GroupScript, log_name, render_group
 from clusterkit.submission import array_id, request_json
 from clusterkit.verbs.handover import Parcel, RefusedError, hand_over, job_name
@@ -84,12 +84,11 @@ class Handover:
 
     def _parcel(self, part: Part, handed: Sequence[Handed]) -> Parcel:
         options = (*part_options(self._planned, part), *self._waiting(part, handed))
-        group_dir = f"{self._site.layout.root}/{self._owner}"
         created = timestamp(self._planned.created)
         files: dict[str, bytes | str] = {}
         if part.number == 0:
             files |= self._all_files(created)
-        script = part_script(self._planned, part, group_dir, options)
+        script = part_script(self._planned, part, self._site.layout, options)
         files[f"{self._owner}/job.sh"] = script.encode("utf-8", "surrogateescape")
         files[f"{self._owner}/submissions/{part.number}/request.json"] = request_json(
             part.number, "first", created, options, part=part.number
@@ -118,6 +117,7 @@ class Handover:
                 members=[one.spec.run_id for one in self._prepared],
                 values=[one.values for one in planned.members],
                 split=self._split,
+                in_one=planned.in_one,
             ),
         }
         for part in self._split:
@@ -134,6 +134,7 @@ class Handover:
                     task=task,
                     part=part.number,
                     pack=planned.request.pack,
+                    in_one=max(1, len(planned.members[index].member.together)),
                     until_done=one.choice.way if one.choice else None,
                 )
                 for name in ("asked", "answer", "error", "status"):
@@ -183,17 +184,18 @@ def part_options(planned: GroupPlan, part: Part) -> tuple[str, ...]:
     return (*part.options, array) if array else part.options
 
 
-def part_script(planned: GroupPlan, part: Part, group_dir: str, options: tuple[str, ...]) -> str:
+def part_script(planned: GroupPlan, part: Part, layout: Layout, options: tuple[str, ...]) -> str:
     """The job script of a part, with all its options."""
     base = planned.request.base
     return render_group(
         GroupScript(
             job_name=job_name(planned.group, part.number),
-            group_dir=group_dir,
+            group_dir=f"{layout.root}/groups/{planned.group}",
             part=part.number,
             origin=part.origin,
             first=part.first,
             pack=planned.request.pack,
+            scratch_root=layout.scratch if planned.in_one > 1 else None,
             options=options,
             mps=base.cluster.mps and base.profile.gpu_count > 0,
             prelude=base.cluster.prelude,

@@ -70,6 +70,8 @@ class Member:
     """More variables of the program."""
     previous: str | None = None
     """Run id of the pipeline's stage before."""
+    together: tuple[str, ...] = ()
+    """Run ids of those that one process trains, its own among them; empty for a run with one of its own."""
 
 
 @dataclass(frozen=True)
@@ -209,8 +211,17 @@ def prepare(
         prelude=cluster.prelude,
         until_done=choice.way if choice else None,
         wandb_login=run_program.env.get("WANDB_MODE") == "online",
+        together=tuple(layout.run(one) for one in member.together) if member else (),
+        meeting=_meeting(layout, member) if member and cluster.kind == "local" else None,
     )
     return Prepared(spec, render(job), job, snapshot, image, run_dir, choice)
+
+
+def _meeting(layout: Layout, member: Member) -> str | None:
+    """Where the runs that one process trains meet on this machine, whose group has no job of its own."""
+    if not member.together:
+        return None
+    return f"{layout.root}/groups/{member.group['id']}/together-{member.together[0].rpartition('-')[2]}"
 
 
 def _snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:

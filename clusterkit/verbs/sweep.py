@@ -19,11 +19,12 @@ from clusterkit.config.options import names_of
 from clusterkit.errors import ClusterkitError, ConfigError, RecipeLockedError
 from clusterkit.group import Batch, batches, member_id
 from clusterkit.ledger import Ledger
+from clusterkit.plan import option_of, trains
 from clusterkit.runspec import run_id
 from clusterkit.sweep import OF_THE_RUN, Axis, grid, meaning
 from clusterkit.units import parse_size, slurm_memory
 from clusterkit.verbs.after import check_after
-from clusterkit.verbs.prepare import Member, Request, check
+from clusterkit.verbs.prepare import Member, Prepared, Request, check, goes_on
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -43,6 +44,8 @@ class SweepRequest:
     """Profiles of the stages that follow."""
     then_always: bool = False
     """A stage starts also when the one before has failed."""
+    in_one: bool = False
+    """One process trains all runs of a pack."""
 
     @property
     def several(self) -> bool:
@@ -79,6 +82,8 @@ class GroupPlan:
     members: tuple[Planned, ...]
     dealt: tuple[Batch, ...]
     at_once: int | None
+    in_one: int = 1
+    """Runs that one process trains."""
 
     @property
     def jobs(self) -> int:
@@ -104,32 +109,38 @@ def plan(settings: Settings, request: SweepRequest, ledger: Ledger) -> GroupPlan
         ConfigError, RecipeLockedError, RunError: the request is wrong.
     """
     base = request.base
-    _check(request)
-    check_after(ledger, base.cluster, base.after, base.sbatch)
-    now = datetime.now(UTC)
-    name = base.name or base.profile.name
-    group = run_id(name, now, secrets.token_hex(2))
     points = grid(request.axes)
-    profiles = [base.profile.name, *request.then]
-    size = len(points) * len(profiles)
     if request.pack > 1 and len(points) == 1:
         raise ConfigError(
             "--pack lets several runs share a GPU, and this is one", hint="add --seeds or --sweep"
         )
     request = dataclasses.replace(request, pack=min(request.pack, len(points)))
+    _check(request)
+    check_after(ledger, base.cluster, base.after, base.sbatch)
+    now = datetime.now(UTC)
+    name = base.name or base.profile.name
+    group = run_id(name, now, secrets.token_hex(2))
+    profiles = [base.profile.name, *request.then]
+    size = len(points) * len(profiles)
+    in_one = request.pack if request.in_one else 1
+    local = base.cluster.kind == "local"
+    if local:  # where each run is a job of its own
+        request = dataclasses.replace(request, pack=1)
     members = []
     for index in range(size):
         stage, place = divmod(index, len(points))
         before = member_id(group, index - len(points), size) if stage else None
         facts = {"id": group, "index": index, "size": size}
         identity = member_id(group, index, size)
-        own = Member(identity, facts, points[place], {}, before)
+        others = range(place - place % in_one, min(place - place % in_one + in_one, len(points)))
+        together = tuple(member_id(group, stage * len(points) + other, size) for other in others)
+        own = Member(identity, facts, points[place], {}, before, together if len(together) > 1 else ())
         members.append(_planned(settings, request, name, profiles[stage], stage, own))
     dealt = batches([one.options for one in members], [one.stage for one in members], request.pack)
     at_once = request.max_parallel
-    if at_once is None and base.cluster.kind == "local":
-        at_once = max(1, (os.cpu_count() or 1) // base.profile.cpus)
-    return GroupPlan(request, group, name, now, tuple(members), tuple(dealt), at_once)
+    if at_once is None and local:
+        at_once = max(1, (os.cpu_count() or 1) // base.profile.cpus // in_one) * in_one
+    return GroupPlan(request, group, name, now, tuple(members), tuple(dealt), at_once, in_one)
 
 
 def _check(request: SweepRequest) -> None:
@@ -137,10 +148,13 @@ def _check(request: SweepRequest) -> None:
     names = {axis.name for axis in request.axes}
     if base.seed is not None and "seed" in names:
         raise ConfigError("--seed and --seeds both say which seed", hint="use one of them")
-    if base.cluster.kind == "local" and request.pack > 1:
+    local = base.cluster.kind == "local"
+    if request.in_one:
+        _check_in_one(request, names, local=local)
+    elif local and request.pack > 1:
         raise ConfigError(
             "--pack lets runs share a GPU that a scheduler gives to one job; on this machine all share it",
-            hint=f"use --max-parallel {request.pack}",
+            hint=f"use --max-parallel {request.pack}; or --in-one, and one process trains them all",
         )
     if any(re.match(r"--?a(rray)?\b", option) for option in base.sbatch):
         raise ConfigError("a group is a job array itself: --sbatch array=... cannot be used with it")
@@ -155,6 +169,51 @@ def _check(request: SweepRequest) -> None:
                 f"--sweep {rest[0]}=... and --then: every stage has its own profile",
                 hint="sweep the seed, or names that only the program's arguments use",
             )
+
+
+def _check_in_one(request: SweepRequest, names: set[str], *, local: bool) -> None:
+    if rest := sorted(names - {"seed"}):
+        raise ConfigError(
+            f"--in-one has one process train runs that differ in their seed alone, not in {rest[0]}",
+            hint="submit each value by itself, with --seeds; or leave --in-one out",
+        )
+    if local and request.max_parallel is not None and request.max_parallel % request.pack:
+        raise ConfigError(
+            f"--max-parallel {request.max_parallel}: on this machine each run is a job, and the "
+            f"{request.pack} that one process trains have to run at a time",
+            hint=f"use --max-parallel {request.pack}, or a multiple of it",
+        )
+
+
+def _check_trained(settings: Settings, request: Request, prepared: Prepared) -> None:
+    """Refuse a run that no process could train with others.
+
+    Raises:
+        ConfigError: it runs no training of the bundled trainer, or on several ranks, or would go on past a
+            time limit that it does not share with the others.
+    """
+    profile = request.profile
+    if not trains(prepared.spec.argv):
+        raise ConfigError(
+            "--in-one is for the bundled trainer, and this runs a program of your own",
+            hint="leave it out: the runs of a pack are then processes that share the GPU",
+        )
+    if profile.gpu_count > 1:
+        raise ConfigError(
+            f"--in-one trains many runs on one GPU, and profile {profile.name} has gpus = {profile.gpus}",
+            hint="take a profile with one, or leave --in-one out",
+        )
+    ranks = option_of(prepared.spec.argv, "--ranks")
+    if ranks not in (None, "1"):
+        raise ConfigError(
+            f"--in-one trains many runs in one process, and --ranks {ranks} one run in several",
+            hint="leave one of them out",
+        )
+    if request.cluster.kind == "local" and goes_on(settings, request):
+        raise ConfigError(
+            "--in-one does not go with --until-done here, where each run is a job with its own time limit",
+            hint="use --not-until-done and enough --time; `resume` goes on with each",
+        )
 
 
 def _planned(
@@ -195,6 +254,8 @@ def _planned(
             raise
         point = ", ".join(f"{key}={text}" for key, text in values.items())
         raise type(error)(f"{point}: {error.cause}", hint=error.hint) from error
+    if request.in_one:
+        _check_trained(settings, mine, prepared)
     options = _shared(prepared.job.options, request.pack, base.sbatch)
     if any(option.startswith("--array") for option in options):
         raise ConfigError("a group is a job array itself: sbatch's array option cannot be used with it")

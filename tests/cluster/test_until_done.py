@@ -31,6 +31,16 @@ time = "5m"
 until_done = true
 program = ["python", "growing.py"]
 
+[profiles.cart]
+extends = "tiny"
+cpus = 1
+memory = "1G"
+recipe = "ppo"
+total_steps = 8_192
+num_envs = 4
+eval_every = 8_192
+checkpoint_every = 8_192
+
 [profiles.whole]
 extends = "minute"
 gpu = "a100"
@@ -253,6 +263,42 @@ def test_a_job_cancelled_by_hand_does_not_come_back(deployed: User) -> None:
     for run in runs:
         assert run.out_of_the_queue()
         assert not (run.dir / "attempts/1").exists()
+
+
+TRAINING = """
+for process in $(grep -lzsFx trainer /proc/[0-9]*/cmdline); do
+  grep -lsF libtorch "${process%/*}/maps"
+done
+"""
+
+
+@pytest.mark.slow
+def test_a_pack_in_one_process_goes_on_together(deployed: User) -> None:
+    group = deployed.submits(
+        *("--profile", "cart", "--seeds", "1..3", "--pack", "3", "--in-one", "--until-done")
+    )
+    runs = [Run(deployed, f"{group}-{index}") for index in range(3)]
+    for run in runs:
+        run.reaches(0)
+    rows = deployed.status(group)
+    assert {row["state"] for row in rows.values()} == {"RUNNING"}
+    assert all(row["progress"] > 0 and not row["stale"] for row in rows.values())
+    start = runs[0].record("attempts/0/start.json")
+    found = deployed.cluster.run(start["node"], ["sh", "-c", TRAINING], check=False).stdout
+    assert len(found.split()) == 1, found
+    deployed.cluster.run("login", ["scancel", "-b", "-s", "USR1", start["job_id"]], user="alice")
+    for run in runs:
+        until("the end of attempt 0", lambda run=run: run.record("attempts/0/exit.json"))
+        assert run.record("attempts/0/exit.json")["code"] == 85
+    for run in runs:
+        until("the end of attempt 1", lambda run=run: run.record("attempts/1/exit.json"))
+        assert run.record("attempts/1/exit.json")["why"] == "completed"
+        assert run.record("attempts/1/start.json")["job_id"] == start["job_id"]
+        assert "resumed from step-" in (run.dir / "attempts/1/log").read_text()
+        assert run.digest()
+    logs = [(run.dir / f"attempts/{attempt}/log").read_text() for run in runs for attempt in (0, 1)]
+    assert sum("this process trains 3 runs" in text for text in logs) == 2
+    until("the end of the job", lambda: {run.state() for run in runs} == {"COMPLETED"})
 
 
 PREEMPTION = """

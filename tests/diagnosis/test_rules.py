@@ -75,6 +75,10 @@ SAID = {
         "trainer: an environment of reach-v3 in this process has not answered for 60 s",
         "trainer: an environment of reach-v3 failed: ValueError: the drawer fell off",
     ),
+    "leader-gone": (
+        "trainer: the process that trained this run, that of a-20260102-030405-k3f9-0, is gone",
+        "trainer: the process that trained this run, that of a-0, has failed: the device is gone",
+    ),
     "checkpoint-unusable": ("trainer: none of the checkpoints in /r/checkpoints can be used",),
     "no-display": ("mujoco.FatalError: an OpenGL platform library has not been loaded into this process",),
     "wandb-login": (

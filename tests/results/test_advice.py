@@ -286,12 +286,23 @@ def test_the_newest_submission_is_what_was_asked_for(tmp_path: Path) -> None:
 
 def test_nothing_known_is_no_request() -> None:
     found = asked({"profile": None}, {"options": ["--mem=lots", "--time=soon", 7, "--cpus-per-task=all"]})
-    assert dataclasses.astuple(found) == (None, None, None, None, 0, 1)
+    assert dataclasses.astuple(found) == (None, None, None, None, 0, 1, 1)
 
 
 def test_a_pack_shares_what_its_job_asked_for() -> None:
     found = asked({"profile": PROFILE}, {"options": ["--mem=65536M", "--cpus-per-task=16"], "pack": 4})
-    assert (found.memory, found.cpus, found.pack) == (16 * GIB, 4, 4)
+    assert (found.memory, found.cpus, found.pack, found.in_one) == (16 * GIB, 4, 4, 1)
+    assert asked({}, {"in_one": 4}).in_one == 4
+
+
+def test_of_runs_in_one_process_each_needs_a_part_of_what_it_reports(tmp_path: Path) -> None:
+    machine = {"memory/rss_bytes": 45 * GIB, "cpu/share": 0.8} | split(learn=0.9)
+    run = evidence(tmp_path, machine=machine)
+    shared = dataclasses.replace(run, asked=dataclasses.replace(run.asked, in_one=4))
+    whole, part = need(one(run), "memory"), need(one(shared), "memory")
+    assert (whole.enough, part.enough) == ("59 GiB", "15 GiB")
+    cpus = [float(need(one(each), "CPUs").used.split()[0]) for each in (run, shared)]
+    assert cpus[0] == pytest.approx(4 * cpus[1], abs=0.3)
 
 
 def test_attempts_and_lost_work(tmp_path: Path) -> None:

@@ -204,8 +204,12 @@ def test_a_requeue_that_slurm_has_begun_itself_is_no_refusal(tmp_path: Path) -> 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 @pytest.mark.parametrize(("pack", "options"), [(1, ()), (4, ()), (4, ("--requeue", "--array=0-3"))])
-def test_shellcheck_has_no_warnings(pack: int, options: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("scratch", [None, "/node's scratch"])
+def test_shellcheck_has_no_warnings(
+    pack: int, options: tuple[str, ...], scratch: str | None, tmp_path: Path
+) -> None:
     values = {"job_name": "g", "group_dir": "/a b/'g'", "part": 0, "origin": 0, "first": 0, "pack": pack}
+    values["scratch_root"] = scratch
     (tmp_path / "job.sh").write_text(render_group(GroupScript(**values, options=options)))  # type: ignore[arg-type]
     checked = subprocess.run(
         ["shellcheck", "-S", "warning", tmp_path / "job.sh"], capture_output=True, text=True
@@ -248,6 +252,32 @@ def test_one_run_is_cancelled_alone_before_and_after_it_has_started(tmp_path: Pa
     (group.root / "go").touch()
     assert process.wait(timeout=60) == 0
     assert group.ends() == [[], ["signalled"], ["completed"]]
+
+
+def test_a_pack_that_one_process_trains_is_told_where_to_meet_and_how_many_come(tmp_path: Path) -> None:
+    note = 'echo "$CLUSTERKIT_TOGETHER $CLUSTERKIT_TOGETHER_SIZE" >met; test -d "$CLUSTERKIT_TOGETHER"; '
+    scratch = tmp_path / "node's scratch"
+    again = note + "code=85; why=requeue"
+    group = Group(tmp_path, note, again, again, pack=3, scratch_root=str(scratch), options=("--requeue",))
+    assert group.run(SLURM_CPUS_PER_TASK="6", SLURM_JOB_ID="42") == 85
+    first = {(folder / "met").read_text() for folder in group.members}
+    assert len(first) == 1
+    assert first.pop().startswith(f"{scratch}/together.")
+    assert (group.members[0] / "attempts/0/started").read_text() == "3 6\n"  # all processors, for one process
+    assert list(scratch.iterdir()) == []
+    assert group.run(SLURM_JOB_ID="42") == 85
+    assert [(folder / "met").read_text().split()[-1] for folder in group.members] == ["3", "2", "2"]
+
+
+def test_without_a_place_to_meet_each_run_records_what_becomes_of_it(tmp_path: Path) -> None:
+    (tmp_path / "scratch").touch()
+    group = Group(
+        tmp_path, "", 'echo "<$CLUSTERKIT_TOGETHER>" >met', pack=2, scratch_root=f"{tmp_path}/scratch"
+    )
+    assert group.run() == 0
+    assert group.ends() == [["completed"], ["completed"]]
+    assert (group.members[1] / "met").read_text() == "<>\n"
+    assert "there is no place to meet: each run trains by itself" in group.said
 
 
 def test_the_name_of_a_log_is_what_slurm_makes_of_its_pattern() -> None:

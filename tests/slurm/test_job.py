@@ -51,6 +51,27 @@ def test_everything_is_private_and_nothing_temporary_stays(tmp_path: Path) -> No
     assert list(run.scratch.iterdir()) == []
 
 
+def test_runs_that_one_process_trains_know_where_they_meet_and_how_many_come(tmp_path: Path) -> None:
+    others = [tmp_path / "runs" / f"it's {number}" for number in range(4)]
+    records = {
+        0: ("exit", '{"code": 0, "why": "completed"}'),
+        1: ("cancel", '{"requested": 5}'),
+        2: ("exit", "85"),
+    }
+    for number, (name, text) in records.items():
+        (others[number] / "attempts/0").mkdir(parents=True)
+        (others[number] / f"attempts/0/{name}.json").write_text(text)
+    job = {
+        "together": (*map(str, others), str(tmp_path / "runs/run-1")),
+        "meeting": str(tmp_path / "we 'meet'"),
+    }
+    program = python("print([os.environ['CLUSTERKIT_TOGETHER' + end] for end in ('', '_SIZE')])")
+    run = Run(tmp_path, program, job=job)
+    assert run.run() == 0
+    assert f"{[job['meeting'], '3']}\n" in run.log()
+    assert (tmp_path / "we 'meet'").is_dir()
+
+
 def test_a_failing_program_keeps_its_code(tmp_path: Path) -> None:
     run = Run(tmp_path, python("sys.exit(3)"))
     assert run.run() == 3

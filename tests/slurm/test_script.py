@@ -46,9 +46,10 @@ def contained(**changes: Any) -> str:
         CONTAINED,
         CONTAINED | {"nv": True, "container": "singularity", "image_digest": None, "image_bytes": None},
         *(PLAIN | {"until_done": way} for way in ("requeue", "array", "chain")),
+        CONTAINED | {"together": ("/data/runs/a b", PLAIN["run_dir"]), "meeting": "/data/where we 'meet'"},
         PLAIN | {"run_dir": "/w/é ' \" $HOME `id` \\ #/r", "options": ("--comment=a 'b' \"c\" # \\ $d",)},
     ],
-    ids=["plain", "contained", "singularity", "requeue", "array", "chain", "hostile"],
+    ids=["plain", "contained", "singularity", "requeue", "array", "chain", "together", "hostile"],
 )
 def script(request: pytest.FixtureRequest) -> str:
     return render(JobScript(**request.param))

@@ -103,6 +103,20 @@ def test_runs_that_are_here_tell_the_time(trains: Project) -> None:
     assert "measured with 32 environments, not 10" in ten
 
 
+def test_runs_that_shared_a_process_tell_their_speed_and_no_memory(trains: Project) -> None:
+    pulls(trains, "shared", speed=100.0)
+    request = trains.folder / "results/shared/submissions/0/request.json"
+    request.parent.mkdir(parents=True)
+    request.write_text('{"in_one": 8}')
+    found = plans(trains, "--profile", "a40-2m", "--cluster", "local")
+    assert found["time"]["steps_per_second"] == pytest.approx(100.0, rel=0.05)
+    assert found["time"]["caveats"] == ["measured of 8 runs in one process, not of one alone"]
+    assert found["seen"] is None
+    pulls(trains, "alone", speed=500.0)
+    time = plans(trains, "--profile", "a40-2m", "--cluster", "local")["time"]
+    assert (time["source"], time["caveats"]) == ("your run alone", [])
+
+
 def test_a_cluster_out_of_reach_takes_only_its_part_of_the_plan(trains: Project) -> None:
     done = trains.run("plan", "--profile", "a40-2m", "--cluster", "far")
     assert re.search(r"in all +1.1 GiB +fits: 44 GiB of 48 GiB", done.stdout)

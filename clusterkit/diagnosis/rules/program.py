@@ -7,7 +7,7 @@ import re
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
 from clusterkit.diagnosis.rules.commands import logs, preview, resume
-from clusterkit.diagnosis.rules.said import booked, exited, said
+from clusterkit.diagnosis.rules.said import booked, exited, last_words, said
 from clusterkit.scheduler import JobState
 
 WRONG_ARGUMENT = Cause(
@@ -34,6 +34,11 @@ WORKER_DIED = Cause(
     "worker-died",
     "one of its environment processes died or hangs",
     "`resume` goes on from the checkpoint; SIGKILL means too little `memory`",
+)
+LEADER_GONE = Cause(
+    "leader-gone",
+    "the process that trained it together with other runs failed or was killed",
+    "`why` of that run tells the cause; `resume` goes on from the checkpoint, in a process of its own",
 )
 KILLED_BY_SIGNAL = Cause(
     "killed-by-signal",
@@ -117,6 +122,18 @@ def worker_died(evidence: Evidence) -> Finding | None:
     )
 
 
+def leader_gone(evidence: Evidence) -> Finding | None:
+    """Our trainer's words, of a run that followed another of its pack."""
+    pattern = r"the process that trained this run, that of (\S+), (is gone|has failed)"
+    found = last_words(evidence, pattern)
+    if found is None:
+        return None
+    line, sure = found
+    leader = re.search(pattern, line.text)
+    command = f"clusterkit why {leader[1]}" if leader else resume(evidence)
+    return LEADER_GONE.found(line, exited(evidence), command=command, sure=sure)
+
+
 def hangs(evidence: Evidence) -> Finding | None:
     """The heartbeat has stopped."""
     if not evidence.state.stale:
@@ -168,6 +185,7 @@ RULES = (
     diverged,
     checkpoint_unusable,
     worker_died,
+    leader_gone,
     wrong_argument,
     hangs,
     killed_by_signal,
