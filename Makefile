@@ -8,7 +8,7 @@ WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint docs bench clean
+.PHONY: help demo test check lint docs bench peers clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -62,6 +62,9 @@ bench: .venv/.bench ## the quick benchmarks, ours against the peer in the same r
 	$(BIN)/python -m tests.benchmarks.replay --quick
 	$(BIN)/python -m tests.benchmarks.learner --quick
 	$(BIN)/python -m tests.benchmarks.end_to_end --quick
+
+peers: .venv/.train ## our trainer beside its peers, into docs/comparison.md (BUDGET=minutes; QUICK=1: four minutes, into build/)
+	$(BIN)/python -m tests.benchmarks.peers $(if $(QUICK),--quick) $(if $(BUDGET),--budget $(BUDGET)) $(PEERS)
 
 clean: ## remove what the build and the tests leave behind (not results, not runs)
 	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tests.benchmarks.peers.sac_single_file import SingleFileSAC
 from trainer import recipe
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.sac import SAC, SACConfig
@@ -144,3 +145,20 @@ class Plain:
         adam.zero_grad()
         loss.backward()
         adam.step()
+
+
+def single_file(data: Batch, batch_size: int, *, compiled: bool, graphed: bool) -> SingleFileSAC:
+    """The single file in LeanRL's manner, at the guides' sizes; one temperature for all tasks."""
+    values = recipe.load("guide-mt10").values | {"batch_size": batch_size, "replay_capacity": POOL}
+    device = data.reward.device
+    high = torch.ones(ACTION)
+    agent = SingleFileSAC(FEATURES, -high, high, dict(values), device, compiled=compiled, graphed=graphed)
+    one_hot = torch.eye(TASKS, device=device)[data.task]
+    agent.remember(
+        seen=torch.cat([data.observation, one_hot], 1),
+        action=data.action,
+        reward=data.reward[:, None],
+        then=torch.cat([data.next_observation, one_hot], 1),
+        over=torch.zeros(POOL, 1, device=device),
+    )
+    return agent

@@ -13,6 +13,7 @@
 #   speed      updates a second, eager and captured, batch 512 and 1280, fp32, tf32 and bf16; memory
 #   paper      the same, captured, for the networks of McLean et al. 2025
 #   equality   greatest relative difference of captured and eager after 1 000 updates
+#   reference  a single file in LeanRL's manner, its whole update captured, and compiled and captured
 #   seeds      updates a second of 1, 2, 4 and 8 seeds whose updates are one graph
 #   compiled   a plain implementation through torch.compile
 #   mt10, paper_mt10   environment steps a second of whole runs of guide-mt10 and mclean2025-mt10

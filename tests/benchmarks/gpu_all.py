@@ -71,6 +71,7 @@ class Parts:
             "tests": self.tests,
             "speed": lambda: self._learner("speed", 90),
             "equality": lambda: self._learner("equality", 60),
+            "reference": lambda: self._learner("reference", 60),
             "seeds": lambda: self._learner("seeds", 60),
             "mt10": lambda: self._train("guide-mt10", 45),
             "paper_mt10": lambda: self._train("mclean2025-mt10", 45),

@@ -1,10 +1,11 @@
 """The learner on a GPU, one line of JSON for each finding.
 
-    python -m tests.benchmarks.gpu_learner speed|paper|compiled|equality|seeds [--dry-run]
+    python -m tests.benchmarks.gpu_learner speed|paper|compiled|reference|equality|seeds [--dry-run]
 
 `speed`: updates a second with the guides' networks, for batches of 512 and 1280 and each precision: ours
 eager and captured, a plain implementation, and the memory in use. `paper`: ours captured with the paper's
-networks and its batch of 1280. `compiled`: the plain implementation through torch.compile. `equality`: the
+networks and its batch of 1280. `compiled`: the plain implementation through torch.compile. `reference`: the
+single file in LeanRL's manner, its whole update captured, and compiled and captured. `equality`: the
 greatest relative difference of any tensor after 1 000 updates, captured against eager. `seeds`: updates a
 second of 1, 2, 4 and 8 seeds in one graph, all of them added up, and the operations an update of them takes.
 Lines come as they are found: a run that is cut off has told what it knew. `--dry-run` does it on the CPU with
@@ -21,7 +22,7 @@ from typing import Any
 
 import torch
 
-from tests.benchmarks._learners import Ours, Plain, make_data
+from tests.benchmarks._learners import Ours, Plain, make_data, single_file
 from tests.benchmarks._seeds import Seeds
 from trainer.device import configure
 
@@ -98,6 +99,16 @@ class Bench:
             rate = self.rate(Plain(self.data, batch, compiled=True).update)
             yield {"batch": batch, "precision": "tf32", "plain_compiled": rate}
 
+    def reference(self) -> Findings:
+        """The single file in LeanRL's manner; eager in a dry run, for only a GPU captures."""
+        configure(self.device.type, "tf32")
+        cuda = self.device.type == "cuda"
+        for batch in BATCHES.values() if cuda else (8,):
+            for name, compiled in (("reference", False), ("reference_compiled", True)):
+                if cuda or not compiled:
+                    agent = single_file(self.data, batch, compiled=compiled, graphed=cuda)
+                    yield {"batch": batch, "precision": "tf32", name: self.rate(agent.update)}
+
     def equality(self) -> Findings:
         """Captured and eager updates of equal seeds, each tensor relative to its greatest value."""
         updates = 2 if self.device.type == "cpu" else 1000
@@ -149,7 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    kinds = ("speed", "paper", "compiled", "equality", "seeds")
+    kinds = ("speed", "paper", "compiled", "reference", "equality", "seeds")
     parser.add_argument("what", choices=kinds)
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, with tiny numbers")
     chosen = parser.parse_args()

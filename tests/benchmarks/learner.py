@@ -7,7 +7,8 @@ float32, where the processor computes in it. The sides take turns, and the media
 counts, for other programs slow down both.
 
 On a machine with a GPU also, for batches of 512 and 1280 and each precision: updates a second captured,
-against the same eager (`ratio_eager_gpu_...`) and against the plain one, eager and compiled.
+against the same eager (`ratio_eager_gpu_...`), against the plain one, eager and compiled, and against a
+single file in LeanRL's manner, its whole update captured (`ratio_reference_gpu_...`), or compiled as well.
 """
 
 from __future__ import annotations
@@ -105,10 +106,10 @@ def on_the_gpu(seconds: float) -> tuple[list[Row], dict[str, float]]:
     metrics: dict[str, float] = {}
     bench = Bench(dry=False, seconds=seconds)
     captured: dict[tuple[int, str], float] = {}
-    for found in (*bench.speed(), *bench.compiled()):
+    for found in (*bench.speed(), *bench.compiled(), *bench.reference()):
         batch, precision = found["batch"], found["precision"]
         ours = captured.setdefault((batch, precision), found.get("captured", 0.0))
-        for peer in ("eager", "plain", "plain_compiled"):
+        for peer in ("eager", "plain", "plain_compiled", "reference", "reference_compiled"):
             if peer in found:
                 what = f"GPU, batch {batch}, {precision}"
                 rows.append((what, "captured", ours, peer, found[peer], "updates/s"))

@@ -56,6 +56,7 @@ def test_a_dry_run_finds_something_of_everything(tmp_path) -> None:
         "tests",
         "speed",
         "equality",
+        "reference",
         "seeds",
         "paper",
         "mt10",
@@ -64,6 +65,7 @@ def test_a_dry_run_finds_something_of_everything(tmp_path) -> None:
     ):
         assert result[part]["exit_code"] == 0, result[part]
     assert result["speed"]["findings"][0]["captured"] > 0
+    assert all(found["reference"] > 0 for found in result["reference"]["findings"])
     assert {found["max_relative_difference"] for found in result["equality"]["findings"]} == {0.0}
     for part in ("mt10", "paper_mt10", "two_million"):
         assert result[part]["steps"] == 1000

@@ -1,0 +1,75 @@
+"""Findings as lines of JSON, and what they say together."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+DRAWS = 10_000
+Finding = dict[str, Any]
+
+
+def machine() -> str:
+    """Names this machine by what decides its speed."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else ():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return f"{count} x {model}"
+
+
+def read(path: Path) -> list[Finding]:
+    """Returns all findings of a file; a line that a crash cut short is left out."""
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def append(path: Path, finding: Finding) -> None:
+    """Adds a finding, and waits until it is on the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = not path.exists() or path.read_text()[-1:] in ("", "\n")
+    with path.open("a") as file:
+        file.write(("" if whole else "\n") + json.dumps(finding) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def newest(findings: Iterable[Finding]) -> dict[tuple[str, str, int], Finding]:
+    """Returns the last finding of each cell; a failure gives way to a success, before or after it."""
+    cells: dict[tuple[str, str, int], Finding] = {}
+    for finding in findings:
+        cell = finding["case"], finding["side"], finding["seed"]
+        if "error" not in finding or "error" in cells.get(cell, finding):
+            cells[cell] = finding
+    return cells
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Returns the 95% percentile bootstrap interval of the mean (Efron 1979), the same at every call."""
+    if len(values) < 2:
+        return values[0], values[0]
+    rng = np.random.default_rng(0)
+    draws = rng.choice(np.asarray(values), (DRAWS, len(values))).mean(1)
+    low, high = np.quantile(draws, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def median(findings: Iterable[Finding], key: str) -> float | None:
+    """Returns the median of what was measured; None if nothing was."""
+    values = [finding[key] for finding in findings if finding.get(key) is not None]
+    return statistics.median(values) if values else None

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.benchmarks.peers import __main__ as driver
+from tests.benchmarks.peers import cell, page, results
+from tests.benchmarks.peers.cases import ABSENT, CASES, PACKAGES, TITLES, cells
+from tests.benchmarks.peers.install import PEERS, ROOT
+from tests.benchmarks.peers.sac_single_file import Actor, Critics
+from tests.benchmarks.peers.sides.ours import in_its_units
+from tests.benchmarks.peers.words import NOTES
+
+
+def finding(case: str, side: str, seed: int = 0, **other: Any) -> results.Finding:
+    """As a cell and the driver write it."""
+    return {
+        "case": case,
+        "side": side,
+        "seed": seed,
+        "steps": CASES[case].steps,
+        "mode": "full",
+        "machine": "2 x test",
+        "commit": "abc",
+        "time": "2030-01-02T03:04:05Z",
+        "seconds": 1.0,
+        "return": 100.0 + seed,
+        "steps_per_second": 1000.0,
+        "steps_per_cpu_second": 500.0,
+        "updates_per_second": 10.0,
+        "peak_bytes": 300_000_000,
+        "gpu_utilization": None,
+        "gpu_memory_bytes": None,
+        "load_before": 0.5,
+        "device": "cpu",
+        "versions": {"torch": "9.9"},
+    } | other
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("side", "case", "steps", "begin"),
+    [
+        ("ours", "ppo-cartpole", 4096, 2048),
+        pytest.param("ours", "sac-pendulum", 160, 120, marks=pytest.mark.slow),
+        pytest.param("single-file", "ppo-cartpole", 4096, 2048, marks=pytest.mark.slow),
+        pytest.param("single-file", "sac-pendulum", 160, 120, marks=pytest.mark.slow),
+    ],
+)
+def test_a_side_trains_and_tells(side: str, case: str, steps: int, begin: int, threads) -> None:
+    found = cell.measure(side, case, 0, steps, "cpu", begin)
+    json.dumps(found)
+    assert found["counted_steps"] == steps - begin
+    assert found["steps_per_second"] > 0
+    per_step = 320 / 2048 if case == "ppo-cartpole" else 1
+    assert found["updates_per_second"] / found["steps_per_second"] == pytest.approx(per_step, rel=0.05)
+    assert found["peak_bytes"] > 50_000_000
+    assert (found["return"] > 8) if case == "ppo-cartpole" else (-2000 < found["return"] < 0)
+
+
+def test_our_actions_are_played_in_the_environment_s_units() -> None:
+    ends = np.array([[-1.0], [0.5], [1.0]], np.float32)
+    assert in_its_units(CASES["sac-pendulum"])(ends).tolist() == [[-2.0], [1.0], [2.0]]
+    assert in_its_units(CASES["ppo-halfcheetah"])(ends) is ends
+
+
+def test_the_cases_begin_and_end_with_a_rollout() -> None:
+    for case in CASES.values():
+        rollout = case.length * case.envs
+        assert case.begin % rollout == case.steps % rollout == case.quick % rollout == 0, case.name
+        assert case.begin < (case.quick or case.steps)
+        assert case.values.get("warmup_steps", 0) < case.begin
+
+
+def test_every_side_has_its_file_its_package_and_its_note() -> None:
+    files = {path.stem for path in (ROOT / "tests/benchmarks/peers/sides").glob("[a-z]*.py")}
+    assert files == {cell.MODULES[side] for side in TITLES}
+    assert NOTES.keys() == TITLES.keys()
+    assert PACKAGES.keys() <= PEERS.keys()
+    assert all(side in TITLES and case in CASES for side, case in ABSENT)
+
+
+def test_every_case_comes_before_a_second_seed() -> None:
+    order = cells(quick=False, seeds=2)
+    assert [seed for *_, seed in order] == sorted(seed for *_, seed in order)
+    assert {(side, case) for case, side, seed in order if seed == 0} == {
+        (side, case) for case in CASES for side in TITLES if (side, case) not in ABSENT
+    }
+    first = [side for case, side, seed in order if case == "ppo-halfcheetah" and seed == 0]
+    second = [side for case, side, seed in order if case == "ppo-halfcheetah" and seed == 1]
+    assert first[0] == "ours" != second[0]
+
+
+def test_the_page_says_where_we_lose_and_what_was_not_run() -> None:
+    found = [finding("ppo-cartpole", "ours", seed) for seed in range(3)]
+    found += [finding("ppo-cartpole", "sb3", seed, steps_per_second=500.0) for seed in range(3)]
+    better = {"steps_per_second": 2000.0, "return": 200.0, "peak_bytes": 100_000_000}
+    found += [finding("ppo-cartpole", "skrl", seed, **better) for seed in range(3)]
+    found += [finding("ppo-cartpole", "rl_games") | {"error": "exit code 1: no such thing"}]
+    del found[-1]["steps_per_second"]
+    text = page.render(found)
+    lines = text.splitlines()
+    assert "- PPO, CartPole-v1, steps a second: ours 1,000; skrl 2,000 (0.50)" in lines
+    assert "- PPO, CartPole-v1, memory: ours 300 MB; skrl 100 MB (0.33)" in lines
+    assert "- PPO, CartPole-v1, return: ours 101 [100, 102]; skrl 200 [200, 200]" in lines
+    assert "In 3 of 8 comparisons" in text
+    assert "| PPO, CartPole-v1 | 2.00 (1.00) | - | 0.50 (1.00) | - | - |" in lines
+    (row,) = (line for line in lines if line.startswith("| Stable-Baselines3 | 500 |"))
+    assert row == "| Stable-Baselines3 | 500 | 2.00 | 500 | 10 | 300 | 101 [100, 102] | 3 |"
+    assert "rl_games (exit code 1: no such thing)." in text
+    assert "GPU memory" not in text
+    on_gpu = {"device": "cuda", "gpu_utilization": 0.5, "gpu_memory_bytes": 2e9}
+    assert "| 300 | 50% | 2,000 | 100 | 1 |" in page.render([finding("ppo-cartpole", "ours", **on_gpu)])
+    assert "- PPO, CartPole-v1, rsl_rl: it has no distribution for discrete actions." in lines
+    assert "- PPO, CartPole-v1, single file: no time was left." in lines
+    assert "- SAC, Meta-World MT10: not part of this run." in lines
+    assert "No GPU was at hand" in text
+    assert "Other programs" not in text
+    assert "Other programs" in page.render([finding("ppo-cartpole", "ours", load_before=9.0)])
+
+
+def test_the_page_in_the_documentation_is_made_of_its_findings() -> None:
+    found = results.read(ROOT / "docs" / "comparison.jsonl")
+    assert (ROOT / "docs" / "comparison.md").read_text() == page.render(found)
+
+
+def test_findings_outlive_a_crash(tmp_path: Path) -> None:
+    store = tmp_path / "deep" / "full.jsonl"
+    results.append(store, {"case": "a", "side": "b", "seed": 0, "error": "x"})
+    store.write_text(store.read_text() + '{"case": "a", "si')
+    results.append(store, {"case": "a", "side": "b", "seed": 0, "good": 1})
+    results.append(store, {"case": "a", "side": "b", "seed": 0, "error": "y"})
+    assert list(results.newest(results.read(store)).values()) == [
+        {"case": "a", "side": "b", "seed": 0, "good": 1}
+    ]
+
+
+def test_an_interval_holds_the_mean_and_repeats() -> None:
+    low, high = results.interval([1.0, 2.0, 6.0])
+    assert 1.0 <= low < 3.0 < high <= 6.0
+    assert results.interval([1.0, 2.0, 6.0]) == (low, high)
+    assert results.interval([4.0]) == (4.0, 4.0)
+
+
+def test_a_second_call_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    asked: list[tuple[str, str, int]] = []
+
+    def run_cell(python: Path, case: str, side: str, seed: int, steps: int, limit: float) -> results.Finding:
+        asked.append((case, side, seed))
+        if asked[-1:] == [("a2c-cartpole", "ours", 0)] and len(asked) < 5:
+            return {"error": "it broke"}
+        return finding(case, side, seed, mode="quick", steps=steps, machine=results.machine())
+
+    monkeypatch.setattr(driver, "run_cell", run_cell)
+    argv = ["--quick", "--only", "ours", "--folder", str(tmp_path)]
+    assert driver.main([*argv, "--budget", "0.0001"]) == 1
+    assert asked == []
+    assert "time is up: 4 of 4 cells are left" in capsys.readouterr().out
+    assert driver.main(argv) == 1
+    assert len(asked) == 4
+    assert driver.main(argv) == 0
+    assert asked[4:] == [("a2c-cartpole", "ours", 0)]
+    assert (tmp_path / "comparison.md").read_text().startswith("# Beside other trainers")
+
+
+def test_what_cannot_be_installed_is_said(tmp_path: Path) -> None:
+    store = tmp_path / "full.jsonl"
+    failed = {"skrl": "No matching distribution found"}
+    driver.go([("ppo-cartpole", "skrl", 0)], tmp_path, store, "full", "2 x test", failed, float("inf"))
+    text = page.render([*results.read(store), finding("ppo-cartpole", "ours")])
+    assert "- PPO, CartPole-v1, skrl: not installed: No matching distribution found." in text.splitlines()
+
+
+def test_a_cell_that_dies_says_why(tmp_path: Path) -> None:
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\necho progress\necho 'ValueError: wrong' >&2\nexit 3\n")
+    script.chmod(0o755)
+    assert driver.run_cell(script, "ppo-cartpole", "sb3", 0, 1, 60.0) == {
+        "error": "exit code 3: ValueError: wrong"
+    }
+    script.write_text("#!/bin/sh\nsleep 60 &\necho '{\"good\": 1}'\n")
+    assert driver.run_cell(script, "ppo-cartpole", "sb3", 0, 1, 60.0) == {"good": 1}
+    script.write_text("#!/bin/sh\nsleep 60\n")
+    assert driver.run_cell(script, "ppo-cartpole", "sb3", 0, 1, 0.2) is None
+
+
+def test_the_single_file_of_sac_computes_what_it_should() -> None:
+    torch.manual_seed(0)
+    low, high = torch.tensor([-2.0, -1.0]), torch.tensor([2.0, 1.0])
+    actor = Actor(3, 2, [8], low, high)
+    seen = torch.randn(5, 3)
+    torch.manual_seed(1)
+    action, density = actor(seen)
+    mean, log_std = actor.head(actor.body(seen)).chunk(2, -1)
+    squashed = torch.distributions.TransformedDistribution(
+        torch.distributions.Normal(mean, log_std.exp()), torch.distributions.TanhTransform()
+    )
+    torch.testing.assert_close(density, squashed.log_prob(action / high).sum(-1, keepdim=True))
+    critics = Critics(4, [8])
+    rows = torch.randn(5, 4)
+    for number, values in enumerate(critics(rows)):
+        hidden = (rows @ critics.weights[0][number] + critics.biases[0][number]).relu()
+        torch.testing.assert_close(values, hidden @ critics.weights[1][number] + critics.biases[1][number])
