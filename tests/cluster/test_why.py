@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from clusterkit.verdict import STALE_SECONDS
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import do_without
 from tests.cluster.host import UnavailableError
@@ -36,7 +37,7 @@ from tests.cluster.trouble import (
 RECORD = os.environ.get("CLUSTERKIT_RECORD_WHY")
 """A folder for the clusters' answers, from which the tests of the rules are made."""
 ACTIVE = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
-PATIENCE_SECONDS = 280
+PATIENCE_SECONDS = 400
 AT_LEAST = 23
 SLOW = 3
 """So many scenes take minutes and need no image: they begin before one is deployed."""
@@ -59,19 +60,30 @@ class Scene:
     cause: str
     words: tuple[str, ...]
     """What is typed after `submit`."""
-    when: Callable[[str, str, float], bool] = lambda state, reason, age: state not in ACTIVE
-    """Whether it is time to ask: of the job's state and reason, and the seconds since its submission."""
+    when: Callable[[str, str, float], bool] = lambda state, reason, silent: state not in ACTIVE
+    """Whether it is time to ask: of the job's state and reason, and the seconds since its last heartbeat."""
     act: Callable[[User, str, str], None] | None = None
     """What is done to it once it runs or waits: of the user, the run id and the job id."""
     when_act: str = "RUNNING"
 
 
 def waits(reason: str) -> Callable[[str, str, float], bool]:
-    return lambda state, said, age: state == "PENDING" and said.replace(" ", "_").startswith(reason)
+    return lambda state, said, silent: state == "PENDING" and said.replace(" ", "_").startswith(reason)
 
 
-def runs(seconds: float) -> Callable[[str, str, float], bool]:
-    return lambda state, said, age: state == "RUNNING" and age > seconds
+def beats(state: str, said: str, silent: float) -> bool:
+    return state == "RUNNING" and silent < 5
+
+
+def falls_silent(state: str, said: str, silent: float) -> bool:
+    """For longer than `status` has patience; a job that has not begun to beat is not silent."""
+    return state == "RUNNING" and STALE_SECONDS + 5 < silent < float("inf")
+
+
+def silence(person: User, run_id: str) -> float:
+    """Seconds since the last heartbeat of a run on the cluster `bare`; infinite before the first."""
+    beat = person.cluster.share / f"alice/bare/runs/{run_id}/heartbeat.json"
+    return time.time() - beat.stat().st_mtime if beat.exists() else float("inf")
 
 
 def preempt(user: User, run_id: str, job_id: str) -> None:
@@ -97,7 +109,7 @@ def scancel(user: User, run_id: str, job_id: str) -> None:
 def scenes(failed: str) -> dict[str, Scene]:
     """By name; those that take longest come first. `failed` is the id of a job that fails."""
     return {
-        "hang": Scene("hangs", (*BARE, "--", "hangs"), runs(190)),
+        "hang": Scene("hangs", (*BARE, "--", "hangs"), falls_silent),
         "time limit": Scene("time-limit", (*BARE, "--time", "1m", "--", "sleeps")),
         "node failure": Scene(
             "node-failed", (*BARE, *option("partition=gpu-a100", "no-requeue"), "--", "sleeps")
@@ -181,7 +193,7 @@ def scenes(failed: str) -> dict[str, Scene]:
         "no Python in the image": Scene(
             "image-without-python", ("--cluster", "tiny", "--profile", "fault", "--", "works")
         ),
-        "running well": Scene("running", (*BARE, "--", "trains"), runs(5)),
+        "running well": Scene("running", (*BARE, "--", "trains"), beats),
         "completed": Scene("completed", (*BARE, "--", "works")),
     }
 
@@ -221,7 +233,7 @@ def named(person: User) -> dict[str, dict[str, Any]]:
         if number == SLOW:
             for cluster in ("site", "tiny"):
                 person.types("deploy", "--cluster", cluster)
-        submitted[name] = person.submits(*scene.words), time.monotonic()
+        submitted[name] = person.submits(*scene.words)
     answers = spoiled_images(person)
     answers["bad sbatch option"] = interrupted(person)
     answers["code removed"] = cleaned(person)
@@ -231,13 +243,13 @@ def named(person: User) -> dict[str, dict[str, Any]]:
     while missing := [name for name in table if name not in answers]:
         jobs = queue(person.cluster)
         for name in missing:
-            run_id, since = submitted[name]
+            run_id = submitted[name]
             job_id, state, reason = jobs.get(run_id, ("", "GONE", ""))
             scene = table[name]
             if scene.act and name not in acted and state == scene.when_act:
                 acted.add(name)
                 scene.act(person, run_id, job_id)
-            elif scene.when(state, reason, time.monotonic() - since):
+            elif scene.when(state, reason, silence(person, run_id)):
                 answers[name] = ask(person, name, run_id, scene.cause)
         if not killed and "launch failed" in answers:
             killed = True
@@ -247,7 +259,7 @@ def named(person: User) -> dict[str, dict[str, Any]]:
             answers["drained nodes"] = ask(person, "drained nodes", late, "nodes-drained")
             person.cluster.kill_node("a100n1")
         if time.monotonic() > deadline:
-            print("still waiting for", {name: jobs.get(submitted[name][0]) for name in missing})
+            print("still waiting for", {name: jobs.get(submitted[name]) for name in missing})
             break
         time.sleep(1)
     return answers
