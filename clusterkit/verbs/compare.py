@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError
 from clusterkit.forecast.memory import Store
-from clusterkit.forecast.speed import Duration, Rate, Speed, expect, lasts
-from clusterkit.verbs.plan_run import as_sold, machine_of, memory_on, rates_of, recipe_of, sizes_of
+from clusterkit.forecast.speed import Duration, Rate, Speed, lasts
+from clusterkit.verbs.plan_run import (
+    as_sold,
+    machine_of,
+    memory_on,
+    rates_of,
+    recipe_of,
+    sizes_of,
+    speed_on,
+)
 from clusterkit.verbs.prepare import Request, check
 from clusterkit.verbs.untouched import copies
 
@@ -70,14 +78,7 @@ def compare(
     rows = []
     for name, gpu in [*places, *((None, gpu) for gpu in others)]:
         target = settings.cluster(name) if name else nowhere
-        speed = expect(
-            rates,
-            gpu=gpu,
-            recipe=recipe.name,
-            num_envs=sizes.environments,
-            precision=sizes.precision,
-            gpus=sizes.ranks,
-        )
+        speed = speed_on(sizes, rates, gpu)
         duration = None
         if speed and request.profile.total_steps:
             duration = lasts(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.errors import ClusterkitError, ConfigError, ImageError
 from clusterkit.forecast.memory import Fit, Machine, Memory, judge
-from clusterkit.forecast.speed import Duration, Rate, Speed, expect, lasts
+from clusterkit.forecast.speed import Duration, Rate, Speed, lasts
 from clusterkit.ledger import Ledger
 from clusterkit.plan import option_of
 from clusterkit.site import log_in_ahead, open_site
@@ -16,7 +16,7 @@ from clusterkit.verbs.deploy import Bar, planning, take_snapshot
 from clusterkit.verbs.deploy_plan import Plan as Upload
 from clusterkit.verbs.own_rates import OwnRun
 from clusterkit.verbs.plan_queue import Question, Queue, ask
-from clusterkit.verbs.plan_run import machine_of, memory_on, rates_of, recipe_of, sizes_of
+from clusterkit.verbs.plan_run import machine_of, memory_on, rates_of, recipe_of, sizes_of, speed_on
 from clusterkit.verbs.prepare import Prepared, Request, check, goes_on
 from clusterkit.verbs.untouched import Copies, copies
 
@@ -178,14 +178,7 @@ def _alone(settings: Settings, request: PlanRequest, prepared: Prepared, ledger:
     sizes = sizes_of(recipe, run.profile, argv, request.spaces)
     rates, own = rates_of(settings, recipe, ledger)
     gpu = run.profile.gpu or ""
-    speed = expect(
-        rates,
-        gpu=gpu,
-        recipe=recipe.name,
-        num_envs=sizes.environments,
-        precision=sizes.precision,
-        gpus=sizes.ranks,
-    )
+    speed = speed_on(sizes, rates, gpu)
     return replace(
         found,
         sizes=sizes,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError
 from clusterkit.forecast.memory import Machine, Memory, judge
-from clusterkit.forecast.speed import Rate, shipped
+from clusterkit.forecast.speed import Rate, Speed, expect, shipped
 from clusterkit.ledger import Ledger
 from clusterkit.plan import choose_recipe, option_of
 from clusterkit.resources import resource
@@ -89,6 +89,18 @@ def memory_on(sizes: Sizes, profile: Profile, machine: Machine, cluster: Cluster
     """Whether a run fits a machine if it has another type of GPU, of a certain cluster."""
     other = replace(machine, gpu=gpu, gpu_memory=gpu_memory(cluster, gpu), cluster=cluster.name)
     return judge(sizes, other, profile.workers, profile.eval_episodes)
+
+
+def speed_on(sizes: Sizes, rates: Sequence[Rate], gpu: str) -> Speed | None:
+    """How fast a run is to be expected on a type of GPU, "" for none; None where nothing was measured."""
+    return expect(
+        rates,
+        gpu=gpu,
+        recipe=sizes.recipe.name,
+        num_envs=sizes.environments,
+        precision=sizes.precision,
+        gpus=sizes.ranks,
+    )
 
 
 def as_sold() -> dict[str, int]:
