@@ -28,7 +28,14 @@ class Run:
     """One run of a pack, in a process of its own."""
 
     def __init__(
-        self, root: Path, seed: int, *, size: int, seconds: float, extra: tuple[str, ...] = ()
+        self,
+        root: Path,
+        seed: int,
+        *,
+        size: int,
+        seconds: float,
+        extra: tuple[str, ...] = (),
+        stdout: int | None = None,
     ) -> None:
         self.dir = root / f"run-{seed}"
         self.dir.mkdir(exist_ok=True)
@@ -43,7 +50,7 @@ class Run:
                     "CLUSTERKIT_TOGETHER": str(root / "meet"),
                     "CLUSTERKIT_TOGETHER_SIZE": str(size),
                 },
-                stdout=log,
+                stdout=log if stdout is None else stdout,
                 stderr=log,
             )
 
@@ -111,6 +118,23 @@ def test_a_leader_whose_run_has_ended_shows_that_it_lives(start) -> None:
     assert "its process trains the other 1 to their ends" in first.log
     (second.dir / "do").write_text("0")
     assert [run.ends() for run in (first, second)] == [0, 0]
+
+
+def test_who_reads_what_a_run_says_sees_its_end_while_its_process_trains_others(
+    start, tmp_path: Path
+) -> None:
+    (first,) = start(1, size=2)
+    reader, writer = os.pipe()
+    second = Run(tmp_path, 2, size=2, seconds=30.0, stdout=writer)
+    os.close(writer)
+    until(lambda: second.steps)
+    (second.dir / "do").write_text("0")
+    assert second.ends() == 0
+    os.set_blocking(reader, False)  # to read on is an error while somebody could still write
+    assert b"seed 2 ends with 0" in os.read(reader, 1 << 16)
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+    assert first.process.poll() is None
 
 
 def test_a_signal_to_one_run_stops_that_one_and_it_is_the_leaders_turn_last(start) -> None:

@@ -100,7 +100,11 @@ class Leader:
         self._thread.start()
 
     def end(self, guest: Guest, code: int, why: str) -> None:
-        """Tells a run how it has ended: with code 85 or 130 it has a checkpoint and wants to go on."""
+        """Tells a run how it has ended: with code 85 or 130 it has a checkpoint and wants to go on.
+
+        Nothing more can be written for it: who reads what it says would else wait for the end of all.
+        """
+        guest.output.close()
         again = 0
         if self._stop and guest.stop and not guest.leaves:
             again = sum(not other.leaves for other in self._guests.values())
