@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +19,7 @@ import pytest
 from trainer.pack import meeting
 from trainer.pack.beating import beats_on
 from trainer.pack.leader import Leader
-from trainer.pack.line import Card
+from trainer.pack.line import Card, Line
 from trainer.pack.meeting import AloneError, Follower, meet
 from trainer.pack.outlet import outlet
 from trainer.pack.training import pack_from
@@ -278,6 +280,19 @@ def test_a_run_that_has_ended_beats_on_while_its_process_trains_others(tmp_path:
     with beats_on(tmp_path / "none", 0.01) as beat:
         beat()
         time.sleep(0.05)
+
+
+def test_what_nobody_has_taken_is_closed_with_the_line() -> None:
+    ends = socket.socketpair()
+    lines = [Line(end) for end in ends]
+    with tempfile.TemporaryFile() as file:
+        lines[0].tell({"name": "a"}, [file.fileno()])
+        assert lines[1].hear() == [{"name": "a"}]
+    (descriptor,) = lines[1].descriptors
+    for line in lines:
+        line.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
 
 
 def test_a_stream_to_one_who_is_gone_is_no_fault(tmp_path: Path) -> None:

@@ -188,8 +188,6 @@ class Leader:
 
     def _dismiss(self, line: Line, why: str) -> None:
         line.tell({"alone": why})
-        for descriptor in line.descriptors:
-            os.close(descriptor)
         line.close()
 
     def _shut(self) -> None:

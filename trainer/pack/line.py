@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -62,5 +63,8 @@ class Line:
         return [json.loads(line.decode("utf-8", "surrogateescape")) for line in lines]
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Ends the connection, and closes the descriptors that nobody has taken."""
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors.clear()
         self.end.close()
