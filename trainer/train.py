@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TextIO
+from functools import partial
 
 from trainer.pack.training import Packed, pack_from, train_in_pack
 from trainer.settings import TrainSettings, read_each
@@ -42,13 +42,10 @@ def _alone(settings: TrainSettings) -> int:
 
 
 def _together(runs: Sequence[Packed]) -> list[int]:
-    from trainer.telemetry import Progress, open_progress
+    from trainer.telemetry import open_progress
     from trainer.together import Member, train_together
 
     def member(run: Packed) -> Member:
-        def opens(total_steps: int, step: int = 0, stream: TextIO | None = None) -> Progress:
-            return open_progress(total_steps, step, stream or run.output)
-
-        return Member(run.settings, run.stop, opens, run.ended)
+        return Member(run.settings, run.stop, partial(open_progress, stream=run.output), run.ended)
 
     return train_together([member(run) for run in runs])
