@@ -220,7 +220,7 @@ class Learner:
             raise too_small(fault) from fault
 
     def descend_to(self, *, on_host: bool, micro_batches: int) -> None:
-        """Takes a lower rung of the ladder, and says so; nothing happens where it stands there already."""
+        """Takes a lower rung of the ladder, and says so unless it stands there; drops what was captured."""
         if on_host and not self._on_host:
             state, rows = self.replay.state_dict(), self.replay.rows_since(None)
             del self.replay

@@ -109,9 +109,8 @@ class RolloutLearner:
 
     def moved(self) -> None:
         """Says that the agent's tensors lie elsewhere: what has been captured is captured anew."""
-        where = (
-            self._device if self.agent.captures_estimate else torch.device("cpu")
-        )  # where it is just called
+        # on a CPU a step is just called
+        where = self._device if self.agent.captures_estimate else torch.device("cpu")
         self._estimate = CapturedUpdate(self._look, self.agent.tensors, where)
         self._update = CapturedUpdate(self._descend, self.agent.tensors, self._device)
 
