@@ -3,7 +3,13 @@ import copy
 import pytest
 import torch
 
-from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage, global_norm, not_finite
+from trainer.algorithms.optimizers import (
+    AdamOfEach,
+    GuardedAdam,
+    GuardedAverage,
+    global_norm,
+    not_finite,
+)
 
 NO, YES = torch.tensor(0.0), torch.tensor(1.0)
 
@@ -47,14 +53,15 @@ def test_steps_of_several_are_those_of_each_to_the_bit(max_norm, decay):
     ones, others = (
         [GuardedAdam(each, 0.01, 1e-5, max_norm, decay) for each in some] for some in (alone, together)
     )
+    group = AdamOfEach(others)
     for step in range(4):
         gradients = [[torch.randn_like(parameter) for parameter in each] for each in alone]
         norms = [global_norm(each) for each in gradients]
         blocked = [YES if step == number else NO for number in range(3)]
-        copies = copy.deepcopy(gradients)
+        stacked = [torch.stack(own) for own in zip(*gradients, strict=True)]
         for one, *how in zip(ones, gradients, norms, blocked, strict=True):
             one.step(*how)
-        GuardedAdam.step_each(others, copies, norms, blocked)
+        group.step(stacked, torch.stack(norms), torch.stack(blocked))
     for one, other in zip(ones, others, strict=True):
         pairs = zip([*one._parameters, *one.tensors()], [*other._parameters, *other.tensors()], strict=True)
         assert all(torch.equal(left, right) for left, right in pairs)

@@ -8,11 +8,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from trainer.algorithms.on_policy import OnPolicy
-from trainer.algorithms.optimizers import GuardedAdam, GuardedRMSprop
+from trainer.algorithms.optimizers import AdamOfEach, GuardedAdam, GuardedRMSprop
 from trainer.nn.moments import RunningMoments
 from trainer.nn.stacking import place, stack
 
@@ -73,65 +72,9 @@ def _joined_optimizer(
 ) -> GuardedAdam | GuardedRMSprop:
     first = each[0]
     if isinstance(first, GuardedAdam):
-        adams = [optimizer for optimizer in each if isinstance(optimizer, GuardedAdam)]
-        return AdamOfEach(adams, whole.learning_rate)
+        return AdamOfEach([optimizer for optimizer in each if isinstance(optimizer, GuardedAdam)])
     joined = copy.copy(first)
     joined._parameters = [whole._flat]
     joined._learning_rate = whole.learning_rate
     joined._squares = [stack([optimizer.tensors()[0] for optimizer in each])]
     return joined
-
-
-class AdamOfEach(GuardedAdam):
-    """The Adams of several learners, each with one parameter; arguments have an axis of learners.
-
-    Fused Adam has one flag, one scale and one learning rate for all that it is given, so that each learner
-    needs a call of its own. All around these calls is done once: it is what `torch.optim.Adam` does.
-
-    Args:
-        each: the Adams, whose states they stay.
-        rates: their learning rates, (learners,).
-    """
-
-    def __init__(self, each: Sequence[GuardedAdam], rates: Tensor) -> None:
-        self._each = each
-        self._max_norm = each[0]._max_norm
-        self._rates = rates.unbind()
-        (group,) = each[0]._adam.param_groups
-        (beta1, beta2), eps = group["betas"], group["eps"]
-        self._how = {"beta1": beta1, "beta2": beta2, "eps": eps, "amsgrad": False, "maximize": False}
-        states = [adam._adam.state[adam._parameters[0]] for adam in each]
-        # parameter, first and second moment, counter
-        names = ("exp_avg", "exp_avg_sq", "step")
-        self._parts = [
-            (adam._parameters[0], *(state[name] for name in names))
-            for adam, state in zip(each, states, strict=True)
-        ]
-        self._counters = [state["step"] for state in states]
-
-    def step(self, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
-        """Takes the step of each, or leaves its parameters and state as they are."""
-        scale = (norm / self._max_norm).clamp_min(1.0) if self._max_norm > 0 else torch.ones_like(norm)
-        flags = blocked.unbind()
-        torch._foreach_add_(self._counters, 1.0)
-        for (parameter, first, second, counter), gradient, rate, divisor, flag in zip(
-            self._parts, gradients[0].unbind(), self._rates, scale.unbind(), flags, strict=True
-        ):
-            torch._fused_adam_(
-                [parameter],
-                [gradient],
-                [first],
-                [second],
-                [],
-                [counter],
-                lr=rate,
-                weight_decay=0.0,
-                grad_scale=divisor,
-                found_inf=flag,
-                **self._how,
-            )
-        torch._foreach_sub_(self._counters, flags)
-
-    def tensors(self) -> list[Tensor]:
-        """Returns the tensors of all states."""
-        return [tensor for adam in self._each for tensor in adam.tensors()]

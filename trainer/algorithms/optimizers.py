@@ -68,44 +68,6 @@ class GuardedAdam:
         self._adam.found_inf = blocked  # type: ignore[attr-defined]
         self._adam.step()
 
-    @staticmethod
-    @torch.no_grad()
-    def step_each(
-        optimizers: Sequence[GuardedAdam],
-        gradients: Sequence[Sequence[Tensor]],
-        norms: Sequence[Tensor],
-        blocked: Sequence[Tensor],
-    ) -> None:
-        """Lets each of several take its step, to the bit, in fewer operations; arguments as those of `step`.
-
-        These are what PyTorch's own step consists of. Only the one with the arithmetic is done for each by
-        itself, for it has a single flag that holds it back.
-        """
-        states = [[one._adam.state[parameter] for parameter in one._parameters] for one in optimizers]
-        counts = [state["step"] for own in states for state in own]
-        torch._foreach_add_(counts, 1)
-        for one, own, state, norm, held in zip(optimizers, gradients, states, norms, blocked, strict=True):
-            how = one._adam.param_groups[0]
-            compute = torch._fused_adamw_ if how["weight_decay"] else torch._fused_adam_
-            compute(
-                list(one._parameters),
-                list(own),
-                [each["exp_avg"] for each in state],
-                [each["exp_avg_sq"] for each in state],
-                [],
-                [each["step"] for each in state],
-                lr=how["lr"],
-                beta1=how["betas"][0],
-                beta2=how["betas"][1],
-                weight_decay=how["weight_decay"],
-                eps=how["eps"],
-                amsgrad=False,
-                maximize=False,
-                grad_scale=(norm / one._max_norm).clamp_min(1.0) if one._max_norm > 0 else None,
-                found_inf=held,
-            )
-        torch._foreach_sub_(counts, [held for own, held in zip(states, blocked, strict=True) for _ in own])
-
     def tensors(self) -> list[Tensor]:
         """Returns the state's tensors."""
         return [tensor for state in self._adam.state.values() for tensor in state.values()]
@@ -119,6 +81,70 @@ class GuardedAdam:
         for index, parameter in enumerate(self._parameters):
             for name, tensor in self._adam.state[parameter].items():
                 tensor.copy_(state["state"][index][name])
+
+
+class AdamOfEach(GuardedAdam):
+    """The Adams of several learners, of one configuration, whose step is taken at once, to the bit.
+
+    Fused Adam has one flag, one scale and one learning rate for all that it is given, so that each learner
+    needs a call of its own. All around these calls is done once: it is what PyTorch's own step consists of.
+
+    Args:
+        each: the Adams, whose parameters and states they stay.
+    """
+
+    def __init__(self, each: Sequence[GuardedAdam]) -> None:
+        self._each = each
+        self._max_norm = each[0]._max_norm
+        groups = [optimizer._adam.param_groups[0] for optimizer in each]
+        self._rates = [group["lr"] for group in groups]
+        (beta1, beta2), eps, decay = (groups[0][name] for name in ("betas", "eps", "weight_decay"))
+        self._how = {"beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": decay}
+        self._compute = torch._fused_adamw_ if decay else torch._fused_adam_
+        states = [[one._adam.state[parameter] for parameter in one._parameters] for one in each]
+        # of each learner: first moments, second moments, counters
+        names = ("exp_avg", "exp_avg_sq", "step")
+        self._states = [tuple([state[name] for state in own] for name in names) for own in states]
+        self._counters = [counter for *_, counters in self._states for counter in counters]
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
+        """Takes the step of each, or leaves its parameters and state as they are.
+
+        Args:
+            gradients: one per parameter, with an axis of learners before all others; may be overwritten.
+            norm: of all gradients of a learner together, (learners,).
+            blocked: 1.0 to leave everything of a learner, 0.0 to step, (learners,).
+        """
+        scales: Sequence[Tensor | None] = [None] * len(self._each)
+        if self._max_norm > 0:
+            scales = (norm / self._max_norm).clamp_min(1.0).unbind()
+        flags = blocked.unbind()
+        own = zip(*(gradient.unbind() for gradient in gradients), strict=True)
+        torch._foreach_add_(self._counters, 1.0)
+        for one, parts, (first, second, counters), rate, scale, flag in zip(
+            self._each, own, self._states, self._rates, scales, flags, strict=True
+        ):
+            self._compute(
+                list(one._parameters),
+                list(parts),
+                first,
+                second,
+                [],
+                counters,
+                lr=rate,
+                amsgrad=False,
+                maximize=False,
+                grad_scale=scale,
+                found_inf=flag,
+                **self._how,
+            )
+        held = zip(self._each, flags, strict=True)
+        torch._foreach_sub_(self._counters, [flag for one, flag in held for _ in one._parameters])
+
+    def tensors(self) -> list[Tensor]:
+        """Returns the tensors of all states."""
+        return [tensor for optimizer in self._each for tensor in optimizer.tensors()]
 
 
 class GuardedRMSprop:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
-from trainer.algorithms.optimizers import GuardedAdam
+from trainer.algorithms.optimizers import AdamOfEach
 from trainer.algorithms.sac import SAC
 from trainer.algorithms.sac_update import SACUpdate
 from trainer.nn.stacking import stack, stacked
@@ -48,6 +48,9 @@ class SACGroup(SACUpdate):
         )
         self._agents = agents
         self._streams = streams
+        self._optimizers = {
+            name: AdamOfEach([agent.optimizers[name] for agent in agents]) for name in first.optimizers
+        }
         for agent in agents:
             agent.joined()
 
@@ -68,20 +71,21 @@ class SACGroup(SACUpdate):
         return noise
 
     def _norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        norms = torch._foreach_norm([part for gradient in gradients for part in self._of_seeds(gradient)])
+        norms = torch._foreach_norm(
+            [own for gradient in gradients for own in self._by_seed(gradient).unbind()]
+        )
         norm: Tensor = torch.linalg.vector_norm(torch.stack(norms).view(len(gradients), -1), dim=0)
         return norm
 
     def _step(self, name: str, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
-        own = zip(*(self._of_seeds(gradient) for gradient in gradients), strict=True)
-        optimizers = [agent.optimizers[name] for agent in self._agents]
-        GuardedAdam.step_each(optimizers, list(own), norm.unbind(), blocked.unbind())
+        self._optimizers[name].step([self._by_seed(gradient) for gradient in gradients], norm, blocked)
 
     def _follow(self, blocked: Tensor) -> None:
         for agent, own in zip(self._agents, blocked.unbind(), strict=True):
             agent.polyak.step(own)
 
-    def _of_seeds(self, gradient: Tensor) -> tuple[Tensor, ...]:
-        """Cuts a gradient into those of the seeds, in the shape of their parameter."""
-        parts = gradient.view(len(self._agents), -1, *gradient.shape[1:]).unbind()
-        return tuple(part.squeeze(0) for part in parts) if gradient.dim() == 2 else parts
+    def _by_seed(self, gradient: Tensor) -> Tensor:
+        """Returns a gradient with an axis of seeds before those of a seed's own parameter."""
+        if gradient.dim() == 2:
+            return gradient
+        return gradient.view(len(self._agents), -1, *gradient.shape[1:])
