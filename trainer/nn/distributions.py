@@ -1,4 +1,4 @@
-"""The policy's distribution: a Gaussian squashed by tanh into (-1, 1), in float32."""
+"""Gaussians of policies, in float32: plain, and squashed by tanh into (-1, 1)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,19 @@ from torch.nn import functional
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 _LOG_TWO = math.log(2.0)
+
+
+def evaluated_gaussian(error: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the log-densities (...) of draws from diagonal Gaussians, and the entropies (...).
+
+    Args:
+        error: (..., numbers), the draws less the means, in deviations.
+        log_std: (..., numbers), or what broadcasts with it.
+    """
+    numbers, volume = error.shape[-1], log_std.sum(-1)
+    constant = numbers * _HALF_LOG_TWO_PI
+    log_density = -0.5 * error.square().sum(-1) - volume - constant
+    return log_density, (volume + constant + 0.5 * numbers).expand_as(log_density)
 
 
 def squashed_gaussian(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

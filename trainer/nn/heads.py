@@ -6,17 +6,15 @@ shapes may have an axis of networks before them, where the heads of several are 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from trainer.nn.distributions import evaluated_gaussian
 from trainer.nn.stacking import beside
 from trainer.nn.state_head import StateGaussianHead
-
-_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class GaussianHead(nn.Module):
@@ -71,12 +69,8 @@ class GaussianHead(nn.Module):
 
     def evaluate(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the log-densities (...) of actions (..., action_dim), and the entropies (...)."""
-        each = beside(self.log_std, outputs)
-        log_std = each.sum(-1)
-        error = (action - outputs) * (-each).exp()
-        constant = self.outputs * _HALF_LOG_TWO_PI
-        log_density = -0.5 * error.square().sum(-1) - log_std - constant
-        return log_density, (log_std + constant + 0.5 * self.outputs).expand_as(log_density)
+        log_std = beside(self.log_std, outputs)
+        return evaluated_gaussian((action - outputs) * (-log_std).exp(), log_std)
 
 
 class CategoricalHead(nn.Module):

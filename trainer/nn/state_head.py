@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
-_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+from trainer.nn.distributions import evaluated_gaussian
 
 
 class StateGaussianHead(nn.Module):
@@ -45,17 +43,7 @@ class StateGaussianHead(nn.Module):
     def slope(
         self, outputs: Tensor, action: Tensor, by_density: Tensor, by_entropy: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Returns the gradients of sum(by_density * log-density + by_entropy * entropy).
-
-        Args:
-            outputs: (rows, outputs).
-            action: (rows, action_dim).
-            by_density: (rows,).
-            by_entropy: a scalar, the same for all rows.
-
-        Returns:
-            By the outputs, (rows, outputs), and None: there are no other parameters.
-        """
+        """Returns the gradients by the outputs, (rows, outputs), and None: there are no other parameters."""
         mean, log_std = self._parts(outputs)
         inverse = (-log_std).exp()
         error = (action - mean) * inverse
@@ -67,11 +55,7 @@ class StateGaussianHead(nn.Module):
     def evaluate(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the log-densities (...) of actions (..., action_dim), and the entropies (...)."""
         mean, log_std = self._parts(outputs)
-        error = (action - mean) * (-log_std).exp()
-        constant = self.noise_dim * _HALF_LOG_TWO_PI
-        volume = log_std.sum(-1)
-        log_density = -0.5 * error.square().sum(-1) - volume - constant
-        return log_density, volume + constant + 0.5 * self.noise_dim
+        return evaluated_gaussian((action - mean) * (-log_std).exp(), log_std)
 
     def _parts(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_std = outputs.chunk(2, -1)
