@@ -19,8 +19,8 @@ from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.joined import joinable
 from trainer.algorithms.linear_baseline import fitted_returns
 from trainer.algorithms.multi_task_ppo import MultiTaskPPO
-from trainer.algorithms.on_policy import Transitions
 from trainer.algorithms.on_policy_config import MultiTaskPPOConfig, make_task_actor
+from trainer.algorithms.transitions import Transitions
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.loops.groups import OneByOne, make_group
 from trainer.loops.rollout_learner import RolloutLearner

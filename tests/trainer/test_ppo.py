@@ -13,9 +13,10 @@ from torch.distributions import Categorical, Normal
 from tests.trainer.test_capture import CpuRecorder
 from trainer.algorithms.a2c import A2C
 from trainer.algorithms.capture import CapturedUpdate
-from trainer.algorithms.on_policy import OnPolicy, Transitions
+from trainer.algorithms.on_policy import OnPolicy
 from trainer.algorithms.on_policy_config import A2CConfig, PPOConfig, make_actor_critic
 from trainer.algorithms.ppo import PPO
+from trainer.algorithms.transitions import Transitions
 from trainer.envs.spaces import ActionSpace
 from trainer.rollout import Rollout
 

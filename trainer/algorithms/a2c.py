@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from trainer.algorithms.on_policy import OnPolicy, Slopes, Transitions
+from trainer.algorithms.on_policy import OnPolicy, Slopes
 from trainer.algorithms.on_policy_config import A2CConfig
 from trainer.algorithms.optimizers import GuardedAdam, GuardedRMSprop
+from trainer.algorithms.transitions import Transitions
 
 
 class A2C(OnPolicy):

@@ -19,61 +19,14 @@ from torch import Tensor
 
 from trainer.algorithms.on_policy_config import OnPolicyConfig
 from trainer.algorithms.optimizers import GuardedAdam, GuardedRMSprop, flatten, norms, not_finite
+from trainer.algorithms.transitions import SCALARS, Packed, Transitions
 from trainer.nn.actor_critic import ActorCritic
 from trainer.nn.moments import RunningMoments
 from trainer.nn.stacking import alone
 from trainer.rollout import Rollout, Rollouts, advantages, discounted_returns
 
-_SCALARS = 4
-"""Parts of a row that are one number: all after the action."""
 _EPSILON = 1e-8
 """Of the standardised advantages' deviation, as in OpenAI's baselines."""
-
-
-class Transitions(NamedTuple):
-    """Transitions with what the policy of their time thought of them; views of `Packed.rows`.
-
-    Attributes:
-        features: what the networks see, (rows, observation_dim).
-        action: (rows, action_dim).
-        log_density: of the action, (rows,).
-        value: of the observation, (rows,).
-        advantage: of the action, (rows,).
-        target: for the value: value and advantage together, (rows,).
-    """
-
-    features: Tensor
-    action: Tensor
-    log_density: Tensor
-    value: Tensor
-    advantage: Tensor
-    target: Tensor
-
-
-class Packed(NamedTuple):
-    """Transitions in one tensor, for to draw a batch from it is one gather.
-
-    Where several learn at once, each has its own rows, along an axis before all others, and its own choice.
-
-    Attributes:
-        rows: (transitions, numbers of one).
-        widths: of the parts of a row, in the order of `Transitions`.
-    """
-
-    rows: Tensor
-    widths: tuple[int, ...]
-
-    def batch(self, chosen: Tensor | None = None) -> Transitions:
-        """Returns the transitions with these indices (batch,), or all."""
-        rows = self.rows
-        if chosen is not None and chosen.dim() == 1:
-            rows = rows.index_select(0, chosen)
-        elif chosen is not None:
-            begins = torch.arange(len(rows), device=rows.device).unsqueeze(-1) * rows.shape[1]
-            rows = rows.flatten(0, 1).index_select(0, (begins + chosen).flatten())
-            rows = rows.view(*chosen.shape, -1)
-        features, action, *scalars = torch.split(rows, list(self.widths), -1)
-        return Transitions(features, action, *(scalar.squeeze(-1) for scalar in scalars))
 
 
 class Slopes(NamedTuple):
@@ -186,7 +139,7 @@ class OnPolicy(ABC):
     def pack(self, rows: Tensor) -> Packed:
         """Returns what `estimate` returned with the widths of its parts."""
         action_dim = self.policy.action_dim
-        return Packed(rows, (rows.shape[-1] - action_dim - _SCALARS, action_dim, *[1] * _SCALARS))
+        return Packed(rows, (rows.shape[-1] - action_dim - SCALARS, action_dim, *[1] * SCALARS))
 
     @torch.no_grad()
     def update(self, batch: Transitions) -> dict[str, Tensor]:

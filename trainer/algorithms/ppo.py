@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trainer.algorithms.on_policy import OnPolicy, Slopes, Transitions
+from trainer.algorithms.on_policy import OnPolicy, Slopes
 from trainer.algorithms.on_policy_config import PPOConfig
 from trainer.algorithms.optimizers import GuardedAdam
+from trainer.algorithms.transitions import Transitions
 
 _PATIENCE = 1.5
 """Times `target_kl` that the policy may move, as in OpenAI's Spinning Up."""
