@@ -14,6 +14,7 @@ from torch.distributions import Normal
 
 from tests.trainer.runs import StopAt, events, newest, rows, run
 from tests.trainer.test_capture import CpuRecorder
+from tests.trainer.textbook_adam import second_step
 from tests.trainer.toys import WishFactory
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.joined import joinable
@@ -133,16 +134,12 @@ def test_an_update_is_the_textbooks() -> None:
     policy_loss = -torch.min(batch.advantage * ratio, batch.advantage * kept).mean()
     gradients = torch.autograd.grad(policy_loss - 5e-3 * entropy.mean(), order)
     gradient = torch.cat([each.flatten() for each in gradients])
-    norm = gradient.norm()
-    gradient = gradient * min(1.0, 1.0 / float(norm))
-    first = 0.9 * state["exp_avg"] + 0.1 * gradient
-    second = 0.999 * state["exp_avg_sq"] + 0.001 * gradient**2
-    step = 1e-2 * (first / (1 - 0.9**2)) / ((second / (1 - 0.999**2)).sqrt() + 1e-5)
+    step = second_step(gradient, state, 1.0)
     expected = torch.cat([each.detach().flatten() for each in order]) - step
     torch.testing.assert_close(agent._flat, expected, atol=1e-6, rtol=1e-4)
     torch.testing.assert_close(scalars["loss/policy"], policy_loss.detach())
     torch.testing.assert_close(scalars["entropy"], entropy.mean().detach())
-    torch.testing.assert_close(scalars["grad_norm"], norm, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(scalars["grad_norm"], gradient.norm(), rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_not_finite_changes_nothing() -> None:

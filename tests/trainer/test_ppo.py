@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Normal
 
 from tests.trainer.test_capture import CpuRecorder
+from tests.trainer.textbook_adam import second_step
 from trainer.algorithms.a2c import A2C
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.on_policy import OnPolicy
@@ -105,17 +106,13 @@ def test_a_ppo_update_is_the_textbooks(actions: ActionSpace) -> None:
     loss = policy_loss + 0.5 * value_loss - 0.01 * entropy.mean()
     gradients = torch.autograd.grad(loss, order)
     gradient = torch.cat([each.flatten() for each in gradients])
-    norm = gradient.norm()
-    gradient = gradient * min(1.0, 0.5 / float(norm))
-    first = 0.9 * state["exp_avg"] + 0.1 * gradient
-    second = 0.999 * state["exp_avg_sq"] + 0.001 * gradient**2
-    step = 1e-2 * (first / (1 - 0.9**2)) / ((second / (1 - 0.999**2)).sqrt() + 1e-5)
+    step = second_step(gradient, state, 0.5)
     expected = torch.cat([each.flatten() for each in parameters]) - step
 
     torch.testing.assert_close(agent._flat, expected, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(scalars["loss/policy"], policy_loss.detach())
     torch.testing.assert_close(scalars["loss/value"], value_loss.detach())
-    torch.testing.assert_close(scalars["grad_norm"], norm)
+    torch.testing.assert_close(scalars["grad_norm"], gradient.norm())
 
 
 def test_a_value_within_the_clip_range_is_always_learnt_from() -> None:
