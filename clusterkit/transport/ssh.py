@@ -7,8 +7,6 @@ asks nothing. A command is never run twice: whoever started it learns that its e
 from __future__ import annotations
 
 import contextlib
-import posixpath
-import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from clusterkit.errors import TransportError
-from clusterkit.transport import faults, own, rsync, tunnel
+from clusterkit.transport import faults, own, remote_files, rsync, tunnel
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
 from clusterkit.transport.link import Link
 from clusterkit.transport.session import Session, TimeUp
@@ -29,24 +27,7 @@ _MAX_SESSIONS = 8
 _RESUMES = 8
 """New logins in the middle of one transfer; a link that dies more often needs a person."""
 
-_FILE_SECONDS = 300.0
-_NOT_A_FOLDER, _ABSENT = 10, 11
-
-_WRITE = """
-set -u
-umask 077
-mkdir -p -- "$2" || exit 1
-if [ -d "$1" ]; then echo "Is a directory" >&2; exit 1; fi
-cat > "$3" && [ "$(($(wc -c < "$3")))" -eq "$5" ] && chmod "$4" "$3" &&
-    { sync "$3" 2>/dev/null || sync; } && mv -f -- "$3" "$1" && exit 0
-rm -f -- "$3"
-exit 1
-"""
-"""Arguments: path, folder, temporary path, mode, size; a cut connection ends `cat` early, hence the size."""
-
 T = TypeVar("T")
-
-_KIND = f'[ -d "$1" ] && exit 0; [ -e "$1" ] && exit {_NOT_A_FOLDER}; exit {_ABSENT}'
 
 
 class SshTransport:
@@ -121,23 +102,11 @@ class SshTransport:
 
     def read(self, path: str) -> bytes:
         """See `Transport.read`."""
-        argv = ["env", "LC_ALL=C", "cat", "--", path]
-        done = self._resuming(lambda: self.run(argv, timeout=_FILE_SECONDS, check=False))
-        if done.returncode != 0:
-            raise faults.unreadable(path, done.error_text, where=self._where)
-        return done.stdout
+        return remote_files.read(self._run_again, path, where=self._where)
 
     def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         """See `Transport.write`."""
-        folder, name = posixpath.split(path)
-        temporary = posixpath.join(folder, f".{name[:64]}.{secrets.token_hex(8)}")
-        script = ["env", "LC_ALL=C", "sh", "-c", _WRITE, "sh"]
-        arguments = [path, folder or "/", temporary, f"{mode:o}", str(len(data))]
-        done = self._resuming(
-            lambda: self.run(script + arguments, stdin=data, timeout=_FILE_SECONDS, check=False)
-        )
-        if done.returncode != 0:
-            raise faults.unwritable(path, done.error_text, where=self._where)
+        remote_files.write(self._run_again, path, data, mode, where=self._where)
 
     def push(
         self,
@@ -199,7 +168,7 @@ class SshTransport:
         self, source: str, target: Path, options: SyncOptions, progress: ProgressCallback | None
     ) -> Transferred:
         self._need_rsync()
-        folder = source.endswith("/") or self._is_folder(source)
+        folder = source.endswith("/") or remote_files.is_folder(self._run_again, source, where=self._where)
         if not folder and target.is_dir():
             raise TransportError(f"{target} on this machine is a folder, and {source} is a file")
         try:
@@ -282,6 +251,10 @@ class SshTransport:
                     raise
         return work()
 
+    def _run_again(self, argv: Sequence[str], **how: Any) -> Completed:
+        """Run what may be run twice, whatever it exits with; again whenever the connection dies under it."""
+        return self._resuming(lambda: self.run(argv, check=False, **how))
+
     @contextlib.contextmanager
     def _session(self, argv: Sequence[str], **how: Any) -> Iterator[Session]:
         """Run argv on a channel; `how` is what else `Session` takes."""
@@ -298,9 +271,3 @@ class SshTransport:
                 session = start(self._living())
             with contextlib.closing(session):
                 yield session
-
-    def _is_folder(self, path: str) -> bool:
-        kind = self._resuming(lambda: self.run(["sh", "-c", _KIND, "sh", path], check=False))
-        if kind.returncode == _ABSENT:
-            raise MissingFileError(f"{path} does not exist on {self._where}")
-        return kind.returncode == 0
