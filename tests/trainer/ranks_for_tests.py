@@ -16,8 +16,8 @@ import torch
 
 from tests.trainer import test_on_policy, test_ppo
 from tests.trainer.runs import StopAt, store_of
+from tests.trainer.sacs import CONFIG, OBSERVATION, TASKS, make_batch
 from tests.trainer.test_off_policy import settings_for
-from tests.trainer.test_sac import CONFIG, OBSERVATION, TASKS, make_batch
 from tests.trainer.toys import CounterFactory
 from trainer import training
 from trainer.algorithms.a2c import A2C

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.trainer.test_sac import ACTION, CONFIG, OBSERVATION, STRONG, TASKS, make, make_batch, same
+from tests.trainer.sacs import ACTION, CONFIG, OBSERVATION, STRONG, TASKS, make, make_batch, same
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.sac import SAC
 from trainer.replay import Batch

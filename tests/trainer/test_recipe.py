@@ -20,10 +20,6 @@ NAMES = {
     *("guide-ppo-fast", "guide-ppo-heavy", "guide-ppo-beast", "rtx4060-ppo", "rtx4060-a2c", "rtx4070-ppo"),
     *("ppo", "ppo-mujoco", "a2c"),
 }
-SAC = sorted(
-    name for name in NAMES if recipe.load(name).algorithm == "sac" and "tasks" in recipe.load(name).values
-)
-"""Those on Meta-World."""
 
 
 def differences(one: str, other: str) -> dict[str, object]:
@@ -158,68 +154,6 @@ def test_what_multi_task_ppo_refuses() -> None:
             loaded.override(changes, set(changes))
 
 
-@pytest.mark.parametrize(
-    ("name", "width", "parameters"),
-    [
-        ("mclean2025-mt10", 1024, 2_232_400),
-        ("mclean2025-mt10", 2048, 8_659_024),
-        ("mclean2025-mt10", 4096, 34_095_184),
-        ("mclean2025-mt50", 256, 257_424),
-        ("mclean2025-mt50", 512, 776_592),
-        ("mclean2025-mt50", 1024, 2_601_360),
-        ("mclean2025-mt50", 4096, 35_570_064),
-    ],
-)
-def test_actors_have_the_published_sizes(name: str, width: int, parameters: int) -> None:
-    widths = f"{width},{width},{width}"
-    loaded = recipe.load(name).override({"actor_hidden": widths}, {"actor_hidden"})
-    assert recipe.parameter_count(loaded).actor == parameters
-
-
-@pytest.mark.parametrize("name", SAC)
-def test_the_footprint_is_that_of_the_real_thing(name: str) -> None:
-    from trainer.algorithms import sac
-
-    loaded = recipe.load(name)
-    tasks = len(recipe.task_names(loaded.values["tasks"]))
-    learner = sac.SAC(sac.SACConfig.from_values(loaded.values), 39, 4, tasks)
-    count = recipe.parameter_count(loaded)
-    assert sum(p.numel() for p in learner.policy.parameters()) == count.actor
-    assert sum(p.numel() for p in learner.critics.parameters()) == count.critics == count.targets
-    assert learner.log_alpha.numel() == count.alphas == tasks
-    assert count.trained == count.actor + count.critics + count.alphas
-
-
-@pytest.mark.parametrize("name", SAC)
-@pytest.mark.parametrize("num_envs", [None, 1, 7, 16, 32, 48, 120])
-def test_the_replays_footprint_is_that_of_the_real_thing(name: str, num_envs: int | None) -> None:
-    from trainer.replay import Replay
-
-    changes = {"replay_capacity": "100_000", "batch_size": "1_001"}  # small enough for any machine
-    for loaded in (recipe.load(name), recipe.load(name).override(changes, changes)):
-        values = loaded.values
-        if values["replay_capacity"] > 1_000_000:
-            continue
-        tasks = len(recipe.task_names(values["tasks"]))
-        sizes = values["replay_capacity"], values["batch_size"], values["episode_steps"], 39, 4
-        replay = Replay(tasks, num_envs or tasks, *sizes)
-        assert replay.nbytes == recipe.replay_bytes(loaded, num_envs)
-
-
-def test_the_footprint_on_another_environment_is_that_of_the_real_thing() -> None:
-    from trainer.algorithms import sac
-    from trainer.replay import TransitionReplay
-
-    loaded = recipe.load("sac").override({"replay_capacity": "5000"}, {"replay_capacity"})
-    learner = sac.SAC(sac.SACConfig.from_values(loaded.values), 3, 2, 1)
-    count = recipe.parameter_count(loaded, 3, 2)
-    assert sum(p.numel() for p in learner.policy.parameters()) == count.actor
-    assert sum(p.numel() for p in learner.critics.parameters()) == count.critics == count.targets
-    assert learner.log_alpha.numel() == count.alphas == 1
-    replay = TransitionReplay(5000, loaded.values["batch_size"], 3, 2)
-    assert replay.nbytes == recipe.replay_bytes(loaded, 8, 3, 2)
-
-
 def test_a_recipe_with_an_environment_has_the_keys_of_one() -> None:
     loaded = recipe.load("sac").override({"environment": "mine:Env-v3"}, {"environment"})
     assert loaded.values["environment"] == "mine:Env-v3"
@@ -229,13 +163,6 @@ def test_a_recipe_with_an_environment_has_the_keys_of_one() -> None:
             loaded.override({key: value}, {key})
     with pytest.raises(RecipeError, match="replay_capacity = 100 is less than batch_size"):
         loaded.override({"replay_capacity": "100"}, {"replay_capacity"})
-
-
-def test_on_policy_footprints() -> None:
-    fast = recipe.load("guide-ppo-fast")
-    assert recipe.replay_bytes(fast) == 0
-    # Pendulum: 3 observations, 1 action with its log deviation.
-    assert recipe.parameter_count(fast, 3, 1).actor == (3 + 1) * 512 + 513 * 512 + 513 + 1
 
 
 def test_task_sets_are_those_of_metaworld() -> None:
@@ -434,34 +361,6 @@ def test_a_broken_file(old: str, new: str, message: str) -> None:
     assert old in text
     with pytest.raises(RecipeError, match=message):
         recipe.parse("mine", text.replace(old, new))
-
-
-def test_a_batch_divides_the_rollout() -> None:
-    values = {"rollout_size": 4096, "batch_size": 1000}
-    with pytest.raises(RecipeError, match=r"must divide rollout_size = 4096, .* take 512 or 1024, or auto"):
-        recipe.batches("mine", values, 1)
-    assert recipe.batches("mine", {"rollout_size": 4096, "batch_size": 512}, 16) == recipe.Batches(
-        256, 4096, 512
-    )
-    assert recipe.batches("mine", {"rollout_size": 40}, 16) == recipe.Batches(3, 48, 48)
-    whole_episodes = {"rollout_size": 100_000, "episode_steps": 500}
-    assert recipe.batches("mine", whole_episodes, 32) == recipe.Batches(3500, 112_000, 112_000)
-    with pytest.raises(
-        RecipeError, match=r"rollout of 3500 steps x 32 = 112000, .* take 2800 or 3200, or auto"
-    ):
-        recipe.batches("mine", whole_episodes | {"batch_size": 3125}, 32)
-
-
-@pytest.mark.parametrize(
-    ("rollout", "envs", "chosen"),
-    [(4096, 16, 1024), (4096, 10, 1025), (65536, 8, 4096), (3, 1, 1), (13, 1, 1)],
-)
-def test_auto_takes_the_largest_divisor_that_leaves_four_batches(
-    rollout: int, envs: int, chosen: int
-) -> None:
-    cuts = recipe.batches("mine", {"rollout_size": rollout, "batch_size": "auto"}, envs)
-    assert cuts.batch_size == chosen
-    assert cuts.rollout % chosen == 0
 
 
 def test_a_word_in_the_place_of_a_number() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.trainer.test_sac import same
+from tests.trainer.sacs import same
 from tests.trainer.test_sac_group import CPU, SEEDS, seeded
 from trainer.lanes import Layout
 from trainer.replay import Replay, ReplayGroup, TransitionReplay

@@ -1,162 +1,14 @@
 import copy
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
-from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
-from torch.utils._pytree import tree_leaves
 
-from trainer.algorithms.sac import SAC, SACConfig
+from tests.trainer.sacs import ACTION, CONFIG, OBSERVATION, STRONG, TASKS, make, make_batch, same
+from tests.trainer.textbook_sac import TextbookSAC
+from trainer.algorithms.sac import SAC
 from trainer.device import autocast
-from trainer.replay import Batch
-
-CONFIG = SACConfig(
-    heads="one-hot",
-    one_hot=True,
-    actor_hidden=(16, 16),
-    critic_hidden=(24, 24),
-    layer_norm=False,
-    init="he_uniform",
-    actor_learning_rate=1e-3,
-    critic_learning_rate=2e-3,
-    alpha_learning_rate=3e-3,
-    adam_eps=1e-5,
-    gamma=0.9,
-    tau=0.05,
-    initial_alpha=0.4,
-    target_entropy=-2.0,
-    max_grad_norm=0.0,
-    log_std_min=-20.0,
-    log_std_max=2.0,
-    reward_scale=1.0,
-)
-STRONG = {
-    "critic_network": "residual",
-    "critic_reduction": "mean",
-    "layer_norm": True,
-    "value_bins": 21,
-    "value_bound": 5.0,
-    "value_smoothing": 0.75,
-    "weight_decay": 0.1,
-    "max_grad_norm": 0.5,
-}
-"""What goes beyond the paper, all at once."""
-TASKS, OBSERVATION, ACTION = 3, 5, 2
-
-
-def make(config: SACConfig, autocasting=nullcontext) -> SAC:
-    torch.manual_seed(0)
-    agent = SAC(config, OBSERVATION, ACTION, TASKS, autocast=autocasting)
-    # output layers large enough that every term of every loss matters
-    for network in (agent.policy.actor, agent.critics, agent.targets):
-        for last in (network.weights[-1], network.biases[-1]):
-            last.data.uniform_(-0.5, 0.5)
-    return agent
-
-
-def make_batch(size: int = 12, *, ends: bool = False) -> Batch:
-    return Batch(
-        torch.randn(size, OBSERVATION),
-        torch.rand(size, ACTION) * 2 - 1,
-        torch.randn(size),
-        torch.randn(size, OBSERVATION),
-        torch.arange(size) % TASKS,
-        (torch.arange(size) % 5 > 0).float() if ends else None,
-    )
-
-
-def same(left, right) -> list[bool]:
-    """Compares two nests of tensors, leaf by leaf, to the bit."""
-    leaves, others = tree_leaves(left), tree_leaves(right)
-    assert len(leaves) == len(others)
-    pairs = zip(leaves, others, strict=True)
-    return [torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in pairs]
-
-
-class Reference:
-    """SAC as in a textbook: one network after the other, plain Adam, distributions from PyTorch."""
-
-    def __init__(self, agent: SAC, config: SACConfig) -> None:
-        self.config = config
-        self.actor = copy.deepcopy(agent.policy)
-        self.critics = copy.deepcopy(agent.critics)
-        self.targets = copy.deepcopy(agent.targets)
-        self.log_alpha = agent.log_alpha.detach().clone().requires_grad_()
-        eps = config.adam_eps
-        decayed = partial(torch.optim.AdamW, eps=eps, weight_decay=config.weight_decay)
-        self.actor_adam = decayed(self.actor.parameters(), config.actor_learning_rate)
-        self.critic_adam = decayed(self.critics.parameters(), config.critic_learning_rate)
-        self.alpha_adam = torch.optim.Adam([self.log_alpha], config.alpha_learning_rate, eps=eps)
-
-    def features(self, observation, task):
-        return torch.cat([observation, torch.eye(TASKS)[task]], 1)
-
-    def act(self, observation, task, noise):
-        mean, log_std = self.actor.actor(self.features(observation, task), task)[0].chunk(2, -1)
-        std = log_std.clamp(-20, 2).exp()
-        squash = TanhTransform(cache_size=1)
-        policy = TransformedDistribution(Independent(Normal(mean, std), 1), [squash])
-        action = squash(mean + std * noise)
-        return action, policy.log_prob(action)
-
-    def outputs(self, critics, observation, action, task):
-        rows = torch.cat([self.features(observation, task), action], 1)
-        return critics(rows, task)
-
-    def q(self, critics, observation, action, task):
-        outputs = self.outputs(critics, observation, action, task)
-        if not self.config.value_bins:
-            return outputs[:, :, 0]
-        return (outputs.softmax(-1) * self.values()).sum(-1)
-
-    def values(self):
-        return torch.linspace(-self.config.value_bound, self.config.value_bound, self.config.value_bins)
-
-    def reduce(self, values):
-        return values.min(0).values if self.config.critic_reduction == "min" else values.mean(0)
-
-    def critic_loss(self, batch, target):
-        if not self.config.value_bins:
-            first, second = self.q(self.critics, batch.observation, batch.action, batch.task)
-            return 0.5 * (((first - target) ** 2).mean() + ((second - target) ** 2).mean())
-        width = 2 * self.config.value_bound / (self.config.value_bins - 1)
-        bound = self.config.value_bound
-        spread = Normal(target.clamp(-bound, bound)[:, None], self.config.value_smoothing * width)
-        edges = torch.cat([self.values() - width / 2, self.values()[-1:] + width / 2])
-        mass = spread.cdf(edges).diff(dim=1)
-        mass = mass / mass.sum(1, keepdim=True)
-        outputs = self.outputs(self.critics, batch.observation, batch.action, batch.task)
-        return torch.nn.functional.cross_entropy(outputs.flatten(0, 1), mass.repeat(2, 1))
-
-    def update(self, batch: Batch) -> None:
-        config, task = self.config, batch.task
-        alpha = self.log_alpha.exp().detach()[task]
-        noise, next_noise = torch.randn(2, *batch.action.shape)
-        with torch.no_grad():
-            action, log_density = self.act(batch.next_observation, task, next_noise)
-            value = self.reduce(self.q(self.targets, batch.next_observation, action, task))
-            value = value - alpha * log_density
-            if batch.goes_on is not None:
-                value[batch.goes_on == 0] = 0.0
-            target = config.reward_scale * batch.reward + config.gamma * value
-        self.descend(self.critic_adam, self.critic_loss(batch, target), self.critics.parameters())
-        with torch.no_grad():
-            for slow, fast in zip(self.targets.parameters(), self.critics.parameters(), strict=True):
-                slow.copy_((1 - config.tau) * slow + config.tau * fast)
-        action, log_density = self.act(batch.observation, task, noise)
-        value = self.reduce(self.q(self.critics, batch.observation, action, task))
-        self.descend(self.actor_adam, (alpha * log_density - value).mean(), self.actor.parameters())
-        loss = (-self.log_alpha[task] * (log_density.detach() + config.target_entropy)).mean()
-        self.descend(self.alpha_adam, loss, None)
-
-    def descend(self, adam, loss, clipped) -> None:
-        adam.zero_grad()
-        loss.backward()
-        if clipped is not None and self.config.max_grad_norm > 0:
-            torch.nn.utils.clip_grad_norm_(list(clipped), self.config.max_grad_norm)
-        adam.step()
 
 
 @pytest.mark.parametrize(
@@ -176,7 +28,7 @@ class Reference:
 def test_updates_equal_a_plain_implementation(changes, ends):
     config = replace(CONFIG, **changes)
     agent = make(config)
-    reference = Reference(agent, config)
+    reference = TextbookSAC(agent, config)
     torch.manual_seed(1)
     batches = [make_batch(ends=ends) for _ in range(4)]
     for seed, batch in enumerate(batches):

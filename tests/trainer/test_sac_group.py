@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.trainer.test_sac import ACTION, CONFIG, OBSERVATION, STRONG, TASKS, make_batch, same
+from tests.trainer.sacs import ACTION, CONFIG, OBSERVATION, STRONG, TASKS, make_batch, same
 from trainer.algorithms.acting import Acting
 from trainer.algorithms.sac import SAC
 from trainer.algorithms.sac_group import SACGroup
