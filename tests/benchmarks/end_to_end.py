@@ -80,31 +80,16 @@ def peer(steps: int, threads: int) -> float:
 def peer_here(steps: int, threads: int) -> float:
     """What `peer` runs in a process of its own."""
     import torch
-    from stable_baselines3 import SAC
     from stable_baselines3.common.vec_env import SubprocVecEnv
+
+    from tests.benchmarks._sb3 import sac
 
     torch.set_num_threads(threads)
     values = RECIPE.values
     makers = [partial(Official, TASKS[env % len(TASKS)]) for env in range(NUM_ENVS)]
     vector = SubprocVecEnv(makers, start_method="spawn")
     try:
-        agent = SAC(
-            "MlpPolicy",
-            vector,
-            learning_rate=values["actor_learning_rate"],
-            buffer_size=values["replay_capacity"],
-            learning_starts=values["warmup_steps"],
-            batch_size=values["batch_size"],
-            tau=values["tau"],
-            gamma=values["gamma"],
-            train_freq=1,
-            gradient_steps=1,
-            policy_kwargs={
-                "net_arch": {"pi": list(values["actor_hidden"]), "qf": list(values["critic_hidden"])}
-            },
-            device="cpu",
-            seed=0,
-        )
+        agent = sac(values, vector, seed=0, device="cpu")
         agent.learn(values["warmup_steps"] + 10 * NUM_ENVS)
         begun, before = time.perf_counter(), agent.num_timesteps
         agent.learn(steps, reset_num_timesteps=False)

@@ -9,6 +9,7 @@ import stable_baselines3
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
+from tests.benchmarks._sb3 import sac
 from tests.benchmarks.peers.cases import Case
 from tests.benchmarks.peers.cell import Run
 from tests.benchmarks.peers.environments import faster, makers
@@ -32,24 +33,12 @@ class Watch(BaseCallback):
 def learner(case: Case, envs: Any, run: Run) -> Any:
     """Returns its learner with the values of our recipe."""
     values = case.values
-    same: dict[str, Any] = {"gamma": values["gamma"], "seed": run.seed, "device": run.device.type}
     if case.algorithm == "sac":
-        return stable_baselines3.SAC(
-            "MlpPolicy",
-            envs,
-            learning_rate=values["actor_learning_rate"],
-            buffer_size=values["replay_capacity"],
-            learning_starts=values["warmup_steps"],
-            batch_size=values["batch_size"],
-            tau=values["tau"],
-            train_freq=1,
-            gradient_steps=1,
-            policy_kwargs={
-                "net_arch": {"pi": list(values["actor_hidden"]), "qf": list(values["critic_hidden"])}
-            },
-            **same,
-        )
-    same |= {
+        return sac(values, envs, seed=run.seed, device=run.device.type)
+    same: dict[str, Any] = {
+        "seed": run.seed,
+        "device": run.device.type,
+        "gamma": values["gamma"],
         "learning_rate": values["learning_rate"],
         "n_steps": case.length,
         "gae_lambda": values["gae_lambda"],
