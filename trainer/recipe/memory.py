@@ -114,7 +114,7 @@ def _of_tasks(sizes: Sizes) -> list[Part]:
         Part("networks", multitask_memory.network_bytes(sizes), note="the policy"),
         Part("optimiser", multitask_memory.optimizer_bytes(sizes)),
         Part("gradients", multitask_memory.network_bytes(sizes)),
-        Part("rollout", multitask_memory.rollout_bytes(sizes), note=steps),
+        Part("rollout", on_policy_memory.rollout_bytes(sizes), note=steps),
         Part("rows", multitask_memory.rows_bytes(sizes), note="the rollout, as it is learnt from"),
         Part("update", work, exact=False, note="the whole rollout looked at, or one update"),
     ]
@@ -163,8 +163,7 @@ def host_parts(
         _played(sizes, "environments", count, min(workers, count), where),
     ]
     if sizes.on_policy and sizes.on_gpu:
-        gathered = multitask_memory if sizes.on_metaworld else on_policy_memory
-        pinned = ranks * gathered.rollout_bytes(sizes)
+        pinned = ranks * on_policy_memory.rollout_bytes(sizes)
         parts += [Part("rollout", pinned, note="as it is gathered")]
     each = sizes.recipe.values["evaluation_episodes"] if episodes is None else episodes
     playing = sizes.tasks * max(1, min(each, EVALUATION_ENVIRONMENTS // sizes.tasks))

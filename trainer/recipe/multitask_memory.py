@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from trainer.recipe.on_policy_memory import row, shown, transitions
 from trainer.recipe.sizes import Sizes
 
-_FLOAT, _DOUBLE = 4, 8
-_SCALARS = 4
-"""Of a transition as it is learnt from: log-density, value, advantage and target."""
+_FLOAT, _LONG, _DOUBLE = 4, 8, 8
 
 
 def network_bytes(sizes: Sizes) -> int:
@@ -24,15 +23,9 @@ def optimizer_bytes(sizes: Sizes) -> int:
     return 2 * network_bytes(sizes) + _FLOAT
 
 
-def rollout_bytes(sizes: Sizes) -> int:
-    """A rollout: what was shown before and after each action, the action, reward and both kinds of ends."""
-    return _transitions(sizes) * (2 * _shown(sizes) + sizes.spaces.action + 3) * _FLOAT
-
-
 def rows_bytes(sizes: Sizes) -> int:
     """A rollout as it is learnt from, and the indices of one batch of it."""
-    row = _shown(sizes) + sizes.spaces.action + _SCALARS
-    return _transitions(sizes) * row * _FLOAT + sizes.own_batch * 2 * _FLOAT
+    return transitions(sizes) * row(sizes) * _FLOAT + sizes.own_batch * _LONG
 
 
 def work_bytes(sizes: Sizes) -> int:
@@ -43,19 +36,10 @@ def work_bytes(sizes: Sizes) -> int:
     within a tenth.
     """
     hidden, observation = sizes.recipe.values["hidden"], sizes.spaces.observation
-    shown, outputs = _shown(sizes), 2 * sizes.spaces.action
-    layer = max(inputs + width for inputs, width in pairwise((shown, *hidden)))
+    inputs, outputs = shown(sizes), 2 * sizes.spaces.action
+    layer = max(before + after for before, after in pairwise((inputs, *hidden)))
     fit = 2 * (2 * observation + 4) + observation
-    looked_at: int = _transitions(sizes) * max(layer * _FLOAT, fit * _DOUBLE)
-    row = 6 * outputs + sum(hidden) + 2 * max(hidden) + (shown if sizes.cuts.count > 1 else 0)
-    update: int = sizes.own_batch * row * _FLOAT + network_bytes(sizes)
+    looked_at: int = transitions(sizes) * max(layer * _FLOAT, fit * _DOUBLE)
+    kept = 6 * outputs + sum(hidden) + 2 * max(hidden) + (inputs if sizes.cuts.count > 1 else 0)
+    update: int = sizes.own_batch * kept * _FLOAT + network_bytes(sizes)
     return max(looked_at, update)
-
-
-def _transitions(sizes: Sizes) -> int:
-    return sizes.cuts.rollout // sizes.ranks
-
-
-def _shown(sizes: Sizes) -> int:
-    """Numbers that the policy is shown: the observation and the task's one-hot id."""
-    return sizes.spaces.observation + sizes.tasks

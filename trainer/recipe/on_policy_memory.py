@@ -37,19 +37,21 @@ def gradient_bytes(sizes: Sizes) -> int:
 
 
 def rollout_bytes(sizes: Sizes) -> int:
-    """Observations, actions, what they led to, rewards and ends; a GPU's host has as much again, pinned."""
-    spaces = sizes.spaces
-    return _transitions(sizes) * (2 * spaces.observation + spaces.action + 3) * _FLOAT
+    """What was shown before and after each action, actions, rewards and both kinds of ends.
+
+    Of PPO on Meta-World's tasks, too. A GPU's host has as much again, pinned.
+    """
+    return transitions(sizes) * (2 * shown(sizes) + sizes.spaces.action + 3) * _FLOAT
 
 
 def rows_bytes(sizes: Sizes) -> int:
     """The transitions as they are learnt from; a GPU has them twice, as its graph gives them and as kept."""
-    return _transitions(sizes) * _row(sizes) * _FLOAT * (2 if sizes.on_gpu else 1)
+    return transitions(sizes) * row(sizes) * _FLOAT * (2 if sizes.on_gpu else 1)
 
 
 def estimate_bytes(sizes: Sizes) -> int:
     """About what looking at a whole rollout takes at its peak: the values of all states at once."""
-    spaces, count, width = sizes.spaces, _transitions(sizes), _width(sizes)
+    spaces, count, width = sizes.spaces, transitions(sizes), _width(sizes)
     seen = 2 * count * spaces.observation * _FLOAT
     standardised = seen if sizes.recipe.values["normalize_observations"] else 0
     inputs = 2 * count * spaces.observation * width if width != _FLOAT else 0
@@ -57,7 +59,7 @@ def estimate_bytes(sizes: Sizes) -> int:
     # a layer's input and what it gives, over which the activation is written
     networks = 2 * count * max(before + after for before, after in pairwise(layers)) * width
     weights = max(sizes.count.actor, sizes.count.critics) * width if width != _FLOAT else 0
-    joined = count * (_row(sizes) + _SCALARS + 2 + 2 * spaces.outputs) * _FLOAT
+    joined = count * (row(sizes) + _SCALARS + 2 + 2 * spaces.outputs) * _FLOAT
     return seen + max(2 * standardised, standardised + max(inputs + networks + weights, joined))
 
 
@@ -66,7 +68,7 @@ def update_bytes(sizes: Sizes) -> int:
     spaces, rows, width = sizes.spaces, sizes.own_batch, _width(sizes)
     trained, actor = sizes.count.trained * _FLOAT, sizes.count.actor * _FLOAT
     hidden = _hidden(sizes)
-    drawn = rows * _row(sizes) * _FLOAT if sizes.cuts.count > 1 else 0
+    drawn = rows * row(sizes) * _FLOAT if sizes.cuts.count > 1 else 0
     cast = 0 if width == _FLOAT else sizes.count.trained * width + rows * spaces.observation * width
     losses = rows * (6 + 2 * spaces.outputs) * _FLOAT
     kept = rows * (2 * sum(hidden) + spaces.outputs + 1) * width
@@ -75,6 +77,21 @@ def update_bytes(sizes: Sizes) -> int:
     # all gradients apart and as one; RMSprop works with copies
     stepping = 2 * trained + (6 * trained if _rmsprop(sizes) else 0)
     return drawn + losses + kept + max(cast, policy, critic, stepping)
+
+
+def transitions(sizes: Sizes) -> int:
+    """Transitions of a rank's rollout."""
+    return sizes.cuts.rollout // sizes.ranks
+
+
+def shown(sizes: Sizes) -> int:
+    """Numbers that a policy is shown: the observation, on Meta-World with the task's one-hot id."""
+    return sizes.spaces.observation + (sizes.tasks if sizes.on_metaworld else 0)
+
+
+def row(sizes: Sizes) -> int:
+    """Numbers of a transition as it is learnt from."""
+    return shown(sizes) + sizes.spaces.action + _SCALARS
 
 
 def _backward(layers: Sequence[int], rows: int, width: int) -> int:
@@ -94,14 +111,6 @@ def _backward(layers: Sequence[int], rows: int, width: int) -> int:
 def _hidden(sizes: Sizes) -> tuple[int, ...]:
     widths: tuple[int, ...] = sizes.recipe.values["hidden"]
     return widths
-
-
-def _transitions(sizes: Sizes) -> int:
-    return sizes.cuts.rollout // sizes.ranks
-
-
-def _row(sizes: Sizes) -> int:
-    return sizes.spaces.observation + sizes.spaces.action + _SCALARS
 
 
 def _width(sizes: Sizes) -> int:
