@@ -19,12 +19,12 @@ from clusterkit.config.options import names_of
 from clusterkit.errors import ClusterkitError, ConfigError, RecipeLockedError
 from clusterkit.group import Batch, batches, member_id
 from clusterkit.ledger import Ledger
-from clusterkit.plan import option_of, trains
 from clusterkit.runspec import run_id
 from clusterkit.sweep import OF_THE_RUN, Axis, grid, meaning
 from clusterkit.units import parse_size, slurm_memory
+from clusterkit.verbs import in_one
 from clusterkit.verbs.after import check_after
-from clusterkit.verbs.prepare import Member, Prepared, Request, check, goes_on
+from clusterkit.verbs.prepare import Member, Request, check
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -122,7 +122,7 @@ def plan(settings: Settings, request: SweepRequest, ledger: Ledger) -> GroupPlan
     group = run_id(name, now, secrets.token_hex(2))
     profiles = [base.profile.name, *request.then]
     size = len(points) * len(profiles)
-    in_one = request.pack if request.in_one else 1
+    one_process = request.pack if request.in_one else 1
     local = base.cluster.kind == "local"
     if local:  # where each run is a job of its own
         request = dataclasses.replace(request, pack=1)
@@ -132,15 +132,15 @@ def plan(settings: Settings, request: SweepRequest, ledger: Ledger) -> GroupPlan
         before = member_id(group, index - len(points), size) if stage else None
         facts = {"id": group, "index": index, "size": size}
         identity = member_id(group, index, size)
-        others = range(place - place % in_one, min(place - place % in_one + in_one, len(points)))
+        others = in_one.together(place, one_process, len(points))
         together = tuple(member_id(group, stage * len(points) + other, size) for other in others)
         own = Member(identity, facts, points[place], {}, before, together if len(together) > 1 else ())
         members.append(_planned(settings, request, name, profiles[stage], stage, own))
     dealt = batches([one.options for one in members], [one.stage for one in members], request.pack)
     at_once = request.max_parallel
     if at_once is None and local:
-        at_once = max(1, (os.cpu_count() or 1) // base.profile.cpus // in_one) * in_one
-    return GroupPlan(request, group, name, now, tuple(members), tuple(dealt), at_once, in_one)
+        at_once = max(1, (os.cpu_count() or 1) // base.profile.cpus // one_process) * one_process
+    return GroupPlan(request, group, name, now, tuple(members), tuple(dealt), at_once, one_process)
 
 
 def _check(request: SweepRequest) -> None:
@@ -150,7 +150,7 @@ def _check(request: SweepRequest) -> None:
         raise ConfigError("--seed and --seeds both say which seed", hint="use one of them")
     local = base.cluster.kind == "local"
     if request.in_one:
-        _check_in_one(request, names, local=local)
+        in_one.check_group(names, request.pack, request.max_parallel, local=local)
     elif local and request.pack > 1:
         raise ConfigError(
             "--pack lets runs share a GPU that a scheduler gives to one job; on this machine all share it",
@@ -169,51 +169,6 @@ def _check(request: SweepRequest) -> None:
                 f"--sweep {rest[0]}=... and --then: every stage has its own profile",
                 hint="sweep the seed, or names that only the program's arguments use",
             )
-
-
-def _check_in_one(request: SweepRequest, names: set[str], *, local: bool) -> None:
-    if rest := sorted(names - {"seed"}):
-        raise ConfigError(
-            f"--in-one has one process train runs that differ in their seed alone, not in {rest[0]}",
-            hint="submit each value by itself, with --seeds; or leave --in-one out",
-        )
-    if local and request.max_parallel is not None and request.max_parallel % request.pack:
-        raise ConfigError(
-            f"--max-parallel {request.max_parallel}: on this machine each run is a job, and the "
-            f"{request.pack} that one process trains have to run at a time",
-            hint=f"use --max-parallel {request.pack}, or a multiple of it",
-        )
-
-
-def _check_trained(settings: Settings, request: Request, prepared: Prepared) -> None:
-    """Refuse a run that no process could train with others.
-
-    Raises:
-        ConfigError: it runs no training of the bundled trainer, or on several ranks, or would go on past a
-            time limit that it does not share with the others.
-    """
-    profile = request.profile
-    if not trains(prepared.spec.argv):
-        raise ConfigError(
-            "--in-one is for the bundled trainer, and this runs a program of your own",
-            hint="leave it out: the runs of a pack are then processes that share the GPU",
-        )
-    if profile.gpu_count > 1:
-        raise ConfigError(
-            f"--in-one trains many runs on one GPU, and profile {profile.name} has gpus = {profile.gpus}",
-            hint="take a profile with one, or leave --in-one out",
-        )
-    ranks = option_of(prepared.spec.argv, "--ranks")
-    if ranks not in (None, "1"):
-        raise ConfigError(
-            f"--in-one trains many runs in one process, and --ranks {ranks} one run in several",
-            hint="leave one of them out",
-        )
-    if request.cluster.kind == "local" and goes_on(settings, request):
-        raise ConfigError(
-            "--in-one does not go with --until-done here, where each run is a job with its own time limit",
-            hint="use --not-until-done and enough --time; `resume` goes on with each",
-        )
 
 
 def _planned(
@@ -255,7 +210,7 @@ def _planned(
         point = ", ".join(f"{key}={text}" for key, text in values.items())
         raise type(error)(f"{point}: {error.cause}", hint=error.hint) from error
     if request.in_one:
-        _check_trained(settings, mine, prepared)
+        in_one.check_run(settings, mine, prepared)
     options = _shared(prepared.job.options, request.pack, base.sbatch)
     if any(option.startswith("--array") for option in options):
         raise ConfigError("a group is a job array itself: sbatch's array option cannot be used with it")
