@@ -19,7 +19,7 @@ import pytest
 from clusterkit.scheduler import JobState
 from clusterkit.verbs import clean as verb
 from tests.doubles.slurm_site import Member, SlurmSite
-from tests.results.test_pull import make_checkpoint, segment, write
+from tests.results.node_runs import make_checkpoint, segment, write
 from tests.verbs.conftest import Project
 
 DONE, FAILED, RUNNING = (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.results.test_pull import make_checkpoint
+from tests.results.node_runs import make_checkpoint
 from tests.verbs.conftest import Project
 
 STEPS = """
