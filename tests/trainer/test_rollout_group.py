@@ -214,8 +214,9 @@ def test_learners_are_joined_anew_when_one_is_replaced_within_a_rollout(tmp_path
         check_same(one[number], other[number])
 
 
-def test_what_is_stored_of_one_holds_nothing_of_the_others(tmp_path: Path) -> None:
-    one, other, _ = make(tmp_path, "a2c", STANDARDISED)
+@pytest.mark.parametrize("recipe", ["a2c", "ppo"])
+def test_what_is_stored_of_one_holds_nothing_of_the_others(tmp_path: Path, recipe: str) -> None:
+    one, other, _ = make(tmp_path, recipe, STANDARDISED)
     sizes = []
     for seed in (one[0], other[0]):
         held = io.BytesIO()

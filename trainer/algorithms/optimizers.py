@@ -74,7 +74,11 @@ class GuardedAdam:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state, as `torch.optim.Adam` does."""
-        return self._adam.state_dict()
+        state: dict[str, Any] = self._adam.state_dict()
+        for group in state["param_groups"]:
+            if isinstance(group["lr"], Tensor):  # which may lie beside those of other learners
+                group["lr"] = group["lr"].clone()
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes over what `state_dict` returned, in place: Adam's own way makes new tensors."""
