@@ -1,0 +1,98 @@
+"""The script that tells what a running program uses, again and again, beside it on its node. Pure."""
+
+from __future__ import annotations
+
+MARK = "\x1eclusterkit-usage"
+GPU_FIELDS = "index,name,utilization.gpu,memory.used,memory.total,power.draw,temperature.gpu"
+
+# $1 run directory, $2 attempt, $3 seconds between two samples, $4 how many (nothing: until the attempt ends),
+# $5 process group of the job where there is no /proc. A program of the run is known by CLUSTERKIT_RUN_DIR in
+# its environment, which the launcher sets and all its children inherit; so several runs may share a job.
+# Of runs that one process trains each uses what all of them use: known by the folder where they meet.
+_SCRIPT = rf"""
+run=$1 attempt=$2 pause=$3 count=$4 group=$5
+mark='{MARK}'
+cpus=${{SLURM_JOB_CPUS_PER_NODE:-$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)}} cpus=${{cpus%%[(,]*}}
+printf '%s begin %s %s %s %s\n' "$mark" "$(getconf CLK_TCK)" "$(getconf PAGESIZE)" "$cpus" "$(uname -n)"
+
+limit=
+command -v timeout >/dev/null 2>&1 && limit='timeout 10'
+devices=${{CUDA_VISIBLE_DEVICES:-}}
+gpu() {{
+  command -v nvidia-smi >/dev/null 2>&1 || {{ echo "$mark gpu 127"; return; }}
+  answer=$($limit nvidia-smi ${{devices:+-i "$devices"}} --query-gpu={GPU_FIELDS} \
+    --format=csv,noheader,nounits 2>&1)
+  status=$?
+  if test "$status" -ne 0 && test -n "$devices"; then devices=; gpu; return; fi
+  printf '%s gpu %s\n%s\n' "$mark" "$status" "$answer"
+}}
+
+# The job's own control group: version 1 has one for memory, version 2 one for all.
+folder= current= most= cache=
+while IFS=: read -r number names path; do
+  case $path in */job_*) path=${{path%%/step_*}} ;; *) continue ;; esac
+  case $number:$names in
+    *:memory) folder=/sys/fs/cgroup/memory$path current=memory.usage_in_bytes most=memory.limit_in_bytes
+      cache=total_inactive_file ;;
+    0:) folder=/sys/fs/cgroup$path current=memory.current most=memory.max cache=inactive_file ;;
+  esac
+done 2>/dev/null </proc/self/cgroup
+memory() {{
+  echo "$mark memory ${{SLURM_MEM_PER_NODE:-}}"
+  test -n "$folder" && test -r "$folder/$current" || return
+  cat "$folder/$current" "$folder/$most"
+  sed -n "s/^$cache //p" "$folder/memory.stat"
+}}
+
+processes() {{
+  if test -e /proc/self/environ; then
+    files=$(grep -lzsFx "CLUSTERKIT_RUN_DIR=$run" /proc/[0-9]*/environ)
+    met=$(cat $files /dev/null 2>/dev/null | tr '\0' '\n' | grep '^CLUSTERKIT_TOGETHER=.' | head -n 1)
+    if test -n "$met"; then
+      files=$(grep -lzsFx "$met" /proc/[0-9]*/environ)
+      files=$(grep -lzs '^CLUSTERKIT_RUN_DIR=' $files /dev/null)
+    fi
+    pids=$(echo "$files" | sed 's|[^0-9]||g')
+    stats=
+    for pid in $pids; do stats="$stats /proc/$pid/stat"; done
+    echo "$mark stat"
+    test -z "$stats" || cat $stats 2>/dev/null
+  else
+    pids=$(pgrep -g "${{group:-0}}")
+  fi
+  echo "$mark processes"
+  test -z "$pids" || ps -o pid= -o rss= -o pcpu= -o args= -p "$(echo $pids | tr ' ' ',')"
+}}
+
+done=0
+while :; do
+  echo "$mark sample $(date +%s.%N)"
+  echo "$mark heartbeat"
+  cat "$run/heartbeat.json" 2>/dev/null
+  echo
+  gpu
+  memory
+  processes
+  echo "$mark end"
+  done=$((done + 1))
+  test "$done" != "$count" || exit 0
+  test ! -e "$run/attempts/$attempt/exit.json" || exit 0
+  sleep "$pause"
+done
+"""
+
+
+def usage_argv(
+    run_dir: str, attempt: int, *, seconds: float, count: int | None, group: int | None = None
+) -> list[str]:
+    """What to run on the node of a run.
+
+    Args:
+        run_dir: of the run.
+        attempt: the one that runs; it ends with that.
+        seconds: between two samples.
+        count: of samples; None for as many as there are.
+        group: process group of a local job.
+    """
+    arguments = [run_dir, str(attempt), f"{seconds:g}", str(count or ""), str(group or "")]
+    return ["sh", "-c", _SCRIPT, "sh", *arguments]
