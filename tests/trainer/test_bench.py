@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from trainer.bench import measure as measurements
 from trainer.bench.candidates import (
     Combination,
     combinations,
@@ -23,6 +24,7 @@ from trainer.bench.measure import KINDS, adapted
 from trainer.bench.process import Order, measure
 from trainer.bench.table import table
 from trainer.envs.choice import factory_for
+from trainer.envs.vector import VectorEnv
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.parallel import Ranks
 from trainer.settings import read_settings
@@ -81,6 +83,23 @@ def test_recipes_on_an_environment_are_measured(tmp_path, recipe):
     each = found["steps_per_second"] / found["updates_per_second"]
     assert each == pytest.approx({"ppo": 256 / 40, "sac": 1.0}[recipe], rel=1e-6)
     assert found["host_bytes"] > 50 << 20
+
+
+@pytest.mark.parametrize(("recipe", "helping"), [("ppo", True), ("sac", False)])
+def test_environments_alone_are_stepped_by_those_who_step_them_in_a_run(
+    tmp_path, monkeypatch, recipe, helping
+):
+    seen = []
+
+    class Watched(VectorEnv):
+        def __init__(self, *what, **how):
+            seen.append(how["helping"])
+            super().__init__(*what, **how)
+
+    monkeypatch.setattr(measurements, "VectorEnv", Watched)
+    settings = read_settings(["--recipe", recipe, "--workers", "0", "--run-dir", str(tmp_path)], {})
+    KINDS["envs"](settings, 0.01, time.monotonic() + 100)
+    assert seen == [helping]
 
 
 def test_updates_of_a_rollout_that_break_off_are_counted_as_they_are(tmp_path):

@@ -31,6 +31,7 @@ from trainer.envs.vector import VectorEnv
 from trainer.errors import TrainerError
 from trainer.evaluation.background import BackgroundEvaluator
 from trainer.loops.course import follow
+from trainer.loops.episodes import plan_episodes
 from trainer.loops.learner import Learner
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
@@ -57,7 +58,8 @@ def envs(settings: TrainSettings, seconds: float, _deadline: float) -> Result:
     factory = _factory(settings)
     rng = np.random.default_rng(settings.seed)
     schedule = _schedule(settings, rng)
-    with VectorEnv(factory, settings.num_envs, workers=settings.workers) as vector:
+    helping = on_policy(settings)  # as in such a run, where the learner steps a share
+    with VectorEnv(factory, settings.num_envs, workers=settings.workers, helping=helping) as vector:
         vector.reset(schedule.first())
 
         def step() -> None:
@@ -216,17 +218,7 @@ def _factory(settings: TrainSettings) -> EnvFactory:
 
 
 def _schedule(settings: TrainSettings, rng: np.random.Generator) -> Schedule | Autoreset:
-    values = settings.recipe.values
-    if "environment" in values:
-        return Autoreset(settings.num_envs)
-    return Schedule(
-        settings.num_envs,
-        len(settings.tasks),
-        values["episode_steps"],
-        values["goals_per_task"],
-        rng,
-        stagger=values.get("stagger_episodes", False),
-    )
+    return plan_episodes(settings, Ranks(), rng, 0, None)
 
 
 def _device(settings: TrainSettings) -> torch.device:
