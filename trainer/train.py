@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 
-from trainer.pack.training import Packed, pack_from, train_in_pack
+from trainer.pack.training import PackedRun, pack_from, train_in_pack
 from trainer.settings import TrainSettings, read_each
 
 
@@ -41,11 +41,11 @@ def _alone(settings: TrainSettings) -> int:
     return train(settings)
 
 
-def _together(runs: Sequence[Packed]) -> list[int]:
+def _together(runs: Sequence[PackedRun]) -> list[int]:
     from trainer.telemetry import open_progress
     from trainer.together import Member, train_together
 
-    def member(run: Packed) -> Member:
+    def member(run: PackedRun) -> Member:
         return Member(run.settings, run.stop, partial(open_progress, stream=run.output), run.ended)
 
     return train_together([member(run) for run in runs])

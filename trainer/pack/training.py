@@ -31,7 +31,7 @@ class Pack:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedRun:
     """A run as the process sees it that trains all of them.
 
     Attributes:
@@ -61,7 +61,7 @@ def train_in_pack(
     argv: Sequence[str],
     environ: Mapping[str, str],
     alone: Callable[[TrainSettings], int],
-    together: Callable[[Sequence[Packed]], Sequence[int]],
+    together: Callable[[Sequence[PackedRun]], Sequence[int]],
 ) -> int:
     """Trains this run with the others, in this process or in that of another; returns its exit code.
 
@@ -123,7 +123,7 @@ def _lead(
     size: int,
     stop: StopSignals,
     alone: Callable[[TrainSettings], int],
-    together: Callable[[Sequence[Packed]], Sequence[int]],
+    together: Callable[[Sequence[PackedRun]], Sequence[int]],
 ) -> int:
     if size > 1:
         _say(f"waiting for {size - 1} more run{'s' if size > 2 else ''} of the pack")
@@ -154,10 +154,10 @@ def _lead(
     packed = []
     for guest in guests:
         theirs = read_settings(guest.card.argv, guest.card.environ, runs)
-        packed.append(Packed(theirs, guest.stop, guest.output, partial(end, guest)))
+        packed.append(PackedRun(theirs, guest.stop, guest.output, partial(end, guest)))
     # last, for whoever ended this process may not wait until all have their checkpoints
     ours = read_settings(card.argv, card.environ, runs)
-    packed.append(Packed(ours, leader.own, sys.stdout, own_end))
+    packed.append(PackedRun(ours, leader.own, sys.stdout, own_end))
     with beats_on(ours.run_dir / "heartbeat.json") as beat:
         try:
             return together(packed)[-1]
