@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.trainer.allocated import peak_bytes, stored_bytes
 from trainer import recipe as recipes
 from trainer.algorithms.acting import Acting
 from trainer.algorithms.sac import SAC, SACConfig
@@ -38,30 +37,10 @@ def learner(name: str, precision: str = "fp32", micro_batches: int = 1) -> tuple
     return SAC(config, 39, 4, sizes.tasks, CPU, context, micro_batches=micro_batches), sizes
 
 
-def in_all(tensors: list[torch.Tensor]) -> int:
-    """Bytes of storages, each once."""
-    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
-    return sum(storages.values())
-
-
 def batch_of(sizes: Sizes) -> Batch:
     size = sizes.recipe.values["batch_size"]
     seen, following, action = torch.randn(size, 39), torch.randn(size, 39), torch.rand(size, 4)
     return Batch(seen, action, torch.randn(size), following, torch.arange(size) % sizes.tasks)
-
-
-def peak_of(work: Callable[[], object], folder: Path) -> int:
-    """The most bytes that are allocated at once in the work's second time, by PyTorch's profiler."""
-    work()
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as profile:
-        work()
-    profile.export_chrome_trace(str(folder / "trace.json"))
-    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
-    moves = sorted((one["ts"], one["args"]) for one in events if one.get("name") == "[memory]")
-    allocated: list[int] = [move["Total Allocated"] for _, move in moves]
-    return max(allocated) - (allocated[0] - moves[0][1]["Bytes"])
 
 
 @pytest.mark.parametrize("name", SAC_RECIPES)
@@ -71,8 +50,8 @@ def test_networks_targets_and_optimiser_to_the_byte(name: str) -> None:
     modules = [agent.policy, agent.critics]
     carried = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
     constants = [*agent.targets.buffers(), agent._one_hot, agent.log_alpha]
-    assert sac_memory.network_bytes(sizes) == in_all([*carried, *constants])
-    assert count.targets * 4 == in_all([*agent.targets.parameters()])
+    assert sac_memory.network_bytes(sizes) == stored_bytes([*carried, *constants])
+    assert count.targets * 4 == stored_bytes([*agent.targets.parameters()])
     state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
     assert sac_memory.optimizer_bytes(sizes) == sum(tensor.nbytes for tensor in state)
     parts = {part.name: part for part in memory.learner_parts(sizes)}
@@ -107,7 +86,7 @@ def test_what_acts_beside_the_updates_to_the_byte(name: str) -> None:
     acting = Acting(agent.policy, sizes.environments, 39, lag=1)
     copies = [*acting._actor.parameters(), *acting._actor.buffers(), *acting._newest]
     inputs = sizes.environments * (39 + 4 + 1 + 4) * 4
-    assert sac_memory.acting_bytes(sizes) == in_all(copies) + inputs
+    assert sac_memory.acting_bytes(sizes) == stored_bytes(copies) + inputs
 
 
 @pytest.mark.parametrize(
@@ -127,7 +106,7 @@ def test_the_peak_of_an_update_within_a_tenth(
     monkeypatch.setattr(mlp, "usable", lambda _: False)  # the products as a GPU computes them
     agent, sizes = learner(name, precision, micro_batches)
     batch = batch_of(sizes)
-    peak = peak_of(lambda: agent.update(batch), tmp_path)
+    peak = peak_bytes(lambda: agent.update(batch), tmp_path)
     assert sac_memory.workspace_bytes(sizes, micro_batches) == pytest.approx(peak, rel=0.1)
 
 
@@ -143,8 +122,8 @@ def test_what_learns_from_rollouts_to_the_byte(tmp_path: Path) -> None:
     parts = {part.name: part.bytes for part in memory.learner_parts(sizes)}
     agent = learner.agent
     assert parts["networks"] == parts["gradients"] == agent._flat.nbytes
-    assert parts["optimiser"] == in_all(agent._optimizer.tensors())
-    assert parts["rollout"] == in_all(list(learner.rollout._device.values()))
+    assert parts["optimiser"] == stored_bytes(agent._optimizer.tensors())
+    assert parts["rollout"] == stored_bytes(list(learner.rollout._device.values()))
     rows = agent.estimate(learner.rollout)
     assert parts["rows"] == rows.nbytes + learner.chosen.nbytes
     assert memory.replay_parts(sizes) == ()
@@ -162,8 +141,8 @@ def test_the_peak_of_learning_from_a_rollout_within_a_tenth(
 ) -> None:
     learner, sizes = rollout_learner(tmp_path, hidden=hidden, rollout_size=rollout, batch_size=batch)
     learner.rows = learner.agent.estimate(learner.rollout)
-    looking = peak_of(lambda: learner.agent.estimate(learner.rollout), tmp_path)
-    peak = max(looking, peak_of(learner._descend, tmp_path))
+    looking = peak_bytes(lambda: learner.agent.estimate(learner.rollout), tmp_path)
+    peak = max(looking, peak_bytes(learner._descend, tmp_path))
     (work,) = (part.bytes for part in memory.learner_parts(sizes) if part.name == "update")
     assert work == pytest.approx(peak, rel=0.1)
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import warnings
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.trainer.allocated import peak_bytes, stored_bytes
 from trainer import recipe as recipes
 from trainer.algorithms.a2c import A2C
 from trainer.algorithms.on_policy import OnPolicy
@@ -64,26 +63,6 @@ def rollout_of(sizes: Sizes) -> Rollout:
     return Rollout(sizes.cuts.steps, sizes.environments, spaces.observation, spaces.action, CPU)
 
 
-def in_all(tensors: list[torch.Tensor]) -> int:
-    """Bytes of storages, each once."""
-    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
-    return sum(storages.values())
-
-
-def peak(work: Callable[[], object], folder: Path) -> int:
-    """The most bytes that lie there at once, beside those that lay there before."""
-    work()
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
-        kept = work()
-    profile.export_chrome_trace(str(folder / "trace.json"))
-    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
-    moves = sorted((one["ts"], one["args"]) for one in events if one.get("name") == "[memory]")
-    del kept
-    allocated = [move["Total Allocated"] for _, move in moves]
-    return int(max(allocated) - (allocated[0] - moves[0][1]["Bytes"]))
-
-
 @pytest.mark.parametrize("name", [name for name in ON_POLICY if name not in LARGE])
 def test_what_stays_to_the_byte(name: str) -> None:
     recipe = recipes.load(name)
@@ -93,16 +72,16 @@ def test_what_stays_to_the_byte(name: str) -> None:
     policy = agent.policy
     carried = [*policy.parameters(), *policy.buffers(), *agent._reward_moments.buffers()]
     flags = [agent.learning_rate, agent._entropy_weight, agent.stopped, agent.skipped, agent.sums]
-    assert on_policy_memory.network_bytes(sizes) == in_all([*carried, *flags])
-    assert on_policy_memory.optimizer_bytes(sizes) == in_all(agent._optimizer.tensors())
+    assert on_policy_memory.network_bytes(sizes) == stored_bytes([*carried, *flags])
+    assert on_policy_memory.optimizer_bytes(sizes) == stored_bytes(agent._optimizer.tensors())
     rollout = rollout_of(sizes)
-    assert on_policy_memory.rollout_bytes(sizes) == in_all([*rollout._device.values()])
+    assert on_policy_memory.rollout_bytes(sizes) == stored_bytes([*rollout._device.values()])
     rows = agent.estimate(rollout)
     assert on_policy_memory.rows_bytes(sizes) == rows.nbytes
     batch = agent.pack(rows).batch(torch.arange(sizes.cuts.batch_size))
     agent.update(batch)
     gradients = [agent._flat.grad] if agent._flat.grad is not None else []
-    assert on_policy_memory.gradient_bytes(sizes) == in_all(gradients)
+    assert on_policy_memory.gradient_bytes(sizes) == stored_bytes(gradients)
 
 
 @pytest.mark.parametrize(
@@ -130,10 +109,10 @@ def test_the_peaks_of_learning_within_a_tenth(
         nonlocal rows
         rows = agent.estimate(rollout)  # the old ones are there until the new ones are
 
-    seen = peak(estimate, tmp_path)
+    seen = peak_bytes(estimate, tmp_path)
     assert on_policy_memory.estimate_bytes(sizes) == pytest.approx(seen, rel=0.1, abs=16 * KIB)
     chosen = torch.randperm(sizes.cuts.rollout)[: sizes.cuts.batch_size] if sizes.cuts.count > 1 else None
-    seen = peak(lambda: agent.update(agent.pack(rows).batch(chosen)), tmp_path)
+    seen = peak_bytes(lambda: agent.update(agent.pack(rows).batch(chosen)), tmp_path)
     assert on_policy_memory.update_bytes(sizes) == pytest.approx(seen, rel=0.1, abs=16 * KIB)
 
 
@@ -142,7 +121,7 @@ def test_sac_on_an_environment_to_the_byte() -> None:
     agent = SAC(SACConfig.from_values(sizes.recipe.values), 17, 6, 1, CPU)
     modules = [*agent.policy.parameters(), *agent.policy.buffers(), *agent.critics.parameters()]
     constants = [*agent.critics.buffers(), *agent.targets.buffers(), agent._one_hot, agent.log_alpha]
-    assert sac_memory.network_bytes(sizes) == in_all([*modules, *constants])
+    assert sac_memory.network_bytes(sizes) == stored_bytes([*modules, *constants])
     state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
     assert sac_memory.optimizer_bytes(sizes) == sum(tensor.nbytes for tensor in state)
     small = sizes.recipe.override({"replay_capacity": "5000"}, {"replay_capacity"})
