@@ -110,6 +110,17 @@ def test_initial_values_lie_where_they_should(init, gain):
         assert 2.5e-3 < last.abs().max() <= 3e-3
 
 
+def test_every_layer_can_start_as_pytorch_s_own():
+    torch.manual_seed(0)
+    network = EnsembleMLP(2, 100, [400], 50, init="pytorch", output_bound=3e-3)
+    for layer, (fan_in, fan_out) in enumerate([(100, 400), (400, 50)]):
+        own = torch.nn.Linear(fan_in, fan_out)
+        bound = own.weight.abs().max().item()
+        assert network.weights[layer].abs().max().item() == pytest.approx(bound, rel=0.01)
+        # so few biases that the greatest of them stays a little below the bound
+        assert 0.9 * bound < network.biases[layer].abs().max() <= 1.01 * bound
+
+
 def test_the_encoder_standardises_and_names_the_task():
     encoder = ObservationEncoder(2, 3, one_hot=True)
     seen = torch.tensor([[0.0, 5.0], [2.0, 5.0]])

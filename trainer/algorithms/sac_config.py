@@ -17,7 +17,7 @@ class SACConfig:
         actor_hidden: widths of the actor's hidden layers.
         critic_hidden: widths of each critic's hidden layers.
         layer_norm: normalise the critics' hidden layers.
-        init: `he_uniform` or `fan_in_uniform`.
+        init: `he_uniform`, `fan_in_uniform` or `pytorch`, see `EnsembleMLP`.
         actor_learning_rate: Adam's, for the actor.
         critic_learning_rate: Adam's, for the critics.
         alpha_learning_rate: Adam's, for the temperatures.

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from trainer.nn.affine import affine, usable
 
-_GAIN = {"he_uniform": 6.0, "fan_in_uniform": 1.0}
+_GAIN = {"he_uniform": 6.0, "fan_in_uniform": 1.0, "pytorch": 1.0}
 """A hidden weight's bound is sqrt(gain / fan_in): of He et al. 2015, or of PyTorch's own linear layers."""
 
 
@@ -21,7 +21,7 @@ class EnsembleMLP(nn.Module):
 
     With several heads the last layer computes the outputs of all heads, and each row keeps those of its
     own: the multi-head architecture of McLean et al. 2025. Hidden biases start at zero, the last layer's
-    weights and biases uniformly within `output_bound`.
+    weights and biases uniformly within `output_bound`; with `pytorch` every layer starts as `torch.nn.Linear`.
 
     One made of several seeds' by `stacked` has `seeds * members` members, those of a seed side by side, and
     takes rows and heads with the seeds as their first dimension.
@@ -33,8 +33,8 @@ class EnsembleMLP(nn.Module):
         outputs: numbers a member (and head) gives.
         heads: output heads.
         layer_norm: normalise each hidden layer before the ReLU, without learnt scale and shift.
-        init: `he_uniform` or `fan_in_uniform`, for the hidden weights.
-        output_bound: bound of the last layer's initial values.
+        init: `he_uniform` or `fan_in_uniform`, for the hidden weights; or `pytorch`, for all values.
+        output_bound: bound of the last layer's initial values, but with `pytorch`.
     """
 
     head_ids: Tensor
@@ -60,10 +60,11 @@ class EnsembleMLP(nn.Module):
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
         for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
-            last = layer == len(hidden)
-            bound = output_bound if last else math.sqrt(_GAIN[init] / fan_in)
+            bound = bias_bound = math.sqrt(_GAIN[init] / fan_in)
+            if init != "pytorch":
+                last = layer == len(hidden)
+                bound, bias_bound = (output_bound, output_bound) if last else (bound, 0.0)
             self.weights.append(nn.Parameter(torch.empty(members, fan_in, fan_out).uniform_(-bound, bound)))
-            bias_bound = output_bound if last else 0.0
             bias = torch.empty(members, 1, fan_out).uniform_(-bias_bound, bias_bound)
             self.biases.append(nn.Parameter(bias))
 

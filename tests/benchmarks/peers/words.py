@@ -8,8 +8,10 @@ GUIDE = {
 }
 """What the guides' table of frameworks says: GPU use, discrete actions, speed."""
 NOTES = {
-    "ours": "as `python -m trainer train` runs it, without evaluations; it chooses its own worker processes",
-    "sb3": "`DummyVecEnv` or `SubprocVecEnv`, after the like of it that was faster of Gymnasium's",
+    "ours": "as `python -m trainer train` runs it, without evaluations; it chooses its own worker processes; "
+    "on MT10 hidden biases start at zero and last layers near it, as in the paper's code",
+    "sb3": "`DummyVecEnv` or `SubprocVecEnv`, after the like of it that was faster of Gymnasium's; SAC has "
+    "PyTorch's own initial weights",
     "single-file": "written here in the manner of CleanRL and, for SAC, of LeanRL (compiled and captured on "
     "a GPU only); its PPO and A2C take an end by time for an end, as CleanRL's do",
     "skrl": "models as its examples write them, PyTorch's own initial weights; A2C has Adam where the others "
