@@ -21,7 +21,7 @@ class EnsembleMLP(nn.Module):
 
     With several heads the last layer computes the outputs of all heads, and each row keeps those of its
     own: the multi-head architecture of McLean et al. 2025. Hidden biases start at zero, the last layer's
-    weights and biases uniformly within `output_bound`; with `pytorch` every layer starts as `torch.nn.Linear`.
+    weights and biases uniformly within `output_bound`; with `pytorch` every layer starts as `nn.Linear` does.
 
     One made of several seeds' by `stacked` has `seeds * members` members, those of a seed side by side, and
     takes rows and heads with the seeds as their first dimension.
