@@ -11,8 +11,6 @@ soon as it is known, and takes those from it that it holds: what was stopped goe
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import statistics
 import tempfile
 from collections.abc import Callable
@@ -28,10 +26,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 from tests.benchmarks._report import Row, report
+from tests.benchmarks._trained import trained
 from tests.benchmarks.peers import results
-from trainer.model import load_model
 from trainer.settings import read_settings
-from trainer.training import train
 
 EPISODES = 20
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
@@ -98,9 +95,7 @@ def ours(case: Case, seed: int) -> Callable[[np.ndarray], np.ndarray]:
             ],
             {},
         )
-        with contextlib.redirect_stdout(io.StringIO()):
-            train(settings)
-        policy = load_model(Path(folder)).policy
+        policy = trained(settings)
     task = np.zeros(1, np.int32)
     return lambda observation: policy.act(observation[None], task, greedy=True)[0]
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
 
+from tests.benchmarks._trained import trained
 from tests.benchmarks.peers.cases import Case
 from tests.benchmarks.peers.cell import Run
 from tests.benchmarks.peers.play import Act
 from trainer import training
 from trainer.envs.spaces import action_space, translator
-from trainer.model import load_model
 from trainer.settings import read_settings
 
 
@@ -53,13 +51,11 @@ def train(case: Case, run: Run) -> Act:
     try:
         for name, kind in kinds.items():
             setattr(training, name, metered(kind, run))
-        with contextlib.redirect_stdout(io.StringIO()):
-            training.train(settings)
+        policy = trained(settings)
     finally:
         for name, kind in kinds.items():
             setattr(training, name, kind)
     run.notes["threads"] = torch.get_num_threads()
-    policy = load_model(run.folder).policy
     written = in_its_units(case)
 
     def act(seen: np.ndarray) -> np.ndarray:
