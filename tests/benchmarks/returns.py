@@ -31,10 +31,6 @@ from tests.benchmarks.peers import results
 from trainer.settings import read_settings
 
 EPISODES = 20
-STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
-"""Quantiles for that many seeds."""
-
-
 NORMALIZED = {"normalize_observations": True, "normalize_rewards": True}
 
 
@@ -183,13 +179,13 @@ def mean_return(case: Case, act: Callable[[np.ndarray], np.ndarray]) -> float:
     return total / EPISODES
 
 
-def interval(values: list[float]) -> str:
-    """The mean and Student's 95% interval, where there are several."""
-    mean = statistics.mean(values)
+def told(values: list[float]) -> str:
+    """The mean and its 95% interval, where there are several."""
+    mean = f"{statistics.mean(values):.1f}"
     if len(values) < 2:
-        return f"{mean:.1f}"
-    reach = STUDENT[len(values)] * statistics.stdev(values) / len(values) ** 0.5
-    return f"{mean:.1f} [{mean - reach:.1f}, {mean + reach:.1f}]"
+        return mean
+    low, high = results.interval(values)
+    return f"{mean} [{low:.1f}, {high:.1f}]"
 
 
 class Kept:
@@ -243,7 +239,7 @@ def main() -> None:
             for side, values in found.items():
                 values.append(kept.of(case, side, seed))
                 print(f"{name} seed {seed}: {side} {values[-1]:.1f}", flush=True)
-        print(f"{name}: ours {interval(found['ours'])}, sb3 {interval(found['sb3'])}", flush=True)
+        print(f"{name}: ours {told(found['ours'])}, sb3 {told(found['sb3'])}", flush=True)
         means = {side: statistics.mean(values) for side, values in found.items()}
         rows.append((f"return, {name}", "trainer", means["ours"], "sb3", means["sb3"], "reward"))
         metrics |= {f"{side}_{name}": mean for side, mean in means.items()}

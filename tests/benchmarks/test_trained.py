@@ -26,7 +26,8 @@ def test_a_policy_is_one_that_has_been_trained_to_the_end(tmp_path: Path, capsys
     action = policy.act(np.zeros((3, 4), np.float32), np.zeros(3, np.int32), greedy=True)
     assert action.shape == (3, 1)
     assert capsys.readouterr().out == ""
-    with StopSignals() as stop, pytest.raises(SystemExit) as ended:
+    with StopSignals() as stop:
         stop.take(signal.SIGTERM)
-        trained(settings(tmp_path / "stopped"))
+        with pytest.raises(SystemExit) as ended:
+            trained(settings(tmp_path / "stopped"))
     assert ended.value.code == EXIT_REQUEUE

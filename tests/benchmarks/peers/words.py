@@ -56,9 +56,8 @@ READING = """## How to read the tables
 - **GPU** is the mean utilisation that NVML tells, and the memory in use at the end; left out without
   a GPU.
 - **Return** is of the likeliest actions of the final policy in {episodes} episodes that are the same for all;
-  the mean over seeds and its 95% bootstrap interval. With three seeds such an interval is hardly more than
-  the range of the seeds, and too narrow rather than too wide; so few steps tell how fast learning begins, not
-  where it ends.
+  the mean over seeds and Student's 95% interval, which is wide with two or three seeds. Where two of them
+  overlap, nothing is said of who is better; so few steps tell how fast learning begins, not where it ends.
 - **Ours / it**: our steps a second over the side's. Below 1 we are slower.
 - Every peer gets Gymnasium's `SyncVectorEnv` or `AsyncVectorEnv`, whichever steps faster in a short trial
   (Stable-Baselines3 its own two); our environments are the trainer's. PPO and A2C have one thread of PyTorch
