@@ -65,9 +65,8 @@ CASES = {
     ),
     "ppo-halfcheetah": Case("ppo-mujoco", "HalfCheetah-v5", 200_704, 8),
     "a2c-cartpole": Case("a2c", "CartPole-v1", 200_000, 8),
-    "a2c-acrobot": Case(
-        "a2c", "Acrobot-v1", 200_000, 16, {"rollout_size": 80, "normalize_observations": True}
-    ),
+    # likewise; with rewards as they are, half of both sides' policies never swing up
+    "a2c-acrobot": Case("a2c", "Acrobot-v1", 200_000, 16, {"rollout_size": 80} | NORMALIZED),
 }
 
 
