@@ -81,7 +81,10 @@ def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[Axis, ...]:
     for axis in found:
         size *= len(axis.values)
     if size > MOST_RUNS:
-        raise ConfigError(f"this sweep has {size:,} runs, and {MOST_RUNS:,} are the most of one sweep")
+        raise ConfigError(
+            f"this sweep has {size:,} runs, and {MOST_RUNS:,} are the most of one sweep",
+            hint="submit a part of its values at a time",
+        )
     # Runs of one profile stay together: they ask the scheduler for the same, and share a job array.
     return tuple(sorted(found, key=lambda axis: axis.name != "profile"))
 
@@ -189,7 +192,8 @@ def _seed_range(part: str, option: str) -> Iterator[int]:
         raise ConfigError(f"{option}: {part} counts backwards", hint=f"write {last}..{first}")
     if last - first >= MOST_RUNS:
         raise ConfigError(
-            f"{option}: {last - first + 1:,} seeds, and {MOST_RUNS:,} are the most of one sweep"
+            f"{option}: {last - first + 1:,} seeds, and {MOST_RUNS:,} are the most of one sweep",
+            hint=f"submit fewer at a time, e.g. {first}..{first + 9}",
         )
     yield from range(first, last + 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -13,11 +14,18 @@ _MOST_SEEDS = 64
 """In one process."""
 
 
+class _WholeNames(argparse.HelpFormatter):
+    """Help whose lines end between words: a name with hyphens stays in one piece, to be copied."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises `UsageError` instead of printing its whole usage."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options, allow_abbrev=False)
+        super().__init__(**options, allow_abbrev=False, formatter_class=_WholeNames)
 
     def error(self, message: str) -> NoReturn:
         """Raises.
@@ -57,13 +65,17 @@ def seeds(text: str) -> tuple[int, ...]:
         if end < begin:
             raise argparse.ArgumentTypeError(f"{part} counts backwards; write {end}..{begin}")
         if end - begin >= _MOST_SEEDS:
-            raise argparse.ArgumentTypeError(f"{part} are more than {_MOST_SEEDS} seeds")
+            raise argparse.ArgumentTypeError(_too_many(end - begin + 1))
         found += range(begin, end + 1)
     if twice := sorted(seed for seed in set(found) if found.count(seed) > 1):
         raise argparse.ArgumentTypeError(f"{twice[0]} is there twice")
     if len(found) > _MOST_SEEDS:
-        raise argparse.ArgumentTypeError(f"{len(found)} are more than {_MOST_SEEDS} seeds")
+        raise argparse.ArgumentTypeError(_too_many(len(found)))
     return tuple(found)
+
+
+def _too_many(count: int) -> str:
+    return f"{count:,} seeds are too many for one process; take {_MOST_SEEDS} at most"
 
 
 def at_least(least: int) -> Any:

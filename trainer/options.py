@@ -25,7 +25,7 @@ def train_parser() -> Parser:
     )
     add("--unlock", metavar="NAME", action="append", default=[], help="allow a locked value to change")
     count = at_least(1)
-    add("--total-steps", type=count, default=2_000_000, metavar="N", help="environment steps (2 000 000)")
+    add("--total-steps", type=count, default=2_000_000, metavar="N", help="environment steps (2,000,000)")
     add("--num-envs", type=count, metavar="N", help="environments (one per task; 8 for PPO and A2C on one)")
     add("--seed", type=at_least(0), metavar="S", help="of everything random (0)")
     add("--seeds", type=seeds, metavar="A..B", help="a run for each, all in this process, in DIR/seed-S")

@@ -4,7 +4,7 @@ import pytest
 
 from trainer import settings as settings_module
 from trainer.errors import UsageError
-from trainer.options import NEWEST
+from trainer.options import NEWEST, train_parser
 from trainer.pacing import worker_count
 from trainer.recipe import RecipeError
 from trainer.settings import read_each, read_settings
@@ -150,7 +150,7 @@ def test_runs_of_a_process_divide_the_processors_that_the_learners_leave(monkeyp
         (("--seeds", "4..2"), "counts backwards; write 2..4"),
         (("--seeds", "1..3,2"), "2 is there twice"),
         (("--seeds", "1..1_000"), "no seed"),
-        (("--seeds", "1..1000"), "more than 64 seeds"),
+        (("--seeds", "1..1000"), "1,000 seeds are too many for one process; take 64"),
         (("--seeds", "1..2", "--seed", "3"), "exclude each other"),
         (("--seeds", "1..2", "--resume", "x/step-1"), "--resume PATH is for one run"),
         (("--seeds", "1..2", "--ranks", "2"), "2 ranks share one run"),
@@ -164,3 +164,9 @@ def test_seeds_that_cannot_be(argv, message):
 def test_what_takes_one_run_takes_no_seeds():
     with pytest.raises(UsageError, match="this is about one"):
         read("--seeds", "1..2")
+
+
+def test_the_help_breaks_no_name() -> None:
+    words = train_parser().format_help().split()
+    assert not [word for word in words if word.endswith("-")]
+    assert "guide-mt10-conservative," in words

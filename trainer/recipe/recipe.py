@@ -109,7 +109,8 @@ def load(name: str) -> Recipe:
         RecipeError: no such recipe, or its file is not what the schema of its algorithm says.
     """
     if name not in names():
-        raise RecipeError(f"unknown recipe {name!r}{_nearest(name, names())}")
+        near = _nearest(name, names()) or f"; there are {', '.join(names())}"
+        raise RecipeError(f"unknown recipe {name!r}{near}")
     return parse(name, (_DIRECTORY / f"{name}.toml").read_text(encoding="utf-8"))
 
 
