@@ -67,6 +67,18 @@ def test_there_is_more_on_a_wider_terminal() -> None:
     assert "━" in drawn(lines, 200)[0]
 
 
+def test_success_has_no_column_where_no_environment_knows_it() -> None:
+    lines = rows("r")
+    assert "success" in drawn(lines, 200)[0].splitlines()[0]
+    lines = [StatusRow(row.run, replace(row.state, success=None)) for row in lines]
+    assert "success" not in drawn(lines, 200)[0].splitlines()[0]
+
+
+def test_steps_to_come_are_no_progress() -> None:
+    lines = [StatusRow(row.run, replace(row.state, progress=None)) for row in rows("r")]
+    assert "of 2M" in drawn(lines, 200)[0]
+
+
 def test_runs_on_several_clusters_are_told_apart_everywhere() -> None:
     lines = rows("r")
     lines[0] = StatusRow(replace(lines[0].run, cluster="elsewhere"), lines[0].state)

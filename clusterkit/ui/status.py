@@ -39,6 +39,8 @@ _COLUMNS = {
     "gpu": True,
 }
 """Column -> whether it is aligned to the right."""
+_IF_ANY = ("gpu", "starts in", "success")
+"""Columns that are there only where a run has something in them: not every environment knows success."""
 _DROPPED = ("gpu", "cluster", "starts in", "steps/s", "success")
 """What a narrow terminal does without, in this order."""
 _GAP = 2
@@ -162,9 +164,7 @@ def _layout(
     cells = [
         _folded_cells(line, bar=bar) if isinstance(line, Folded) else _cells(line, bar=bar) for line in lines
     ]
-    shown = [
-        name for name in _COLUMNS if name not in ("gpu", "starts in") or any(row.get(name) for row in cells)
-    ]
+    shown = [name for name in _COLUMNS if name not in _IF_ANY or any(row.get(name) for row in cells)]
     if bar:
         return (shown, cells) if _width(shown, cells) <= width else _layout(lines, width, bar=False)
     for name in _DROPPED:
@@ -252,7 +252,7 @@ def _starts(state: RunState) -> str | None:
 
 def _progress(progress: float | None, total: int, *, bar: bool) -> Text:
     if progress is None:
-        return Text(format_count(total) if total else "", style="dim")
+        return Text(f"of {format_count(total)}" if total else "", style="dim")
     share = progress if progress == 1 else min(progress, 0.99)
     text = Text(f"{int(share * 100):>3}%" + (f" of {format_count(total)}" if total else ""))
     if not bar:
