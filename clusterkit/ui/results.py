@@ -79,17 +79,25 @@ def _table(runs: Sequence[PulledRun], uploads: Mapping[str, Sequence[RunUpload]]
 
 
 def show_reported(reported: Reported) -> None:
-    """The final success rates, and the files that were written, one path a line."""
+    """The final success rates or returns, and the files that were written, one path a line."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("group", no_wrap=True)
     table.add_column("runs", justify="right")
     table.add_column("steps", justify="right")
-    table.add_column("success", justify="right", no_wrap=True)
-    table.add_column("95% interval", justify="right", no_wrap=True)
+    succeeds = any(row.success is not None for row in reported.rows)
+    returns = any(row.success is None and row.mean_return is not None for row in reported.rows)
+    columns = [*(["success"] if succeeds or not returns else []), *(["return"] if returns else [])]
+    for name in (*columns, "95% interval"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in reported.rows:
-        interval = "-" if row.low is None or row.high is None else f"{row.low:.1%} to {row.high:.1%}"
-        success = "-" if row.success is None else f"{row.success:.1%}"
-        table.add_row(Text(row.group), str(row.runs), f"{row.step:,}", success, interval)
+        form = ".4g" if row.success is None else ".1%"
+        interval = "-" if row.low is None or row.high is None else f"{row.low:{form}} to {row.high:{form}}"
+        cells = {
+            "success": "-" if row.success is None else f"{row.success:.1%}",
+            "return": "-" if row.mean_return is None else f"{row.mean_return:.4g}",
+        }
+        values = [cells[name] for name in columns]
+        table.add_row(Text(row.group), str(row.runs), f"{row.step:,}", *values, interval)
     out.print(table)
     if reported.left_out:
         note(f"nothing to draw, left out: {', '.join(reported.left_out)}")

@@ -23,13 +23,15 @@ from clusterkit.tuning import PROGRAM
 
 @dataclass(frozen=True)
 class ReportRow:
-    """The final success of one group of runs."""
+    """The final success of one group of runs, or the last return where nothing tells of success."""
 
     group: str
     runs: int
     step: int
     success: float | None
+    mean_return: float | None
     low: float | None
+    """The 95% interval begins here: of the success rate, or of the return where there is none."""
     high: float | None
 
 
@@ -157,13 +159,15 @@ def _advice(groups: Sequence[Group]) -> list[Advice]:
 
 
 def _row(group: Group) -> ReportRow:
-    final = group.final("success/mean")
-    low, high = (final and final.interval) or (None, None)
+    final, returned = group.final("success/mean"), group.final("return/mean")
+    point = final or returned
+    low, high = (point and point.interval) or (None, None)
     return ReportRow(
         group=group.label,
         runs=len(group.runs),
         step=group.final_step or max(run.last_step for run in group.runs),
         success=final.value if final else None,
+        mean_return=returned.value if returned else None,
         low=low,
         high=high,
     )

@@ -99,6 +99,19 @@ def test_numbers_are_those_of_the_metrics(tmp_path: Path) -> None:
     assert reported.rows[0].success == pytest.approx(statistics.fmean(row["success/mean"] for row in last))
 
 
+def test_without_success_rates_the_return_is_told(tmp_path: Path) -> None:
+    folders = [make_run_dir(tmp_path, f"demo-{seed}", seed=seed) for seed in (1, 2, 3)]
+    for folder, value in zip(folders, (40.0, 50.0, 60.0), strict=True):
+        row = {"kind": "eval", "step": 200, "time": 1.0, "attempt": 0, "episodes": 10}
+        write_metrics(folder, [row | {"return/x": value, "return/mean": value}])
+    reported, page, _ = write(folders, tmp_path / "out")
+    (row,) = reported.rows
+    assert (row.success, row.mean_return) == (None, pytest.approx(50.0))
+    assert row.low == pytest.approx(50 - 4.303 * 10 / 3**0.5, rel=1e-3)
+    assert "mean return at 200 steps" in page.text
+    assert "50 25.16 to 74.84" in " ".join(page.text.split())
+
+
 def test_the_newest_attempt_counts(tmp_path: Path) -> None:
     folder = make_run_dir(tmp_path, "demo-1")
     rows = [evaluation(100, {"x": 0.1}), evaluation(200, {"x": 0.2}), evaluation(200, {"x": 0.9}, attempt=1)]
