@@ -30,10 +30,10 @@ help: ## list the targets
 	$(PIP) install -q $(CONSTRAIN) -e '.[train,dev,bench]'
 	@touch $@
 
-demo: .venv/.train ## train four Meta-World tasks on this machine, through the whole product (minutes)
+demo: .venv/.train ## train four Meta-World tasks here, through the whole product (minutes)
 	$(BIN)/clusterkit demo
 
-test: .venv/.dev ## everything: linters, types, docs and all tests, on a real Slurm where this machine can run one
+test: .venv/.dev ## linters, types, docs and all tests, on a real Slurm where one can run
 	@$(MAKE) --no-print-directory lint docs
 	$(PYTEST)
 
@@ -63,8 +63,8 @@ bench: .venv/.bench ## the quick benchmarks, ours against the peer in the same r
 	$(BIN)/python -m tests.benchmarks.learner --quick
 	$(BIN)/python -m tests.benchmarks.end_to_end --quick
 
-peers: .venv/.train ## our trainer beside its peers, into docs/comparison.md (BUDGET=minutes; QUICK=1: four minutes, into build/)
+peers: .venv/.train ## our trainer beside its peers (BUDGET=minutes; QUICK=1: four minutes)
 	$(BIN)/python -m tests.benchmarks.peers $(if $(QUICK),--quick) $(if $(BUDGET),--budget $(BUDGET)) $(PEERS)
 
-clean: ## remove what the build and the tests leave behind (not results, not runs)
+clean: ## remove what the build and the tests leave behind, not runs or results
 	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
