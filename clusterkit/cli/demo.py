@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clusterkit.cli.common import ConfigOption, load, open_ledger
+
+if TYPE_CHECKING:
+    from clusterkit.verbs.submit import Submitted
 
 
 def register(app: typer.Typer) -> None:
@@ -24,14 +27,25 @@ def demo(
 
     Four real Meta-World tasks through the whole product: submit, watch, sync, report.
     """
-    from clusterkit.ui.demo import live_row, show_demonstrated
+    from clusterkit.ui.demo import live_row, show_demonstrated, show_left
     from clusterkit.ui.progress import transfer_bar
     from clusterkit.ui.submit import show_submitted
     from clusterkit.verbs.demo import demo as verb
 
     settings = load(config)
-    with open_ledger(settings) as ledger, live_row() as on_row:
-        done = verb(
-            settings, ledger, profile=profile, bar=transfer_bar, on_submit=show_submitted, on_row=on_row
-        )
+    run_ids: list[str] = []
+
+    def on_submit(submitted: Submitted) -> None:
+        run_ids.append(submitted.spec.run_id)
+        show_submitted(submitted)
+
+    try:
+        with open_ledger(settings) as ledger, live_row() as on_row:
+            done = verb(
+                settings, ledger, profile=profile, bar=transfer_bar, on_submit=on_submit, on_row=on_row
+            )
+    except KeyboardInterrupt:
+        for run_id in run_ids:
+            show_left(run_id)
+        raise
     show_demonstrated(done)

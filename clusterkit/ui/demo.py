@@ -56,6 +56,12 @@ def _line(row: StatusRow) -> str:
     return "  ".join(parts)
 
 
+def show_left(run_id: str) -> None:
+    """What becomes of the run when one leaves before its end: it is a job of its own and goes on."""
+    note("no longer watched; if it still runs, it goes on by itself")
+    note(f"next: clusterkit cancel {run_id}, or clusterkit watch {run_id}")
+
+
 def show_demonstrated(done: Demonstrated) -> None:
     """State, success rates, what was synced, where the picture is."""
     row = done.row
