@@ -35,5 +35,6 @@ def show_rerun(done: Rerun) -> None:
         warn_untold_seed()
     if done.choice:
         note(f"goes on past its time limit by {described_way(done.choice)}")
-    note(f"job {done.job_id} on {run.cluster}; next: clusterkit status, clusterkit logs {run.run_id} -f")
+    note(f"job {done.job_id} on {run.cluster}")
+    note(f"next: clusterkit status, clusterkit logs {run.run_id} -f")
     out.print(run.run_id, markup=False, soft_wrap=True)

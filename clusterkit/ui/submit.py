@@ -40,7 +40,8 @@ def show_submitted(done: Submitted) -> None:
         err.print(f"[yellow]{run_id}[/], whose submission was interrupted: {what}", soft_wrap=True)
     if done.choice:
         note(f"goes on past its time limit by {described_way(done.choice)}")
-    note(f"job {done.job_id} on {spec.cluster}; next: clusterkit status, clusterkit logs {spec.run_id} -f")
+    note(f"job {done.job_id} on {spec.cluster}")
+    note(f"next: clusterkit status, clusterkit logs {spec.run_id} -f")
     out.print(spec.run_id, markup=False, soft_wrap=True)
 
 
@@ -60,7 +61,8 @@ def show_resumed(done: Resumed) -> None:
     if done.choice:
         note(f"goes on past its time limit by {described_way(done.choice)}")
     run = done.run
-    note(f"job {done.job_id} on {run.cluster}; next: clusterkit status, clusterkit logs {run.run_id} -f")
+    note(f"job {done.job_id} on {run.cluster}")
+    note(f"next: clusterkit status, clusterkit logs {run.run_id} -f")
     out.print(run.run_id, markup=False, soft_wrap=True)
 
 

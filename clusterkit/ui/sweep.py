@@ -79,7 +79,8 @@ def show_group(done: SubmittedGroup) -> None:
     jobs = list(dict.fromkeys(array_id(each.job_id).partition(";")[0] for each in done.handed))
     shown = ", ".join(jobs[:4]) + (f" and {len(jobs) - 4} more" if len(jobs) > 4 else "")
     note(f"{_runs(len(done.runs))}: job{'s' if len(jobs) > 1 else ''} {shown} on {cluster}")
-    note(f"next: clusterkit status {group}, clusterkit logs {done.runs[0].run_id} -f")
+    note(f"next: clusterkit status {group}")
+    note(f"      clusterkit logs {done.runs[0].run_id} -f")
     if done.missing:
         first, last = done.missing[0], done.missing[-1]
         which = first if first == last else f"{first} to {last}"
