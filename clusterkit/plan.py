@@ -196,8 +196,8 @@ def _ranks(profile: Profile, recipe: recipes.Recipe) -> list[str]:
         recipes.check_shares(recipe, profile.num_envs, profile.gpu_count)
     except recipes.RecipeError as error:
         raise ConfigError(
-            f"{error} (profile {profile.name} has gpus = {profile.gpus})",
-            hint="change that, or take another number of GPUs",
+            f"profile {profile.name}, learnt on {profile.gpu_count} GPUs: {error}",
+            hint="change that, or take another number of GPUs, by `gpus` of the profile or --ranks of `plan`",
         ) from error
     return ["--ranks", str(profile.gpu_count)]
 

@@ -141,6 +141,11 @@ def test_an_environment_of_your_own_leaves_its_memory_open_until_you_say_its_siz
     shown = trains.run("plan", *own, "--cluster", "local").stdout
     assert "only mine:Maze-v0 tells how large an observation is" in shown.replace("\n", " ")
     assert "rtx4060" in trains.run("plan", *own, "--compare").stdout
+    wrong = ["--profile", "beast", "--set", "environment=HalfCheeta-v5", "--unlock", "environment"]
+    shown = trains.run("plan", *wrong, "--cluster", "local").stdout
+    assert "did you mean HalfCheetah-v5 or HalfCheetah-v4?" in shown
+    shared = trains.run("plan", "-p", "a40-2m", "--ranks", "3", "--cluster", "local", code=3).stderr
+    assert "a40-2m, learnt on 3 GPUs: 32 environments cannot be shared by 3 ranks; 30 or 33 can" in shared
     said = ["--observation-dim", "60", "--action-choices", "3,3"]
     parts = plans(trains, *own, "--cluster", "local", *said)["memory"]["gpu"]["parts"]
     assert {part["name"]: part["bytes"] for part in parts}["rollout"] == 32_768 * (2 * 60 + 2 + 3) * 4

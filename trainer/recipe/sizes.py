@@ -9,7 +9,7 @@ from trainer.recipe.batches import Batches, batches, usual_envs
 from trainer.recipe.footprint import ParameterCount, parameter_count
 from trainer.recipe.recipe import Recipe, task_names
 from trainer.recipe.shares import shared_envs
-from trainer.recipe.spaces import Spaces, spaces_of
+from trainer.recipe.spaces import Spaces, alike, spaces_of
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ class Sizes:
             return ""
         name = self.recipe.values["environment"]
         if found is None:
-            return f"only {name} tells how large an observation is; say it: --observation-dim, --action-dim"
+            said = f"only {name} tells how large an observation is; say it: --observation-dim, --action-dim"
+            close = alike(name)
+            return f"{said}; did you mean {' or '.join(close)}?" if close else said
         if found.choices and not self.on_policy:
             return f"{name} has discrete actions, which SAC cannot learn"
         return ""

@@ -6,6 +6,7 @@ the environments themselves.
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,8 @@ from trainer.recipe.footprint import ACTION_SIZE, OBSERVATION_SIZE
 from trainer.recipe.recipe import Recipe
 
 TABLE = Path(__file__).resolve().parent.parent / "recipes" / "benchmarks" / "gymnasium.toml"
+_ALIKE = 0.75
+"""Of difflib's ratio: HalfCheeta-v5 is like HalfCheetah-v5 (0.96), not like Reacher-v5 (0.52)."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,11 @@ def spaces_of(recipe: Recipe) -> Spaces | None:
     if "environment" not in recipe.values:
         return METAWORLD
     return known_spaces().get(recipe.values["environment"])
+
+
+def alike(name: str) -> list[str]:
+    """Returns the ids in the table that an unknown one may be meant for; none for `module:EnvId`."""
+    return [] if ":" in name else difflib.get_close_matches(name, known_spaces(), n=2, cutoff=_ALIKE)
 
 
 @cache
