@@ -170,7 +170,7 @@ def _setting(settings: TrainSettings, device: torch.device) -> str:
         where += f", one of {settings.together} runs in this process"
     return (
         f"learning on {device.type} ({device_name(device)}) in {settings.precision}, "
-        f"{settings.num_envs} environments in {where}{lag}"
+        f"{settings.num_envs} environment{'' if settings.num_envs == 1 else 's'} in {where}{lag}"
     )
 
 

@@ -155,7 +155,7 @@ def test_a_learner_with_rollouts_is_one_of_those_that_step() -> None:
         ("ppo", None, "8 environments in 7 processes and the learner"),
         ("ppo", 8, "8 environments in 8 processes"),
         ("ppo", 0, "8 environments in the learner"),
-        ("sac", None, "1 environments in 1 process"),
+        ("sac", None, "1 environment in 1 process"),
     ):
         assert memory.host_parts(Sizes(recipes.load(name)), 16, workers)[1].note == said
 

@@ -198,4 +198,4 @@ def _played(sizes: Sizes, name: str, count: int, workers: int, where: str) -> Pa
         size = workers * WORKER_BYTES + count * ENVIRONMENT_BYTES + models * MODEL_BYTES
     else:
         size = workers * GYMNASIUM_WORKER_BYTES + count * GYMNASIUM_ENVIRONMENT_BYTES
-    return Part(name, size, exact=False, note=f"{count} environments {where}")
+    return Part(name, size, exact=False, note=f"{count} environment{'' if count == 1 else 's'} {where}")
