@@ -35,6 +35,21 @@ def test_steps_are_those_of_adam_with_clipping(max_norm):
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_without_clipping_steps_are_those_of_fused_adam_to_the_bit(decay):
+    ours, theirs = make_parameters(), make_parameters()
+    guarded = GuardedAdam(ours, 0.01, 1e-5, weight_decay=decay)
+    kind = torch.optim.AdamW if decay else torch.optim.Adam
+    adam = kind(theirs, 0.01, eps=1e-5, weight_decay=decay, fused=True)
+    for _ in range(5):
+        gradients = [torch.randn_like(parameter) for parameter in ours]
+        for parameter, gradient in zip(theirs, gradients, strict=True):
+            parameter.grad = gradient.clone()
+        adam.step()
+        guarded.step(gradients, global_norm(gradients), NO)
+    assert all(torch.equal(own, other) for own, other in zip(ours, theirs, strict=True))
+
+
 def test_a_blocked_step_leaves_parameters_moments_and_count():
     parameters = make_parameters()
     guarded = GuardedAdam(parameters, 0.01, 1e-5, 0.1)

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 
 from trainer.nn.stacking import place
 
+_BETA1, _BETA2 = 0.9, 0.999
+"""Adam's decay of the two moments, as in the paper and in PyTorch."""
+
 
 def not_finite(*scalars: Tensor) -> Tensor:
     """Returns 1.0 if one of the scalars is infinite or not a number and 0.0 otherwise, on their device."""
@@ -21,12 +24,18 @@ def not_finite(*scalars: Tensor) -> Tensor:
 class GuardedAdam:
     """Fused Adam that clips, and steps only if it may.
 
+    It makes the calls that `torch.optim.Adam` does, to the bit, without the compiler that PyTorch's
+    optimisers import: 70 MB, and seconds at the start.
+
     Args:
         parameters: what to optimise.
         learning_rate: Adam's; a scalar on the device may change between steps.
         eps: Adam's.
         max_norm: bound on the norm of all gradients together; 0 for none.
         weight_decay: AdamW's: each step takes this times the learning rate off every parameter.
+
+    Attributes:
+        state: of each parameter: `step`, `exp_avg` and `exp_avg_sq`, which stay where they are.
     """
 
     def __init__(
@@ -39,51 +48,75 @@ class GuardedAdam:
     ) -> None:
         self._parameters = parameters
         self._max_norm = max_norm
-        on_gpu = parameters[0].is_cuda
-        adam = torch.optim.AdamW if weight_decay else torch.optim.Adam
-        self._adam = adam(
-            parameters, learning_rate, eps=eps, weight_decay=weight_decay, fused=True, capturable=on_gpu
-        )
-        for parameter in parameters:  # made now, so that a captured update finds it where it will stay
-            self._adam.state[parameter] = {
+        self._learning_rate = learning_rate
+        self._compute = torch._fused_adamw_ if weight_decay else torch._fused_adam_
+        self._constants: dict[str, Any] = {
+            "beta1": _BETA1,
+            "beta2": _BETA2,
+            "weight_decay": weight_decay,
+            "eps": eps,
+            "amsgrad": False,
+            "maximize": False,
+        }
+        self.state = [
+            {
                 "step": torch.zeros((), device=parameter.device),
                 "exp_avg": torch.zeros_like(parameter),
                 "exp_avg_sq": torch.zeros_like(parameter),
             }
+            for parameter in parameters
+        ]
+        self._counters = [state["step"] for state in self.state]
 
+    @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
         """Takes a step, or leaves parameters and state as they are.
 
         Args:
             gradients: one per parameter; may be overwritten.
-            norm: of all gradients together, a scalar.
+            norm: of all gradients together.
             blocked: 1.0 to leave everything, 0.0 to step.
         """
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = gradient
-        # both are for loss scaling, and fused Adam reads them on the device: it divides by the one, and does
-        # nothing if the other is 1
-        if self._max_norm > 0:
-            self._adam.grad_scale = (norm / self._max_norm).clamp_min(1.0)  # type: ignore[attr-defined]
-        self._adam.found_inf = blocked  # type: ignore[attr-defined]
-        self._adam.step()
+            parameter.grad = gradient  # stays until the next one comes, as forecasts of memory count it
+        torch._foreach_add_(self._counters, 1.0)
+        self._move(gradients, self._scale(norm), blocked)
+        torch._foreach_sub_(self._counters, [blocked] * len(self._counters))
+
+    def _scale(self, norm: Tensor) -> Tensor | None:
+        return (norm / self._max_norm).clamp_min(1.0) if self._max_norm > 0 else None
+
+    def _move(self, gradients: Sequence[Tensor], scale: Tensor | None, blocked: Tensor) -> None:
+        """The arithmetic of a step whose counters have moved on already.
+
+        Scale and flag are for loss scaling, and fused Adam reads them on the device: it divides by the one,
+        and does nothing if the other is 1.
+        """
+        self._compute(
+            list(self._parameters),
+            list(gradients),
+            [state["exp_avg"] for state in self.state],
+            [state["exp_avg_sq"] for state in self.state],
+            [],
+            self._counters,
+            lr=self._learning_rate,
+            grad_scale=scale,
+            found_inf=blocked,
+            **self._constants,
+        )
 
     def tensors(self) -> list[Tensor]:
         """Returns the state's tensors."""
-        return [tensor for state in self._adam.state.values() for tensor in state.values()]
+        return [tensor for state in self.state for tensor in state.values()]
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state, as `torch.optim.Adam` does."""
-        state: dict[str, Any] = self._adam.state_dict()
-        for group in state["param_groups"]:
-            if isinstance(group["lr"], Tensor):  # which may lie beside those of other learners
-                group["lr"] = group["lr"].clone()
-        return state
+        """Returns the state, laid out as that of `torch.optim.Adam`."""
+        return {"state": {index: dict(state) for index, state in enumerate(self.state)}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` returned, in place: Adam's own way makes new tensors."""
-        for index, parameter in enumerate(self._parameters):
-            for name, tensor in self._adam.state[parameter].items():
+        """Takes over what `state_dict` returned, in place."""
+        for index, own in enumerate(self.state):
+            for name, tensor in own.items():
                 tensor.copy_(state["state"][index][name])
 
 
@@ -91,7 +124,7 @@ class AdamOfEach(GuardedAdam):
     """The Adams of several learners, of one configuration, whose step is taken at once, to the bit.
 
     Fused Adam has one flag, one scale and one learning rate for all that it is given, so that each learner
-    needs a call of its own. All around these calls is done once: it is what PyTorch's own step consists of.
+    needs a call of its own. All around these calls is done once.
 
     Args:
         each: the Adams, whose parameters and states they stay.
@@ -100,16 +133,7 @@ class AdamOfEach(GuardedAdam):
     def __init__(self, each: Sequence[GuardedAdam]) -> None:
         self._each = each
         self._max_norm = each[0]._max_norm
-        groups = [optimizer._adam.param_groups[0] for optimizer in each]
-        self._rates = [group["lr"] for group in groups]
-        (beta1, beta2), eps, decay = (groups[0][name] for name in ("betas", "eps", "weight_decay"))
-        self._how = {"beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": decay}
-        self._compute = torch._fused_adamw_ if decay else torch._fused_adam_
-        states = [[one._adam.state[parameter] for parameter in one._parameters] for one in each]
-        # of each learner: first moments, second moments, counters
-        names = ("exp_avg", "exp_avg_sq", "step")
-        self._states = [tuple([state[name] for state in own] for name in names) for own in states]
-        self._counters = [counter for *_, counters in self._states for counter in counters]
+        self._counters = [counter for one in each for counter in one._counters]
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
@@ -120,31 +144,15 @@ class AdamOfEach(GuardedAdam):
             norm: of all gradients of a learner together, (learners,).
             blocked: 1.0 to leave everything of a learner, 0.0 to step, (learners,).
         """
-        scales: Sequence[Tensor | None] = [None] * len(self._each)
-        if self._max_norm > 0:
-            scales = (norm / self._max_norm).clamp_min(1.0).unbind()
+        scale = self._scale(norm)
+        scales = [None] * len(self._each) if scale is None else scale.unbind()
         flags = blocked.unbind()
         own = zip(*(gradient.unbind() for gradient in gradients), strict=True)
         torch._foreach_add_(self._counters, 1.0)
-        for one, parts, (first, second, counters), rate, scale, flag in zip(
-            self._each, own, self._states, self._rates, scales, flags, strict=True
-        ):
-            self._compute(
-                list(one._parameters),
-                list(parts),
-                first,
-                second,
-                [],
-                counters,
-                lr=rate,
-                amsgrad=False,
-                maximize=False,
-                grad_scale=scale,
-                found_inf=flag,
-                **self._how,
-            )
+        for one, parts, divisor, flag in zip(self._each, own, scales, flags, strict=True):
+            one._move(parts, divisor, flag)
         held = zip(self._each, flags, strict=True)
-        torch._foreach_sub_(self._counters, [flag for one, flag in held for _ in one._parameters])
+        torch._foreach_sub_(self._counters, [flag for one, flag in held for _ in one._counters])
 
     def tensors(self) -> list[Tensor]:
         """Returns the tensors of all states."""
@@ -214,18 +222,29 @@ class GuardedAverage:
 
     def __init__(self, targets: Iterable[Tensor], sources: Iterable[Tensor], tau: float) -> None:
         self._targets, self._sources = list(targets), list(sources)
-        self._sgd = torch.optim.SGD(self._targets, tau, weight_decay=1.0, maximize=True, fused=True)
+        self._tau = tau
         self.aim()
 
     def aim(self) -> None:
         """Finds the sources where they are now; to be called after they have been moved."""
-        for target, source in zip(self._targets, self._sources, strict=True):
-            target.grad = source.detach()  # the same storage: always the newest values
+        self._aims = [source.detach() for source in self._sources]  # the same storage: the newest values
 
+    @torch.no_grad()
     def step(self, blocked: Tensor) -> None:
         """Moves the targets, or leaves them if `blocked` is 1.0."""
-        self._sgd.found_inf = blocked  # type: ignore[attr-defined]
-        self._sgd.step()
+        torch._fused_sgd_(
+            self._targets,
+            self._aims,
+            [],
+            weight_decay=1.0,
+            momentum=0.0,
+            lr=self._tau,
+            dampening=0.0,
+            nesterov=False,
+            maximize=True,
+            is_first_step=False,
+            found_inf=blocked,
+        )
 
 
 def global_norm(gradients: Sequence[Tensor]) -> Tensor:

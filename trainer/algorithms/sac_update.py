@@ -256,7 +256,9 @@ def _accumulate(losses: Iterable[Tensor], parameters: list[Tensor]) -> tuple[Ten
     total: Tensor | None = None
     sums: list[Tensor] = []
     for loss in losses:
-        gradients = list(torch.autograd.grad(loss, parameters, torch.ones_like(loss)))
+        # one number needs no weight, and PyTorch imports SymPy, 30 MB, to look at one that it is given
+        weight = torch.ones_like(loss) if loss.dim() else None
+        gradients = list(torch.autograd.grad(loss, parameters, weight))
         if total is None:
             total, sums = loss.detach(), gradients
         else:
