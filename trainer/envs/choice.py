@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.interface import EnvFactory
-from trainer.envs.metaworld import MetaworldFactory
 from trainer.errors import UsageError
 
 
@@ -23,7 +21,11 @@ def factory_for(values: Mapping[str, Any], tasks: Sequence[str], seed: int = 0) 
         UsageError: the environment is unknown, cannot be made here, or has spaces of another kind.
     """
     if "environment" not in values:
+        from trainer.envs.metaworld import MetaworldFactory  # brings MuJoCo and SciPy, 30 MB
+
         return MetaworldFactory(tuple(tasks), goals_per_task=values["goals_per_task"])
+    from trainer.envs.gymnasium_env import GymnasiumFactory
+
     name = values["environment"]
     if "rollout_size" in values:
         return GymnasiumFactory(name, actions="clipped", seed=seed)
