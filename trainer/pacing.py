@@ -62,5 +62,8 @@ def helper_count(num_envs: int, processors: int | None = None) -> int:
 
 
 def quick(num_envs: int, step_seconds: float) -> bool:
-    """Returns whether all environments are stepped before another process could have been woken to help."""
+    """Returns whether all environments are stepped before another process could have been woken to do it.
+
+    Also where the learner would learn meanwhile: to wake the process costs it as much as it would save.
+    """
     return num_envs * step_seconds < _WAKING

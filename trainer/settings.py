@@ -45,8 +45,8 @@ class TrainSettings:
         keep: checkpoints to keep.
         log_every: environment steps between lines of training metrics.
         workers: environment processes; 0 steps the environments in the learner's own.
-        workers_optional: whether environments that are stepped in no time are to have no processes: nobody
-            has asked for any, and the learner has nothing else to do meanwhile.
+        workers_optional: whether environments that are stepped in no time are to have no processes, for
+            nobody has asked for any.
         threads: PyTorch's threads; 0 for PyTorch's own choice.
         lockstep: on a GPU, act with the newest weights instead of those of a vector step before.
         resume: None, `newest`, or the path of a checkpoint.
@@ -195,7 +195,7 @@ def _settings(given: Namespace, environ: Mapping[str, str], together: int) -> Tr
         keep=given.keep,
         log_every=given.log_every or max(1000, total_steps // 1000),
         workers=workers,
-        workers_optional=on_policy and given.workers is None,
+        workers_optional=given.workers is None,
         threads=_threads(recipe, workers, place) if given.threads is None else given.threads,
         lockstep=given.lockstep,
         resume=_resume(given.resume, attempt),

@@ -108,6 +108,20 @@ def test_where_an_episode_cannot_go_on_the_run_says_so_and_goes_on_itself(tmp_pa
     assert len(held(settings)) == 120
 
 
+def test_environments_that_are_stepped_in_no_time_have_no_process_and_learn_the_same(tmp_path, monkeypatch):
+    finals = []
+    for quick, where in ((True, "the learner's own process"), (False, "1 worker process")):
+        monkeypatch.setattr(training, "quick", lambda *_, quick=quick: quick)
+        settings = settings_for(tmp_path / where, "Pendulum-v1", "--total-steps", "60", "--device", "cpu")
+        settings = replace(settings, workers=1, workers_optional=True, threads=1)
+        assert training.train(settings) == 0
+        said = events(settings.run_dir)
+        assert any(f"1 environments in {where}" in event for event in said)
+        finals += [event for event in said if "sha256" in event]
+    assert len(finals) == 2
+    assert finals[0] == finals[1]
+
+
 @pytest.mark.parametrize(
     ("environment", "words"),
     [

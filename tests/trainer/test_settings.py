@@ -113,6 +113,12 @@ def test_a_batch_that_does_not_divide_the_rollout_is_refused():
         read("--recipe", "guide-ppo-fast", "--num-envs", "10")
 
 
+@pytest.mark.parametrize("recipe", ["sac", "ppo", "local-demo"])
+def test_processes_that_nobody_asked_for_are_optional(recipe):
+    assert read("--recipe", recipe).workers_optional
+    assert not read("--recipe", recipe, "--workers", "1").workers_optional
+
+
 def test_small_networks_compute_on_one_thread():
     assert read("--recipe", "ppo", "--workers", "0").threads == 1
     assert read("--recipe", "guide-ppo-heavy", "--workers", "0").threads == 0
