@@ -21,8 +21,10 @@ from trainer.arguments import Parser, at_least
 from trainer.bench.candidates import Combination, combinations, environment_counts, worth_a_run
 from trainer.bench.process import Order, measure
 from trainer.bench.table import line, table
+from trainer.envs.choice import factory_for
 from trainer.errors import TrainerError, UsageError
 from trainer.files import atomic_write_json
+from trainer.pacing import quick
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
 from trainer.settings import TrainSettings, read_settings
@@ -135,7 +137,7 @@ class Bench:
         self._wishes, self._begun = wishes, time.monotonic()
         self._seconds, self._window = wishes.seconds, wishes.each
         self._starts = dict.fromkeys(("loop", "envs", "updates", "evaluation"), _FIRST_START)
-        self._own = Combination(settings.num_envs, min(settings.workers, settings.num_envs))
+        self._own = _own(settings)
         counts = list(wishes.counts) or _counts(settings)
         light = "environment" in settings.recipe.values
         tries = combinations(self._own, counts, usable_processors(), light=light)
@@ -211,7 +213,10 @@ class Bench:
             return None
         begun = time.monotonic()
         limit = min(left, max(self._seconds * _MOST, _PATIENCE))
-        found = measure(order, self._options, self._window, limit, self._tick)
+        # as the run has it: of --workers 0 that somebody asks for more threads would follow
+        own = (order.num_envs, order.workers) == _both(self._own)
+        threads = ["--threads", str(self._settings.threads)] if own else []
+        found = measure(order, [*self._options, *threads], self._window, limit, self._tick)
         if self._stop:
             return None
         took = time.monotonic() - begun
@@ -264,6 +269,15 @@ class Bench:
             atomic_write_json(settings.run_dir / FILE, document)
         except OSError as error:
             raise TrainerError(f"{settings.run_dir / FILE} cannot be written: {error.strerror}") from error
+
+
+def _own(settings: TrainSettings) -> Combination:
+    """What the run would take: environments that are stepped in no time have no processes."""
+    values, workers = settings.recipe.values, min(settings.workers, settings.num_envs)
+    if settings.workers_optional and "environment" in values:
+        factory = factory_for(values, settings.tasks, settings.seed)
+        workers = 0 if quick(settings.own_envs, factory.step_seconds) else workers
+    return Combination(settings.num_envs, workers)
 
 
 def _counts(settings: TrainSettings) -> list[int]:
