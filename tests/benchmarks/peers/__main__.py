@@ -31,7 +31,7 @@ def run_cell(
     python: Path, case: str, side: str, seed: int, steps: int, limit: float
 ) -> results.Finding | None:
     """Runs a cell in a process of its own; returns its finding, or the error, or None without the time."""
-    argv = [str(python), "-m", "tests.benchmarks.peers.cell", "--side", side, "--case", case]
+    argv = [str(python), "-m", "tests.benchmarks.peers.start", "--side", side, "--case", case]
     argv += ["--seed", str(seed), "--steps", str(steps)]
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     # files and no pipes: what a peer leaves running would keep a pipe open

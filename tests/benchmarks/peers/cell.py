@@ -1,6 +1,6 @@
 """One cell: trains one side on one case with one seed, and prints its finding as a line of JSON.
 
-python -m tests.benchmarks.peers.cell --side sb3 --case ppo-cartpole --seed 0 --steps 12288
+`start` starts it.
 """
 
 from __future__ import annotations
@@ -132,7 +132,3 @@ def main() -> None:
         found = measure(asked.side, asked.case, asked.seed, asked.steps, asked.device)
     print(json.dumps(found), flush=True)
     os._exit(0)  # some peers leave threads and processes that keep an interpreter alive
-
-
-if __name__ == "__main__":
-    main()

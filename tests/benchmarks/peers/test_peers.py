@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,12 @@ def threads():
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+def test_processes_that_a_side_spawns_get_nothing_of_the_cell() -> None:
+    code = "import sys, tests.benchmarks.peers.start; print('numpy' in sys.modules, 'torch' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["False", "False"]
 
 
 @pytest.mark.parametrize(
