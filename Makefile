@@ -5,6 +5,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAIN := -c constraints.txt
 # Two processes mostly wait for their test clusters; the others keep two cores busy.
 WORKERS ?= 4
+# Tests start hundreds of processes, and each of them compiles anew what none of them may keep.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
