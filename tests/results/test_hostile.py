@@ -416,7 +416,7 @@ def test_a_transfer_that_does_not_end_is_ended(stage: Stage, monkeypatch: pytest
 
         def pull(self, source: str, target: Path, *, options: Any, progress: Any) -> Transferred:
             with path.open("wb") as file:
-                file.write(os.urandom(50 << 20))
+                file.write(os.urandom(16 << 20))
             unbounded = replace(options, max_size=None)  # as if the far side did not care
             return inner.pull(source, target, options=unbounded, progress=progress)
 
