@@ -10,6 +10,7 @@ import pytest
 
 from clusterkit.cli.app import app
 from clusterkit.cli.examples import GUIDES, PANELS
+from tests import forked
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("paramiko", "jinja2", "torch", "pydantic", "numpy", "matplotlib", "wandb", "sqlite3")
@@ -54,13 +55,7 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("command", commands())
 def test_every_command_has_help_for_a_narrow_terminal(command: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "clusterkit", command, "--help"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "80"},
-    )
+    run = forked.run([command, "--help"], folder=ROOT, env={**os.environ, "COLUMNS": "80"})
     assert run.returncode == 0, run.stderr
     usage, _, options = run.stdout.partition("Options:")
     assert "Usage" in usage

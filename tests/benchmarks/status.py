@@ -51,7 +51,7 @@ def measure(folder: Path, repetitions: int) -> dict[str, float]:
     """All metrics."""
     everyone = members()
     active = [member for member in everyone if member.state.active]
-    with closing(SlurmSite(folder)) as site:
+    with closing(SlurmSite(folder, cold=True)) as site:
         site.settle(everyone)
         site.remember(everyone)
         site.answers(everyone)

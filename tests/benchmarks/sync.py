@@ -66,7 +66,7 @@ def fill(run_dir: Path, checkpoint: int) -> Path:
 def many(folder: Path, repetitions: int) -> dict[str, float]:
     """100 runs of which one or none has changed."""
     members = [Member(number, JobState.COMPLETED) for number in range(RUNS)]
-    with closing(SlurmSite(folder)) as site:
+    with closing(SlurmSite(folder, cold=True)) as site:
         site.settle(members)
         site.remember(members)
         for member in members:
@@ -111,7 +111,7 @@ def many(folder: Path, repetitions: int) -> dict[str, float]:
 def interrupted(folder: Path, size: int) -> float:
     """Share of a checkpoint that is sent again after its transfer was killed at half."""
     member = Member(0, JobState.COMPLETED)
-    with closing(SlurmSite(folder)) as site, closing(Relay(site.server.port)) as relay:
+    with closing(SlurmSite(folder, cold=True)) as site, closing(Relay(site.server.port)) as relay:
         site.settle([member])
         site.remember([member])
         model = fill(site.root / "runs" / member.run_id, size)

@@ -23,6 +23,7 @@ from typing import Any
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.scheduler import JobState
 from clusterkit.state import RunState, to_text
+from tests import forked
 from tests.doubles.loopback_sshd import LoopbackSshd
 
 SETTINGS = """
@@ -74,9 +75,13 @@ EVERYONE = [RUNNING, WAITING, DONE, FAILED]
 
 
 class SlurmSite:
-    """Everything in one folder: the sshd, the tools, the work root, the project. Close it at the end."""
+    """Everything in one folder: the sshd, the tools, the work root, the project. Close it at the end.
 
-    def __init__(self, folder: Path) -> None:
+    For who takes the time of a command it starts `cold`, as a person's does.
+    """
+
+    def __init__(self, folder: Path, *, cold: bool = False) -> None:
+        self._run = forked.cold if cold else forked.run
         self.folder, self.root, self.project = folder, folder / "root", folder / "journey"
         self.bin = folder / "bin"
         for path in (self.bin, self.root / "runs", self.project):
@@ -177,11 +182,10 @@ class SlurmSite:
 
     def command(self, *words: str, **variables: str) -> subprocess.Popen[str]:
         """Start a clusterkit command with no terminal and nothing of this machine's user around it."""
-        env = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "COLUMNS": "160"} | variables
         return subprocess.Popen(
             [sys.executable, "-m", "clusterkit", *words],
             cwd=self.project,
-            env=env,
+            env=self._environment(variables),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -190,11 +194,13 @@ class SlurmSite:
 
     def types(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         """Run a clusterkit command to its end; the exit code must be `code`."""
-        process = self.command(*words)
-        stdout, stderr = process.communicate(timeout=120)
-        assert process.returncode == code, f"{words}: {process.returncode}\n{stdout}{stderr}"
-        assert "Traceback" not in stderr
-        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+        done = self._run(words, folder=self.project, env=self._environment({}))
+        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr
+        return done
+
+    def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "HOME": str(self.folder), "COLUMNS": "160", **variables}
 
     def status(self, *words: str) -> dict[str, Any]:
         """`clusterkit status --json`."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.ledger import Ledger, LedgerRun
+from tests import forked
 from tests.doubles.wandb_server import API_KEY, WandbServer
 from tests.results.run_dirs import make_run_dir
 from tests.results.wandb_runs import write_offline_run
@@ -48,16 +49,7 @@ class Project:
         environment = os.environ | self.environment | {"COLUMNS": "140"}
         if not key:
             environment.pop("WANDB_API_KEY")
-        done = subprocess.run(
-            [sys.executable, "-m", "clusterkit", *arguments],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=120,
-        )
+        done = forked.run(arguments, folder=self.folder, env=environment)
         printed = done.stdout + done.stderr
         assert code in (None, done.returncode), printed
         assert "Traceback" not in printed

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.doubles.slurm_site import SlurmSite
 
 PROGRAM = """
@@ -46,15 +46,7 @@ class Project:
 
     def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         """Run clusterkit; the exit code must be `code`."""
-        done = subprocess.run(
-            [sys.executable, "-m", "clusterkit", *arguments],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "COLUMNS": "200"},
-        )
+        done = forked.run(arguments, folder=self.folder, env={**os.environ, "COLUMNS": "200"})
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
         return done

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.doubles.code_sshd import CodeSshd, why_not
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 from tests.doubles.person import type_at_terminal
@@ -47,16 +48,7 @@ class Laptop:
 
     def types(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Without a terminal."""
-        argv = [sys.executable, "-m", "clusterkit", "init", *words]
-        return subprocess.run(
-            argv,
-            cwd=self.project,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return forked.run(["init", *words], folder=self.project, env=self.environment)
 
     def talks(self, *words: str, answers: dict[str, str]) -> subprocess.CompletedProcess[str]:
         """At a terminal."""
