@@ -101,6 +101,7 @@ CATEGORICAL = {
 }
 
 
+@pytest.mark.slow
 def test_a_distribution_of_the_value_learns_it_too():
     assert worst_score(replace(CONFIG, **CATEGORICAL), same_target, tasks=1) >= 0.95
 
