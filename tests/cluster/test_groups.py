@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
+
+pytestmark = pytest.mark.timeout(900)
 
 SETTINGS = """
 [project]
@@ -52,16 +54,18 @@ image = "{image}"
 a40 = {{ partition = "gpu-a40", request = "--gpus={{type}}:{{count}}" }}
 """
 PROGRAM = """
+trap 'exit 85' USR1
 echo "hello from $CLUSTERKIT_RUN_ID with $*"
 echo "$CUDA_VISIBLE_DEVICES" >"$CLUSTERKIT_RUN_DIR/gpu"
 grep Cpus_allowed_list /proc/self/status >"$CLUSTERKIT_RUN_DIR/cpus"
 echo "$SLURM_CPUS_PER_TASK" >>"$CLUSTERKIT_RUN_DIR/cpus"
 [ -z "$CLUSTERKIT_PREVIOUS_RUN_DIR" ] || cat "$CLUSTERKIT_PREVIOUS_RUN_DIR/gpu" >"$CLUSTERKIT_RUN_DIR/before"
-trap 'exit 85' USR1
 i=0
 while [ $i -lt $((10 * ${CLUSTERKIT_SWEEP_SECONDS:-1})) ]; do sleep 0.1; i=$((i + 1)); done
+while [ -n "${CLUSTERKIT_SWEEP_HELD:-}" ] && [ ! -e "$CLUSTERKIT_RUN_DIR/go" ]; do sleep 0.1; done
 exit "${CLUSTERKIT_SWEEP_CODE:-0}"
 """
+PATIENCE_SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +81,22 @@ def run_dir(user: User, run_id: str) -> Path:
     return user.cluster.share / "alice" / "groups" / "runs" / run_id
 
 
-def until_over(user: User, *names: str, seconds: float = 180.0) -> dict[str, str]:
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s"
+        time.sleep(0.2)
+
+
+def go(user: User, *run_ids: str) -> None:
+    """Let runs that are held end."""
+    for run_id in run_ids:
+        (run_dir(user, run_id) / "go").touch()
+
+
+def until_over(user: User, *names: str) -> dict[str, str]:
     """Wait until no run of that name is active; returns the states in the order of the run ids."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         states = {run_id: run["state"] for run_id, run in user.status(*names).items()}
         if not {"PENDING", "RUNNING", "COMPLETING", "SUBMITTING", "REQUEUED"} & set(states.values()):
@@ -158,45 +175,36 @@ def test_a_pack_shares_a_gpu_and_one_failure_takes_nobody_along(user: User) -> N
 
 
 def test_one_run_of_a_pack_is_cancelled_alone(user: User) -> None:
-    group = user.submits("--sweep", "seconds=12,13", "--pack", "2")
-    wait_for = run_dir(user, f"{group}-0") / "gpu"
-    deadline = time.monotonic() + 60
-    while not wait_for.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    group = user.submits("--sweep", "held=1,2", "--pack", "2")
+    until((run_dir(user, f"{group}-0") / "gpu").exists)
     user.types("cancel", f"{group}-0")
+    go(user, f"{group}-1")
     assert list(until_over(user, group).values()) == ["CANCELLED", "COMPLETED"]
 
 
 def test_a_pack_goes_on_after_a_signal_without_those_that_have_ended(user: User) -> None:
-    group = user.submits("--sweep", "seconds=1,25", "--pack", "2", "--until-done")
-    deadline = time.monotonic() + 120
-    while not (run_dir(user, f"{group}-0") / "attempts/0/exit.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    group = user.submits("--sweep", "held=1,2", "--pack", "2", "--until-done")
+    until((run_dir(user, f"{group}-1") / "gpu").exists)
+    go(user, f"{group}-0")
+    until((run_dir(user, f"{group}-0") / "attempts/0/exit.json").exists)
     job_id = record(user, f"{group}-1", "start")["job_id"]
     user.cluster.run("login", ["scancel", "-b", "-s", "USR1", job_id], user="alice")
-    while not (run_dir(user, f"{group}-1") / "attempts/1/start.json").exists():
-        assert time.monotonic() < deadline, user.status(group)
-        time.sleep(0.5)
+    until((run_dir(user, f"{group}-1") / "attempts/1/start.json").exists)
+    go(user, f"{group}-1")
     assert list(until_over(user, group).values()) == ["COMPLETED", "COMPLETED"]
     assert not (run_dir(user, f"{group}-0") / "attempts/1").exists()
     assert record(user, f"{group}-1", "start", 1)["job_id"] == job_id
 
 
 def test_the_tasks_of_an_array_go_on_one_by_one(user: User) -> None:
-    group = user.submits("--sweep", "seconds=14,15", "--until-done")
+    group = user.submits("--sweep", "held=1,2", "--until-done")
     runs = [f"{group}-0", f"{group}-1"]
-    deadline = time.monotonic() + 120
-    while not all((run_dir(user, run_id) / "gpu").exists() for run_id in runs):
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    until(lambda: all((run_dir(user, run_id) / "gpu").exists() for run_id in runs))
     for run_id in runs:
         job_id = record(user, run_id, "start")["job_id"]
         user.cluster.run("login", ["scancel", "-b", "-s", "USR1", job_id], user="alice")
-    while not all((run_dir(user, run_id) / "attempts/1/start.json").exists() for run_id in runs):
-        assert time.monotonic() < deadline, user.status(group)
-        time.sleep(0.5)
+    until(lambda: all((run_dir(user, run_id) / "attempts/1/start.json").exists() for run_id in runs))
+    go(user, *runs)
     assert list(until_over(user, group).values()) == ["COMPLETED", "COMPLETED"]
     for run_id in runs:
         assert record(user, run_id, "exit")["why"] == "requeue"
@@ -204,10 +212,11 @@ def test_the_tasks_of_an_array_go_on_one_by_one(user: User) -> None:
 
 
 def test_after_waits_for_success(user: User) -> None:
-    parent = user.submits("--sweep", "seconds=20", "--name", "parent")
+    parent = user.submits("--sweep", "held=1", "--name", "parent")
     child = user.submits("--after", parent, "--name", "child")
     assert user.status(child)[child]["state"] == "PENDING"
     assert "waits for the job it depends on" in user.status(child)[child]["why"]
+    go(user, f"{parent}-0")
     assert until_over(user, parent, child)[child] == "COMPLETED"
     assert record(user, child, "start")["started"] >= record(user, f"{parent}-0", "exit")["ended"]
     late = user.submits("--after", parent, "--name", "late")
@@ -215,9 +224,10 @@ def test_after_waits_for_success(user: User) -> None:
 
 
 def test_after_a_failure_nothing_starts_and_nothing_waits_for_ever(user: User) -> None:
-    parent = user.submits("--sweep", "seconds=15", "--sweep", "code=1", "--name", "failing")
+    parent = user.submits("--sweep", "held=1", "--sweep", "code=1", "--name", "failing")
     child = user.submits("--after", parent, "--name", "child")
     anyhow = user.submits("--after", f"{parent}:any", "--name", "anyhow")
+    go(user, f"{parent}-0")
     states = until_over(user, parent, child, anyhow)
     assert (states[f"{parent}-0"], states[child], states[anyhow]) == ("FAILED", "CANCELLED", "COMPLETED")
     assert "never started" in user.status(child)[child]["why"]
@@ -270,7 +280,7 @@ def test_a_killed_submit_makes_no_job_twice(user: User) -> None:
     everything = json.loads(user.types("status", "--json", "--all"))["runs"]
     killed = [run["run_id"] for run in everything if run["run_id"].startswith("killed")]
     if killed:
-        states = list(until_over(user, *killed, seconds=400).values())
+        states = list(until_over(user, *killed).values())
     assert set(states) <= {"COMPLETED", "NOT_SUBMITTED"}, states
     names = [line.partition(" ")[2] for line in jobs(user) if " killed" in line]
     assert len(names) == len(set(names)), names
