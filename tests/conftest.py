@@ -22,6 +22,8 @@ settings.load_profile("busy machine")
 
 CLUSTERS = 2
 """How many test clusters are up side by side, each for some of the files that need one: they mostly wait."""
+IMAGE_SECONDS = 900
+"""What a test that uses the image has at least, as it may have to wait for it to be built."""
 
 CLUSTER_SECONDS = {
     "tests/cluster/test_until_done.py": 200,
@@ -57,7 +59,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.cluster)
         if "trainer_sif" in fixtures:
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.timeout(900))
+            own = item.get_closest_marker("timeout")
+            if own is None or own.args[0] < IMAGE_SECONDS:
+                item.add_marker(pytest.mark.timeout(IMAGE_SECONDS), append=False)
     cluster_of = _dealt({_file(item) for item in items if item.get_closest_marker("cluster")})
     slow_groups = set()
     for item in items:
