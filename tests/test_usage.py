@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from clusterkit.usage import Usage, UsageReader, usage_argv
+from tests.slurm.runs import until
 
 MARK = "\x1eclusterkit-usage"
 
@@ -104,7 +104,6 @@ def test_a_run_that_anothers_process_trains_uses_what_that_uses(tmp_path: Path) 
     own, leads = (met | {"CLUSTERKIT_RUN_DIR": str(tmp_path / name)} for name in ("own", "leads"))
     programs = [subprocess.Popen(["sleep", "60"], env=env) for env in (own, leads, met)]
     try:
-        time.sleep(0.2)
         argv = usage_argv(str(tmp_path / "own"), 0, seconds=1, count=1)
         (found,) = read(subprocess.run(argv, capture_output=True, text=True, timeout=60).stdout)
         assert {one.pid for one in found.processes} == {program.pid for program in programs[:2]}
@@ -125,7 +124,8 @@ def test_the_script_finds_the_run_and_its_children_only(tmp_path: Path) -> None:
         subprocess.Popen(["sleep", "60"], env=env | {"CLUSTERKIT_RUN_DIR": f"{run_dir}2"}),
     ]
     try:
-        time.sleep(0.5)
+        children = Path(f"/proc/{programs[0].pid}/task/{programs[0].pid}/children")
+        until(children.read_text)
         argv = usage_argv(str(run_dir), 0, seconds=1, count=2)
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
         _, second = read(done.stdout)

@@ -5,7 +5,6 @@ import re
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -117,10 +116,7 @@ def test_a_kept_login_needs_no_ssh_library_here(remote: Project, sshd: LoopbackS
 def test_no_login_outlives_a_deploy_that_ends_before_it(remote: Project, sshd: LoopbackSshd) -> None:
     (remote.folder / "image.sif").write_bytes(b"no image")
     assert "not a SIF image" in remote.run("deploy", code=6).stderr
-    deadline = time.monotonic() + 10
-    while sshd.sessions() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert sshd.sessions() == []
+    remote.until(lambda: not sshd.sessions(), 60)
 
 
 def test_the_plan_for_people(remote: Project) -> None:

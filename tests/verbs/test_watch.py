@@ -94,7 +94,7 @@ def test_a_run_submitted_meanwhile_joins(site: SlurmSite, looks: Iterator[Watche
     site.settle([new])
     site.remember([new])
     site.answers([RUNNING, WAITING, new])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 100
     while states(watched := next(looks)) != ["RUNNING", "PENDING", "PENDING"] or watched.report.mute:
         assert time.monotonic() < deadline
 
@@ -120,7 +120,7 @@ def test_it_backs_off_while_the_controller_is_down(site: SlurmSite, looks: Itera
     began, calls = time.monotonic(), site.calls()["squeue"]
     while site.calls()["squeue"] == calls:
         next(looks)
-    assert time.monotonic() - began > 1.9  # and 1 second when all is well
+    assert time.monotonic() - began > 1.5  # and 1 second when all is well
     site.answers([RUNNING, WAITING])
     while (watched := next(looks)).report.mute:
         pass
@@ -171,15 +171,14 @@ def test_a_cluster_that_refuses_the_login_ends_it(site: SlurmSite, looks: Iterat
 
 @pytest.mark.slow
 def test_politeness_of_the_command(site: SlurmSite) -> None:
-    """A quarter of a minute: one question to Slurm, some looks at heartbeats, one login."""
+    """Within a quarter of a minute: one question to Slurm, some looks at heartbeats, one login."""
     with site.command("status", "--watch", "--json") as process:
-        time.sleep(15)
+        assert process.stdout
+        documents = [json.loads(process.stdout.readline()) for _ in range(3)]
         process.send_signal(signal.SIGINT)
-        printed, errors = process.communicate(timeout=30)
-    documents = [json.loads(line) for line in printed.splitlines()]
+        _, errors = process.communicate(timeout=100)
     assert process.returncode == 130
     assert errors == ""
-    assert len(documents) >= 2
     assert {document["schema"] for document in documents} == {2}
     assert site.calls() == {"squeue": 1}
     assert site.round_trips() >= 2
