@@ -105,7 +105,7 @@ def filled(one: Shown, project: Path) -> list[str]:
 
 def wait_until_ended() -> None:
     """Wait for the newest run; what follows on a page is done when it has ended."""
-    until = time.monotonic() + 120
+    until = time.monotonic() + 300
     while json.loads(invoke(["status", "last", "--json"])[1])["runs"][0]["final"] is False:
         assert time.monotonic() < until
         time.sleep(0.1)

@@ -215,7 +215,7 @@ class Killed:
             sync.kill()
             for pid in clients if client_too else []:
                 os.kill(pid, signal.SIGKILL)
-        sync.communicate(timeout=60)
+        sync.communicate(timeout=200)
         return sync.returncode == -signal.SIGKILL
 
 
@@ -231,7 +231,7 @@ def test_a_sync_that_is_killed_at_twenty_points(bench: Bench, tmp_path: Path) ->
     killed = Killed(bench, tmp_path / "ledger.db")
     (tmp_path / "stages").mkdir()
     bench.pull(0, 0.1)
-    said, _ = killed.start().communicate(timeout=60)
+    said, _ = killed.start().communicate(timeout=200)
     calls = int(said.split()[1])
     met = seen = 0
     for number in range(20):
@@ -242,14 +242,14 @@ def test_a_sync_that_is_killed_at_twenty_points(bench: Bench, tmp_path: Path) ->
             met += killed.at_request(number // 2 + 2, client_too=number % 4 == 1)
         else:
             sync = killed.start(1 + number * calls // 20)
-            sync.communicate(timeout=60)
+            sync.communicate(timeout=200)
             met += sync.returncode == -signal.SIGKILL
         # What has arrived by now is right whatever the next one does.
         assert bench.steps == list(range(len(bench.steps)))
         seen += len(bench.steps) > 5
     for start in range(3):
         bench.pull(start, 1.0)
-    said, _ = killed.start(0, Outcome.FINISHED).communicate(timeout=60)
+    said, _ = killed.start(0, Outcome.FINISHED).communicate(timeout=200)
     assert said.startswith(UploadState.UPLOADED), said
     assert bench.steps == list(range(80))
     assert list(bench.server.runs) == ["w1"]

@@ -20,7 +20,7 @@ from clusterkit.slurm.script import JobScript, render
 LAUNCHER = Path(__file__).parents[2] / "clusterkit" / "launch.py"
 
 
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 180.0) -> None:
     """Wait for something that must happen; the bound is far beyond what it takes."""
     deadline = time.monotonic() + seconds
     while not condition():

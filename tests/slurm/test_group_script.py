@@ -69,7 +69,7 @@ class Group:
 
     def run(self, **env: str) -> int:
         process = self.start(**env)
-        self.said = process.communicate(timeout=60)[0]
+        self.said = process.communicate(timeout=180)[0]
         return process.returncode
 
     def ends(self) -> list[list[str]]:
@@ -151,7 +151,7 @@ def test_signals_reach_every_run_and_the_pack_goes_on_with_those_that_want_to(tm
     until(lambda: len(list(group.root.glob("runs/*/attempts/0/started"))) == 4)
     until(lambda: [len(ends) for ends in group.ends()][:2] == [1, 1])
     process.send_signal(signal.SIGUSR1)
-    said = process.communicate(timeout=60)[0]
+    said = process.communicate(timeout=180)[0]
     assert process.returncode == 85, said
     assert group.ends() == [["completed"], ["failed"], ["requeue"], ["requeue"]]
     assert group.asked == "requeue 42\n"
@@ -168,7 +168,7 @@ def test_an_interrupt_reaches_every_run(tmp_path: Path) -> None:
     until(lambda: len(list(group.root.glob("runs/*/ready"))) == 2)
     process.send_signal(signal.SIGINT)
     until(lambda: all(group.ends()))
-    assert process.wait(timeout=60) == 85
+    assert process.wait(timeout=180) == 85
     assert group.ends() == [["requeue"], ["requeue"]]
 
 
@@ -250,7 +250,7 @@ def test_one_run_is_cancelled_alone_before_and_after_it_has_started(tmp_path: Pa
     (group.members[1] / "attempts/0/cancel.json").write_text("{}")
     until(lambda: group.ends()[1])
     (group.root / "go").touch()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=180) == 0
     assert group.ends() == [[], ["signalled"], ["completed"]]
 
 

@@ -177,7 +177,7 @@ def test_scratch_of_an_attempt_that_still_runs_stays(tmp_path: Path) -> None:
     second.kill()  # has no chance to clean up
     second.wait()
     stop.touch()
-    assert first.wait(60) == 0
+    assert first.wait(180) == 0
     assert [path.name for path in run.scratch.iterdir()] == ["run-1-1"]
     assert run.run() == 0
     assert list(run.scratch.iterdir()) == []

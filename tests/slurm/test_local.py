@@ -120,20 +120,20 @@ def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
 
 def test_the_time_limit(tmp_path: Path) -> None:
     run = Run(tmp_path, python(*FOREVER))
-    wait(run, submit(run, "--time=0:01", "--gres=gpu:1"))
+    wait(run, submit(run, "--time=0:04", "--gres=gpu:1"))
     assert run.exit == {"code": 143, "signal": "TERM", "why": "timeout"}
     assert fold(run.record, None).state is JobState.TIMEOUT
 
 
 def test_the_time_limit_of_a_stubborn_program(tmp_path: Path) -> None:
     run = Run(tmp_path, python(*STUBBORN))
-    wait(run, submit(run, "--time=0:01", grace=0.3))
+    wait(run, submit(run, "--time=0:06", grace=0.3))
     assert run.exit == {"code": 137, "signal": "TERM", "why": "timeout"}
 
 
 def test_the_notice_before_the_limit(tmp_path: Path) -> None:
     run = Run(tmp_path, python("signal.signal(signal.SIGUSR1, lambda *_: sys.exit(85))", *FOREVER))
-    wait(run, submit(run, "--time=0:30", "--signal=B:USR1@29"))
+    wait(run, submit(run, "--time=0:30", "--signal=B:USR1@24"))
     assert run.exit == {"code": 85, "signal": "USR1", "why": "requeue"}
 
 

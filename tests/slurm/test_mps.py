@@ -133,7 +133,7 @@ def test_it_quits_after_a_signal_and_behind_a_run_that_fails(tmp_path: Path) -> 
     until(lambda: "}" in read(record / "exit.json") and (running / "started").exists())
     assert [words[0] for words in pack.told] == ["start", "get_server_list"], "one of them still runs"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 1
+    assert process.wait(120) == 1
     assert pack.ends() == [["signalled"], ["failed"]]
     assert pack.told[-1][0] == "quit"
     assert json.loads((pack.members[1] / "attempts/0/exit.json").read_text())["code"] == 3

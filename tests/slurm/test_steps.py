@@ -40,7 +40,7 @@ def run(tools: Path, argv: list[str], does: str = "exit 7") -> subprocess.Comple
     )
     assert process.stdout is not None
     assert process.stderr is not None
-    status = process.wait(30)  # its standard input is open until here
+    status = process.wait(120)  # its standard input is open until here
     with process:
         return subprocess.CompletedProcess(argv, status, process.stdout.read(), process.stderr.read())
 
@@ -84,6 +84,6 @@ def test_a_step_ends_with_the_one_who_started_it(tools: Path, tmp_path: Path) ->
     step = int(mark.read_text())
     assert process.stdin is not None
     process.stdin.close()
-    assert process.wait(30) == 128 + signal.SIGTERM
+    assert process.wait(120) == 128 + signal.SIGTERM
     with pytest.raises(ProcessLookupError):
         os.kill(step, 0)

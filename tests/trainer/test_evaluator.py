@@ -53,7 +53,7 @@ def test_more_episodes_than_environments():
 
 def test_a_hung_worker_is_found_within_a_minute_and_named():
     assert STEP_TIMEOUT <= 60
-    evaluator = Evaluator(CounterFactory(fault="hang"), 3, workers=3, step_timeout=0.5)
+    evaluator = Evaluator(CounterFactory(fault="hang"), 3, workers=3, step_timeout=2.0)
     with pytest.raises(WorkerError, match=r"worker of .*green.* has not answered"):
         evaluator.run(lazy, spread_goals(3, 3, 50))
     evaluator.close()

@@ -67,7 +67,7 @@ class Run:
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
     def ends(self) -> int:
-        return self.process.wait(30)
+        return self.process.wait(240)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., list[Run]]]:
     """Starts the runs of these seeds; the first one leads."""
     started: list[Run] = []
 
-    def begin(*seeds: int, seconds: float = 30.0, size: int | None = None) -> list[Run]:
+    def begin(*seeds: int, seconds: float = 300.0, size: int | None = None) -> list[Run]:
         runs = []
         for seed in seeds:
             runs.append(Run(tmp_path, seed, size=size or len(seeds), seconds=seconds))
@@ -91,7 +91,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., list[Run]]]:
 
 
 def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while not holds():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)

@@ -257,13 +257,13 @@ def test_the_command(tmp_path):
             return 0
 
     process = start("--total-steps", "10_000_000")
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 200
     while min(map(step, (1, 4, 5))) < 100:
         assert process.poll() is None, process.stdout.read()
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGUSR1)
-    output, _ = process.communicate(timeout=100)
+    output, _ = process.communicate(timeout=200)
     assert process.returncode == 85, output
     assert output.count("SIGUSR1 received: writing a checkpoint and stopping") == 3
 
@@ -271,7 +271,7 @@ def test_the_command(tmp_path):
         path.write_bytes(b"torn")
     left_at = max(map(step, (1, 5)))
     process = start("--total-steps", str(left_at + 10), "--resume")
-    output, _ = process.communicate(timeout=100)
+    output, _ = process.communicate(timeout=200)
     assert process.returncode == 1, output
     assert "trainer: seed 4: none of the checkpoints in" in output
     assert output.count("the parameters of the final model") == 2

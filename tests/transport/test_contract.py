@@ -28,7 +28,7 @@ def running(needle: str) -> bool:
     return any(needle in line and not line.startswith("Z") for line in table.splitlines())
 
 
-def gone(needle: str, seconds: float = 10.0) -> bool:
+def gone(needle: str, seconds: float = 60.0) -> bool:
     """Whether no process has `needle` in its arguments, soon."""
     deadline = time.monotonic() + seconds
     while running(needle):

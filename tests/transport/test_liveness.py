@@ -78,17 +78,17 @@ def test_a_cut_link_ends_what_waits_on_it(link: Link, config: Path) -> None:
 
 def test_a_quiet_link_that_answers_lives(link: Link, config: Path) -> None:
     with closing(travel("node", ask=ask_on_terminal, config=config)) as road:
-        liveness = Liveness(road.wire, probe_seconds=0.1, dead_seconds=0.5)
-        time.sleep(1.5)
+        liveness = Liveness(road.wire, probe_seconds=0.1, dead_seconds=2.0)
+        time.sleep(3.0)
         assert (road.wire.is_active(), liveness.why) == (True, None)
         liveness.stop()
 
 
 def test_data_counts_as_a_sign_of_life(link: Link, config: Path) -> None:
     with closing(travel("node", ask=ask_on_terminal, config=config)) as road:
-        liveness = Liveness(road.wire, probe_seconds=0.1, dead_seconds=0.5)
+        liveness = Liveness(road.wire, probe_seconds=0.1, dead_seconds=2.0)
         link.cut.set()  # no probe is answered from here on
-        for _ in range(15):
+        for _ in range(30):
             time.sleep(0.1)
             liveness.heard()
         assert road.wire.is_active()

@@ -20,7 +20,7 @@ def converse(script: str, answers: list[tuple[bytes, bytes]]) -> str:
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(sys.executable, [sys.executable, "-c", script])
-    seen, from_here, left, deadline = b"", 0, list(answers), time.monotonic() + 30
+    seen, from_here, left, deadline = b"", 0, list(answers), time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
             data = os.read(terminal, 4096)

@@ -29,7 +29,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback
         yield running
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -63,7 +63,7 @@ def test_a_link_that_died_unnoticed_has_run_nothing(
     server: LoopbackSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when a laptop has slept between two commands: the first to come waits, and then runs, once."""
-    monkeypatch.setattr(Liveness.__init__, "__kwdefaults__", {"probe_seconds": 0.5, "dead_seconds": 1.0})
+    monkeypatch.setattr(Liveness.__init__, "__kwdefaults__", {"probe_seconds": 0.5, "dead_seconds": 3.0})
     count = tmp_path / "count"
     with closing(CutLink(server.port)) as link:
         known = tmp_path / "known"
@@ -105,7 +105,7 @@ def test_a_host_that_stays_away(server: LoopbackSshd) -> None:
 
 
 def test_a_host_that_comes_back_in_time(server: LoopbackSshd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconnect, "PAUSES", (0.0, 0.2, 0.2, 2.0, 5.0))
+    monkeypatch.setattr(reconnect, "PAUSES", (0.0, 0.2, 0.2, 2.0, 5.0, 10.0, 20.0))
     with closing(connect("node", ssh_config=server.ssh_config)) as far:
         server.close()
         until(lambda: not far._link.alive)

@@ -20,7 +20,7 @@ from clusterkit.transport.wire import AUTH_SECONDS
 from tests.doubles.dialog_server import DialogServer, Factor
 from tests.doubles.loopback_sshd import LoopbackSshd
 
-SETTLED_SECONDS = 0.3
+SETTLED_SECONDS = 1.0
 """By then the server has forgotten a closed channel."""
 
 
@@ -62,7 +62,7 @@ def test_a_server_that_says_why_it_ends_the_connection(tmp_path: Path) -> None:
         with closing(Connection(road)) as connection:
             assert (connection.alive, connection.why) == (True, None)
             server.say_goodbye("maintenance at 6")
-            road.wire.join(10)
+            road.wire.join(60)
             assert (connection.alive, connection.why) == (False, "maintenance at 6")
 
 
@@ -99,6 +99,6 @@ def test_a_late_message_would_end_the_connection(sshd: LoopbackSshd) -> None:
         message.add_byte(cMSG_CHANNEL_EOF)
         message.add_int(channel.remote_chanid)
         own.wire._send_user_message(message)
-        own.wire.join(10)
+        own.wire.join(60)
         assert not own.wire.is_active()
         assert "nonexistent channel" in str(own.wire.goodbye)

@@ -58,7 +58,7 @@ class Project:
     def run_dir(self, run_id: str) -> Path:
         return self.folder / ".clusterkit" / "local" / "runs" / run_id
 
-    def until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    def until(self, holds: Callable[[], bool], seconds: float = 180.0) -> None:
         """Wait until something holds."""
         deadline = time.monotonic() + seconds
         while not holds():

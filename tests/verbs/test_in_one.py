@@ -61,7 +61,7 @@ def states(project: Project, group: str) -> list[str]:
 def end(project: Project, *run_ids: str) -> None:
     """Wait for the exit records, which costs less than `status` again and again."""
     paths = [project.run_dir(run_id) / "attempts/0/exit.json" for run_id in run_ids]
-    project.until(lambda: all(path.exists() for path in paths), 120)
+    project.until(lambda: all(path.exists() for path in paths), 300)
 
 
 def log(project: Project, run_id: str, attempt: int = 0) -> str:
@@ -117,14 +117,14 @@ def test_each_run_is_one_of_its_own_and_learns_what_it_learns_alone(seeds: Proje
 def test_runs_are_cancelled_killed_and_resumed_one_by_one(seeds: Project) -> None:
     group = seeds.submit("--profile", "carts", "--seeds", "1..3", "--pack", "3", "--in-one")
     runs = [f"{group}-{index}" for index in range(3)]
-    seeds.until(lambda: all(step(seeds, run_id) > 2048 for run_id in runs), 120)
+    seeds.until(lambda: all(step(seeds, run_id) > 2048 for run_id in runs), 300)
     first = leader(seeds, runs)
     rest = [run_id for run_id in runs if run_id != first]
     top = seeds.run("top", rest[0], "--once").stdout  # of one that only waits
     assert all(f"--seed {seed} " in top for seed in (1, 2, 3))
     seeds.run("cancel", first)
     leaves = f"{first} leaves: the others go on"
-    seeds.until(lambda: all("[train]" in log(seeds, run_id).partition(leaves)[2] for run_id in rest), 120)
+    seeds.until(lambda: all("[train]" in log(seeds, run_id).partition(leaves)[2] for run_id in rest), 300)
     for run_id in rest:
         assert "SIGTERM received" in log(seeds, run_id)
     assert sorted(states(seeds, group)) == ["CANCELLED", "RUNNING", "RUNNING"]
@@ -136,7 +136,7 @@ def test_runs_are_cancelled_killed_and_resumed_one_by_one(seeds: Project) -> Non
     assert sorted(states(seeds, group)) == ["CANCELLED", "FAILED", "FAILED"]
     assert f"the process that trained this run, that of {second}, is gone" in log(seeds, third)
     seeds.run("resume", third)
-    seeds.until(lambda: "[train]" in log(seeds, third, 1), 120)
+    seeds.until(lambda: "[train]" in log(seeds, third, 1), 300)
     assert "resumed from step-" in log(seeds, third, 1)
     assert "[pack]" not in log(seeds, third, 1)
     seeds.run("cancel", third)

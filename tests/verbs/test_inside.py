@@ -66,7 +66,7 @@ def test_what_a_local_run_uses(project: Project) -> None:
     assert stream.stdout is not None
     assert json.loads(stream.stdout.readline())["schema"] == 1
     project.run("cancel", run_id)
-    rest, _ = stream.communicate(timeout=60)  # it ends with the run
+    rest, _ = stream.communicate(timeout=180)  # it ends with the run
     assert all(json.loads(line)["run_id"] == run_id for line in rest.splitlines())
     assert stream.returncode == 0
     assert "has ended" in project.run("top", run_id, code=8).stderr

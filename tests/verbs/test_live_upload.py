@@ -44,10 +44,10 @@ def test_steps_arrive_while_it_runs_and_each_once(project: Project) -> None:
             text=True,
         )
         try:
-            project.until(lambda: run_id in server.runs and len(server.runs[run_id].arrived_steps) > 1, 90)
+            project.until(lambda: run_id in server.runs and len(server.runs[run_id].arrived_steps) > 1)
             assert server.runs[run_id].state == "running"
             (project.run_dir(run_id) / "go-on").touch()
-            said, _ = watch.communicate(timeout=120)
+            said, _ = watch.communicate(timeout=300)
         finally:
             watch.kill()
         assert watch.returncode == 0, said

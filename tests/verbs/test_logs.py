@@ -77,7 +77,7 @@ def test_followed_from_start_to_start(talk: Project) -> None:
     (folder / "go0").touch()
     talk.until((folder / "attempts/1/log").exists)
     (folder / "go1").touch()
-    shown, said = follower.communicate(timeout=60)
+    shown, said = follower.communicate(timeout=180)
     assert first + shown == "".join((folder / f"attempts/{number}/log").read_text() for number in (0, 1))
     node = json.loads((folder / "attempts/0/start.json").read_text())["node"]
     assert f"attempt 1 on {node} goes on" in said

@@ -42,7 +42,7 @@ def test_what_a_killed_bench_has_measured_is_written_into_the_profile(project: P
     assert "trainer bench" in shown.replace("\n", " ") or "bench" in shown
     run_id = project.run("tune", "-p", "small", "--minutes", "1", "--no-wait").stdout.strip()
     run_dir = project.run_dir(run_id)
-    project.until((run_dir / "bench.json").exists, 120)
+    project.until((run_dir / "bench.json").exists, 300)
     for pid in benches(run_dir):
         os.kill(pid, signal.SIGKILL)
     project.ended(run_id)

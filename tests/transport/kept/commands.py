@@ -22,7 +22,7 @@ print([name for name in ("paramiko", "cryptography") if name in sys.modules])
 """
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -26,7 +26,7 @@ def test_one_code_for_all_commands(serve: Callable[..., CodeSshd], here: Path, t
         first.push(here, str(there))
     for _ in range(3):  # no answer is left, and there is nobody to ask
         done = elsewhere(server)
-        assert done.communicate(timeout=30)[0] == "here\n[]\n"  # nor is the time for paramiko spent
+        assert done.communicate(timeout=120)[0] == "here\n[]\n"  # nor is the time for paramiko spent
     assert says(to(server)) == "here\n"
     assert (ask.left, server.accepted_logins()) == ([], 1)
 
@@ -60,7 +60,7 @@ def test_two_that_start_together_share_one_login(server: LoopbackSshd) -> None:
 def test_commands_of_several_processes_at_once(server: LoopbackSshd) -> None:
     with closing(to(server, keep=60)):
         commands = [elsewhere(server, f"sleep 0.3; echo {number}") for number in range(6)]
-        assert [command.communicate(timeout=60)[0] for command in commands] == [
+        assert [command.communicate(timeout=120)[0] for command in commands] == [
             f"{number}\n[]\n" for number in range(6)
         ]
     assert server.accepted_logins() == 1
