@@ -64,7 +64,7 @@ def test_two_processes_build_once() -> None:
         subprocess.Popen([sys.executable, "-c", SLOW_BUILDER], stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    said = [child.communicate(timeout=30)[0].split() for child in children]
+    said = [child.communicate(timeout=120)[0].split() for child in children]
     builders = {builder for _, builder in said}
     assert len(builders) == 1
     assert builders < {pid for pid, _ in said}

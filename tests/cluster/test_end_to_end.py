@@ -17,6 +17,7 @@ from tests.cluster.laptop import User
 from tests.doubles.wandb_server import WandbServer
 
 SHORT_WARMUP = ["--set", "warmup_steps=160", "--unlock", "warmup_steps"]
+PATIENCE_SECONDS = 500
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def finished(user: User, deployed: str) -> dict[str, list[str]]:
     with user.logging_in(times=1):
         waiting = user.submits("--profile", "tiny-a100", "--name", "second run's name")
     states: dict[str, list[str]] = {free: [], waiting: []}
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not all(seen[-1:] == ["COMPLETED"] for seen in states.values()):
         assert time.monotonic() < deadline, f"{states}\n{user.types('logs', free)}"
         for run_id, run in user.status(free, waiting).items():
@@ -180,7 +181,7 @@ def test_every_step_reaches_wandb_once(user: User, results: dict[str, Path]) -> 
 
 def test_cancel_ends_a_running_run(user: User, deployed: str) -> None:
     run_id = user.submits("--profile", "endless")
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not user.status(run_id)[run_id]["progress"]:
         assert time.monotonic() < deadline, user.types("logs", run_id)
         time.sleep(0.5)

@@ -25,7 +25,7 @@ time = "5m"
 program = ["sh", "-c", {json.dumps(WRITES)}, "sh"]
 """
 ALPHABET = "aZ0 \t\n'\"\\$`!*?[]{}()<>|&;#%~-=é漢🤖\u0301\u202e"
-PATIENCE = 90.0
+PATIENCE = 300.0
 
 
 @pytest.fixture(scope="module")

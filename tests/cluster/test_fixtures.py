@@ -27,7 +27,7 @@ def test_without_root_it_says_why(cluster: Cluster, ci: str, outcome: str) -> No
         env=os.environ | {"CI": ci, "COLUMNS": "200"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert outcome in done.stdout.splitlines()[-1], done.stdout
     assert "needs root" in done.stdout

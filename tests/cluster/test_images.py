@@ -36,7 +36,7 @@ def other(user: User, tmp_path: Path) -> User:
 
 
 def until(user: User, run_id: str, *states: str) -> dict[str, object]:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while (run := user.status(run_id)[run_id])["state"] not in states:
         assert time.monotonic() < deadline, run
         time.sleep(0.5)

@@ -143,7 +143,7 @@ class Strike:
             while free := shutil.disk_usage(self.far.disk).free:
                 with contextlib.suppress(OSError):  # the deploy was faster
                     os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, free)
-            _, said = self.deploy.communicate(timeout=60)
+            _, said = self.deploy.communicate(timeout=200)
         ballast.unlink()
         assert self.deploy.returncode == 0 or "no space left" in said
 

@@ -14,7 +14,7 @@ from tests.cluster.laptop import User
 
 
 def ended(user: User, run_id: str) -> dict[str, object]:
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 400
     while (run := user.status(run_id)[run_id])["state"] in ("PENDING", "RUNNING", "COMPLETING"):
         assert time.monotonic() < deadline, run
         time.sleep(1)

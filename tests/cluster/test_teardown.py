@@ -57,8 +57,8 @@ def test_nothing_is_left(cluster: Cluster, ending: str) -> None:
         child.stdin.close()
     else:
         child.send_signal({"interrupt": signal.SIGINT, "kill": signal.SIGKILL}[ending])
-    child.wait(60)
-    deadline = time.monotonic() + 30
+    child.wait(120)
+    deadline = time.monotonic() + 120
     while left := remains(name, Path(state)):
         assert time.monotonic() < deadline, left
         time.sleep(0.05)

@@ -309,7 +309,7 @@ def interrupted(person: User) -> dict[str, Any]:
     before = set(runs.iterdir())
     slow_submission(person.cluster)
     command = person.starts("submit", *BARE, *option("gres=gpu:h100:1"), "--", "works")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while not (new := set(runs.iterdir()) - before):
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -324,7 +324,7 @@ def interrupted(person: User) -> dict[str, Any]:
 
 
 def wait_for(person: User, run_id: str, state: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while (job := queue(person.cluster).get(run_id, ("", "GONE", "")))[1] != state:
         assert time.monotonic() < deadline, job
         time.sleep(0.5)
