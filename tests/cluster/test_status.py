@@ -36,7 +36,7 @@ a40 = {{ partition = "gpu-a40" }}
 [profiles.small]
 gpu = "a40"
 memory = "300M"
-time = "10m"
+time = "1h"
 """
 
 PROGRAM = """
@@ -148,10 +148,10 @@ def test_with_everything_up(laptop: User) -> None:
     running = seen["goes-on"]
     assert 0 < running["progress"] < 1
     assert running["outlook"].startswith("will not finish: stops at")
-    assert (running["gpu"], running["node"], running["limit_seconds"]) == (0.5, "a40n1", 600)
-    assert running["elapsed_seconds"] < 300
+    assert (running["gpu"], running["node"], running["limit_seconds"]) == (0.5, "a40n1", 3600)
+    assert running["elapsed_seconds"] < 1800
     assert running["heartbeat_age"] < 60
-    assert seen["waits"]["expected_start"] - time.time() == pytest.approx(3600, abs=400)
+    assert seen["waits"]["expected_start"] - time.time() == pytest.approx(3600, abs=1000)
     assert "earliest start" in seen["waits"]["why"]
     assert "exit code 3" in seen["fails"]["why"]
 
@@ -246,15 +246,23 @@ def test_a_watch_is_polite(laptop: User, calls: Path) -> None:
 
 def test_a_requeued_run_keeps_its_id_and_goes_on(laptop: User) -> None:
     run = look(laptop)["goes-on"]
-    laptop.cluster.run("login", ["scontrol", "requeue", run["job_id"]], user="alice")
-    seen: list[str] = []
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while seen[-1:] != ["RUNNING"] or look(laptop)["goes-on"]["attempt"] != 1:
-        assert time.monotonic() < deadline, seen
-        now = look(laptop)["goes-on"]
-        assert now["job_id"] == run["job_id"]
-        if seen[-1:] != [now["state"]]:
-            seen.append(now["state"])
-        time.sleep(0.5)
-    assert set(seen) <= {"RUNNING", "COMPLETING", "PENDING", "REQUEUED"}
-    assert "PENDING" in seen
+
+    def scontrol(verb: str) -> None:
+        laptop.cluster.run("login", ["scontrol", verb, run["job_id"]], user="alice")
+
+    def until(state: str, *attempts: int) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            now = look(laptop)["goes-on"]
+            assert now["job_id"] == run["job_id"]
+            assert now["state"] in ("RUNNING", "COMPLETING", "PENDING", "REQUEUED")
+            if now["state"] == state and now["attempt"] in attempts:
+                return
+            assert time.monotonic() < deadline, now
+            time.sleep(0.5)
+
+    scontrol("requeue")
+    scontrol("hold")  # it might wait for no longer than from one look to the next
+    until("PENDING", 0, 1)
+    scontrol("release")
+    until("RUNNING", 1)
