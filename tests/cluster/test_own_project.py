@@ -26,9 +26,9 @@ def runs(user: User) -> dict[str, str]:
     for name in ("train.py", "progress.py"):
         shutil.copy(EXAMPLE / name, user.folder)
     user.types("deploy")
-    good = user.submits("--seed", "3", "--", "--steps", "300")
     beside = user.submits("--", "--out", "runs")
-    deadline = time.monotonic() + 120
+    good = user.submits("--seed", "3", "--", "--steps", "300", "--pause", "0.1")
+    deadline = time.monotonic() + 300
     seen = False
     while not (states := user.status(good, beside))[good]["final"] or not states[beside]["final"]:
         assert time.monotonic() < deadline, states
@@ -46,7 +46,7 @@ def test_its_outputs_come_home(user: User, runs: dict[str, str]) -> None:
     assert len((home / "out" / "progress.csv").read_text().splitlines()) == 30
     argv = json.loads((home / "run.json").read_text())["argv"]
     assert Path(argv[3]).name == "out"
-    assert argv[4:] == ["--seed", "3", "--steps", "300"]
+    assert argv[4:] == ["--seed", "3", "--steps", "300", "--pause", "0.1"]
     assert "curves.png" in user.types("report", runs["good"])
 
 
