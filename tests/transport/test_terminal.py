@@ -21,6 +21,9 @@ from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.transport.runtime import runtime_folder
 from tests.transport.test_contract import gone, running
 
+LONG = f"4713.{os.getpid()}"
+"""How long the commands sleep that a test looks for among all processes; no other process's do."""
+
 CLIENT = """
 import sys
 from clusterkit.transport.factory import connect
@@ -100,17 +103,17 @@ def test_a_shell_has_keys_sizes_interrupts_and_a_status(way: str, sshd: Loopback
 
 
 def test_a_person_who_is_gone_takes_the_command_along(way: str, sshd: LoopbackSshd) -> None:
-    person = Typist(way, sshd, "sh", "-c", "echo ready; sleep 4713")
+    person = Typist(way, sshd, "sh", "-c", f"echo ready; sleep {LONG}")
     try:
         person.reads("ready")
-        assert running("sleep 4713")
+        assert running(f"sleep {LONG}")
     finally:
         person.leaves()
-    assert gone("sleep 4713")
+    assert gone(f"sleep {LONG}")
 
 
 def test_the_terminal_is_as_before_after_a_polite_end(sshd: LoopbackSshd) -> None:
-    person = Typist("ssh", sshd, "sh", "-c", "echo ready; sleep 4714")
+    person = Typist("ssh", sshd, "sh", "-c", f"echo ready; sleep {LONG}")
     try:
         before = termios.tcgetattr(person.terminal)
         person.reads("ready")
@@ -122,7 +125,7 @@ def test_the_terminal_is_as_before_after_a_polite_end(sshd: LoopbackSshd) -> Non
             time.sleep(0.05)
     finally:
         person.leaves()
-    assert gone("sleep 4714")
+    assert gone(f"sleep {LONG}")
 
 
 def test_without_a_terminal_the_streams_stay_apart(
