@@ -116,7 +116,7 @@ def test_environments_that_are_stepped_in_no_time_have_no_process_and_learn_the_
         settings = replace(settings, workers=1, workers_optional=True, threads=1)
         assert training.train(settings) == 0
         said = events(settings.run_dir)
-        assert any(f"1 environments in {where}" in event for event in said)
+        assert any(f"1 environment in {where}" in event for event in said)
         finals += [event for event in said if "sha256" in event]
     assert len(finals) == 2
     assert finals[0] == finals[1]
