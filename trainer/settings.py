@@ -176,7 +176,7 @@ def _settings(given: Namespace, environ: Mapping[str, str], together: int) -> Tr
         rollout = recipes.batches(recipe.name, recipe.values, num_envs).rollout
         total_steps = -(-total_steps // rollout) * rollout
     often = max(total_steps // _EVALUATIONS, 1)
-    workers = _workers(num_envs, place, together, on_policy) if given.workers is None else given.workers
+    workers = _workers(values, num_envs, place, together) if given.workers is None else given.workers
     return TrainSettings(
         recipe=recipe,
         tasks=tasks,
@@ -218,12 +218,17 @@ def _recipe(name: str, pairs: Sequence[str], tasks: str | None, unlock: Sequence
     return recipe.override(overrides, set(unlock))
 
 
-def _workers(num_envs: int, place: Place, together: int, on_policy: bool) -> int:
+def _workers(values: Mapping[str, object], num_envs: int, place: Place, together: int) -> int:
     """Returns environment processes for all ranks, by the processors that each of them has.
 
-    Runs that share a process share its learner's processor, and divide the others.
+    Runs that share a process share its learner's processor, and divide the others. SAC on one environment
+    of Gymnasium has none on two processors: an update gains more from a second thread than it takes to step
+    the environment meanwhile.
     """
+    on_policy = "rollout_size" in values
     processors, envs = usable_processors() // place.local_size, num_envs // place.size
+    if together == 1 and envs == 1 and processors == 2 and "environment" in values and not on_policy:
+        return 0
     if together > 1 and processors > 1:
         processors = 1 + max(1, (processors - 1) // together)
     count = helper_count if on_policy and together == 1 else worker_count

@@ -124,6 +124,18 @@ def test_small_networks_compute_on_one_thread():
     assert read("--recipe", "guide-ppo-heavy", "--workers", "0").threads == 0
 
 
+@pytest.mark.parametrize(
+    ("recipe", "processors", "workers", "threads"),
+    [("sac", 1, 0, 0), ("sac", 2, 0, 0), ("sac", 4, 1, 1), ("local-demo", 2, 1, 1)],
+)
+def test_sac_learns_on_both_of_two_processors_beside_one_environment(
+    monkeypatch, recipe, processors, workers, threads
+):
+    monkeypatch.setattr(settings_module, "usable_processors", lambda: processors)
+    settings = read("--recipe", recipe)
+    assert (settings.workers, settings.threads) == (workers, threads)
+
+
 def each(*argv: str, **environ: str):
     return read_each(["--recipe", "local-demo", *argv], environ)
 
