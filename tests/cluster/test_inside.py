@@ -102,7 +102,7 @@ def test_logs_follow_through_a_requeue_and_a_dropped_link(talker: User) -> None:
     run_id = talker.submits("--profile", "talk")
     follower = talker.starts("logs", "-f", "--tail", "100000", run_id)
     begins(talker, run_id)
-    until(lambda: sessions(talker.cluster))
+    until(lambda: follows(talker.cluster))
     before = talker.cluster.logins()
     talker.cluster.run("login", ["pkill", "-KILL", "-u", talker.cluster.user, "sshd"])
     until(lambda: talker.cluster.logins() > before)
@@ -123,9 +123,9 @@ def test_logs_follow_through_a_requeue_and_a_dropped_link(talker: User) -> None:
     assert not [line for line in errors if " line " in line]
 
 
-def sessions(cluster: Cluster) -> bool:
-    """Whether somebody is logged in."""
-    return cluster.run("login", ["pgrep", "-u", cluster.user, "sshd"], check=False).returncode == 0
+def follows(cluster: Cluster) -> bool:
+    """Whether a log is being followed: a link that drops before that ends the command."""
+    return cluster.run("login", ["pgrep", "-u", cluster.user, "-x", "tail"], check=False).returncode == 0
 
 
 def test_a_waiting_run_says_why(talker: User) -> None:
