@@ -240,6 +240,31 @@ def test_a_leader_waits_no_longer_than_its_patience(tmp_path: Path) -> None:
         assert time.monotonic() - begun >= 0.2
 
 
+def test_who_meets_again_counts_those_who_were_told_so_before_and_have_left(tmp_path: Path) -> None:
+    def follow(name: str) -> int:
+        follower = meet(tmp_path, Card(name, (), {}), StopSignals())
+        assert isinstance(follower, Follower)
+        with follower:
+            assert follower.begun()
+            ending = follower.ending()
+        assert ending is not None
+        return ending.again
+
+    stop = StopSignals()
+    leader = meet(tmp_path, Card("first", (), {}), stop)
+    assert isinstance(leader, Leader)
+    with ThreadPoolExecutor(2) as others, leader:
+        again = [others.submit(follow, name) for name in ("second", "third")]
+        guests = leader.gather(3)
+        leader.begin()
+        stop.take(signal.SIGTERM)
+        until(lambda: all(guest.stop for guest in guests))
+        for guest in guests:
+            leader.end(guest, 85, "")
+            until(lambda guest=guest: guest.leaves)
+        assert [each.result() for each in again] == [2, 2]
+
+
 def test_a_long_path_and_a_dead_leaders_door_are_no_obstacle(tmp_path: Path) -> None:
     folder = tmp_path / ("deep" * 30)
     folder.mkdir()

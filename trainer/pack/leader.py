@@ -35,12 +35,14 @@ class Guest:
         output: its standard output.
         stop: the signals that are meant for it, or for all.
         leaves: whether it was sent one itself, or is gone.
+        meets: whether it was told, at its end, to meet the others once more; None before.
     """
 
     card: Card
     output: TextIO
     stop: StopSignals = field(default_factory=StopSignals)
     leaves: bool = False
+    meets: bool | None = None
 
 
 class Leader:
@@ -105,9 +107,12 @@ class Leader:
         Nothing more can be written for it: who reads what it says would else wait for the end of all.
         """
         guest.output.close()
+        guest.meets = bool(self._stop and guest.stop and not guest.leaves)
         again = 0
-        if self._stop and guest.stop and not guest.leaves:
-            again = sum(not other.leaves for other in self._guests.values())
+        if guest.meets:
+            # who was told so before has left by now, perhaps
+            others = self._guests.values()
+            again = sum(not other.leaves if other.meets is None else other.meets for other in others)
             self._shut()  # whoever meets again waits for the lock
         line = self._line(guest)
         line.tell({"end": code, "why": why, "again": again})
