@@ -54,6 +54,7 @@ def environment(run: dict[str, Any], run_dir: str) -> dict[str, str]:
     """The program's environment: the node's, the run's own, and where it runs."""
     env = dict(os.environ)
     env.setdefault("PYTHONUNBUFFERED", "1")  # the log is followed live
+    env.setdefault("PYTHONDONTWRITEBYTECODE", "1")  # root could write into the snapshot
     env.update({name: str(value) for name, value in run.get("env", {}).items()})
     env["CLUSTERKIT_RUN_DIR"] = run_dir
     env["CLUSTERKIT_RUN_ID"] = str(run.get("run_id", os.path.basename(run_dir)))

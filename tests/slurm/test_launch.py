@@ -54,6 +54,7 @@ def test_environment_of_the_program(tmp_path: Path) -> None:
         "CLUSTERKIT_SCRATCH": str(tmp_path),
         "PYTHONPATH": "/code:/more:/site",
         "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
     }
     assert wanted.items() <= env.items()
     assert (tmp_path / "launched").exists()
