@@ -18,6 +18,8 @@ MISMATCH = 93
 """The bytes there do not have the digest."""
 TAKEN_OVER = 94
 """The upload's folder is gone."""
+PUBLISHED = 95
+"""The image is there by now."""
 
 _COMMON = """
 size() { ls -lnd "$1" 2>/dev/null | { read -r _ _ _ _ bytes _; echo "$bytes"; }; }
@@ -72,27 +74,35 @@ set_aside "$2" && exit {MISMATCH}
 
 CLAIM = (
     _COMMON
-    + """
-# $1 images folder, $2 the new folder's name, $3 folder (or damaged image) to take over, or nothing.
-# Somebody who is at work writes all the time. One who is found silent by mistake does no harm: both then
-# write the same bytes to the same places, and nothing is published before all of it was read and checked.
+    + f"""
+# $1 images folder, $2 digest, $3 the new folder's name, $4 bytes, $5 folder (or damaged image) to take over,
+# or nothing. The last bytes of a client that died arrive within seconds; somebody who is at work writes all
+# the time, and keeps the folder: a copy of it saves sending what it holds. One who is found silent by mistake
+# does no harm: both then write the same bytes to the same places, and nothing is published before all of it
+# was read and checked.
 cd "$1" && umask 077 || exit 1
 for folder in .upload-*; do
-  if [ -d "$folder" ] && [ "$folder" != "$3" ] && ! young "$folder" 1440; then rm -rf "$folder"; fi
+  if [ -d "$folder" ] && [ "$folder" != "$5" ] && ! young "$folder" 1440; then rm -rf "$folder"; fi
 done
-if [ -d "$3" ] && young "$3" 1; then
-  : >"$2.clock"
+for look in first last; do
+  if [ ! -d "$5" ] || ! young "$5" 1; then break; fi
+  : >"$3.clock"
   sleep 3
-  busy=$(find "$3" -newer "$2.clock" 2>/dev/null | head -n 1)
-  rm -f "$2.clock"
-  [ -z "$busy" ] || set -- "$1" "$2" ''
+  busy=$(find "$5" -newer "$3.clock" 2>/dev/null | head -n 1)
+  rm -f "$3.clock"
+  [ -n "$busy" ] || break
+  [ $look != last ] || cp -R "$5" "$3" 2>/dev/null || rm -rf "$3"
+done
+if [ "$(size "sha256-$2.sif")" = "$4" ]; then
+  rm -rf "$3"
+  exit {PUBLISHED}
 fi
-if [ -f "$3" ]; then
-  mkdir "$2" && mv "$3" "$2/image" && chmod 600 "$2/image"
-elif [ -d "$3" ]; then
-  mv "$3" "$2" 2>/dev/null
+if [ -f "$5" ]; then
+  mkdir "$3" && mv "$5" "$3/image" && chmod 600 "$3/image"
+elif [ -d "$5" ] && [ ! -d "$3" ]; then
+  mv "$5" "$3" 2>/dev/null
 fi
-mkdir -p "$2" && touch "$2"
+mkdir -p "$3" && touch "$3"
 """
 )
 

@@ -60,7 +60,11 @@ def upload(site: Site, path: Path, image: Image, plan: Plan, *, cache: Path, bar
     _check_room(site, plan)
     with bar("reading the image", None):
         chunks = local_chunks(path, image, cache).encode()
-    one = _Upload(site, path, image, _claim(site, image, plan), chunks, bar)
+    with bar("taking over what has arrived" if plan.part else "preparing the upload", None):
+        folder = _claim(site, image, plan)
+    if folder is None:
+        return Sent(Way.PRESENT, 0)
+    one = _Upload(site, path, image, folder, chunks, bar)
     try:
         way = one.carry_out(plan, cache)
     except TransportError:
@@ -148,10 +152,21 @@ class _Upload:
         return answer
 
 
-def _claim(site: Site, image: Image, plan: Plan) -> str:
-    """The name of a folder of our own, with what an earlier upload left where there is something."""
+def _claim(site: Site, image: Image, plan: Plan) -> str | None:
+    """The name of a folder of our own, with what an earlier upload left where there is something.
+
+    None when an upload that was still at work has published the image.
+    """
     folder = f".upload-{image.digest}.{secrets.token_hex(4)}"
-    site.transport.run(["sh", "-c", scripts.CLAIM, "sh", site.layout.images, folder, plan.part or ""])
+    arguments = [site.layout.images, image.digest, folder, str(image.bytes), plan.part or ""]
+    answer = site.transport.run(["sh", "-c", scripts.CLAIM, "sh", *arguments], check=False, timeout=None)
+    if answer.returncode == scripts.PUBLISHED:
+        return None
+    if answer.returncode != 0:
+        raise TransportError(
+            f"{site.transport.where}: cannot write to {site.layout.images}: {answer.reason}",
+            hint="check its permissions and the room on its disk",
+        )
     return folder
 
 

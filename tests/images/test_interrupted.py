@@ -193,7 +193,7 @@ def test_an_upload_that_is_ended_many_times(
 
 def test_two_deploys_of_one_image_at_once(laptop: Laptop, sif: Callable[..., Path]) -> None:
     sif(20 * MB).rename(laptop.folder / "image.sif")
-    laptop.relay.pause = 0.008
+    laptop.relay.pause = 0.1  # the first is at work for a minute, the second looks at that for six seconds
     first = laptop.starts()
     until(lambda: laptop.arrived > 2 * MB)
     second = laptop.starts()

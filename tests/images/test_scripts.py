@@ -110,7 +110,7 @@ def test_survey_claim_and_publish(shell: Shell, images: Path) -> None:
         f"image 5 no sha256-{'a' * 64}.sif",
     ]
     mine = f".upload-{digest}.2"
-    assert shell.run(scripts.CLAIM, str(images), mine, left.name).returncode == 0
+    assert shell.run(scripts.CLAIM, str(images), digest, mine, size, left.name).returncode == 0
     assert not left.exists()
     done = shell.run(scripts.PUBLISH, str(images), digest, mine, size, "440", stdin=b"list")
     assert (done.returncode, done.stderr) == (0, b"")
@@ -130,9 +130,20 @@ def test_of_two_who_take_over_one_upload_one_gets_it(shell: Shell, images: Path)
     os.utime(left / "image", (0, 0))
     os.utime(left, (0, 0))
     for number in (2, 3):
-        assert shell.run(scripts.CLAIM, str(images), f".upload-d.{number}", left.name).returncode == 0
+        assert (
+            shell.run(scripts.CLAIM, str(images), "d", f".upload-d.{number}", "9", left.name).returncode == 0
+        )
     assert (images / ".upload-d.2/image").read_bytes() == b"half"
     assert list((images / ".upload-d.3").iterdir()) == []
+
+
+def test_nothing_is_claimed_of_an_image_that_has_been_published_meanwhile(shell: Shell, images: Path) -> None:
+    there = images / "sha256-d.sif"
+    there.write_bytes(b"whole")
+    for left in (".upload-d.gone", ""):
+        done = shell.run(scripts.CLAIM, str(images), "d", ".upload-d.2", "5", left)
+        assert done.returncode == scripts.PUBLISHED
+    assert list(images.iterdir()) == [there]
 
 
 def test_an_upload_whose_folder_is_gone(shell: Shell, images: Path) -> None:

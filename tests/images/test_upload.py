@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import random
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from clusterkit.errors import ImageError
-from clusterkit.images import Image, Way, present, upload
+from clusterkit.images import Image, Way, local_image, present, upload
 from tests.images.uploads import HEADER, Store, age, flip, no_bar, sha256
+from tests.slurm.runs import until
 
 Sif = Callable[..., Path]
 MB = 1_000_000
@@ -220,23 +223,61 @@ def test_a_pack_that_had_arrived_in_part_is_continued(store: Store, sif: Sif) ->
     assert store.send(new).bytes < 1.3 * MB or store.site.transport.where != "node"
 
 
-def test_what_somebody_is_writing_is_left_alone(store: Store, sif: Sif) -> None:
-    path = sif(2 * MB)
-    part = begun(store, path, 0.5, seconds=0)
+@contextmanager
+def at_work(part: Path, seconds: float = math.inf) -> Iterator[None]:
+    """Somebody writes to a file all the time, or for so long."""
     done = threading.Event()
 
     def write() -> None:
-        while not done.wait(0.05):
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends and not done.wait(0.05):
             os.utime(part)
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        assert store.send(path).bytes >= path.stat().st_size
+        yield
     finally:
         done.set()
         writer.join()
-    assert part.parent in store.uploads
+
+
+def test_what_somebody_is_writing_is_left_alone_and_not_sent_again(store: Store, sif: Sif) -> None:
+    path = sif(2 * MB)
+    part = begun(store, path, 0.5, seconds=0)
+    with at_work(part):
+        sent = store.send(path)
+    if store.site.transport.where == "node":
+        assert sent.bytes <= MB + 10_000
+    assert store.uploads == [part.parent]
+    assert part.read_bytes() == path.read_bytes()[:MB]
+
+
+def test_the_last_bytes_of_a_client_that_died_are_waited_for(store: Store, sif: Sif) -> None:
+    path = sif(2 * MB)
+    with at_work(begun(store, path, 0.5, seconds=0), seconds=1.5):
+        sent = store.send(path)
+    if store.site.transport.where == "node":
+        assert sent.bytes <= MB + 10_000
+    assert store.uploads == []
+
+
+def test_an_upload_that_ends_while_another_waits_is_enough(store: Store, sif: Sif) -> None:
+    path = sif(2 * MB)
+    part = begun(store, path, 0.5, seconds=0)
+
+    def publish() -> None:
+        until(lambda: list(store.folder.glob("*.clock")) != [])
+        shutil.copy(path, store.folder / f"sha256-{sha256(path)}.sif")
+        shutil.rmtree(part.parent)
+
+    other = threading.Thread(target=publish)
+    plan = store.plan(path)
+    other.start()
+    sent = upload(store.site, path, local_image(path, store.ledger), plan, cache=store.cache, bar=no_bar)
+    other.join()
+    assert (sent.way, sent.bytes) == (Way.PRESENT, 0)
+    assert store.uploads == []
 
 
 def test_old_unfinished_uploads_go_and_young_ones_stay(store: Store, sif: Sif) -> None:
