@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.trainer.test_capture import NEEDS_CUDA
 from trainer.algorithms.acting import Acting
 from trainer.nn.policy import Policy
 
@@ -98,7 +97,7 @@ def test_other_lags_do_not_exist() -> None:
         Acting(make_policy(), ENVS, OBSERVATION, lag=2)
 
 
-@NEEDS_CUDA
+@pytest.mark.cuda
 @pytest.mark.parametrize("lag", [0, 1])
 def test_the_gpu_acts_with_weights_of_the_stated_age(lag: int) -> None:
     policy = make_policy().to("cuda")
@@ -112,7 +111,7 @@ def test_the_gpu_acts_with_weights_of_the_stated_age(lag: int) -> None:
     assert acting.note == ""
 
 
-@NEEDS_CUDA
+@pytest.mark.cuda
 def test_with_a_lag_the_gpu_acts_while_it_learns() -> None:
     policy = make_policy().to("cuda")
     acting = Acting(policy, ENVS, OBSERVATION, lag=1)
@@ -134,7 +133,7 @@ def test_with_a_lag_the_gpu_acts_while_it_learns() -> None:
     torch.cuda.synchronize()
 
 
-@NEEDS_CUDA
+@pytest.mark.cuda
 def test_acting_draws_nothing_from_the_generator_of_the_gpu() -> None:
     state = torch.cuda.get_rng_state()
     acting = Acting(make_policy().to("cuda"), ENVS, OBSERVATION, lag=0)

@@ -15,7 +15,6 @@ from trainer.algorithms.sac import SAC
 from trainer.replay import Batch
 
 CPU = torch.device("cpu")
-NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 
 class CpuRecorder:
@@ -165,7 +164,7 @@ def distance(ours: SAC, theirs: SAC) -> float:
     return max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-12)) for a, b in pairs)
 
 
-@NEEDS_CUDA
+@pytest.mark.cuda
 @pytest.mark.parametrize("changes", [{}, STRONG], ids=["plain", "strong"])
 def test_captured_equals_eager_on_the_gpu(changes: dict[str, Any]) -> None:
     captured, eager = OnCuda(True, **changes), OnCuda(False, **changes)
@@ -177,7 +176,7 @@ def test_captured_equals_eager_on_the_gpu(changes: dict[str, Any]) -> None:
     assert distance(captured.agent, eager.agent) < 1e-5
 
 
-@NEEDS_CUDA
+@pytest.mark.cuda
 def test_a_capture_after_a_resumption_goes_on_as_without_one() -> None:
     straight = OnCuda(True)
     for _ in range(20):
@@ -197,7 +196,7 @@ def test_a_capture_after_a_resumption_goes_on_as_without_one() -> None:
     assert torch.equal(torch.cuda.get_rng_state(straight.device), end)
 
 
-@NEEDS_CUDA
+@pytest.mark.cuda
 def test_loading_reaches_an_update_captured_before() -> None:
     captured, other = OnCuda(True), OnCuda(False, seed=3)
     captured.update()
@@ -208,7 +207,7 @@ def test_loading_reaches_an_update_captured_before() -> None:
     assert distance(captured.agent, other.agent) < 1e-5
 
 
-@NEEDS_CUDA
+@pytest.mark.cuda
 def test_a_captured_update_skips_what_is_not_finite() -> None:
     captured = OnCuda(True)
     captured.update()
@@ -224,7 +223,7 @@ def test_a_captured_update_skips_what_is_not_finite() -> None:
     assert captured.agent.skipped.tolist() == [0, 0]
 
 
-@NEEDS_CUDA
+@pytest.mark.cuda
 def test_a_captured_update_reads_the_newest_factors_of_rewards() -> None:
     captured, eager = OnCuda(True), OnCuda(False)
     for factor in (1.0, 0.1):
@@ -235,7 +234,7 @@ def test_a_captured_update_reads_the_newest_factors_of_rewards() -> None:
         assert distance(captured.agent, eager.agent) < 1e-5
 
 
-@NEEDS_CUDA
+@pytest.mark.cuda
 @pytest.mark.parametrize("changes", [{}, STRONG], ids=["plain", "strong"])
 def test_a_gpu_computes_the_same_twice(changes: dict[str, Any]) -> None:
     first, second = OnCuda(True, **changes), OnCuda(True, **changes)
@@ -246,7 +245,7 @@ def test_a_gpu_computes_the_same_twice(changes: dict[str, Any]) -> None:
     assert all(same(first.agent.state_dict(), second.agent.state_dict()))
 
 
-@NEEDS_CUDA
+@pytest.mark.cuda
 def test_a_step_that_cannot_be_captured_is_done_all_the_same() -> None:
     learner, reference = OnCuda(False), OnCuda(False)
 

@@ -5,7 +5,7 @@ import weakref
 import pytest
 import torch
 
-from tests.trainer.test_capture import NEEDS_CUDA, CpuRecorder, distance
+from tests.trainer.test_capture import CpuRecorder, distance
 from tests.trainer.test_groups import make as make_learner
 from tests.trainer.test_sac_group import CPU, SEEDS
 from trainer.algorithms.capture import CapturedUpdate
@@ -133,7 +133,7 @@ def test_what_is_captured_for_all_leaves_no_trace_of_its_warm_up(seeds):
     assert_alike(learners, others)
 
 
-@NEEDS_CUDA
+@pytest.mark.cuda
 def test_on_a_gpu_one_graph_learns_what_each_learns_alone(tmp_path):
     device = torch.device("cuda", torch.cuda.current_device())
 

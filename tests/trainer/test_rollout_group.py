@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.trainer.test_capture import NEEDS_CUDA, CpuRecorder
+from tests.trainer.test_capture import CpuRecorder
 from tests.trainer.test_on_policy import STANDARDISED, settings_for
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.envs.gymnasium_env import GymnasiumFactory
@@ -297,7 +297,7 @@ def test_batched_products_differ_by_rounding_alone(
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@NEEDS_CUDA
+@pytest.mark.cuda
 @pytest.mark.parametrize("case", CASES)
 def test_on_a_gpu_all_are_captured_as_one(tmp_path: Path, case: str) -> None:
     device = torch.device("cuda", torch.cuda.current_device())

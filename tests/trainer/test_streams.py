@@ -12,7 +12,6 @@ from trainer.device import seed_everything
 from trainer.streams import HostGenerators, Stream
 
 CPU = torch.device("cpu")
-NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +88,7 @@ def test_the_generators_that_environments_of_ones_own_may_draw_from():
     assert found == expected
 
 
-@NEEDS_CUDA
+@pytest.mark.cuda
 @pytest.mark.parametrize("captured", [False, True])
 def test_each_draws_on_the_gpu_what_it_draws_alone(captured):
     device = torch.device("cuda", torch.cuda.current_device())

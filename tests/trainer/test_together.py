@@ -28,7 +28,6 @@ from trainer.settings import TrainSettings, read_settings
 from trainer.together import Member, train_seeds, train_together
 from trainer.training import train
 
-NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 ROBOTS = [
     *("--recipe", "local-demo", "--tasks", "reach,door-close", "--unlock", "tasks"),
     *("--set", "warmup_steps=100", "--unlock", "warmup_steps", "--num-envs", "2", "--wandb", "disabled"),
@@ -98,7 +97,7 @@ def test_what_was_stopped_goes_on_with_the_others_or_alone(runs):
     assert sha256(runs[0].run_dir) == expected[0]
 
 
-@NEEDS_CUDA
+@pytest.mark.cuda
 def test_on_a_gpu_each_learns_about_what_it_learns_alone(runs):
     def learnt(settings: TrainSettings) -> torch.Tensor:
         held = torch.load(settings.run_dir / "checkpoints" / "final_model.pt", weights_only=True)["learner"]
