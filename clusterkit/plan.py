@@ -53,7 +53,7 @@ def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]
 
 def _check_batches(recipe: recipes.Recipe, num_envs: int | None) -> None:
     """Refuses, before a job waits hours for it, a rollout that its batches do not divide."""
-    if "rollout_size" in recipe.values:
+    if recipes.on_policy(recipe.values):
         try:
             recipes.batches(recipe.name, recipe.values, num_envs or recipes.usual_envs(recipe.values))
         except recipes.RecipeError as error:

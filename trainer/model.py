@@ -23,6 +23,7 @@ from trainer.envs.spaces import ActionSpace
 from trainer.errors import CheckpointError
 from trainer.files import atomic_write_bytes
 from trainer.nn.actor import Actor
+from trainer.recipe.kinds import on_policy
 
 FINAL_MODEL = "final_model.pt"
 _NETWORKS = ("policy", "critics", "targets", "log_alpha", "reward_moments")
@@ -119,7 +120,7 @@ def _policy(description: Mapping[str, Any]) -> Actor:
     """Builds the policy that a description is of, with weights of no use."""
     values, observation_dim = description["recipe"]["values"], description["observation_dim"]
     action_dim, num_tasks = description["action_dim"], len(description["tasks"])
-    if "rollout_size" not in values:
+    if not on_policy(values):
         return make_policy(SACConfig.from_values(values), observation_dim, action_dim, num_tasks)
     if "tasks" in values:
         several = MultiTaskPPOConfig.from_values(values)

@@ -19,6 +19,7 @@ from trainer.contact_sheet import ContactSheet
 from trainer.contact_sheet import Episode as SheetEpisode
 from trainer.errors import TrainerError, UsageError
 from trainer.filming import FRAMES_A_SECOND, Episode, film_gymnasium
+from trainer.recipe.kinds import on_metaworld
 from trainer.rendering import INSTALL_HINT, Camera, environment, probe_all
 from trainer.video import Caption, VideoWriter, choose_path
 
@@ -54,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
 
     # One observation at a time: a second thread would only wait for the first.
     model = load_model(given.model, configure("cpu", threads=1))
-    if not probe.works and "environment" not in model.recipe["values"]:
+    if not probe.works and on_metaworld(model.recipe["values"]):
         raise TrainerError(f"nothing can be rendered here: {probe.backend}: {probe.fault}", hint=INSTALL_HINT)
     tasks = _tasks(given.task, model.tasks)
     films = _one_film(out) if given.folder is None else _film_each(given.folder, tasks)
@@ -174,7 +175,7 @@ def _tasks(wanted: Sequence[str] | None, known: Sequence[str]) -> list[str]:
 
 def _film(model: Any, task: str, number: int, size: int, film: _Film) -> Episode:
     """Plays one episode with the deterministic policy and adds it to the film."""
-    if "environment" in model.recipe["values"]:
+    if not on_metaworld(model.recipe["values"]):
         return film_gymnasium(model.policy, model.recipe["values"], task, number, size, film)
     from trainer.envs.metaworld import MetaworldFactory
 

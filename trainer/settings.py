@@ -163,8 +163,8 @@ def read_each(argv: Sequence[str], environ: Mapping[str, str]) -> list[TrainSett
 def _settings(given: Namespace, environ: Mapping[str, str], together: int) -> TrainSettings:
     recipe = _recipe(given.recipe, given.overrides, given.tasks, given.unlock)
     values = recipe.values
-    on_policy = "rollout_size" in values
-    tasks = (values["environment"],) if "environment" in values else recipes.task_names(values["tasks"])
+    on_policy = recipes.on_policy(values)
+    tasks = recipes.task_names(values["tasks"]) if recipes.on_metaworld(values) else (values["environment"],)
     attempt = int(environ.get("CLUSTERKIT_ATTEMPT") or 0)
     run_dir = Path(given.run_dir or environ.get("CLUSTERKIT_RUN_DIR") or _new_run_dir(recipe.name))
     eval_episodes = given.eval_episodes or recipe.values["evaluation_episodes"]
@@ -225,9 +225,9 @@ def _workers(values: Mapping[str, object], num_envs: int, place: Place, together
     of Gymnasium has none on two processors: an update gains more from a second thread than it takes to step
     the environment meanwhile.
     """
-    on_policy = "rollout_size" in values
+    on_policy = recipes.on_policy(values)
     processors, envs = usable_processors() // place.local_size, num_envs // place.size
-    if together == 1 and envs == 1 and processors == 2 and "environment" in values and not on_policy:
+    if together == 1 and envs == 1 and processors == 2 and not recipes.on_metaworld(values) and not on_policy:
         return 0
     if together > 1 and processors > 1:
         processors = 1 + max(1, (processors - 1) // together)

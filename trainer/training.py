@@ -26,6 +26,7 @@ from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
 from trainer.recipe import batches
+from trainer.recipe.kinds import on_policy
 from trainer.settings import TrainSettings
 from trainer.telemetry import Opens, SilentTelemetry, Telemetry, open_progress
 
@@ -160,7 +161,7 @@ def _setting(settings: TrainSettings, device: torch.device) -> str:
     """Says what was chosen where the settings left a choice."""
     plural = "" if settings.workers == 1 else "es"
     where = f"{settings.workers} worker process{plural}" if settings.workers else "the learner's own process"
-    helps = "rollout_size" in settings.recipe.values and settings.together == 1
+    helps = on_policy(settings.recipe.values) and settings.together == 1
     if helps and 0 < settings.own_workers < settings.own_envs:
         where += " and the learner's own"
     lag = ", acting one vector step behind the updates" if settings.lag_on(device.type) else ""
@@ -177,7 +178,7 @@ def _setting(settings: TrainSettings, device: torch.device) -> str:
 def _rollouts(settings: TrainSettings) -> list[str]:
     """Says how rollouts are cut, in a run that has them."""
     values = settings.recipe.values
-    if "rollout_size" not in values:
+    if not on_policy(values):
         return []
     cuts = batches(settings.recipe.name, values, settings.num_envs)
     rounded = f", the recipe's {values['rollout_size']:,} rounded up to whole steps"

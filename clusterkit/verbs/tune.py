@@ -27,6 +27,7 @@ from clusterkit.verbs.settings_file import Proposal, read
 from clusterkit.verbs.status import StatusRow, ask
 from clusterkit.verbs.submit import Submitted, submit
 from clusterkit.verbs.watch import watch
+from trainer.recipe import on_policy
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -94,7 +95,7 @@ def request(
             f"profile {profile.name} learns on {profile.gpu_count} GPUs together, and one alone is measured",
             hint="tune one with a single GPU, or compare short runs: --sweep profile=A,B",
         )
-    if "num-envs" in tries and "rollout_size" in recipe.values:
+    if "num-envs" in tries and on_policy(recipe.values):
         raise ConfigError(
             f"--num-envs: with {recipe.name} their number says how long a rollout is, and so what is learnt",
             hint="leave it out: of such a recipe the number of worker processes is tuned",

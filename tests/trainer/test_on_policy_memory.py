@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 ON_POLICY = [
     name
     for name in recipes.names()
-    if "rollout_size" in (values := recipes.load(name).values) and "environment" in values
+    if recipes.on_policy(values := recipes.load(name).values) and not recipes.on_metaworld(values)
 ]
 LARGE = ("guide-ppo-beast", "rtx4070-ppo")
 """Nothing but wider layers than others: drawing them takes seconds."""
@@ -176,7 +176,7 @@ def test_the_table_is_that_of_the_environments_themselves() -> None:
 def test_every_recipe_names_an_environment_whose_sizes_are_known() -> None:
     for name in recipes.names():
         values = recipes.load(name).values
-        assert "environment" not in values or values["environment"] in known_spaces(), name
+        assert recipes.on_metaworld(values) or values["environment"] in known_spaces(), name
 
 
 def test_an_environment_that_only_its_module_knows_is_said_to_be_so() -> None:

@@ -14,6 +14,7 @@ from tests.trainer.runs import StopAt, newest, run
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.recipe import load
+from trainer.recipe.kinds import on_metaworld
 from trainer.settings import TrainSettings, read_settings
 
 __all__ = ["place"]
@@ -78,6 +79,6 @@ def test_a_preset_starts_learns_and_resumes(place: Place, tmp_path: Path, name: 
 
 def factory_of(settings: TrainSettings) -> GymnasiumFactory | MetaworldFactory:
     values = settings.recipe.values
-    if "environment" in values:
+    if not on_metaworld(values):
         return GymnasiumFactory(values["environment"], actions="clipped", seed=settings.seed)
     return MetaworldFactory(settings.tasks, goals_per_task=values["goals_per_task"])

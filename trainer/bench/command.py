@@ -27,6 +27,7 @@ from trainer.files import atomic_write_json
 from trainer.pacing import quick
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
+from trainer.recipe.kinds import on_metaworld, on_policy
 from trainer.settings import TrainSettings, read_settings
 from trainer.telemetry.heartbeat import Heartbeat
 
@@ -54,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
     """
     given, options = _parser().parse_known_args(list(argv))
     settings = read_settings(options, os.environ)
-    if "rollout_size" in settings.recipe.values and given.try_num_envs:
+    if on_policy(settings.recipe.values) and given.try_num_envs:
         raise UsageError(
             f"--try-num-envs: with {settings.recipe.name} their number says how long a rollout is, and so "
             "what is learnt",
@@ -139,7 +140,7 @@ class Bench:
         self._starts = dict.fromkeys(("loop", "envs", "updates", "evaluation"), _FIRST_START)
         self._own = _own(settings)
         counts = list(wishes.counts) or _counts(settings)
-        light = "environment" in settings.recipe.values
+        light = not on_metaworld(settings.recipe.values)
         tries = combinations(self._own, counts, usable_processors(), light=light)
         if wishes.workers:
             pairs = (Combination(count, workers) for count in counts for workers in wishes.workers)
@@ -274,7 +275,7 @@ class Bench:
 def _own(settings: TrainSettings) -> Combination:
     """What the run would take: environments that are stepped in no time have no processes."""
     values, workers = settings.recipe.values, min(settings.workers, settings.num_envs)
-    if settings.workers_optional and "environment" in values:
+    if settings.workers_optional and not on_metaworld(values):
         factory = factory_for(values, settings.tasks, settings.seed)
         workers = 0 if quick(settings.own_envs, factory.step_seconds) else workers
     return Combination(settings.num_envs, workers)
@@ -283,7 +284,7 @@ def _own(settings: TrainSettings) -> Combination:
 def _counts(settings: TrainSettings) -> list[int]:
     """Numbers of environments to try: those that change nothing of what is learnt."""
     values, own = settings.recipe.values, settings.num_envs
-    if "rollout_size" in values:
+    if on_policy(values):
         return [own]
     # of episodes that end by themselves nobody knows the length; a ring of transitions holds any
     episode_steps = values.get("episode_steps", 1)

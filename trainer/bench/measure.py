@@ -41,6 +41,7 @@ from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
 from trainer.recipe import replay_bytes
+from trainer.recipe.kinds import on_policy
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 from trainer.telemetry.processes import resident_bytes
@@ -58,7 +59,7 @@ def envs(settings: TrainSettings, seconds: float, _deadline: float) -> Result:
     factory = _factory(settings)
     rng = np.random.default_rng(settings.seed)
     schedule = _schedule(settings, rng)
-    helping = on_policy(settings)  # as in such a run, where the learner steps a share
+    helping = on_policy(settings.recipe.values)  # as in such a run, where the learner steps a share
     with VectorEnv(factory, settings.num_envs, workers=settings.workers, helping=helping) as vector:
         vector.reset(schedule.first())
 
@@ -77,7 +78,7 @@ def updates(settings: TrainSettings, seconds: float, _deadline: float) -> Result
     device = _device(settings)
     factory = _factory(settings)
     rng = np.random.default_rng(settings.seed)
-    if on_policy(settings):
+    if on_policy(settings.recipe.values):
         rollouts = RolloutLearner(settings, factory, device, Ranks())
         made = fill_rollout(rollouts, factory, rng)
         count = rate(made.learn, seconds, waiting(device)) * made.each
@@ -92,7 +93,7 @@ def evaluation(settings: TrainSettings, _seconds: float, deadline: float) -> Res
     """Memory that evaluating beside training adds."""
     device, factory = configure("cpu", threads=1), _factory(settings)
     policy: Actor
-    if on_policy(settings):
+    if on_policy(settings.recipe.values):
         policy = RolloutLearner(settings, factory, device, Ranks()).agent.policy
     else:
         policy = Learner(settings, factory, device, lambda _: None).agent.policy
@@ -128,7 +129,7 @@ def loop(settings: TrainSettings, seconds: float, deadline: float) -> Result:
         )
         telemetry.window = window
         arguments = settings, factory, device, telemetry, stop, store
-        kind = OnPolicyRun if on_policy(settings) else OffPolicyRun
+        kind = OnPolicyRun if on_policy(settings.recipe.values) else OffPolicyRun
         with telemetry, kind(*arguments) as run:
             follow(run.course())
     return _used(settings, factory, device, peak) | window.rates()
@@ -206,11 +207,6 @@ class _Watched(Telemetry):
         super().heartbeat(step=step, updates=updates, **facts)
         if self.window is not None and step is not None and updates is not None:
             self.window.look(step, updates)
-
-
-def on_policy(settings: TrainSettings) -> bool:
-    """Whether the recipe learns from rollouts."""
-    return "rollout_size" in settings.recipe.values
 
 
 def _factory(settings: TrainSettings) -> EnvFactory:

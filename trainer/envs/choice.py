@@ -7,6 +7,7 @@ from typing import Any
 
 from trainer.envs.interface import EnvFactory
 from trainer.errors import UsageError
+from trainer.recipe.kinds import on_metaworld, on_policy
 
 
 def factory_for(values: Mapping[str, Any], tasks: Sequence[str], seed: int = 0) -> EnvFactory:
@@ -20,14 +21,14 @@ def factory_for(values: Mapping[str, Any], tasks: Sequence[str], seed: int = 0) 
     Raises:
         UsageError: the environment is unknown, cannot be made here, or has spaces of another kind.
     """
-    if "environment" not in values:
+    if on_metaworld(values):
         from trainer.envs.metaworld import MetaworldFactory  # brings MuJoCo and SciPy, 30 MB
 
         return MetaworldFactory(tuple(tasks), goals_per_task=values["goals_per_task"])
     from trainer.envs.gymnasium_env import GymnasiumFactory
 
     name = values["environment"]
-    if "rollout_size" in values:
+    if on_policy(values):
         return GymnasiumFactory(name, actions="clipped", seed=seed)
     factory = GymnasiumFactory(name, actions="scaled", seed=seed)
     if factory.action_space.kind == "discrete":

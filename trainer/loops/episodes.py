@@ -9,6 +9,7 @@ import numpy as np
 
 from trainer.envs.schedule import Autoreset, Schedule
 from trainer.parallel import Ranks
+from trainer.recipe.kinds import on_metaworld
 from trainer.settings import TrainSettings
 
 
@@ -29,7 +30,7 @@ def plan_episodes(
         state: of the plan to go on with, or None.
     """
     values, num_envs, tasks = settings.recipe.values, settings.own_envs, len(settings.tasks)
-    if "environment" in values:
+    if not on_metaworld(values):
         return Autoreset(num_envs, begun + ranks.rank * num_envs)
     turn = ranks.rank * (num_envs % tasks)  # the environments left over on all ranks take the tasks in turn
     return Schedule(

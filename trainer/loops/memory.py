@@ -10,6 +10,7 @@ import torch
 
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import Outcome
+from trainer.recipe.kinds import on_metaworld
 from trainer.replay import Replay, TransitionReplay
 from trainer.settings import TrainSettings
 
@@ -33,7 +34,7 @@ def make_replay(
     values, rank = settings.recipe.values, settings.place.rank
     sizes = settings.own(values["replay_capacity"]), settings.own(values["batch_size"])
     widths = factory.observation_dim, factory.action_dim
-    if "environment" in values:
+    if not on_metaworld(values):
         return TransitionReplay(*sizes, *widths, device, on_host=on_host)
     tasks, steps = len(settings.tasks), values["episode_steps"]
     return Replay(tasks, settings.own_envs, *sizes, steps, *widths, device, on_host=on_host, turn=rank)

@@ -37,6 +37,7 @@ from trainer.loops.statistics import EpisodeStatistics
 from trainer.pacing import UpdateCredit
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
+from trainer.recipe.kinds import on_metaworld
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 
@@ -83,7 +84,7 @@ class OffPolicyRun(Attempt[Learner]):
             self._num_envs,
             settings.tasks,
             success=factory.reports_success,
-            lengths="environment" in values,
+            lengths=not on_metaworld(values),
         )
         self._environments = self._restore(found) if found else None
         self._credit = UpdateCredit(values["env_steps_per_update"], self._progress.credit)

@@ -30,6 +30,7 @@ from trainer.loops.state import (
 from trainer.loops.statistics import EpisodeStatistics
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
+from trainer.recipe.kinds import on_metaworld
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 
@@ -69,7 +70,7 @@ class OnPolicyRun(Attempt[RolloutLearner]):
         policy = self._learner.agent.policy
         self._acting = RolloutActing(policy, self._rollout.steps, num_envs)
         self._evaluations = Evaluations(settings, factory, policy, telemetry, stop)
-        self._planned = "environment" not in settings.recipe.values
+        self._planned = on_metaworld(settings.recipe.values)
         self._episodes = EpisodeStatistics(
             num_envs, settings.tasks, success=factory.reports_success, lengths=not self._planned
         )

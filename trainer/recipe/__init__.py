@@ -13,6 +13,7 @@ from trainer.recipe.footprint import (
     parameter_count,
     replay_bytes,
 )
+from trainer.recipe.kinds import on_metaworld, on_policy
 from trainer.recipe.recipe import (
     Recipe,
     completed,
@@ -37,6 +38,8 @@ __all__ = [
     "completed",
     "load",
     "names",
+    "on_metaworld",
+    "on_policy",
     "parameter_count",
     "parse",
     "replay_bytes",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.recipe.errors import RecipeError
+from trainer.recipe.kinds import on_metaworld, on_policy
 from trainer.recipe.recipe import task_names
 
 AUTO = "auto"
@@ -69,9 +70,9 @@ def batches(name: str, values: Mapping[str, Any], num_envs: int) -> Batches:
 
 def usual_envs(values: Mapping[str, Any]) -> int:
     """Returns the environments of a run of a recipe with these values that does not say how many."""
-    if "environment" not in values:
+    if on_metaworld(values):
         return len(task_names(values["tasks"]))
-    return ON_POLICY_ENVS if "rollout_size" in values else 1
+    return ON_POLICY_ENVS if on_policy(values) else 1
 
 
 def _auto_limit(rollout: int) -> int:

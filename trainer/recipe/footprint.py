@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from trainer.lanes import Layout, Ring
+from trainer.recipe.kinds import on_metaworld
 from trainer.recipe.recipe import Recipe, task_names
 
 OBSERVATION_SIZE = 39
@@ -53,7 +54,7 @@ def parameter_count(
         return ParameterCount(actor=actor, critics=_dense(observation_size, values["hidden"], 1))
     tasks = heads = 1
     inputs = observation_size
-    if "environment" not in values:
+    if on_metaworld(values):
         tasks = len(task_names(values["tasks"]))
         heads = tasks if values["heads"] == "multi-head" else 1
         inputs += tasks if values["one_hot"] else 0
@@ -82,7 +83,7 @@ def replay_bytes(
     values = recipe.values
     if "replay_capacity" not in values:
         return 0
-    if "environment" in values:
+    if not on_metaworld(values):
         return Ring(values["replay_capacity"], values["batch_size"], observation_size, action_size).nbytes
     return replay_layout(recipe, num_envs).nbytes
 

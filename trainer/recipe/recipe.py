@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from trainer.recipe.errors import RecipeError, RecipeLocked
+from trainer.recipe.kinds import on_metaworld
 
 _DIRECTORY = Path(__file__).resolve().parent.parent / "recipes"
 _READERS: Mapping[str, Any] = {
@@ -218,7 +219,7 @@ def _check_together(name: str, algorithm: str, values: Mapping[str, Any]) -> Non
         )
         task_names(values["tasks"])
         return
-    tasks = 1 if "environment" in values else len(task_names(values["tasks"]))
+    tasks = len(task_names(values["tasks"])) if on_metaworld(values) else 1
     goals = values.get("evaluation_goals", 0), values.get("goals_per_task", 0)  # only Meta-World has any
     _check_pairs(
         name,

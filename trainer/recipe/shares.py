@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from trainer.recipe.batches import batches, divisors, usual_envs
 from trainer.recipe.errors import RecipeError
+from trainer.recipe.kinds import on_policy
 from trainer.recipe.recipe import Recipe
 
 
@@ -26,7 +27,7 @@ def check_shares(recipe: Recipe, num_envs: int | None, ranks: int) -> None:
         raise RecipeError(
             f"{num_envs} environments cannot be shared by {ranks} ranks{_near(num_envs, ranks)}"
         )
-    if "rollout_size" in recipe.values:
+    if on_policy(recipe.values):
         cuts = batches(recipe.name, recipe.values, num_envs or shared_envs(usual_envs(recipe.values), ranks))
         if cuts.batch_size % ranks:
             fitting = [ranks * each for each in divisors(cuts.rollout // ranks)]

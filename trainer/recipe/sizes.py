@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from trainer.lanes import Layout, Ring
 from trainer.recipe.batches import Batches, batches, usual_envs
 from trainer.recipe.footprint import ParameterCount, parameter_count
+from trainer.recipe.kinds import on_metaworld, on_policy
 from trainer.recipe.recipe import Recipe, task_names
 from trainer.recipe.shares import shared_envs
 from trainer.recipe.spaces import Spaces, alike, spaces_of
@@ -37,12 +38,12 @@ class Sizes:
     @property
     def on_policy(self) -> bool:
         """Whether it learns from rollouts."""
-        return "rollout_size" in self.recipe.values
+        return on_policy(self.recipe.values)
 
     @property
     def on_metaworld(self) -> bool:
         """Whether its environments are Meta-World's tasks."""
-        return "environment" not in self.recipe.values
+        return on_metaworld(self.recipe.values)
 
     @property
     def unknown(self) -> str:

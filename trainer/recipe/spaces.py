@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.recipe.footprint import ACTION_SIZE, OBSERVATION_SIZE
+from trainer.recipe.kinds import on_metaworld
 from trainer.recipe.recipe import Recipe
 
 TABLE = Path(__file__).resolve().parent.parent / "recipes" / "benchmarks" / "gymnasium.toml"
@@ -46,7 +47,7 @@ METAWORLD = Spaces(OBSERVATION_SIZE, ACTION_SIZE)
 
 def spaces_of(recipe: Recipe) -> Spaces | None:
     """Returns the sizes of what a recipe runs on; None for an environment that only its module knows."""
-    if "environment" not in recipe.values:
+    if on_metaworld(recipe.values):
         return METAWORLD
     return known_spaces().get(recipe.values["environment"])
 

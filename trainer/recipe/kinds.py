@@ -1,0 +1,16 @@
+"""What the keys of a recipe's values say of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def on_policy(values: Mapping[str, Any]) -> bool:
+    """Returns whether it learns from rollouts of its own policy, not from a replay buffer."""
+    return "rollout_size" in values
+
+
+def on_metaworld(values: Mapping[str, Any]) -> bool:
+    """Returns whether its environments are Meta-World's tasks, not those of one Gymnasium environment."""
+    return "environment" not in values
