@@ -136,8 +136,9 @@ def _with_heartbeat(
     beat: Mapping[str, Any] = record.heartbeat or {}
     running = state.state is JobState.RUNNING
     step, total, rate = (number(beat, key) for key in ("step", "total_steps", "steps_per_second"))
-    if rate is None and step is not None:
-        rate = _rate(record, step)
+    # of a run that has ended, its last seconds say little
+    if step is not None and (rate is None or not running):
+        rate = _rate(record, step) or rate
     progress = min(1.0, max(0.0, step / total)) if step is not None and total else None
     silent = silence(record) if running else None
     stale = silent is not None and silent > STALE_SECONDS
@@ -172,7 +173,7 @@ def _with_heartbeat(
 
 
 def _rate(record: RunRecord, step: float) -> float | None:
-    """Steps a second since the newest start, for a program that gives none; None where nobody can tell."""
+    """Steps a second since the newest start; None where nobody can tell."""
     newest = record.started
     start: Mapping[str, Any] = (newest.start if newest else None) or {}
     began, until = number(start, "started"), number(record.heartbeat or {}, "time")

@@ -167,6 +167,14 @@ def test_the_rate_of_a_program_that_gives_none(
     assert (state.eta_seconds is None) is (rate is None)
 
 
+def test_the_rate_of_what_has_ended_is_that_of_its_attempt() -> None:
+    evaluated = beating(step=1000, steps_per_second=0.0)  # for longer than its window
+    state = fold(record(COMPLETED, start=START, heartbeat=evaluated), None)
+    assert state.steps_per_second == pytest.approx(1000 / 590)
+    idle = fold(record(COMPLETED, start=START | {"step": 1000}, heartbeat=beating(step=1000)), None)
+    assert idle.steps_per_second == 5.0, "its heartbeat knows more than nothing"
+
+
 def test_the_expected_start_of_what_waits() -> None:
     def waiting(start: str | None) -> Job:
         return Job("7", JobState.PENDING, "PENDING", reason="Priority", start=start)
