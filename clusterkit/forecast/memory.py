@@ -48,7 +48,7 @@ class Store:
     """Of these, what is left alone."""
     fit: Fit
     advice: str = ""
-    """What will happen, or what to do; empty where it fits."""
+    """What will happen, or what to do; where it fits, what was taken for granted, if anything was."""
 
     @property
     def needed(self) -> int:
@@ -74,7 +74,10 @@ class Machine:
     gpu: str | None
     """Its type; None without a GPU."""
     gpu_memory: int | None
+    """Bytes; None is not known."""
     cluster: str
+    gpu_memory_least: int | None = None
+    """Where it is not known: what the smallest card of that name has."""
 
 
 def judge(sizes: Sizes, machine: Machine, workers: int | None, episodes: int | None) -> Memory:
@@ -106,6 +109,9 @@ def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
     least = math.ceil(_sum(wanted) / (1 - GPU_RESERVE) / _GIB)
     total = machine.gpu_memory
     if total is None:
+        smallest = machine.gpu_memory_least or 0
+        if _sum(wanted) <= smallest - (reserve := round(smallest * GPU_RESERVE)):
+            return Store(wanted, smallest, reserve, Fit.FITS, f"reckoned with the smallest {machine.gpu}"), ()
         what = f"set `memory` of [clusters.{machine.cluster}.gpus.{machine.gpu}] to know whether it fits"
         return Store(wanted, None, 0, Fit.UNKNOWN, f"{what}; {least} GiB would do"), ()
     reserve = round(total * GPU_RESERVE)

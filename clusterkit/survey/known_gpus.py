@@ -2,8 +2,8 @@
 
 Memory is that of NVIDIA's data sheets (https://www.nvidia.com/en-us/data-center/,
 https://www.nvidia.com/en-us/design-visualization/, https://www.nvidia.com/en-us/geforce/graphics-cards/),
-their GB read as Slurm reads G. A card sold with more than one size (A100, V100, P100, GH200, RTX 3080) has
-none in the table: the site's own words may tell.
+their GB read as Slurm reads G. A card sold with more than one size (A100, V100, P100, GH200, RTX 3080, or RTX
+4070, which has less in laptops) has none in the table: the site's own words may tell.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CARDS: tuple[tuple[str, str, int | None], ...] = (
     (r"(?:rtx-?)?5080", "rtx5080", 16),
     (r"(?:rtx-?)?4090", "rtx4090", 24),
     (r"(?:rtx-?)?4080", "rtx4080", 16),
-    (r"(?:rtx-?)?4070", "rtx4070", 12),
+    (r"(?:rtx-?)?4070", "rtx4070", None),
     (r"(?:rtx-?)?4060", "rtx4060", 8),
     (r"(?:rtx-?)?3090", "rtx3090", 24),
     (r"(?:rtx-?)?3080", "rtx3080", None),
@@ -68,6 +68,7 @@ _SIZES = {
     "p100": (12, 16),
     "gh200": (96, 144),
     "rtx3080": (10, 12),
+    "rtx4070": (8, 12),
     "rtx6000": (24, 48),
 }
 """GiB that cards of one name are sold with."""
@@ -106,3 +107,16 @@ def slice_memory(text: str) -> int | None:
 def sizes_of(name: str) -> tuple[int, ...]:
     """GiB that cards of this name of ours are sold with, where there is more than one."""
     return _SIZES.get(name, ())
+
+
+def memory_of(text: str) -> int | None:
+    """Bytes of the card or the slice that a GPU type's name means; None where that may be one of several."""
+    known = recognise(text)
+    return slice_memory(text) or (known[1] if known else None)
+
+
+def least_memory_of(text: str) -> int | None:
+    """Bytes of the smallest card that a GPU type's name may mean; None for a name that is not known."""
+    known = recognise(text)
+    smallest = min(sizes_of(known[0]), default=None) if known else None
+    return memory_of(text) or (None if smallest is None else smallest * _G)

@@ -9,7 +9,7 @@ from clusterkit.errors import ConfigError
 from clusterkit.forecast.memory import Store
 from clusterkit.forecast.speed import Duration, Rate, Speed, lasts
 from clusterkit.verbs.plan_run import (
-    as_sold,
+    common_gpus,
     machine_of,
     memory_on,
     rates_of,
@@ -73,7 +73,7 @@ def compare(
         (name, gpu) for name in names for gpu in settings.cluster(name).gpus
     ]
     here = {gpu for _, gpu in places}
-    elsewhere = (request.profile.gpu or "", *(rate.gpu for rate in rates), *as_sold())
+    elsewhere = (request.profile.gpu or "", *(rate.gpu for rate in rates), *common_gpus())
     others = dict.fromkeys(gpu for gpu in elsewhere if gpu not in here)
     rows = []
     for name, gpu in [*places, *((None, gpu) for gpu in others)]:

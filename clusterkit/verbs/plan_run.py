@@ -14,6 +14,7 @@ from clusterkit.forecast.speed import Rate, Speed, expect, shipped
 from clusterkit.ledger import Ledger
 from clusterkit.plan import choose_recipe, option_of
 from clusterkit.resources import resource
+from clusterkit.survey.known_gpus import least_memory_of, memory_of
 from clusterkit.units import parse_size
 from clusterkit.verbs.own_rates import OwnRun, beating, pulled
 from clusterkit.verbs.prepare import Prepared, Request
@@ -76,19 +77,21 @@ def machine_of(cluster: Cluster, profile: Profile, options: Sequence[str]) -> Ma
             text = asked["--mem"]
             memory = parse_size(f"{text}M" if text.isdigit() else text) or None  # 0 is all there is
     count = int(processors) if processors.isdigit() else profile.cpus
-    return Machine(count, memory, profile.gpu, gpu_memory(cluster, profile.gpu), cluster.name)
+    return with_gpu(Machine(count, memory, None, None, cluster.name), cluster, profile.gpu)
 
 
-def gpu_memory(cluster: Cluster, gpu: str | None) -> int | None:
-    """Bytes of a GPU type: as the cluster's table says, else as it is sold."""
-    table = cluster.gpus.get(gpu or "")
-    return table.memory if table and table.memory is not None else as_sold().get(gpu or "")
+def with_gpu(machine: Machine, cluster: Cluster, gpu: str | None) -> Machine:
+    """A machine with a type of GPU, None for none: as the cluster's table says, or as it is sold."""
+    table, name = cluster.gpus.get(gpu or ""), gpu or ""
+    told = table.memory if table else None
+    known = memory_of(name) if told is None else told
+    least = least_memory_of(name) if known is None else None
+    return replace(machine, gpu=gpu, gpu_memory=known, gpu_memory_least=least, cluster=cluster.name)
 
 
 def memory_on(sizes: Sizes, profile: Profile, machine: Machine, cluster: Cluster, gpu: str | None) -> Memory:
     """Whether a run fits a machine if it has another type of GPU, of a certain cluster."""
-    other = replace(machine, gpu=gpu, gpu_memory=gpu_memory(cluster, gpu), cluster=cluster.name)
-    return judge(sizes, other, profile.workers, profile.eval_episodes)
+    return judge(sizes, with_gpu(machine, cluster, gpu), profile.workers, profile.eval_episodes)
 
 
 def speed_on(sizes: Sizes, rates: Sequence[Rate], gpu: str) -> Speed | None:
@@ -103,9 +106,9 @@ def speed_on(sizes: Sizes, rates: Sequence[Rate], gpu: str) -> Speed | None:
     )
 
 
-def as_sold() -> dict[str, int]:
-    """Memory of GPU types that are sold in one size only, bytes."""
-    return {gpu: parse_size(size) for gpu, size in tomllib.loads(_figures())["gpus"].items()}
+def common_gpus() -> tuple[str, ...]:
+    """GPU types that a run is compared on wherever there are any."""
+    return tuple(tomllib.loads(_figures())["common_gpus"])
 
 
 def rates_of(settings: Settings, recipe: Recipe, ledger: Ledger) -> tuple[list[Rate], list[OwnRun]]:

@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from clusterkit.config.models import Profile
+from clusterkit.config.models import Cluster, Profile
 from clusterkit.forecast.memory import Machine, Memory, judge
 from clusterkit.plan import train_options
 from clusterkit.resources import resource
 from clusterkit.ui.text import format_bytes
-from clusterkit.verbs.plan_run import as_sold, sizes_of
+from clusterkit.verbs.plan_run import sizes_of, with_gpu
 from trainer import recipe as recipes
 
+ANY = Cluster(name="any", root="/any")
 PAGE = Path(__file__).resolve().parent.parent / "profiles.md"
 _BEGIN = "<!-- Made by `python -m docs.tools.presets`: what clusterkit plan reckons. -->\n"
 _END = "<!-- The end of what is made. -->\n"
@@ -71,8 +72,7 @@ def memory_of(profile: Profile) -> Memory | str:
     """What `clusterkit plan` reckons, or why it does not."""
     assert profile.recipe is not None
     sizes = sizes_of(recipes.load(profile.recipe), profile, train_options(profile, 0))
-    gpu = profile.gpu
-    machine = Machine(profile.cpus, profile.memory, gpu, as_sold().get(gpu or ""), "any")
+    machine = with_gpu(Machine(profile.cpus, profile.memory, None, None, ANY.name), ANY, profile.gpu)
     return sizes.unknown or judge(sizes, machine, profile.workers, profile.eval_episodes)
 
 

@@ -65,6 +65,17 @@ def test_a_gpu_of_unknown_size_is_no_verdict() -> None:
     assert "2 GiB would do" in memory.gpu.advice
 
 
+def test_what_fits_the_smallest_of_its_name_fits() -> None:
+    unsure = replace(MACHINE, gpu="a100", gpu_memory=None, gpu_memory_least=40 * GIB)
+    memory = judge(GUIDE, unsure, None, None)
+    assert memory.gpu is not None
+    assert (memory.gpu.fit, memory.gpu.available) == (Fit.FITS, 40 * GIB)
+    assert memory.gpu.advice == "reckoned with the smallest a100"
+    small = judge(GUIDE, replace(unsure, gpu_memory_least=CUDA_BYTES), None, None)
+    assert small.gpu is not None
+    assert small.gpu.fit is Fit.UNKNOWN
+
+
 def test_the_node_s_memory_has_a_setting_for_a_cure() -> None:
     short = judge(GUIDE, replace(MACHINE, host_memory=4 * GIB), None, None).host
     assert short.fit is Fit.TOO_LARGE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusterkit.survey.gpus import GpuType, gpu_types
-from clusterkit.survey.known_gpus import recognise, slice_memory
+from clusterkit.survey.known_gpus import least_memory_of, memory_of, recognise, slice_memory
 from clusterkit.survey.parse import parse
 from tests.survey.sites import EMPTY, LABELLED, MANY_RULES, TESTBED, UNIVERSITY, Parts, answer
 
@@ -100,3 +100,22 @@ def test_a_partitions_name_tells_where_nothing_else_does() -> None:
 
 def test_no_slurm_no_gpus() -> None:
     assert types(EMPTY) == {}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "known", "least"),
+    [
+        ("a40", 48, 48),
+        ("nvidia_a100_80gb_pcie", 80, 80),
+        ("a100", None, 40),
+        ("a100_3g.20gb", 20, 20),
+        ("rtx4070", None, 8),
+        ("gh200", None, 96),
+        ("gb200", None, None),
+        ("mi300", None, None),
+        ("", None, None),
+    ],
+)
+def test_memory_by_name(gpu: str, known: int | None, least: int | None) -> None:
+    assert memory_of(gpu) == (known and known * 2**30)
+    assert least_memory_of(gpu) == (least and least * 2**30)
