@@ -129,7 +129,8 @@ def _checkpoint(evidence: Evidence, attempt: int) -> Check:
         return Check(
             False,
             "no checkpoint was written after the signal",
-            "give it more time: a larger `signal_before` in the profile",
+            "give it more time: `drill --time 10m` where programs are slow to start, "
+            "a larger `signal_before` of the profile where checkpoints are slow to write",
         )
     last = saved[-1]
     return Check(True, f"checkpoint of step {last['step']:,} written in {last['seconds']:.1f} s")

@@ -164,6 +164,21 @@ def sbatch_words(texts: list[str] | None) -> tuple[str, ...]:
     return tuple(text if text.startswith("-") else f"--{text}" for text in texts or ())
 
 
+def seconds_of(time: str | None) -> int | None:
+    """What --time asks for, in seconds; None if it was left out.
+
+    Raises:
+        ConfigError: it is no time.
+    """
+    from clusterkit.errors import ConfigError
+    from clusterkit.units import parse_duration
+
+    try:
+        return None if time is None else parse_duration(time)
+    except ValueError as error:
+        raise ConfigError(f"--time: {error}") from None
+
+
 def changes(
     settings: Settings,
     *,
@@ -179,18 +194,12 @@ def changes(
     Raises:
         ConfigError: there is no such profile or cluster, or the time is none.
     """
-    from clusterkit.errors import ConfigError
-    from clusterkit.units import parse_duration
     from clusterkit.verbs.resubmission import ResumeRequest
 
-    try:
-        seconds = None if time is None else parse_duration(time)
-    except ValueError as error:
-        raise ConfigError(f"--time: {error}") from None
     return ResumeRequest(
         profile=None if profile is None else settings.profile(profile),
         cluster=None if cluster is None else settings.cluster(cluster).name,
-        time=seconds,
+        time=seconds_of(time),
         total_steps=total_steps,
         until_done=until_done,
         sbatch=sbatch_words(sbatch),

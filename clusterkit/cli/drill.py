@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger
+from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger, seconds_of
 
 
 def register(app: typer.Typer) -> None:
@@ -20,11 +20,16 @@ def drill(
         typer.Option("--profile", "-p", metavar="PROFILE", help="Whose resources and signal to rehearse."),
     ] = None,
     cluster: ClusterOption = None,
+    time: Annotated[
+        str | None,
+        typer.Option("--time", metavar="TIME", help="Of an attempt: more where a program is slow to start."),
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Rehearse the way past a time limit.
 
-    A real job of two minutes is signalled, checkpoints, goes on and is checked. Ends with 1 if a step failed.
+    A real job of two minutes, or of --time, is signalled, checkpoints, goes on and is checked. Ends with 1 if
+    a step failed.
     """
     from clusterkit.ui.drill import Told, show_drilled
     from clusterkit.ui.progress import transfer_bar
@@ -38,6 +43,7 @@ def drill(
             ledger,
             settings.cluster(cluster),
             settings.profile(profile),
+            seconds_of(time),
             bar=transfer_bar,
             on_submit=show_submitted,
             on_row=Told(),

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from clusterkit.errors import ConfigError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.record import RunRecord, collect_script, parse_collect
 from clusterkit.rehearsal import Check, Evidence, checklist, over, read_evidence
 from clusterkit.site import connected, scheduler_of
 from clusterkit.slurm.abilities import Choice
+from clusterkit.units import format_duration
 from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.prepare import Request
 from clusterkit.verbs.status import StatusRow, query
@@ -63,6 +65,7 @@ def drill(
     ledger: Ledger,
     cluster: Cluster,
     profile: Profile,
+    seconds: int | None = None,
     *,
     bar: Bar,
     on_submit: Callable[[Submitted], None],
@@ -78,15 +81,23 @@ def drill(
         ledger: of the project.
         cluster: where.
         profile: whose resources, partition, options and signal are rehearsed.
+        seconds: time limit of an attempt; None is as short as can be.
         bar: opens progress bars.
         on_submit: called once the run is submitted.
         on_row: called now and then with where the run stands.
 
     Raises:
+        ConfigError: the time limit is shorter than can be.
         ClusterkitError: as `submit`.
     """
+    shortest = _SECONDS[cluster.kind]
+    if seconds is not None and seconds < shortest:
+        raise ConfigError(
+            f"--time: an attempt of {format_duration(seconds)} is too short to be signalled",
+            hint=f"take {format_duration(shortest)} at least",
+        )
     training = profile.program is None and settings.project.program is None and profile.recipe is not None
-    short = _short(profile, _SECONDS[cluster.kind], training=training)
+    short = _short(profile, seconds or shortest, training=training)
     request = Request(cluster, short, name="drill", until_done=True)
     done = submit(settings, request, ledger, bar=bar)
     on_submit(done)

@@ -66,6 +66,13 @@ def test_arguments_behind_the_dashes_reach_the_program(project: Project) -> None
     ]
 
 
+@pytest.mark.parametrize(("time", "said"), [("30s", "take 1m at least"), ("soon", "'soon'")])
+def test_a_drill_needs_time_to_be_signalled(project: Project, time: str, said: str) -> None:
+    shown = project.run("drill", "--time", time, code=3).stderr
+    assert shown.startswith("error: --time: ")
+    assert said in shown
+
+
 def test_an_unknown_cluster_names_the_nearest(project: Project) -> None:
     assert "local" in project.run("submit", "-c", "lokal", code=3).stderr
 
