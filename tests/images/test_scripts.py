@@ -15,13 +15,14 @@ import pytest
 from clusterkit.images import scripts
 from clusterkit.images.chunks import chunk_file
 from clusterkit.images.delta import compare, write_pack
+from tests.images.uploads import at_work
 
 SHELLS = {
     "dash": ["dash"],
     "bash": ["bash", "--posix"],
     "busybox": ["busybox", "sh"],
 }
-TOOLS = ["cat", "chmod", "find", "grep", "head", "ln", "ls", "mkdir", "mv", "rm"]
+TOOLS = ["cat", "chmod", "cp", "find", "grep", "head", "ln", "ls", "mkdir", "mv", "rm"]
 TOOLS += ["sha256sum", "sleep", "sync", "tail", "touch"]
 
 
@@ -135,6 +136,17 @@ def test_of_two_who_take_over_one_upload_one_gets_it(shell: Shell, images: Path)
         )
     assert (images / ".upload-d.2/image").read_bytes() == b"half"
     assert list((images / ".upload-d.3").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_what_somebody_is_writing_is_copied(shell: Shell, images: Path) -> None:
+    held = images / ".upload-d.1"
+    held.mkdir()
+    (held / "image").write_bytes(b"half")
+    with at_work(held / "image"):
+        assert shell.run(scripts.CLAIM, str(images), "d", ".upload-d.2", "9", held.name).returncode == 0
+    assert (held / "image").read_bytes() == (images / ".upload-d.2/image").read_bytes() == b"half"
+    assert {path.name for path in images.iterdir()} == {held.name, ".upload-d.2"}
 
 
 def test_nothing_is_claimed_of_an_image_that_has_been_published_meanwhile(shell: Shell, images: Path) -> None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import random
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from clusterkit.errors import ImageError
 from clusterkit.images import Image, Way, local_image, present, upload
-from tests.images.uploads import HEADER, Store, age, flip, no_bar, sha256
+from tests.images.uploads import HEADER, Store, age, at_work, flip, no_bar, sha256
 from tests.slurm.runs import until
 
 Sif = Callable[..., Path]
@@ -221,25 +219,6 @@ def test_a_pack_that_had_arrived_in_part_is_continued(store: Store, sif: Sif) ->
     assert whole.bytes_to_send - rest.bytes_to_send == 2 * MB
     assert whole.disk_bytes - rest.disk_bytes == 8 * MB
     assert store.send(new).bytes < 1.3 * MB or store.site.transport.where != "node"
-
-
-@contextmanager
-def at_work(part: Path, seconds: float = math.inf) -> Iterator[None]:
-    """Somebody writes to a file all the time, or for so long."""
-    done = threading.Event()
-
-    def write() -> None:
-        ends = time.monotonic() + seconds
-        while time.monotonic() < ends and not done.wait(0.05):
-            os.utime(part)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield
-    finally:
-        done.set()
-        writer.join()
 
 
 def test_what_somebody_is_writing_is_left_alone_and_not_sent_again(store: Store, sif: Sif) -> None:

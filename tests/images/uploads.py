@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +48,25 @@ def age(folder: Path, seconds: float) -> None:
     then = time.time() - seconds
     for path in [*folder.rglob("*"), folder]:
         os.utime(path, (then, then))
+
+
+@contextmanager
+def at_work(part: Path, seconds: float = math.inf) -> Iterator[None]:
+    """Somebody writes to a file all the time, or for so long."""
+    done = threading.Event()
+
+    def write() -> None:
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends and not done.wait(0.05):
+            os.utime(part)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        done.set()
+        writer.join()
 
 
 @dataclass(frozen=True)
