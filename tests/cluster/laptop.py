@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import forked
 from tests.cluster.cluster import Cluster
 
 SETTINGS = """
@@ -94,22 +95,22 @@ class User:
 
     def tries(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a clusterkit command that may fail."""
-        command = self.starts(*words, **variables)
-        stdout, stderr = command.communicate(timeout=240)
-        return subprocess.CompletedProcess(command.args, command.returncode, stdout, stderr)
+        return forked.run(words, folder=self.folder, env=self._env(variables))
 
     def starts(self, *words: str, **variables: str) -> subprocess.Popen[str]:
         """Start a clusterkit command, with no terminal and nothing of this machine's user around it."""
-        env = {"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "COLUMNS": "200"} | variables
         return subprocess.Popen(
             [sys.executable, "-m", "clusterkit", *words],
             cwd=self.folder,
-            env=env,
+            env=self._env(variables),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def _env(self, variables: Mapping[str, str]) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "COLUMNS": "200", **variables}
 
     def status(self, *names: str) -> dict[str, dict[str, Any]]:
         """`clusterkit status --json`, by run id."""
