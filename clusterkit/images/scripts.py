@@ -91,7 +91,10 @@ for look in first last; do
   busy=$(find "$5" -newer "$3.clock" 2>/dev/null | head -n 1)
   rm -f "$3.clock"
   [ -n "$busy" ] || break
-  [ $look != last ] || cp -R "$5" "$3" 2>/dev/null || rm -rf "$3"
+  if [ $look = last ]; then
+    cp -R "$5" "$3" 2>/dev/null || rm -rf "$3"
+    set -- "$1" "$2" "$3" "$4" ''
+  fi
 done
 if [ "$(size "sha256-$2.sif")" = "$4" ]; then
   rm -rf "$3"
@@ -99,7 +102,7 @@ if [ "$(size "sha256-$2.sif")" = "$4" ]; then
 fi
 if [ -f "$5" ]; then
   mkdir "$3" && mv "$5" "$3/image" && chmod 600 "$3/image"
-elif [ -d "$5" ] && [ ! -d "$3" ]; then
+elif [ -d "$5" ]; then
   mv "$5" "$3" 2>/dev/null
 fi
 mkdir -p "$3" && touch "$3"

@@ -139,14 +139,18 @@ def test_of_two_who_take_over_one_upload_one_gets_it(shell: Shell, images: Path)
 
 
 @pytest.mark.slow
-def test_what_somebody_is_writing_is_copied(shell: Shell, images: Path) -> None:
-    held = images / ".upload-d.1"
+@pytest.mark.parametrize("room", [True, False])
+def test_what_somebody_is_writing_is_copied(shell: Shell, images: Path, room: bool) -> None:
+    held, mine = images / ".upload-d.1", images / ".upload-d.2"
     held.mkdir()
     (held / "image").write_bytes(b"half")
+    if not room:
+        (shell.path / "cp").unlink()
     with at_work(held / "image"):
-        assert shell.run(scripts.CLAIM, str(images), "d", ".upload-d.2", "9", held.name).returncode == 0
-    assert (held / "image").read_bytes() == (images / ".upload-d.2/image").read_bytes() == b"half"
-    assert {path.name for path in images.iterdir()} == {held.name, ".upload-d.2"}
+        assert shell.run(scripts.CLAIM, str(images), "d", mine.name, "9", held.name).returncode == 0
+    assert (held / "image").read_bytes() == b"half"
+    assert [path.read_bytes() for path in mine.iterdir()] == ([b"half"] if room else [])
+    assert {path.name for path in images.iterdir()} == {held.name, mine.name}
 
 
 def test_nothing_is_claimed_of_an_image_that_has_been_published_meanwhile(shell: Shell, images: Path) -> None:
