@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from trainer.nn.affine import affine, usable
+from trainer.nn.affine import affine, preferred, usable
 
 pytestmark = pytest.mark.skipif(not usable(torch.zeros(1, 1)), reason="this PyTorch has no oneDNN")
 
@@ -51,5 +51,6 @@ def test_it_does_not_pretend_to_be_differentiable_twice():
 @pytest.mark.parametrize("rows", [torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3).bfloat16()])
 def test_it_is_for_float32_alone(rows):
     assert not usable(rows)
+    assert not preferred(rows)
     with torch.autocast("cpu", torch.bfloat16):
         assert not usable(rows.float())

@@ -103,7 +103,7 @@ def test_what_acts_beside_the_updates_to_the_byte(name: str) -> None:
 def test_the_peak_of_an_update_within_a_tenth(
     name: str, precision: str, micro_batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mlp, "usable", lambda _: False)  # the products as a GPU computes them
+    monkeypatch.setattr(mlp, "preferred", lambda _: False)  # the products as a GPU computes them
     agent, sizes = learner(name, precision, micro_batches)
     batch = batch_of(sizes)
     peak = peak_bytes(lambda: agent.update(batch), tmp_path)

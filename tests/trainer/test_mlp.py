@@ -58,7 +58,7 @@ def test_both_ways_to_compute_agree_in_values_and_gradients(sizes, layer_norm, m
     upstream = torch.randn(3, 9, outputs)
     results = []
     for way in (True, False):
-        monkeypatch.setattr("trainer.nn.mlp.usable", lambda rows, way=way: way)
+        monkeypatch.setattr("trainer.nn.mlp.preferred", lambda rows, way=way: way)
         values = network(rows, head)
         gradients = torch.autograd.grad(values, [rows, *network.parameters()], upstream)
         results.append([values, *gradients])

@@ -2,8 +2,9 @@
 
 PyTorch gives float32 products on the CPU to MKL, which computes without AVX-512 on processors that are not
 Intel's, at less than half of their speed. oneDNN, which PyTorch carries for bfloat16 and for compiled
-models, uses it everywhere. Its float32 product has no public name: `torch.ops.mkldnn._linear_pointwise` is
-the one that compiled models call. Where it is missing, layers are computed as before.
+models, uses it everywhere. Where there is no AVX-512, MKL is the faster one. oneDNN's float32 product has no
+public name: `torch.ops.mkldnn._linear_pointwise` is the one that compiled models call. Where it is missing,
+layers are computed as before.
 """
 
 from __future__ import annotations
@@ -13,6 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+_AVX512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
+def preferred(rows: Tensor) -> bool:
+    """Returns whether layers over these rows are to be computed here: they can be, and it is faster."""
+    return _AVX512 and usable(rows)
 
 
 def usable(rows: Tensor) -> bool:

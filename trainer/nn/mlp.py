@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.nn.affine import affine, usable
+from trainer.nn.affine import affine, preferred
 
 _GAIN = {"he_uniform": 6.0, "fan_in_uniform": 1.0, "pytorch": 1.0}
 """A hidden weight's bound is sqrt(gain / fan_in): of He et al. 2015, or of PyTorch's own linear layers."""
@@ -81,7 +81,7 @@ class EnsembleMLP(nn.Module):
         """
         weights = [weight.detach() if frozen else weight for weight in self.weights]
         biases = [bias.detach() if frozen else bias for bias in self.biases]
-        compute = self._memberwise if usable(rows) else self._batched
+        compute = self._memberwise if preferred(rows) else self._batched
         values = compute(rows, weights, biases).float()
         if rows.dim() > 2:
             values = values.view(len(rows), -1, *values.shape[1:])
