@@ -107,16 +107,14 @@ def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
     libraries = Part("CUDA", CUDA_BYTES, exact=False, note="context and libraries")
     wanted = (*replay_parts(sizes), *learner_parts(sizes), libraries)
     least = math.ceil(_sum(wanted) / (1 - GPU_RESERVE) / _GIB)
-    total = machine.gpu_memory
-    if total is None:
-        smallest = machine.gpu_memory_least or 0
-        if _sum(wanted) <= smallest - (reserve := round(smallest * GPU_RESERVE)):
-            return Store(wanted, smallest, reserve, Fit.FITS, f"reckoned with the smallest {machine.gpu}"), ()
-        what = f"set `memory` of [clusters.{machine.cluster}.gpus.{machine.gpu}] to know whether it fits"
-        return Store(wanted, None, 0, Fit.UNKNOWN, f"{what}; {least} GiB would do"), ()
+    total = machine.gpu_memory or machine.gpu_memory_least or 0
     reserve = round(total * GPU_RESERVE)
     if _sum(wanted) <= total - reserve:
-        return Store(wanted, total, reserve, Fit.FITS), ()
+        granted = "" if machine.gpu_memory else f"reckoned with the smallest {machine.gpu}"
+        return Store(wanted, total, reserve, Fit.FITS, granted), ()
+    if machine.gpu_memory is None:
+        what = f"set `memory` of [clusters.{machine.cluster}.gpus.{machine.gpu}] to know whether it fits"
+        return Store(wanted, None, 0, Fit.UNKNOWN, f"{what}; {least} GiB would do"), ()
     if sizes.on_policy:
         advice = f"choose a GPU with {least} GiB at least, or a smaller recipe"
         return Store(wanted, total, reserve, Fit.TOO_LARGE, advice), ()
