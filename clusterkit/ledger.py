@@ -13,6 +13,7 @@ from pathlib import Path
 
 from clusterkit import naming
 from clusterkit.errors import ClusterkitError, RunError
+from clusterkit.folders import make_ignored
 
 _VERSION = 3
 _BUSY_SECONDS = 10.0
@@ -83,10 +84,7 @@ class Ledger:
     """The project's ledger, `.clusterkit/ledger.sqlite3`. Use as a context manager."""
 
     def __init__(self, path: Path) -> None:
-        if not path.parent.exists():
-            path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
-            # Like other tools' state folders: never part of the user's repository.
-            (path.parent / ".gitignore").write_text("*\n")
+        make_ignored(path.parent)
         try:
             self.connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
             self._migrate(path)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.errors import ClusterkitError
+from clusterkit.folders import make_ignored
 
 FILE = "measured.jsonl"
 
@@ -67,7 +68,7 @@ def append(folder: Path, measurements: Iterable[Measurement]) -> int:
         return 0
     text = "".join(f"{json.dumps(asdict(each))}\n" for each in new)
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_ignored(folder)
         before = path.read_bytes() if path.is_file() else b""
         torn = not before.endswith(b"\n") and before != b""
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from clusterkit.errors import RunError, TransportError
+from clusterkit.folders import make_ignored
 from clusterkit.results.check import problems
 from clusterkit.results.checkpoints import best_steps, newest_checkpoints
 from clusterkit.results.containment import Here
@@ -73,7 +74,7 @@ def pull_runs(
         transport: the open connection.
         runs_root: absolute path of runs/ on the cluster.
         run_ids: the runs, in the order of the result.
-        results: the local folder; made with mode 0700 when absent.
+        results: the local folder; made when absent, with mode 0700 and ignored by git.
         checkpoints: which checkpoints to bring.
         bandwidth_limit: bytes per second at most.
         progress: called with each transfer's reports.
@@ -87,7 +88,7 @@ def pull_runs(
             raise RunError(f"{run_id!r} is not a run id")
     if not run_ids:
         return []
-    results.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_ignored(results)
     pull = _Pull(transport, runs_root, results, bandwidth_limit, progress)
     for left in reversed(range(_TRIES)):
         listing = list_runs(transport, runs_root, run_ids)

@@ -43,7 +43,7 @@ def collect(root: Path, *, exclude: Sequence[str], include: Sequence[str] = ()) 
         ConfigError: .clusterkitignore is wrong.
         ClusterkitError: a folder cannot be read.
     """
-    excluded = Patterns((*ALWAYS_EXCLUDED, *_ignored(root), *exclude))
+    excluded = left_out(root, exclude)
     included = Patterns(include)
 
     def secret(name: str) -> bool:
@@ -73,6 +73,15 @@ def collect(root: Path, *, exclude: Sequence[str], include: Sequence[str] = ()) 
         tuple(outside),
         lambda name: excluded.match(name.rstrip("/")) or secret(name.rstrip("/")),
     )
+
+
+def left_out(root: Path, exclude: Sequence[str]) -> Patterns:
+    """What is no part of any snapshot of a tree, whatever git knows of it.
+
+    Raises:
+        ConfigError: .clusterkitignore is wrong.
+    """
+    return Patterns((*ALWAYS_EXCLUDED, *_ignored(root), *exclude))
 
 
 def walk(root: Path, excluded: Patterns, below: str = "") -> Iterator[str]:

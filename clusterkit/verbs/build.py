@@ -14,6 +14,7 @@ from clusterkit.building import apptainer
 from clusterkit.building.packages import Changes, compare
 from clusterkit.building.work import Request, definition_text, prepare
 from clusterkit.errors import ImageError
+from clusterkit.folders import make_ignored
 from clusterkit.images import Image
 from clusterkit.ledger import Ledger
 from clusterkit.runspec import timestamp
@@ -114,7 +115,7 @@ def _remember(settings: Settings, image: Image, where: str, packages: dict[str, 
         "built": timestamp(datetime.now(UTC)),
         "packages": packages,
     }
-    path.parent.mkdir(mode=0o700, exist_ok=True)
+    make_ignored(path.parent)
     part = path.with_name(f".build.json.{os.getpid()}")
     part.write_text(json.dumps(record, indent=1))
     part.replace(path)

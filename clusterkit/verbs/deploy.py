@@ -162,6 +162,14 @@ def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
         return images.local_image(path, ledger, hashed=hashed)
 
 
+def excluded(settings: Settings) -> list[str]:
+    """Patterns of what stays on this machine by the settings, the results among it."""
+    project, folder = settings.project, settings.project_dir
+    results = project.results
+    own = [f"/{results.relative_to(folder).as_posix()}"] if results.is_relative_to(folder) else []
+    return [*project.exclude, *own]
+
+
 def take_snapshot(settings: Settings, allow: Allow | None = None, ledger: Ledger | None = None) -> Snapshot:
     """The working tree of the project, ready to be sent.
 
@@ -170,13 +178,10 @@ def take_snapshot(settings: Settings, allow: Allow | None = None, ledger: Ledger
         allow: asked about files over the size limit; None refuses them.
         ledger: remembers the digests of files that do not change.
     """
-    project, folder = settings.project, settings.project_dir
-    exclude = list(project.exclude)
-    if project.results.is_relative_to(folder):
-        exclude.append(f"/{project.results.relative_to(folder).as_posix()}")
+    project = settings.project
     return snapshots.take(
-        folder,
-        exclude=exclude,
+        settings.project_dir,
+        exclude=excluded(settings),
         include=project.include,
         max_file_size=project.max_file_size,
         allow=allow,

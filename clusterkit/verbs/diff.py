@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.ledger import Ledger
@@ -15,7 +14,9 @@ from clusterkit.sharing.comparison import Changed, Code, Comparison, changed_in,
 from clusterkit.sharing.description import Description, describe
 from clusterkit.site import connected
 from clusterkit.snapshots import git
+from clusterkit.snapshots.collect import left_out
 from clusterkit.transport.base import Transport
+from clusterkit.verbs.deploy import excluded
 from clusterkit.verbs.recorded import read_recorded
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def diff(settings: Settings, ledger: Ledger, a: str, b: str) -> Comparison:
     with ExitStack() as stack:
         transport_to = cache(lambda name: stack.enter_context(connected(settings.cluster(name))))
         old, new = (_describe(settings, ledger, name, transport_to) for name in (a, b))
-    return compare(old, new, _code(settings.project_dir, old, new))
+    return compare(old, new, _code(settings, old, new))
 
 
 def _describe(
@@ -58,7 +59,10 @@ def _describe(
     return describe(found.document, str(found.folder), request=found.request, rows=rows, attempts=attempts)
 
 
-def _code(project: Path, a: Description, b: Description) -> Code:
+def _code(settings: Settings, a: Description, b: Description) -> Code:
+    """What differs in the code; results and the like may be in git, and are no code."""
+    project = settings.project_dir
+    elsewhere = left_out(project, excluded(settings))
     old, new = a.snapshot, b.snapshot
     if old.get("id") == new.get("id"):
         return Code()
@@ -66,5 +70,5 @@ def _code(project: Path, a: Description, b: Description) -> Code:
     commits = str(old.get("git_commit") or ""), str(new.get("git_commit") or "")
     if commits[0] != commits[1]:
         files = git.between(project, *commits) if all(commits) else None
-        between = None if files is None else tuple(Changed(*each) for each in files)
+        between = None if files is None else tuple(Changed(*each) for each in files if not elsewhere.match(each[0]))
     return Code(between, *(changed_in(str(one.get("diff") or "")) for one in (old, new)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit import images
 from clusterkit.errors import ImageError, RunError
+from clusterkit.folders import make_ignored
 from clusterkit.images import Image
 from clusterkit.images.image import sha256_of
 from clusterkit.ledger import Ledger, LedgerRun
@@ -83,6 +85,8 @@ def export(
     """
     if out is not None and not out.name.endswith(SUFFIXES):
         raise RunError(f"{out}: an export is a {' or a '.join(SUFFIXES)}")
+    if out is not None and not out.parent.is_dir():  # before anything is brought from the cluster
+        raise RunError(f"{out}: there is no folder {out.parent}", hint=f"mkdir -p {shlex.quote(str(out.parent))}")
     with ExitStack() as stack:
         source = _Source(settings, ledger, name, stack, bar)
         directory = read_run_dir(source.run_dir)
@@ -107,7 +111,9 @@ def export(
             raise RunError(f"{source.run_dir / 'run.json'}: {run_id!r} is not a run id")
         suffix = SUFFIXES[0] if shutil.which("zstd") else SUFFIXES[1]
         path = out or settings.project.results / "exports" / f"{run_id}{suffix}"
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if out is None:
+            make_ignored(settings.project.results)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
         with bar("archive", None):
             archive.write(path, run_id, members)
     return Exported(

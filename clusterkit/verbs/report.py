@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from clusterkit.errors import RunError
+from clusterkit.folders import make_ignored
 from clusterkit.ledger import Ledger
 from clusterkit.report.advice import Advice, advise
 from clusterkit.report.evidence import read_evidence
@@ -95,11 +96,15 @@ def find_pulled(results: Path, names: Sequence[str], ledger: Ledger) -> list[Pat
 
 
 def report_folder(results: Path, folders: Sequence[Path]) -> Path:
-    """Where a report goes when nobody says: beside its one run, or among those of several, by their group."""
+    """Where a report goes when nobody says: beside its one run, or among those of several, by their group.
+
+    The results folder is made, ignored by git, if it is not there.
+    """
     if len(folders) == 1:
         return folders[0] / "report"
     groups = {_group_of(folder) for folder in folders}
     name = groups.pop() if len(groups) == 1 else ""
+    make_ignored(results)
     return results / "reports" / (name or f"{folders[0].resolve().name}-and-{len(folders) - 1}-more")
 
 

@@ -1,6 +1,7 @@
 """`clusterkit diff` on the local cluster."""
 
 import json
+import subprocess
 
 from tests.results.run_dirs import make_run_dir
 from tests.verbs.conftest import Project
@@ -35,3 +36,19 @@ def test_a_beginning_that_several_have(project: Project) -> None:
     for run_id in ("demo-1", "demo-2"):
         make_run_dir(project.folder / "results", run_id)
     assert "matches 2 runs: demo-1, demo-2" in project.run("diff", "demo", "demo-1", code=8).stderr
+
+
+def test_results_in_git_are_no_code(project: Project) -> None:
+    git = ["git", "-C", str(project.folder), "-c", "user.name=n", "-c", "user.email=e@e"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    ids = []
+    for number in range(2):
+        (project.folder / "train.py").open("a").write(f"# {number}\n")
+        (project.folder / "results").mkdir(exist_ok=True)
+        (project.folder / "results" / f"curve-{number}.csv").write_text("1\n")
+        subprocess.run([*git, "add", "-Af"], check=True)
+        subprocess.run([*git, "commit", "-qm", str(number)], check=True)
+        ids.append(project.submit("--", "0"))
+        project.ended(ids[-1])
+    document = json.loads(project.run("diff", *ids, "--json").stdout)
+    assert document["code"]["between"] == [{"path": "train.py", "added": 1, "removed": 0}]

@@ -92,3 +92,11 @@ def test_what_run_json_may_not_name(project: Project, run_id: str, odd: dict[str
     before = set(project.folder.parent.iterdir())
     assert said in project.run("export", run_id, code=8).stderr
     assert set(project.folder.parent.iterdir()) == before
+
+
+def test_a_folder_that_is_not_there_is_not_made(project: Project) -> None:
+    missing = project.folder / "no where"
+    refused = project.run("export", "-o", f"{missing}/x.tar.gz", code=8)
+    assert f"there is no folder {missing}" in refused.stderr
+    assert "mkdir -p" in refused.stderr
+    assert not missing.exists()
