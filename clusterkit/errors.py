@@ -1,6 +1,20 @@
 """Every foreseeable fault is a ClusterkitError: what happened, where, and what to do next."""
 
 
+def last_words(said: str, limit: int = 200) -> str:
+    r"""The end of what a program said, on one line for a message.
+
+    Lines of our own scripts, which begin with the control character RS, mean nothing to a person and are left
+    out, and so is every other control character.
+
+    >>> last_words("Welcome\n\x1eclusterkit-record now 12\nno such host\n")
+    'Welcome / no such host'
+    """
+    lines = (line for line in said.split("\n") if "\x1e" not in line)
+    plain = ("".join(char if char.isprintable() else " " for char in line).strip() for line in lines)
+    return " / ".join(filter(None, plain))[-limit:].strip() or "it said nothing"
+
+
 class ClusterkitError(Exception):
     """A fault with a one-line cause and, where there is one, a next step for the user.
 

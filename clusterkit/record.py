@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clusterkit.errors import RunError
+from clusterkit.errors import RunError, last_words
 from clusterkit.submission import Submission
 
 _MARK = "\x1eclusterkit-record"
@@ -118,8 +118,17 @@ def collect_script(run_dirs: Sequence[str]) -> str:
     return "\n".join([_COLLECT, f'echo "{_MARK} now $(date +%s)"', *calls, f'echo "{_MARK} end"', ""])
 
 
-def parse_collect(stdout: str) -> dict[str, RunRecord]:
+class Records(dict[str, RunRecord]):
+    """Records by run directory."""
+
+    def __missing__(self, run_dir: str) -> RunRecord:
+        raise RunError(f"nothing was read of the run directory {run_dir}", hint="try again")
+
+
+def parse_collect(stdout: str) -> Records:
     """Records by run directory, out of the fragment's output with anything before it.
+
+    To ask for a run directory that is not among them is a RunError too.
 
     Raises:
         RunError: the output is not there or was cut short.
@@ -128,9 +137,9 @@ def parse_collect(stdout: str) -> dict[str, RunRecord]:
     clock, _, body = rest.partition("\n")
     body, ended, _ = body.rpartition(f"{_MARK} end")
     if not begun or not ended:
-        raise RunError(f"the run directories gave no answer: {stdout.strip()[-200:]!r}", hint="try again")
-    now = float(clock) if clock.isdigit() else None
-    records: dict[str, RunRecord] = {}
+        raise RunError(f"the run directories gave no answer: {last_words(stdout)}", hint="try again")
+    now = float(clock) if clock.isdecimal() else None
+    records = Records()
     for text in body.split(f"{_MARK} run ")[1:]:
         head, *chunks = text.split(f"{_MARK} ")
         files = _Files()
@@ -181,7 +190,7 @@ def _submission(number: int, files: Mapping[str, str]) -> Submission:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.strip().isdigit() else None
+    return int(text) if text.strip().isdecimal() else None
 
 
 def _object(text: str) -> Mapping[str, Any] | None:

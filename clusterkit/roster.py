@@ -63,7 +63,7 @@ def roster_script(runs: str, ended: Iterable[tuple[str, int]]) -> str:
 
 def parse_roster(stdout: str) -> Roster:
     """Reads the fragment's output, with anything before and after it; what is cut short names fewer."""
-    lines = [line for line in stdout.split("\n") if line.startswith(_MARK)]
+    lines = [line for line in stdout.split("\n")[:-1] if line.startswith(_MARK)]
     words = [line.removeprefix(f"{_MARK} ").partition(" ") for line in lines]
     names = [name for kind, _, name in words if kind == "run"]
     again = [path for kind, _, path in words if kind == "again"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from clusterkit.diagnosis.collect import FIELD, MARK, SACCT_FIELDS, SINFO_FIELDS, SQUEUE_FIELDS, Subject
 from clusterkit.diagnosis.evidence import Evidence, Node, Space, Text
-from clusterkit.errors import RunError
+from clusterkit.errors import RunError, last_words
 from clusterkit.record import RunRecord, parse_collect
 from clusterkit.scheduler import Job, JobState, parse_time
 from clusterkit.slurm.parse import job_state
@@ -27,7 +27,7 @@ def parse_evidence(stdout: str) -> Evidence:
     _, begun, rest = stdout.replace("\r\n", "\n").partition(f"{MARK} subject\n")
     body, ended, records = rest.partition(f"{MARK} end\n")
     if not begun or not ended:
-        raise RunError(f"the cluster gave no answer: {stdout.strip()[-200:]!r}", hint="try again")
+        raise RunError(f"the cluster gave no answer: {last_words(stdout)}", hint="try again")
     head, *chunks = body.split(f"{MARK} part ")
     facts = dict(_pairs(head.splitlines()))
     subject = Subject(
@@ -40,8 +40,7 @@ def parse_evidence(stdout: str) -> Evidence:
         facts.get("cluster", ""),
     )
     texts = {text.source: text for text in map(_text, chunks)}
-    (record,) = parse_collect(records).values()
-    return _evidence(subject, texts, record)
+    return _evidence(subject, texts, parse_collect(records)[subject.run_dir])
 
 
 def _evidence(subject: Subject, texts: dict[str, Text], record: RunRecord) -> Evidence:

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 
-from clusterkit.errors import SchedulerError
+from clusterkit.errors import SchedulerError, last_words
 from clusterkit.local.processes import JOB_ID
 from clusterkit.scheduler import Job, JobState, Parent, parse_time
 
@@ -71,7 +71,7 @@ class LocalScheduler:
         """The job id, the last word of the output. Raises SchedulerError when there is none."""
         lines = stdout.split()
         if not lines or not JOB_ID.fullmatch(lines[-1]):
-            raise SchedulerError(f"this machine started no job: {stdout.strip()[:200]!r}")
+            raise SchedulerError(f"this machine started no job: {last_words(stdout)}")
         return lines[-1]
 
     def find_script(self, job_name: str, script: str, since: str) -> str:
@@ -82,10 +82,9 @@ class LocalScheduler:
 
     def parse_find(self, stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:
         """Ids of the living jobs of that script, and whether `ps` could tell."""
-        _, begun, rest = stdout.partition(f"{_FIND}{job_name}\n")
-        body, ended, status = rest.partition(_FOUND)
-        certain = bool(begun and ended) and status.split()[0] == "0"
-        return tuple(line for line in body.split() if JOB_ID.fullmatch(line)), certain
+        searches = re.findall(f"{_FIND}{re.escape(job_name)}\n([^\x1e]*){_FOUND} (\\d+)\n", stdout)
+        ids = dict.fromkeys(word for body, _ in searches for word in body.split() if JOB_ID.fullmatch(word))
+        return tuple(ids), bool(searches) and all(status == "0" for _, status in searches)
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         """Argv that ends jobs with all their processes and returns when they are gone."""
@@ -102,7 +101,7 @@ class LocalScheduler:
         _, begun, rest = stdout.partition(_BEGIN + "\n")
         body, ended, _ = rest.partition(_END + "\n")
         if not begun or not ended:
-            raise SchedulerError(f"this machine gave no list of its jobs: {stdout.strip()[-200:]!r}")
+            raise SchedulerError(f"this machine gave no list of its jobs: {last_words(stdout)}")
         jobs = (line.split() for line in body.splitlines() if line.strip())
         return {words[0]: _job(*words[:2]) for words in jobs}
 

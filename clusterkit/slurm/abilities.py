@@ -77,15 +77,16 @@ def parse(answer: str) -> Abilities:
         SchedulerError: scontrol gave no configuration.
     """
     _, _, rest = answer.partition(f"{_MARK} config\n")
-    config_text, asked, rest = rest.partition(f"{_MARK} partition\n")
+    config_text, _, rest = rest.partition(f"{_MARK} partition\n")
+    partition_text, whole, _ = rest.partition(f"{_MARK} end")
     config = dict(re.findall(r"^(\w+)\s*= *(.*?) *$", config_text, re.MULTILINE))
-    if not asked or "JobRequeue" not in config:
+    if not whole or "JobRequeue" not in config:
         words = " / ".join(line.strip() for line in config_text.splitlines() if line.strip())[:200]
         raise SchedulerError(
             f"Slurm does not say what it allows: {words or 'no answer'}",
             hint='set `continue_by` of the cluster to "requeue", "array" or "chain"',
         )
-    name, partition = _partition(rest.partition(_MARK)[0])
+    name, partition = _partition(partition_text)
     preempt = partition.get("PreemptMode") or config.get("PreemptMode", "")
     preempting = config.get("PreemptType", "none") not in ("none", "preempt/none", "(null)")
     return Abilities(

@@ -9,15 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from clusterkit.errors import SchedulerError
+from clusterkit.errors import SchedulerError, last_words
 from clusterkit.scheduler import Job, JobState
 from clusterkit.slurm.explain import explain, sbatch_error
 from clusterkit.slurm.rows import FIELD_SEPARATOR, ROW_ID, accounting_rows, grouped, job_state, queue_rows
+from clusterkit.slurm.sections import MARK, Section, marked, sections
 
-__all__ = ["explain", "job_state", "parse_query", "parse_submit", "parse_trouble", "sbatch_error"]
+__all__ = ["MARK", "explain", "job_state", "parse_query", "parse_submit", "parse_trouble", "sbatch_error"]
 
-MARK = "\x1eclusterkit-slurm"
-"""Begins our own lines in the query's output; no banner of a login shell holds it."""
 JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?(;[A-Za-z0-9_.-]+)?")
 _REPRESENTATIVE = (  # of an array: what still happens first, then what went wrong
     JobState.RUNNING,
@@ -46,7 +45,7 @@ def parse_submit(stdout: str) -> str:
         if JOB_ID.fullmatch(line.strip()):
             return line.strip()
     raise SchedulerError(
-        f"sbatch printed no job id: {stdout.strip()[-200:]!r}",
+        f"sbatch printed no job id: {last_words(stdout)}",
         hint="the job may run all the same: look with squeue on the cluster before you submit again",
     )
 
@@ -61,20 +60,20 @@ def parse_query(stdout: str) -> dict[str, Job]:
     Raises:
         SchedulerError: the output of `query_script` is not there, or cut short.
     """
-    ids, sections = _sections(stdout)
-    named = (name.partition(" ")[2] for name in sections)
+    ids, tools = _tools(stdout)
+    clusters = dict.fromkeys(name.partition(" ")[2] for name in tools)
     told = [
         f"{number};{cluster}" if cluster else number
-        for cluster in dict.fromkeys(named)
+        for cluster in clusters
         for tool in ("squeue", "sacct")
-        for number in sections.get(f"{tool} {cluster}".strip(), _Section()).jobs
+        for number in tools.get(f"{tool} {cluster}".strip(), _Tool()).jobs
     ]
     answers: dict[str, Job] = {}
     for identifier in dict.fromkeys([*told, *ids]):
         number, _, cluster = identifier.partition(";")
         tag = f" {cluster}" if cluster else ""
-        queue = sections.get(f"squeue{tag}", _Section(status=1, error="squeue was not asked"))
-        accounting = sections.get(f"sacct{tag}", _Section(status=1, error="sacct was not asked"))
+        queue = tools.get(f"squeue{tag}", _Tool(status=1, error="squeue was not asked"))
+        accounting = tools.get(f"sacct{tag}", _Tool(status=1, error="sacct was not asked"))
         job = _merge(number, queue, accounting)
         if job is not None:
             answers[identifier] = replace(job, job_id=identifier)
@@ -87,8 +86,8 @@ def parse_trouble(stdout: str) -> str | None:
     Raises:
         SchedulerError: as `parse_query`.
     """
-    _, sections = _sections(stdout)
-    failed = (part for name, part in sections.items() if name.startswith("squeue") and part.status != 0)
+    _, tools = _tools(stdout)
+    failed = (part for name, part in tools.items() if name.startswith("squeue") and part.status != 0)
     return next(map(_cause, failed), None)
 
 
@@ -98,30 +97,29 @@ def parse_find(stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:
     A job that squeue has forgotten, without accounting, has made its attempt folder: that tells then.
     """
     ids: dict[str, None] = {}
-    answers: dict[str, bool] = {}
-    for chunk in stdout.replace("\r\n", "\n").split(MARK + " ")[1:]:
-        head, _, body = chunk.partition("\n")
-        kind, _, rest = head.partition(" ")
-        if kind == "begin" and rest in (f"queued {job_name}", f"booked {job_name}"):
-            current = rest.partition(" ")[0]
-            matches = (ROW_ID.fullmatch(line.strip()) for line in body.splitlines())
-            ids |= {match["base"]: None for match in matches if match}
-        elif kind == "status" and rest.isdigit():
-            answers[current] = int(rest) == 0
-    return tuple(ids), answers.get("queued", False)
+    asked: list[bool] = []
+    for section in sections(stdout):
+        tool, _, name = section.name.partition(" ")
+        if name != job_name or tool not in ("queued", "booked"):
+            continue
+        matches = (ROW_ID.fullmatch(line.strip()) for line in section.text.splitlines())
+        ids |= {match["base"]: None for match in matches if match}
+        if tool == "queued":
+            asked.append(section.status == 0)
+    return tuple(ids), bool(asked) and all(asked)
 
 
 @dataclass
-class _Section:
-    """What one command said."""
+class _Tool:
+    """What squeue or sacct said of one cluster."""
 
-    status: int = -1
+    status: int = 1
     error: str = ""
     jobs: dict[str, list[Job]] = field(default_factory=dict)
     """By the id of the job, of the array task and, for tasks, also of the whole array."""
 
 
-def _merge(number: str, queue: _Section, accounting: _Section) -> Job | None:
+def _merge(number: str, queue: _Tool, accounting: _Tool) -> Job | None:
     queued = _one(queue.jobs.get(number, []))
     booked = _one(accounting.jobs.get(number, []))
     if queued is not None:
@@ -148,32 +146,28 @@ def _one(jobs: list[Job]) -> Job | None:
     return min(jobs, key=lambda job: _REPRESENTATIVE.index(job.state), default=None)
 
 
-def _cause(section: _Section) -> str:
+def _cause(tool: _Tool) -> str:
     """The most telling line of standard error."""
-    if section.status == 124:
+    if tool.status == 124:
         return "no answer in time"
-    lines = [line.strip() for line in section.error.splitlines() if line.strip()]
-    return lines[-1] if lines else f"exit code {section.status}"
+    lines = [line.strip() for line in tool.error.splitlines() if line.strip()]
+    return lines[-1] if lines else f"exit code {tool.status}"
 
 
-def _sections(stdout: str) -> tuple[list[str], dict[str, _Section]]:
-    """Split the output at our marks; whatever stands before the first one is a banner."""
-    chunks = stdout.replace("\r\n", "\n").split(MARK + " ")[1:]
-    heads = [chunk.partition("\n")[0] for chunk in chunks]
-    if not heads or not heads[0].startswith("ids") or heads[-1] != "end":
+def _tools(stdout: str) -> tuple[list[str], dict[str, _Tool]]:
+    """The ids that were asked for, and what each tool said; what stands before our first mark is a banner."""
+    ids = marked(stdout, "ids")
+    if ids is None or marked(stdout, "end") is None:
         raise SchedulerError(
-            f"the query of the scheduler was cut short: {stdout.strip()[-200:]!r}", hint="try again"
+            f"the query of the scheduler was cut short: {last_words(stdout)}", hint="try again"
         )
-    sections: dict[str, _Section] = {}
-    current = _Section()
-    for chunk in chunks[1:-1]:
-        head, _, body = chunk.partition("\n")
-        kind, _, rest = head.partition(" ")
-        if kind == "begin":
-            rows = (line.split(FIELD_SEPARATOR) for line in body.split("\n") if FIELD_SEPARATOR in line)
-            current = sections.setdefault(rest, _Section())
-            read = queue_rows if rest.startswith("squeue") else accounting_rows
-            current.jobs = grouped(read(rows))
-        else:
-            current.status, current.error = int(rest), body.strip()
-    return heads[0].split()[1:], sections
+    found = {section.name: section for section in sections(stdout)}
+    named = {name: section for name, section in found.items() if name.split(" ")[0] in ("squeue", "sacct")}
+    return ids.split(), {name: _read(section) for name, section in named.items()}
+
+
+def _read(section: Section) -> _Tool:
+    lines = section.text.split("\n")
+    rows = (line.split(FIELD_SEPARATOR) for line in lines if FIELD_SEPARATOR in line)
+    read = queue_rows if section.name.startswith("squeue") else accounting_rows
+    return _Tool(section.status, section.error, grouped(read(rows)))

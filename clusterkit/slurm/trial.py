@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 
 from clusterkit.scheduler import parse_time, unix_seconds
 from clusterkit.slurm.commands import CLEAN_ENVIRONMENT, RUN
-from clusterkit.slurm.parse import MARK
 from clusterkit.slurm.partitions import default, partitions
+from clusterkit.slurm.sections import Section, sections
 
 _START = re.compile(r"\bJob \S+ to start at (\S+)(?: .*? in partition (\S+))?")
 _NOISE = re.compile(r"^(sbatch: )?(error: |allocation failure: )*")
+_SILENCE = Section("")
 _SHARES = ("Account", "User", "RawShares", "RawUsage", "EffectvUsage", "FairShare")
 
 # ck_ask NAME COMMAND...: as ck_run, unless Slurm has been silent before. ck_try KEY OPTION...: what sbatch
@@ -140,18 +141,18 @@ def trial_script(trials: Sequence[Trial], more: str = "") -> str:
 
 def parse_trials(text: str) -> Answers:
     """Reads what the script printed; what is not there is not known."""
-    sections = _sections(text)
-    clock = sections.get("now", (1, "", ""))[1].strip()
-    told = partitions(sections.get("partitions", (1, "", ""))[1])
-    flags = re.search(r"^PriorityFlags\s*=\s*(.*)$", sections.get("config", (1, "", ""))[1], re.MULTILINE)
-    tries = {name[4:]: part for name, part in sections.items() if name.startswith("try ")}
+    told = {section.name: section for section in sections(text)}
+    clock = told.get("now", _SILENCE).text.strip()
+    parts = partitions(told.get("partitions", _SILENCE).text)
+    flags = re.search(r"^PriorityFlags\s*=\s*(.*)$", told.get("config", _SILENCE).text, re.MULTILINE)
+    tries = {name[4:]: section for name, section in told.items() if name.startswith("try ")}
     return Answers(
-        now=float(clock) if clock.isdigit() else None,
-        trials={key: _answer(status, error or said) for key, (status, said, error) in tries.items()},
-        partitions={name: _partition(fields) for name, fields in told.items()},
-        default=default(told),
-        waiting=Counter(sections.get("waiting", (1, "", ""))[1].replace(",", "\n").split()),
-        shares=_shares(sections.get("shares", (1, "", ""))),
+        now=float(clock) if clock.isdecimal() else None,
+        trials={key: _answer(one.status, one.error or one.text) for key, one in tries.items()},
+        partitions={name: _partition(fields) for name, fields in parts.items()},
+        default=default(parts),
+        waiting=Counter(told.get("waiting", _SILENCE).text.replace(",", "\n").split()),
+        shares=_shares(told.get("shares", _SILENCE)),
         highest_only="MAX_TRES" in (flags[1] if flags else ""),
     )
 
@@ -168,20 +169,6 @@ def billing(weights: Mapping[str, float], asked: Mapping[str, float], *, highest
     if not costs:
         return None
     return max(costs) if highest_only else sum(costs)
-
-
-def _sections(text: str) -> dict[str, tuple[int, str, str]]:
-    """Exit status, output and errors of each command, by its name."""
-    found: dict[str, tuple[int, str, str]] = {}
-    name = said = ""
-    for chunk in text.replace("\r\n", "\n").split(MARK + " ")[1:]:
-        head, _, body = chunk.partition("\n")
-        kind, _, rest = head.partition(" ")
-        if kind == "begin":
-            name, said = rest, body
-        elif kind == "status" and name:
-            found[name] = (int(rest) if rest.isdigit() else 1, said, body.strip())
-    return found
 
 
 def _answer(status: int, said: str) -> Answer:
@@ -203,11 +190,11 @@ def _partition(row: Mapping[str, str]) -> Partition:
     return Partition(parse_time(row.get("MaxTime", "")), weights)
 
 
-def _shares(section: tuple[int, str, str]) -> tuple[Share, ...]:
+def _shares(section: Section) -> tuple[Share, ...]:
     found = []
-    for line in section[1].splitlines():
+    for line in section.text.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
-        if section[0] == 0 and len(cells) >= len(_SHARES) and cells[1]:
+        if section.status == 0 and len(cells) >= len(_SHARES) and cells[1]:
             found.append(Share(cells[0], _number(cells[5]), _number(cells[4])))
     return tuple(found)
 

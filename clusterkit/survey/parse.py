@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from clusterkit.errors import TransportError
+from clusterkit.errors import TransportError, last_words
 from clusterkit.scheduler import parse_time
 from clusterkit.slurm.partitions import partitions
 from clusterkit.space import DF, quota_left, quotas_left
@@ -22,7 +22,7 @@ from clusterkit.survey.facts import (
 )
 from clusterkit.survey.script import MARK
 
-_PART = re.compile(rf"^{MARK} part (\w+)\n(.*?)^{MARK} end (\d+)$", re.MULTILINE | re.DOTALL)
+_PART = re.compile(rf"^{MARK} part (\w+)\n([^\x1e]*)^{MARK} end ([0-9]{{1,9}})$", re.MULTILINE)
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
 _GRES = re.compile(
     r"(?:gres[:/])?gpu(?::(?P<type>[^:,()=]+?))?(?::no_consume)?[:=](?P<count>\d+)(?:\([^)]*\))?"
@@ -45,14 +45,13 @@ def parse(answer: str) -> SiteSurvey:
     Raises:
         TransportError: it is no answer of the script's, or one that was cut off.
     """
-    answer = _ODD.sub(lambda odd: odd[0] if odd[0].isprintable() else _UNREADABLE, answer)
-    parts: Parts = [(name, text.rstrip("\n"), int(status)) for name, text, status in _PART.findall(answer)]
+    clean = _ODD.sub(lambda odd: odd[0] if odd[0].isprintable() else _UNREADABLE, answer)
+    parts: Parts = [(name, text.rstrip("\n"), int(status)) for name, text, status in _PART.findall(clean)]
     texts = {name: text for name, text, status in parts if status == 0 or name == "roots"}
     me = texts.get("me", "").splitlines()
     if len(me) < 3 or "done" not in texts:
-        said = " / ".join(line.strip() for line in answer.splitlines() if line.strip())[-200:]
         raise TransportError(
-            f"the look at the site was cut off: {said or 'no answer'}",
+            f"the look at the site was cut off: {last_words(answer)}",
             hint="try again; or write clusterkit.toml by hand, as docs/first-cluster.md shows",
         )
     host, user, how = me[:3]

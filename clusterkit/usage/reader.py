@@ -91,7 +91,7 @@ class UsageReader:
         sections: dict[str, tuple[list[str], list[str]]] = {}
         for chunk in text.split(f"{MARK} ")[1:]:
             head, _, body = chunk.partition("\n")
-            name, *words = head.split()
+            name, *words = head.split() or [""]
             sections[name] = words, [line for line in body.split("\n") if line.strip()]
         if "begin" in sections:
             self._begin(sections["begin"][0])

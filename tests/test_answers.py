@@ -1,0 +1,208 @@
+"""The answers about several runs in one text: none is read as part of another, however they lie or end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterkit.checkup import answer as checkup
+from clusterkit.diagnosis.parse import parse_evidence
+from clusterkit.errors import ClusterkitError, RunError, SchedulerError, last_words
+from clusterkit.local.scheduler import LocalScheduler
+from clusterkit.record import parse_collect
+from clusterkit.roster import parse_details, parse_roster
+from clusterkit.scheduler import Scheduler
+from clusterkit.slurm import abilities
+from clusterkit.slurm.commands import SlurmScheduler
+from clusterkit.slurm.parse import parse_query
+from clusterkit.slurm.sections import MARK
+from clusterkit.slurm.trial import parse_trials
+from clusterkit.survey.parse import parse as parse_survey
+from clusterkit.usage.reader import UsageReader
+
+NAMES = (
+    "a40-2m-20260102-030405-k3f9",
+    "a40-2m-20260102-030405-k3f9.1",
+    "a40-2m-20260102-030405-k3f",
+    "queued",
+)
+STATUSES = (0, 1, 124)
+
+
+def slurm_section(name: str, status: int) -> str:
+    """What one search prints; the ids say whose it is."""
+    number = 1000 + NAMES.index(name.partition(" ")[2])
+    return f"{MARK} begin {name}\n{number}\n{number}_3\n\n{MARK} status {status}\nsqueue: error {number}\n"
+
+
+def local_section(name: str, status: int) -> str:
+    number = 1000 + NAMES.index(name.partition(" ")[2])
+    name = name.partition(" ")[2]
+    return f"\x1eclusterkit-local find {name}\n{number}-77\n\x1eclusterkit-local found {status}\n"
+
+
+SECTIONS = st.lists(
+    st.tuples(st.sampled_from(("queued", "booked")), st.sampled_from(NAMES), st.sampled_from(STATUSES)),
+    max_size=8,
+)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "section", "ending"),
+    [(SlurmScheduler(), slurm_section, ""), (LocalScheduler(), local_section, "-77")],
+    ids=["slurm", "local"],
+)
+@given(drawn=SECTIONS, data=st.data())
+def test_searches_for_several_runs(
+    scheduler: Scheduler,
+    section: Callable[[str, int], str],
+    ending: str,
+    drawn: list[tuple[str, str, int]],
+    data: st.DataObject,
+) -> None:
+    text = "Welcome\n" + "".join(section(f"{tool} {name}", status) for tool, name, status in drawn)
+    begin = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(begin, len(text)))
+    for part in (text, text[begin:end], text.replace("\n", "\r\n")):
+        for number, name in enumerate(NAMES, 1000):
+            ids, certain = scheduler.parse_find(part, name)
+            assert set(ids) <= {f"{number}{ending}"}, "the job of another run"
+            known = [status for _, other, status in drawn if other == name]
+            assert not certain or 0 in known
+    for number, name in enumerate(NAMES, 1000):
+        asked = [status for tool, other, status in drawn if other == name and (ending or tool == "queued")]
+        ids, certain = scheduler.parse_find(text, name)
+        assert certain == (bool(asked) and set(asked) == {0})
+        assert ids == ((f"{number}{ending}",) if any(other == name for _, other, _ in drawn) else ())
+
+
+def test_the_first_answer_belongs_to_another_run() -> None:
+    text = slurm_section(f"queued {NAMES[0]}", 0) + slurm_section(f"queued {NAMES[1]}", 1)
+    slurm = SlurmScheduler()
+    assert slurm.parse_find(text, NAMES[1]) == (("1001",), False)
+    assert slurm.parse_find(text, NAMES[0]) == (("1000",), True)
+    assert slurm.parse_find(text, NAMES[2]) == ((), False)
+
+
+ROW = "{0}|{0}|RUNNING|None|gpu|node{0}|1:00|10:00|N/A|N/A|job".replace("|", "\x1f")
+PIECES = st.lists(
+    st.one_of(
+        st.sampled_from(
+            (" ids 1 2;north\n", " end\n", " status 0\n", " status 1\nno controller\n", " status x\n")
+        ),
+        st.sampled_from((" begin squeue\n", " begin sacct\n", " begin squeue north\n", " begin try a\n")).map(
+            lambda head: head + ROW.format(1 if "north" not in head else 2) + "\n"
+        ),
+        st.sampled_from((" begin now\n1767225600\n", " begin", " begin \n", "", " ", "\n")),
+    ),
+    max_size=12,
+)
+
+
+@given(pieces=PIECES, cut=st.integers(0, 40))
+def test_any_order_of_what_slurm_said(pieces: list[str], cut: int) -> None:
+    whole = "".join(MARK + piece for piece in pieces)
+    for text in (whole, whole[: len(whole) - cut], whole[cut:]):
+        with contextlib.suppress(SchedulerError):
+            for identifier, job in parse_query(text).items():
+                assert job.node in (None, f"node{identifier.partition(';')[0]}"), "the row of another cluster"
+        parse_trials(text)
+
+
+def record(run_dir: str) -> str:
+    heart = json.dumps({"step": len(run_dir)})
+    mark = "\x1eclusterkit-record"
+    return (
+        f"{mark} run {run_dir}\n{mark} file heartbeat.json\n{heart}\n"
+        f"{mark} file submissions/0/answer\n{len(run_dir)}\n{mark} file submissions/0/status\n0\n"
+    )
+
+
+@given(order=st.lists(st.sampled_from(("/r/a", "/r/bb", "/r/ccc d")), max_size=6), data=st.data())
+def test_records_of_several_runs(order: list[str], data: st.DataObject) -> None:
+    mark = "\x1eclusterkit-record"
+    text = f"{mark} now 12\n" + "".join(map(record, order)) + f"{mark} end\n"
+    begin = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(begin, len(text)))
+    for part in (text, text[begin:end], text[:begin] + text[end:]):
+        with contextlib.suppress(RunError):
+            for run_dir, found in parse_collect(part).items():
+                if run_dir in order and found.submission is not None and found.submission.job_id is not None:
+                    assert found.submission.job_id in {str(len(path)) for path in order}
+    records = parse_collect(text)
+    for run_dir in order:
+        submission = records[run_dir].submission
+        assert submission is not None
+        assert submission.job_id == str(len(run_dir))
+    with pytest.raises(RunError, match="/r/other"):
+        records["/r/other"]
+
+
+MARKS = ("slurm", "record", "local", "survey", "doctor", "why", "usage", "roster", "abilities")
+WORDS = (
+    " part me",
+    " end 0",
+    " end",
+    " begin",
+    " run /r",
+    " file asked",
+    " now 1",
+    " status 0",
+    " sample 1",
+    "",
+)
+
+
+def usage(text: str) -> object:
+    return list(UsageReader().feed(text.encode()))
+
+
+PARSERS: tuple[Callable[[str], object], ...] = (
+    parse_collect, parse_query, parse_trials, parse_survey, parse_evidence, parse_roster, parse_details,
+    abilities.parse, checkup.parse, usage, LocalScheduler().parse_query,
+)  # fmt: skip
+
+
+def shown(parse: Callable[[str], object], text: str) -> str:
+    """The message for a person, where the parser refuses a text."""
+    try:
+        parse(text)
+    except ClusterkitError as error:
+        return str(error)
+    return ""
+
+
+@given(
+    pieces=st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from(MARKS), st.sampled_from(WORDS)).map(
+                lambda pair: f"\x1eclusterkit-{pair[0]}{pair[1]}"
+            ),
+            st.sampled_from(("\n", " ", "1 2", "{}", "JobRequeue = 1", "a=b", "²")),
+        ),
+        max_size=20,
+    )
+)
+def test_no_order_of_our_lines_is_a_traceback(pieces: list[str]) -> None:
+    for text in ("".join(pieces), "\n".join(pieces) + "\n"):
+        for parse in PARSERS:
+            assert "clusterkit-" not in shown(parse, text), "a line of our own, shown to a person"
+
+
+def test_half_a_configuration_is_no_configuration() -> None:
+    mark = "\x1eclusterkit-abilities"
+    text = f"{mark} config\nJobRequeue = 1\n{mark} partition\nPartitionName=g MaxTime=1"
+    with pytest.raises(SchedulerError, match="does not say"):
+        abilities.parse(text)
+    assert abilities.parse(f"{text}-00:00:00\n{mark} end\n").max_time == 86400
+
+
+def test_last_words() -> None:
+    assert last_words("\x1eclusterkit-record end\n") == "it said nothing"
+    assert last_words("a\x1b[31mb\n\n c ") == "a [31mb / c"
+    assert len(last_words("x" * 1000)) == 200
