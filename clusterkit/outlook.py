@@ -3,14 +3,65 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 SMOOTHING_SECONDS = 60.0
 """After so long an earlier rate counts for a third."""
+ENOUGH_SECONDS = 5.0
+"""A rate from two sightings that are closer says little."""
+LONG_SECONDS = 300.0
+"""After so long a start-up hardly changes the mean since the start."""
 _ENDINGS = {
     "": "will not finish: stops at {share}%, at its time limit",
     "requeue": "will hit the time limit at {share}%, will be requeued",
 }
 _GOES_ON = "will hit the time limit at {share}%, will go on in the next job"
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """Where a run was at a moment of its own clock."""
+
+    step: float
+    time: float
+    """Unix seconds."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a run goes of late."""
+
+    rate: float | None = None
+    """Steps a second; None until there is enough to tell."""
+    since: Sighting | None = None
+    """Where the next rate is taken from, for a program that tells none."""
+
+
+def pace(now: Sighting, began: Sighting | None, before: Pace) -> Pace:
+    """The recent rate of a program that tells none, from one look to the next.
+
+    What a run did before the first look counts only where it has run for long: a start-up is no progress.
+
+    Args:
+        now: by its newest heartbeat.
+        began: when and where this attempt started; None where nobody can tell.
+        before: what the look before said of this attempt; empty when there was none.
+    """
+    since = before.since
+    if since is None or now.step < since.step or now.time < since.time:
+        return Pace(_since_start(now, began), now)
+    if before.rate is None and now.step == since.step:
+        return Pace(None, now)  # it still starts up
+    seconds = now.time - since.time
+    if seconds < ENOUGH_SECONDS:
+        return replace(before, rate=before.rate or _since_start(now, began))
+    return Pace(smoothed((now.step - since.step) / seconds, before.rate, seconds), now)
+
+
+def _since_start(now: Sighting, began: Sighting | None) -> float | None:
+    if began is None or now.time - began.time < LONG_SECONDS or now.step <= began.step:
+        return None
+    return (now.step - began.step) / (now.time - began.time)
 
 
 def smoothed(rate: float, before: float | None, seconds: float) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from clusterkit.outlook import at_the_limit, smoothed, time_left
+from clusterkit.outlook import Pace, Sighting, at_the_limit, pace, smoothed, time_left
 from clusterkit.record import Attempt, RunRecord, collect_script, parse_collect
 from clusterkit.scheduler import Job, JobState, parse_time, unix_seconds
 from clusterkit.verdict import STALE_SECONDS, Verdict, number, silence, verdict
@@ -55,6 +55,10 @@ class RunState:
     """How it goes on past its time limit: `requeue`, `array` or `chain`; "" is not at all."""
     node: str | None = None
     job_id: str | None = None
+    seen_step: float | None = None
+    """Step from which the next speed is taken, of a program that tells none."""
+    seen_time: float | None = None
+    """When it was there, Unix seconds of the node."""
     updated: float | None = None
     """Of which moment the state is, Unix seconds of this machine."""
 
@@ -134,16 +138,16 @@ def _with_heartbeat(
     state: RunState, record: RunRecord, last: RunState | None, moment: float | None
 ) -> RunState:
     beat: Mapping[str, Any] = record.heartbeat or {}
+    step, total = number(beat, "step"), number(beat, "total_steps")
     running = state.state is JobState.RUNNING
-    step, total, rate = (number(beat, key) for key in ("step", "total_steps", "steps_per_second"))
-    # of a run that has ended, its last seconds say little
-    if step is not None and (rate is None or not running):
-        rate = _rate(record, step) or rate
     progress = min(1.0, max(0.0, step / total)) if step is not None and total else None
     silent = silence(record) if running else None
     stale = silent is not None and silent > STALE_SECONDS
-    if running and rate is not None and last and last.updated and moment and last.attempt == state.attempt:
-        rate = smoothed(rate, last.steps_per_second, moment - last.updated)
+    known = last if last and last.attempt == state.attempt else None
+    # of a run that has ended, its last seconds say little
+    ended = Pace(_mean(record, step) or number(beat, "steps_per_second"))
+    told = _recent(record, step, known, moment) if running else ended
+    rate = told.rate
     left = outlook = None
     if running and not stale and rate and rate > 0 and step is not None and total and progress is not None:
         left = time_left(step=step, total=total, rate=rate, age=max(0.0, silent or 0.0))
@@ -164,6 +168,8 @@ def _with_heartbeat(
         progress=progress,
         eta_seconds=left,
         steps_per_second=rate,
+        seen_step=told.since.step if told.since else None,
+        seen_time=told.since.time if told.since else None,
         success=number(beat, "success"),
         outlook=outlook,
         gpu=number(gpu, "utilization") if running and not stale and isinstance(gpu, dict) else None,
@@ -172,15 +178,37 @@ def _with_heartbeat(
     )
 
 
-def _rate(record: RunRecord, step: float) -> float | None:
-    """Steps a second since the newest start; None where nobody can tell."""
+def _recent(record: RunRecord, step: float | None, last: RunState | None, moment: float | None) -> Pace:
+    """How fast a running run goes, by its own word or by two looks at it; never with its start-up."""
+    beat = record.heartbeat or {}
+    rate, until = number(beat, "steps_per_second"), number(beat, "time")
+    if rate is not None:
+        if last and last.updated and moment:
+            rate = smoothed(rate, last.steps_per_second, moment - last.updated)
+        return Pace(rate)
+    began = _began(record)
+    if step is None or until is None or (began is not None and until <= began.time):
+        return Pace()
+    before = Pace()
+    # null is the program's own word that it is too early to tell
+    if last and last.seen_step is not None and last.seen_time is not None and "steps_per_second" not in beat:
+        before = Pace(last.steps_per_second, Sighting(last.seen_step, last.seen_time))
+    return pace(Sighting(step, until), began, before)
+
+
+def _began(record: RunRecord) -> Sighting | None:
     newest = record.started
     start: Mapping[str, Any] = (newest.start if newest else None) or {}
-    began, until = number(start, "started"), number(record.heartbeat or {}, "time")
-    made = step - (number(start, "step") or 0.0)
-    if began is None or until is None or until <= began or made <= 0:
+    moment = number(start, "started")
+    return None if moment is None else Sighting(number(start, "step") or 0.0, moment)
+
+
+def _mean(record: RunRecord, step: float | None) -> float | None:
+    """Steps a second of the newest attempt; None where nobody can tell."""
+    began, until = _began(record), number(record.heartbeat or {}, "time")
+    if step is None or began is None or until is None or until <= began.time or step <= began.step:
         return None
-    return made / (until - began)
+    return (step - began.step) / (until - began.time)
 
 
 def _expected_start(record: RunRecord, job: Job | None) -> float | None:

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.outlook import time_left
 from clusterkit.report.metrics import Row, latest, own_names, with_number
 from clusterkit.scheduler import JobState
 from clusterkit.ui.console import out
@@ -101,7 +102,7 @@ def _title(one: Curves) -> Text:
         words.append(f"step {format_count(step)}" + (f" of {format_count(total)}" if total else ""))
         rate = next((rate for row in reversed(one.rows) if (rate := row.number("steps_per_second"))), None)
         if total and rate and one.state.state is JobState.RUNNING:
-            words.append(f"{format_seconds(max(0, total - step) / rate)} left")
+            words.append(f"{format_seconds(time_left(step=step, total=total, rate=rate, age=0.0))} left")
     if one.synced is not None:
         words.append(f"synced copy of {one.synced:%Y-%m-%d %H:%M}")
     return Text.assemble((one.run.run_id, "bold"), "  ", ", ".join(words))

@@ -41,7 +41,9 @@ def document(report: StatusReport) -> dict[str, Any]:
 def _run(row: StatusRow) -> Mapping[str, Any]:
     run = asdict(row.run)
     del run["last"]
-    state = asdict(row.state) | {
+    state = asdict(row.state)
+    del state["seen_step"], state["seen_time"]
+    state |= {
         "until_done": row.run.until_done,
         "job_id": row.state.job_id or row.run.job_id or None,
         "submission": max(row.state.submission or 0, row.run.submission),

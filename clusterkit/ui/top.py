@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.outlook import time_left
 from clusterkit.ui.console import note, out
 from clusterkit.ui.text import format_bytes, format_count
 from clusterkit.units import format_seconds
@@ -109,7 +110,8 @@ def _progress(usage: Usage) -> Text | None:
     if rate and not bench:
         words.append(f"{rate:,.0f} steps/s")
         if total:
-            words.append(f"{format_seconds(max(0.0, total - step) / rate)} left")
+            age = max(0.0, usage.time - (_positive(beat.get("time")) or usage.time))
+            words.append(f"{format_seconds(time_left(step=step, total=total, rate=rate, age=age))} left")
     if (success := _positive(beat.get("success"))) is not None:
         words.append(f"success {success:.0%}")
     line = Text("  ".join(words))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -165,6 +166,37 @@ def test_the_rate_of_a_program_that_gives_none(
     state = fold(record(start=START | began, heartbeat=heartbeat), job("RUNNING"))
     assert state.steps_per_second == (None if rate is None else pytest.approx(rate))
     assert (state.eta_seconds is None) is (rate is None)
+
+
+def looks(beats: list[tuple[float, dict[str, Any]]], began: float) -> list[RunState]:
+    """The states of a run that is looked at again and again; each beat with its moment."""
+    states: list[RunState] = []
+    for moment, beat in beats:
+        found = record(start=START | {"started": began}, heartbeat={"attempt": 0, "time": moment} | beat)
+        last = states[-1] if states else None
+        states.append(fold(replace(found, now=moment), job("RUNNING"), last=last, moment=moment))
+    return states
+
+
+def test_a_start_up_is_in_no_rate_and_in_no_time_left() -> None:
+    early = [(NOW + at, {"step": at * 40, "steps_per_second": None}) for at in range(1, 18)]
+    later = [(NOW + at, {"step": at * 1500 - 24820, "steps_per_second": 1500.0}) for at in range(18, 30)]
+    total = {"total_steps": 256_000}
+    states = looks([(moment, beat | total) for moment, beat in (*early, *later)], NOW)
+    assert {(state.steps_per_second, state.eta_seconds) for state in states[: len(early)]} == {(None, None)}
+    assert states[len(early)].steps_per_second == pytest.approx(1500)
+    assert states[-1].eta_seconds == pytest.approx((256_000 - 18_680) / 1500)
+
+
+def test_a_program_without_a_rate_is_timed_from_look_to_look() -> None:
+    beats = [(NOW + at, {"step": 0}) for at in range(60)]  # 60 s of start-up
+    beats += [(NOW + 60 + at, {"step": 20 * at}) for at in range(1, 60)]
+    rates = [state.steps_per_second for state in looks(beats, NOW)]
+    assert rates[:63] == [None] * 63
+    assert rates[70] == pytest.approx(20, abs=4)
+    assert rates[-1] == pytest.approx(20, abs=2)
+    slower = [(NOW + 120 + at, {"step": 1200 + 5 * at}) for at in range(180)]
+    assert looks(beats + slower, NOW)[-1].steps_per_second == pytest.approx(5, abs=1)
 
 
 def test_the_rate_of_what_has_ended_is_that_of_its_attempt() -> None:

@@ -17,6 +17,7 @@ from trainer.telemetry import Telemetry
 from trainer.telemetry.heartbeat import Heartbeat
 from trainer.telemetry.metrics import Metrics
 from trainer.telemetry.progress import Bar, Lines, SharedProgress, open_progress
+from trainer.telemetry.rate import RecentRate
 
 HEADER = {"recipe": "local-demo", "modified": {}, "tasks": ["reach-v3"], "seed": 0, "total_steps": 100}
 HEARTBEAT_KEYS = {
@@ -151,6 +152,20 @@ def test_the_rate_is_of_the_last_while(tmp_path: Path, monkeypatch: pytest.Monke
         heartbeat.update(step=6001 + (second - 700) * 200)
     assert heartbeat.steps_per_second == pytest.approx(200)
     heartbeat.close()
+
+
+def test_neither_start_nor_warm_up_is_in_the_rate() -> None:
+    rate = RecentRate(0)
+    for second in range(120):
+        rate.update(second, 0, "start")
+    for second in range(120, 125):
+        rate.update(second, (second - 119) * 900, "warmup")
+    for second in range(125, 129):
+        assert (rate.steps_per_second or 900) == 900, "of the warm-up, or none yet"
+        rate.update(second, 4500 + (second - 124) * 100, "train")
+    assert rate.steps_per_second == pytest.approx(100)
+    rate.update(129, 1000, "train")
+    assert rate.steps_per_second is None, "it went back to a checkpoint"
 
 
 def test_an_unknown_fact_is_refused(tmp_path: Path) -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from pathlib import Path
 from typing import Any
 
 from trainer.files import atomic_write_json, plain
 from trainer.telemetry.gpu import GpuSampler
 from trainer.telemetry.processes import ProcessorMeter, resident_bytes
+from trainer.telemetry.rate import RecentRate
 
 INTERVAL_SECONDS = 1.0
-RATE_WINDOW_SECONDS = 30.0
 
 
 class Heartbeat:
@@ -59,8 +58,7 @@ class Heartbeat:
             "return": None,
             "checkpoint": None,
         }
-        self._begin = step
-        self._marks: deque[tuple[float, int]] = deque([(time.monotonic(), step)])
+        self._rate = RecentRate(step)
         self._lock = threading.Lock()
         self._changed = True
         self._stop = threading.Event()
@@ -83,22 +81,13 @@ class Heartbeat:
                     self._facts[key] = value
             self._facts["time"] = time.time()
             self._changed = True
-            begun = self._begin == self._marks[0][1] != self._facts["step"]
-            if begun or self._facts["step"] < self._marks[-1][1]:
-                # The first steps are here: what came before was building environments, and has no rate. Or
-                # the run went back to a checkpoint.
-                self._marks = deque([(now, self._facts["step"])])
-            # A mark a second is enough for the rate, and keeps the window short however often we are called.
-            if now - self._marks[-1][0] >= 1.0:
-                self._marks.append((now, self._facts["step"]))
-                while now - self._marks[0][0] > RATE_WINDOW_SECONDS and len(self._marks) > 2:
-                    self._marks.popleft()
+            self._rate.update(now, self._facts["step"], self._facts["phase"])
 
     @property
     def steps_per_second(self) -> float | None:
-        """Environment steps a second over the last `RATE_WINDOW_SECONDS`; None in the first moment."""
+        """Environment steps a second of late; None until there is enough to tell."""
         with self._lock:
-            return self._rate()
+            return self._rate.steps_per_second
 
     def take_fault(self) -> OSError | None:
         """Returns, once, why the file could not be written since the last call."""
@@ -134,10 +123,6 @@ class Heartbeat:
         gpu = self._gpu.read() if self._gpu else None
         with self._lock:
             self._changed = False
-            facts = {**self._facts, "steps_per_second": self._rate()}
+            facts = {**self._facts, "steps_per_second": self._rate.steps_per_second}
         usage = {"cpu_share": self._processors.read(), "rss_bytes": resident_bytes(), "gpu": gpu}
         atomic_write_json(self._path, plain({**facts, **usage}))
-
-    def _rate(self) -> float | None:
-        (since, first), (until, last) = self._marks[0], self._marks[-1]
-        return (last - first) / (until - since) if until > since else None
