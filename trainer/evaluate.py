@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from trainer.arguments import Parser, at_least
+from trainer.envs.own_module import add_whose_code, refuse_foreign
 from trainer.processors import usable_processors
 
 
@@ -16,7 +17,7 @@ def main(argv: Sequence[str]) -> int:
     """Prints a table of success rates or returns; returns the exit code.
 
     Raises:
-        UsageError: an argument is wrong, or the model's environment cannot be had here.
+        UsageError: an argument is wrong, or the model's environment cannot be had or is not the user's code.
         CheckpointError: there is no usable model at the path.
         WorkerError: an environment worker died or hangs.
     """
@@ -27,6 +28,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--episodes", type=at_least(1), default=50, metavar="N", help="per task (50)")
     parser.add_argument("--workers", type=at_least(0), metavar="N", help="processes (all processors)")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    add_whose_code(parser)
     given = parser.read(argv)
 
     # these take their time to import, which --help should not
@@ -38,6 +40,7 @@ def main(argv: Sequence[str]) -> int:
 
     model = load_model(given.checkpoint, configure("cpu", threads=1))
     values = model.recipe["values"]
+    refuse_foreign(model.path, values, named=given.environment, pulled=given.pulled)
     evaluator = Evaluator(
         factory_for(values, model.tasks),
         given.episodes,

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from trainer.arguments import Parser, at_least, nearest
 from trainer.contact_sheet import ContactSheet
 from trainer.contact_sheet import Episode as SheetEpisode
+from trainer.envs.own_module import add_whose_code, refuse_foreign
 from trainer.errors import TrainerError, UsageError
 from trainer.filming import FRAMES_A_SECOND, Episode, film_gymnasium
 from trainer.recipe.kinds import on_metaworld
@@ -39,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     """Plays episodes, writes the video, prints a line for each; returns the exit code.
 
     Raises:
-        UsageError: an argument is wrong.
+        UsageError: an argument is wrong, or the model's environment is not the user's code.
         TrainerError: the model cannot be read, nothing can be rendered, or the video cannot be written.
     """
     given = _parser().read(argv)
@@ -55,6 +56,7 @@ def main(argv: Sequence[str]) -> int:
 
     # One observation at a time: a second thread would only wait for the first.
     model = load_model(given.model, configure("cpu", threads=1))
+    refuse_foreign(model.path, model.recipe["values"], named=given.environment, pulled=given.pulled)
     if not probe.works and on_metaworld(model.recipe["values"]):
         raise TrainerError(f"nothing can be rendered here: {probe.backend}: {probe.fault}", hint=INSTALL_HINT)
     tasks = _tasks(given.task, model.tasks)
@@ -155,6 +157,7 @@ def _parser() -> Parser:
         help=f"instead of --out: a video for each task and {SHEET}, into this folder",
     )
     add("--size", type=at_least(64), default=320, metavar="N", help="width and height in pixels (320)")
+    add_whose_code(parser)
     return parser
 
 

@@ -18,6 +18,13 @@ _Model = Annotated[
 _Checkpoint = Annotated[
     str, typer.Option(metavar="best|last|NAME", help="Which checkpoint of the run; a path will do, too.")
 ]
+_Environment = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:ID",
+        help="What it was trained in, if that module is your own but neither installed nor tracked by git.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -32,6 +39,7 @@ def evaluate(
     episodes: Annotated[
         int, typer.Option("--episodes", "-n", metavar="N", min=1, help="Episodes per task.")
     ] = 50,
+    environment: _Environment = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -45,7 +53,7 @@ def evaluate(
 
     settings = load(config)
     with open_ledger(settings) as ledger:
-        model = choose_model(settings, ledger, name, checkpoint)
+        model = choose_model(settings, ledger, name, checkpoint, environment)
     show_choice(model)
     with working(f"{episodes} episodes of each task"):
         evaluated = verb(model, episodes)
@@ -65,6 +73,7 @@ def play(
     size: Annotated[
         int, typer.Option(metavar="PIXELS", min=64, help="Width and height of the picture in pixels.")
     ] = 320,
+    environment: _Environment = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where the videos go.")
     ] = None,
@@ -80,7 +89,7 @@ def play(
 
     settings = load(config)
     with open_ledger(settings) as ledger:
-        model = choose_model(settings, ledger, name, checkpoint)
+        model = choose_model(settings, ledger, name, checkpoint, environment)
     show_choice(model)
     folder = out or model.home / "videos"
     show_films(verb(model, tasks or (), folder, episodes=episodes, size=size))

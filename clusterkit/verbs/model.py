@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,10 @@ class Chosen:
     """The folder that what is made of it goes to."""
     said: str | None = None
     """Why this one."""
+    environment: str | None = None
+    """What the user says it was trained in, and that its module is theirs."""
+    pulled: tuple[Path, ...] = ()
+    """Folders with other people's files, whose code is never run."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,9 @@ class Evaluated:
     mean: Score
 
 
-def choose_model(settings: Settings, ledger: Ledger, name: str, checkpoint: str = "last") -> Chosen:
+def choose_model(
+    settings: Settings, ledger: Ledger, name: str, checkpoint: str = "last", environment: str | None = None
+) -> Chosen:
     """Find the model that is meant.
 
     Args:
@@ -75,10 +81,20 @@ def choose_model(settings: Settings, ledger: Ledger, name: str, checkpoint: str 
         ledger: knows the runs.
         name: a run, a folder with one, or the path of a checkpoint or a model.
         checkpoint: `best`, `last`, the name of one of the run's checkpoints, or a path.
+        environment: that the user says it was trained in.
 
     Raises:
         RunError: there is none here.
     """
+    model = _find(settings, ledger, name, checkpoint)
+    project = settings.project_dir.resolve()
+    strange = (folder.resolve() for folder in (settings.project.results, project / ".clusterkit"))
+    # results that are kept in the project's own folder do not make its code somebody else's
+    pulled = tuple(folder for folder in strange if not project.is_relative_to(folder))
+    return replace(model, environment=environment, pulled=pulled)
+
+
+def _find(settings: Settings, ledger: Ledger, name: str, checkpoint: str) -> Chosen:
     path = Path(name)
     if path.suffix == ".pt" and path.is_file():
         return Chosen(path, name, path.parent)
@@ -126,7 +142,7 @@ def evaluate(model: Chosen, episodes: int) -> Evaluated:
         ClusterkitError: what a trainer needs is not installed here.
         RunError: the trainer could not use the model.
     """
-    done = _trainer(["evaluate", str(model.path), "--episodes", str(episodes), "--json"], capture=True)
+    done = _trainer("evaluate", model, ["--episodes", str(episodes), "--json"], capture=True)
     document: dict[str, Any] = json.loads(done)
     bounded = "success" if "success/mean" in document else "return"
     scores = {
@@ -163,7 +179,7 @@ def play(model: Chosen, tasks: Sequence[str], folder: Path, *, episodes: int, si
     before = _stamps(folder)
     options = [word for task in tasks for word in ("--task", task)]
     given = ["--folder", str(folder), "--episodes", str(episodes), "--size", str(size)]
-    _trainer(["play", str(model.path), *options, *given], capture=False)
+    _trainer("play", model, [*options, *given], capture=False)
     made = [path for path, stamp in _stamps(folder).items() if before.get(path) != stamp]
     return sorted(made, key=lambda path: (path.suffix == ".png", path.name))
 
@@ -172,7 +188,7 @@ def _stamps(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.glob("*.*") if path.is_file()}
 
 
-def _trainer(arguments: Sequence[str], *, capture: bool) -> str:
+def _trainer(command: str, model: Chosen, options: Sequence[str], *, capture: bool) -> str:
     """Run a command of the bundled trainer; returns what it printed if that is captured."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
@@ -180,15 +196,18 @@ def _trainer(arguments: Sequence[str], *, capture: bool) -> str:
             f"{' and '.join(missing)} not installed for {sys.executable}",
             hint="`pip install 'clusterkit[train]'`",
         )
+    whose = [word for folder in model.pulled for word in ("--pulled", str(folder))]
+    if model.environment is not None:
+        whose.append(f"--environment={model.environment}")
     sys.stdout.flush()
     done = subprocess.run(
-        [sys.executable, "-m", "trainer", *arguments],
+        [sys.executable, "-P", "-m", "trainer", command, str(model.path.absolute()), *options, *whose],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE if capture else None,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        env=_environment(),
+        env=_environment((*model.pulled, model.home.resolve())),
         check=False,
     )
     if done.returncode == 0:
@@ -199,10 +218,18 @@ def _trainer(arguments: Sequence[str], *, capture: bool) -> str:
     raise RunError(f"the trainer: {cause}", hint=hint.strip() or None)
 
 
-def _environment() -> dict[str, str]:
-    """The trainer of this installation, whatever package of that name lies in the working directory."""
+def _environment(pulled: Sequence[Path]) -> dict[str, str]:
+    """The trainer of this installation, whatever package of that name lies in the working directory.
+
+    An empty part of PYTHONPATH is the working directory, whose files would stand in for Python's own.
+    """
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+    places = [
+        part
+        for part in environment.pop("PYTHONPATH", "").split(os.pathsep)
+        if part and not any(Path(part).resolve().is_relative_to(folder) for folder in pulled)
+    ]
     home = Path(clusterkit.__file__).resolve().parent.parent  # it lies beside clusterkit
     if home.name not in ("site-packages", "dist-packages"):
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(home), os.environ.get("PYTHONPATH")]))
-    return environment
+        places.insert(0, str(home))
+    return {**environment, "PYTHONPATH": os.pathsep.join(places)} if places else environment

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.errors import RunError
+from clusterkit.verbs.model import Chosen, evaluate
 from tests.results.run_dirs import evaluation, make_run_dir, write_metrics
 from tests.verbs.conftest import Project
 
@@ -63,6 +65,54 @@ def test_play(project: Project, run_dir: Path) -> None:
     assert (project.folder / sheet).read_bytes().startswith(b"\x89PNG")
     refused = project.run("play", "demo", "--task", "door", code=8)
     assert "it knows reach-v3, drawer-close-v3" in refused.stderr
+
+
+FOREIGN = """
+import sys, pathlib
+from trainer import model, recipe
+from trainer.algorithms import sac
+document = recipe.load("sac").as_json()
+values = document["values"] = {**document["values"], "environment": sys.argv[2]}
+learner = sac.SAC(sac.SACConfig.from_values(values), 3, 1, 1)
+about = model.about(document, (sys.argv[2],), 3, 1, 0)
+model.save_final(pathlib.Path(sys.argv[1]), about, learner.state_dict())
+"""
+EVIL = "import pathlib, gymnasium\npathlib.Path({ran!r}).touch()\n"
+MINE = "import gymnasium\ngymnasium.register('Own-v0', 'gymnasium.envs.classic_control:PendulumEnv')\n"
+
+
+@pytest.mark.slow
+def test_a_strangers_code_is_not_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run_dir(project.folder / "results", "demo-1")
+    ran = project.folder / "ran"
+    name = "results.demo-1.evil:Own-v0"
+    subprocess.run([sys.executable, "-c", FOREIGN, run, name], check=True)
+    (run / "evil.py").write_text(EVIL.format(ran=str(ran)))
+    (run / "queue.py").write_text(EVIL.format(ran=str(ran)))  # has the name of one of Python's own
+    monkeypatch.setenv("PYTHONPATH", os.pathsep)  # its parts are the working directory
+    for command in (["evaluate", "demo-1", "-n", "1"], ["play", "demo-1", "--environment", name]):
+        refused = project.run(*command, code=8)
+        assert "code that came with results" in refused.stderr
+    direct = [sys.executable, "-m", "trainer", "evaluate", str(run), f"--environment={name}"]
+    done = subprocess.run(direct, cwd=project.folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, "code that came with results" in done.stderr) == (2, True), done.stderr
+    model = Chosen(run / "checkpoints" / "final_model.pt", "demo-1", run, pulled=(run.parent,))
+    monkeypatch.chdir(run)
+    with pytest.raises(RunError, match="No module named 'results'"):
+        evaluate(model, 1)
+    assert not ran.exists()
+
+
+@pytest.mark.slow
+def test_code_of_the_user_is_run_once_it_is_named(project: Project) -> None:
+    run = make_run_dir(project.folder / "results", "demo-1")
+    (project.folder / "mine.py").write_text(MINE)
+    subprocess.run([sys.executable, "-c", FOREIGN, run, "mine:Own-v0"], check=True)
+    refused = project.run("evaluate", "demo-1", "-n", "1", code=8)
+    assert "neither installed nor tracked by git" in refused.stderr
+    assert "--environment mine:Own-v0" in refused.stderr
+    done = project.run("evaluate", "demo-1", "-n", "1", "--environment", "mine:Own-v0", "--json")
+    assert json.loads(done.stdout)["episodes"] == 1
 
 
 def test_what_is_not_here(project: Project) -> None:

@@ -1,0 +1,157 @@
+"""Whose code an environment's `module:EnvId` would run: looked up without importing anything.
+
+The name may come out of a model that somebody else has made, and importing a module runs it. So it must be an
+installed package or a file that git tracks here, or else the user has to name it; and never code that came
+with results.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+from trainer.arguments import Parser
+from trainer.errors import UsageError
+
+_PACKAGES = ("site-packages", "dist-packages")
+_GIT = ("git", "-c", "core.fsmonitor=false", "ls-files", "--error-unmatch", "--")
+_GIT_SECONDS = 20.0
+
+
+def add_whose_code(parser: Parser) -> None:
+    """Adds the options that say whose code may run."""
+    parser.add_argument(
+        "--environment",
+        metavar="MODULE:ID",
+        help="the model's environment, where its module is yours but neither installed nor tracked by git",
+    )
+    parser.add_argument(
+        "--pulled",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="never run code that lies here; may be repeated",
+    )
+
+
+def refuse_foreign(
+    model: Path, values: Mapping[str, Any], *, named: str | None, pulled: Sequence[Path]
+) -> None:
+    """Refuses an environment of a model whose module is not the user's own.
+
+    A module of the working directory can be imported afterwards, also where Python itself leaves that out.
+
+    Args:
+        model: the file or checkpoint; what lies in its run is never run either.
+        values: of the recipe that the model was trained with, as the model has them.
+        named: the environment that the user has named, whose module is then taken to be theirs.
+        pulled: folders with other people's files; what lies there is never run.
+
+    Raises:
+        UsageError: the module is neither installed, nor tracked by git here, nor named; or it lies in
+            `pulled`; or the model was trained in another environment than the one that was named.
+    """
+    environment = values.get("environment", "")
+    if not isinstance(environment, str):
+        raise UsageError(f"the model's environment is no name: {str(environment)[:80]!r}")
+    if named is not None and named != environment:
+        raise UsageError(f"the model was trained in {environment or 'Meta-World'}, not in {named}")
+    module, colon, _ = environment.partition(":")
+    if not colon:
+        return  # one that is registered already
+    found = _find(module)
+    own = model.resolve().parent
+    own = own.parent if own.name == "checkpoints" else own
+    inside = Path.cwd().is_relative_to(own)  # then a repository here may have come with the model
+    folders = [folder.resolve() for folder in pulled] + ([] if inside else [own])
+    for place in found.places:
+        if any(place.is_relative_to(folder) for folder in folders):
+            raise UsageError(
+                f"the model's environment {environment!r} is code that came with results: {place}",
+                hint="it is not run from there: read it first, then install it or add it to your project",
+            )
+    files = () if found.installed or named is not None else found.files
+    unknown = next((file for file in files if inside or not _tracked(file)), None)
+    if unknown is not None:
+        raise UsageError(
+            f"the model's environment {environment!r} would run {unknown}, "
+            "which is neither installed nor tracked by git in a project of yours",
+            hint=f"only if you trust that code: --environment {shlex.quote(environment)}",
+        )
+    if found.places and not found.installed and (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Where a module comes from: real paths."""
+
+    installed: bool
+    files: tuple[Path, ...]
+    """What importing it runs, its packages first."""
+    places: tuple[Path, ...]
+    """The same, and the folders of packages without code of their own."""
+
+
+def _find(module: str) -> _Found:
+    """Looks as an import would, as far as it can be seen without running a package's own code."""
+    first, *rest = module.split(".")
+    specs: list[ModuleSpec] = []
+    spec = _first(first)
+    while spec is not None:
+        specs.append(spec)
+        inside = list(spec.submodule_search_locations or ())
+        # by its last name alone: a package that has not been imported cannot be asked for its path
+        spec = PathFinder.find_spec(rest.pop(0), inside) if rest else None
+    files = [Path(each.origin) for each in specs if each.has_location and each.origin]
+    folders = [Path(folder) for each in specs for folder in each.submodule_search_locations or ()]
+    own = _own_folders()
+    packages = [Path(folder) for each in specs[:1] for folder in each.submodule_search_locations or ()]
+    return _Found(
+        installed=not any(path.parent.resolve() in own for path in packages or files[:1]),
+        files=tuple(file.resolve() for file in files),
+        places=tuple(place.resolve() for place in (*files, *folders)),
+    )
+
+
+def _first(name: str) -> ModuleSpec | None:
+    """Where a module or package of the first level is."""
+    for finder in sys.meta_path:
+        spec = finder.find_spec(name, None) if hasattr(finder, "find_spec") else None
+        if spec is not None:
+            return spec
+    return PathFinder.find_spec(name, [str(Path.cwd())])
+
+
+def _own_folders() -> set[Path]:
+    """Folders that Python imports from without anything being installed there."""
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    listed = [
+        folder for folder in named if not (Path(folder).is_absolute() and Path(folder).name in _PACKAGES)
+    ]
+    return {Path.cwd(), *(Path(folder).resolve() for folder in listed)}
+
+
+def _tracked(file: Path) -> bool:
+    """Whether it belongs to the git repository of the working directory."""
+    try:
+        done = subprocess.run(
+            [*_GIT, str(file)],
+            env={**os.environ, "GIT_LITERAL_PATHSPECS": "1", "GIT_NO_LAZY_FETCH": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_GIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
