@@ -67,6 +67,12 @@ class RunError(ClusterkitError):
     exit_code = 8
 
 
+class OwnershipError(ClusterkitError):
+    """Somebody else could change a folder that code is run from as the user."""
+
+    exit_code = 10
+
+
 class WandbError(ClusterkitError):
     """An upload to W&B could not be made or could not be proved."""
 

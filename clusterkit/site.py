@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from clusterkit import ownership
 from clusterkit.errors import TransportError
 from clusterkit.scheduler import Scheduler
 from clusterkit.transport.base import Completed, Transport
@@ -99,6 +100,8 @@ class Site:
     """Free space below the images folder, where df tells."""
     foreseen: dict[Inquiry, Completed] = field(default_factory=dict)
     """Answers that came with the paths; each is good for one time."""
+    notes: tuple[str, ...] = ()
+    """Who else could change the folders there, whom the settings trust."""
 
     def ask(self, inquiry: Inquiry) -> Completed:
         """The answer to an inquiry, whatever its exit status.
@@ -160,6 +163,7 @@ def open_site(
 
     Raises:
         TransportError: the host cannot be reached or the work root cannot be used.
+        OwnershipError: others could change what is there; nothing was written.
     """
     if login is not None:
         yield _site(cluster, login.transport(), create, inquiries)
@@ -183,11 +187,13 @@ def _log_in(cluster: Cluster, ask: Ask) -> Transport:
 def _site(cluster: Cluster, transport: Transport, create: bool, inquiries: Sequence[Inquiry]) -> Site:
     sharing, mark = Sharing(cluster.group), secrets.token_hex(16)
     ending = f"printf '\\n%s %s\\n' {mark} $?\n"
-    script = resolve_script(cluster) + (_CREATE if create else "") + _PRINT + ending
+    script = resolve_script(cluster) + check_script(cluster) + (_CREATE if create else "") + _PRINT + ending
     script += "".join(f"({_words(inquiry)}\n{inquiry.script}\n)\n{ending}" for inquiry in inquiries)
     result = transport.run(["sh", "-c", script, "sh", sharing.group or "", sharing.folder], check=False)
     said, *parts = result.stdout.split(f"\n{mark} ".encode())
     lines = said.decode("utf-8", "replace").split("\n")
+    if result.returncode == ownership.EXIT_CODE and (faults := ownership.parse("\n".join(lines))):
+        raise ownership.refusal(transport.where, faults, lines[-1], f"[clusters.{cluster.name}]")
     if result.returncode != 0 or len(lines) < 4 or len(parts) != len(inquiries) + 1:
         raise TransportError(
             f"{transport.where}: the work root {cluster.root} cannot be used: {result.reason}",
@@ -205,6 +211,7 @@ def _site(cluster: Cluster, transport: Transport, create: bool, inquiries: Seque
         Layout(root, scratch, store),
         int(free) * 1024 if free.isdigit() else None,
         dict(zip(inquiries, answers, strict=True)),
+        tuple(note.text for note in ownership.parse("\n".join(lines[4:]))),
     )
 
 
@@ -228,9 +235,11 @@ def scheduler_of(cluster: Cluster) -> Scheduler:
 # $1 is the group that may read images and snapshots, or nothing; $2 the mode of their folders then.
 _CREATE = """
 umask 077
+made=
 for folder in "$store" "$root/snapshots" "$root/runs" "$root/cache" "$scratch"; do
-    test -d "$folder" || mkdir -p "$folder" || exit 1
+    test -d "$folder" || { mkdir -p "$folder" && made=yes; } || exit 1
 done
+test -z "$made" || own_roots
 for folder in "$root" "$store" "$root/snapshots"; do
     test -z "$1" || test ! -O "$folder" || { chgrp "$1" "$folder" && chmod "$2" "$folder"; } || exit 1
 done
@@ -241,6 +250,17 @@ printf '%s\n%s\n%s\n' "$root" "$scratch" "$store"
 near=$store
 while test ! -e "$near" && test -n "$near"; do near=${near%/*}; done
 df -Pk "${near:-/}" 2>/dev/null | awk 'NR == 2 { free = $4 } END { print free }'
+printf '%s' "$own_notes"
+"""
+# Before anything is made there, and again afterwards: somebody may have been quicker.
+_OWNED = f"""
+own_roots() {{
+    own_check "$root" "$root/runs" "$root/groups" "$root/snapshots" "$root/cache" "$store" "$scratch/" &&
+        return
+    printf '%s%s' "$own_faults" "$(id -un)"
+    exit {ownership.EXIT_CODE}
+}}
+own_roots
 """
 
 
@@ -252,6 +272,11 @@ def resolve_script(cluster: Cluster) -> str:
         "store": shell_path(cluster.image_root),
     }
     return "".join(f"{name}={word}; {name}=${{{name}%/}}; " for name, word in paths.items())
+
+
+def check_script(cluster: Cluster) -> str:
+    """Ends with `ownership.EXIT_CODE` where others could change $root, $store, $scratch; sets $own_notes."""
+    return f"\n{ownership.fragment(cluster.trust, cluster.group)}{_OWNED}"
 
 
 def shell_path(path: str) -> str:

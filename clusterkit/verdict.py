@@ -216,7 +216,7 @@ def _by_exit(record: Mapping[str, Any], *, cancelled: bool) -> tuple[JobState, s
         return JobState.FAILED, "SIGKILL ended the program: often too little memory"
     if why == "signalled":
         return JobState.FAILED, f"SIG{signal} ended the program"
-    return JobState.FAILED, f"the program ended with exit code {code}"
+    return JobState.FAILED, str(record.get("detail") or f"the program ended with exit code {code}")
 
 
 def _words(job: Job) -> str | None:

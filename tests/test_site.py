@@ -1,5 +1,6 @@
 """The work root is resolved by the cluster's own shell, and made private."""
 
+import os
 import stat
 import subprocess
 from pathlib import Path
@@ -8,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterkit import ownership
 from clusterkit.config.models import Cluster
-from clusterkit.errors import TransportError
-from clusterkit.site import open_site, shell_path
+from clusterkit.errors import OwnershipError, TransportError
+from clusterkit.site import _CREATE, check_script, open_site, resolve_script, shell_path
 
 
 def local(root: str, **more: object) -> Cluster:
@@ -58,3 +60,43 @@ def test_any_path_without_variables_is_taken_to_the_letter(text: str) -> None:
     word = shell_path("/" + text)
     shown = subprocess.run(["sh", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout
     assert shown == ("/" + text).encode()
+
+
+BOB = 41002
+"""A user of no name."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+@pytest.mark.parametrize("planted", ["root", "root/runs", "root/groups", "scratch", "store", "above"])
+@pytest.mark.parametrize("create", [True, False])
+def test_a_folder_that_another_user_could_change_is_refused(
+    tmp_path: Path, planted: str, create: bool
+) -> None:
+    top = tmp_path / "above"
+    (top / planted).mkdir(parents=True, exist_ok=True)
+    bobs = top if planted == "above" else top / planted
+    os.chown(bobs, BOB, BOB)
+    before = sorted(tmp_path.rglob("*"))
+    cluster = local(f"{top}/root", scratch=f"{top}/scratch", image_store=f"{top}/store")
+    with pytest.raises(OwnershipError) as caught, open_site(cluster, create=create):
+        pass
+    assert f"{bobs} belongs to {BOB} (drwxr-xr-x {BOB} {BOB})" in caught.value.cause
+    assert f'trust = ["{BOB}"]' in str(caught.value.hint)
+    assert sorted(tmp_path.rglob("*")) == before
+    trusting = cluster.model_copy(update={"trust": (str(BOB),)})
+    with open_site(trusting, create=create) as site:
+        assert site.notes == (f"{bobs} belongs to {BOB} (drwxr-xr-x {BOB} {BOB})",)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+def test_scratch_that_is_made_by_another_meanwhile_is_refused(tmp_path: Path) -> None:
+    """Between the look and the making: here a mkdir that is Bob's."""
+    (tmp_path / "bin").mkdir()
+    mkdir = tmp_path / "bin/mkdir"
+    mkdir.write_text(f'#!/bin/sh\n/bin/mkdir "$@" && case $* in *scratch*) chown {BOB} "$2" ;; esac\n')
+    mkdir.chmod(0o755)
+    cluster = local(f"{tmp_path}/root", scratch=f"{tmp_path}/scratch")
+    script = f"PATH={tmp_path}/bin:$PATH\n" + resolve_script(cluster) + check_script(cluster) + _CREATE
+    done = subprocess.run(["sh", "-c", script, "sh", "", "700"], capture_output=True, text=True)
+    assert done.returncode == ownership.EXIT_CODE
+    assert f"owner drwx------ {BOB} root {tmp_path}/scratch" in done.stdout

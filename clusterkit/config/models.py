@@ -96,6 +96,8 @@ class Cluster(Model):
     """Where images are kept; None is `images` in the work root."""
     group: Line | None = None
     """Unix group that may read images and snapshots; None keeps them private."""
+    trust: Lines = ()
+    """Users who may own, and Unix groups who may write to, the folders there; `*` is everybody."""
     container: Literal["apptainer", "singularity", "none"] = "apptainer"
     image: LocalPath | None = None
     """The .sif on this machine."""

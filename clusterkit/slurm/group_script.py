@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clusterkit.ownership import EXIT_CODE
 from clusterkit.scheduler import REQUEUE_CODE
 from clusterkit.slurm.script import directive, templates
 
@@ -29,6 +30,10 @@ class GroupScript:
     """Shell lines of the cluster, which may be what puts the command of NVIDIA MPS on PATH."""
     scratch_root: str | None = None
     """Where the runs of a pack meet that one process trains: a folder of the node; None without such."""
+    trust: tuple[str, ...] = ()
+    """Users who may own, and groups who may write to, the folders of the runs."""
+    group: str | None = None
+    """One more such group."""
 
     @property
     def array(self) -> bool:
@@ -69,5 +74,10 @@ def render_group(job: GroupScript) -> str:
     return (
         templates()
         .get_template("group.sh.j2")
-        .render(job=job, directives=[directive(option) for option in options], requeue_code=REQUEUE_CODE)
+        .render(
+            job=job,
+            directives=[directive(option) for option in options],
+            requeue_code=REQUEUE_CODE,
+            unsafe_code=EXIT_CODE,
+        )
     )

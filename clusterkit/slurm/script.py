@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from clusterkit.errors import ConfigError
+from clusterkit.ownership import EXIT_CODE
 from clusterkit.resources import resource
 from clusterkit.scheduler import REQUEUE_CODE
 from clusterkit.slurm.abilities import Way
@@ -99,6 +100,10 @@ class JobScript:
     """Run directories of those that one process trains, its own among them."""
     meeting: str | None = None
     """Folder where they meet, unless the script of their common job names another."""
+    trust: tuple[str, ...] = ()
+    """Users who may own, and groups who may write to, the folders of the run."""
+    group: str | None = None
+    """One more such group."""
 
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):
@@ -130,6 +135,7 @@ def render(job: JobScript) -> str:
             prefix=job.container.upper(),
             digest=(job.image_digest or "").removeprefix("sha256:"),
             requeue_code=REQUEUE_CODE,
+            unsafe_code=EXIT_CODE,
         )
     )
 

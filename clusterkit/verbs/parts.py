@@ -199,5 +199,7 @@ def part_script(planned: GroupPlan, part: Part, layout: Layout, options: tuple[s
             options=options,
             mps=base.cluster.mps and base.profile.gpu_count > 0,
             prelude=base.cluster.prelude,
+            trust=base.cluster.trust,
+            group=base.cluster.group,
         )
     )

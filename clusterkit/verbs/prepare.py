@@ -213,6 +213,8 @@ def prepare(
         wandb_login=run_program.env.get("WANDB_MODE") == "online",
         together=tuple(layout.run(one) for one in member.together) if member else (),
         meeting=_meeting(layout, member) if member and cluster.kind == "local" else None,
+        trust=cluster.trust,
+        group=cluster.group,
     )
     return Prepared(spec, render(job), job, snapshot, image, run_dir, choice)
 

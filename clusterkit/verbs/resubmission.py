@@ -245,6 +245,8 @@ def job_of(
         prelude=cluster.prelude,
         submission=number,
         until_done=choice.way if choice else None,
+        trust=cluster.trust,
+        group=cluster.group,
     )
 
 

@@ -1,0 +1,113 @@
+"""Who could change a folder on a cluster, and so run code as its user: shell functions and their findings.
+
+`templates/ownership.sh` holds the one definition; docs/security.md states it. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from clusterkit.errors import OwnershipError
+from clusterkit.resources import resource
+
+EXIT_CODE = 77
+"""Exit status of a job, or of a look at a cluster, that refuses a folder which others could change."""
+_LINE = re.compile(r"^(owner|group|others|links|unknown) (\S+) (\S+) (\S+) (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A file, folder or link that somebody else could change, or whose owner is not known."""
+
+    kind: str
+    """`owner`, `group`, `others`: who could change it; `links`: too many links; `unknown`: it is nobody's."""
+    mode: str
+    """As `ls -l` shows it."""
+    owner: str
+    """Name, or number where the name holds blanks."""
+    group: str
+    path: str
+
+    @property
+    def text(self) -> str:
+        """One line: what it is and who could change it."""
+        if self.kind == "links":
+            return f"{self.path} is a link that leads nowhere"
+        if self.kind == "unknown":
+            return f"the owner of {self.path} is not known here (it shows {self.owner}, {self.mode})"
+        who = {
+            "owner": f"belongs to {self.owner}",
+            "group": f"can be written to by the group {self.group}",
+            "others": "can be written to by everybody",
+        }[self.kind]
+        return f"{self.path} {who} ({self.mode} {self.owner} {self.group})"
+
+    @property
+    def trust(self) -> str:
+        """The entry of `trust` that accepts it."""
+        return {"owner": self.owner, "group": self.group}.get(self.kind, "*")
+
+
+@cache
+def functions() -> str:
+    """The shell functions, for POSIX sh."""
+    return resource("templates", "ownership.sh").read_text(encoding="utf-8")
+
+
+def fragment(trust: Iterable[str], group: str | None) -> str:
+    """The shell functions with the settings they follow; `own_check PATH...` looks.
+
+    Args:
+        trust: users who may own, and groups who may write to, what lies on the way.
+        group: one more such group; None for none.
+    """
+    names = "\n".join(trust)
+    return f"{functions()}own_trust={shlex.quote(names)} own_group={shlex.quote(group or '')}\n"
+
+
+def parse(text: str) -> tuple[Finding, ...]:
+    """The findings among the lines of `own_faults` or `own_notes`."""
+    return tuple(Finding(*match) for match in _LINE.findall(text))
+
+
+def cure(faults: Sequence[Finding], user: str, table: str) -> str:
+    """What the user can do about it.
+
+    Args:
+        faults: what was found; at least one.
+        user: the login's name there.
+        table: of the settings, e.g. `[clusters.uni]`.
+    """
+    modes = {"group": "g-w", "others": "o-w"}
+    if user and all(fault.kind in modes and fault.owner == user for fault in faults):
+        both = ",".join(sorted({modes[fault.kind] for fault in faults} | {"g-w"}))
+        return f"chmod {both} {shlex.join(dict.fromkeys(fault.path for fault in faults))}"
+    choose = f"set `root`, `scratch` or `image_store` of {table} to a folder that only you can change"
+    if any(fault.kind == "links" for fault in faults):
+        return choose
+    return f"{choose}; if you trust them with your account: {trust_line(faults)}"
+
+
+def trust_line(faults: Iterable[Finding]) -> str:
+    """The setting that accepts what was found."""
+    names = ", ".join(f'"{name}"' for name in dict.fromkeys(fault.trust for fault in faults))
+    return f"trust = [{names}]"
+
+
+def refusal(where: str, faults: Sequence[Finding], user: str, table: str) -> OwnershipError:
+    """The error for what was found.
+
+    Args:
+        where: the host, as the transport names it.
+        faults: at least one.
+        user: the login's name there.
+        table: of the settings.
+    """
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return OwnershipError(
+        f"{where}: others could run code as you: {faults[0].text}{more}", hint=cure(faults, user, table)
+    )

@@ -1,0 +1,58 @@
+"""A job writes nothing to and runs nothing from a place that another user could change."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.runs import Run, python
+
+BOB = 41002
+"""A user of no name."""
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+
+
+def ran(run: Run) -> bool:
+    return (run.dir / "ready").exists()
+
+
+@pytest.mark.parametrize(
+    "planted", ["runs/run-1/launch.py", "runs/run-1", "runs", "runs/run-1/attempts", "."]
+)
+def test_a_run_directory_of_anothers_is_not_touched(tmp_path: Path, planted: str) -> None:
+    run = Run(tmp_path / "root", python("ready()"))
+    (run.dir / "attempts").mkdir()
+    os.chown(run.root / planted, BOB, BOB)
+    before = sorted(tmp_path.rglob("*"))
+    assert run.run() == 77
+    path = run.root if planted == "." else run.root / planted
+    assert f"[clusterkit] another user could change {path} (owner " in run.output
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("planted", ["scratch", "cache", "code"])
+def test_other_places_are_refused_in_the_exit_record(tmp_path: Path, planted: str) -> None:
+    run = Run(tmp_path, python("ready()"))
+    folder = tmp_path / planted
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o777)
+    os.chown(folder, BOB, BOB)
+    assert run.run() == 77
+    assert not ran(run)
+    assert not list(folder.iterdir())
+    assert run.exit["why"] == "failed"
+    assert run.exit["code"] == 77
+    assert f"another user could change {folder} (owner drwxrwxrwx {BOB} {BOB})" in run.exit["detail"]
+    assert run.exit["detail"] in run.log()
+
+
+def test_what_the_settings_trust_and_a_sticky_scratch_run(tmp_path: Path) -> None:
+    run = Run(tmp_path, python("ready()"), job={"trust": (str(BOB),)})
+    run.scratch.mkdir()
+    run.scratch.chmod(0o1777)
+    os.chown(run.work, BOB, BOB)
+    assert run.run() == 0
+    assert ran(run)
