@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from clusterkit import ownership
 from clusterkit.errors import TransportError
 from clusterkit.scheduler import Scheduler
+from clusterkit.transport import faults
 from clusterkit.transport.base import Completed, Transport
 from clusterkit.transport.questions import Ask, ask_on_terminal
 
@@ -197,7 +198,8 @@ def _site(cluster: Cluster, transport: Transport, create: bool, inquiries: Seque
     if result.returncode != 0 or len(lines) < 4 or len(parts) != len(inquiries) + 1:
         raise TransportError(
             f"{transport.where}: the work root {cluster.root} cannot be used: {result.reason}",
-            hint=f"set `root` of [clusters.{cluster.name}] to a folder you can write to there",
+            hint=faults.room_hint(result.error_text)
+            or f"set `root` of [clusters.{cluster.name}] to a folder you can write to there",
         )
     root, scratch, store, free = lines[:4]
     statuses, outputs = zip(*(part.split(b"\n", 1) for part in parts), strict=True)

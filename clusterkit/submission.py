@@ -29,6 +29,7 @@ _DOUBTFUL = re.compile(
     re.IGNORECASE,
 )
 """sbatch may say so of a job that the controller has all the same."""
+_SILENT = re.compile(r"unable to contact", re.IGNORECASE)
 
 # $1 work root, $2 a name of our own for the staging folder, $3 `new` or `more`, $4 folder of the submission's
 # owner below the root, $5 number, then the submit command. Standard input is a tar of what to write, by paths
@@ -39,24 +40,30 @@ trap '' HUP
 trap : PIPE
 root=$1 stage=$1/.new-$2 mode=$3 owner=$4 number=$5
 shift 5
-fail() {{ rm -rf "$stage"; echo "${{1:-cannot write below $root}}" >&2; echo "{MARK} not asked"; exit 1; }}
+fail() {{ rm -rf "$stage"; test -z "$1" || echo "$1" >&2; echo "{MARK} not asked"; exit 1; }}
 rm -rf "$stage"
-mkdir -p "$stage" "$root/runs" && tar -xof - -C "$stage" || fail
+LC_ALL=C mkdir -p "$stage" "$root/runs" && LC_ALL=C tar -xof - -C "$stage" || fail
 find "$stage" -type f -exec sync {{}} + 2>/dev/null
 if test "$mode" = new; then
-  date +%s >"$stage/$owner/submissions/$number/asked" || fail
+  LC_ALL=C date +%s >"$stage/$owner/submissions/$number/asked" || fail
   for folder in "$stage"/runs/* "$stage"/groups/*; do
     test -d "$folder" || continue
     name=${{folder#"$stage/"}}
     test ! -e "$root/$name" || fail "$root/$name is there already"
-    mkdir -p "$root/${{name%/*}}" && mv "$folder" "$root/$name" || fail
+    LC_ALL=C mkdir -p "$root/${{name%/*}}" && LC_ALL=C mv "$folder" "$root/$name" || fail
   done
   rm -rf "$stage"
   cd "$root/$owner/submissions/$number" || fail
 else
   cd "$root/$owner" || fail "the run directory $root/$owner is gone"
-  mkdir -p "submissions/$number" || fail
-  (set -C; date +%s >"submissions/$number/asked") 2>/dev/null || fail "this run is being submitted already"
+  LC_ALL=C mkdir -p "submissions/$number" || fail
+  said=$({{ (set -C; LC_ALL=C date +%s >"submissions/$number/asked"); }} 2>&1) || {{
+    case $said in
+      date:*) rm -f "submissions/$number/asked"; fail "$said" ;; # ours, and the disk has no room for its text
+      *xist*) fail "this run is being submitted already" ;;
+      *) fail "$said" ;;
+    esac
+  }}
   mv -f "$stage/$owner/submissions/$number/request.json" "submissions/$number/" &&
     mv -f "$stage/$owner/job.sh" job.sh || fail
   rm -rf "$stage"
@@ -91,6 +98,11 @@ class Submission:
             return None
         task = (self.request or {}).get("task")
         return accepted_id(self.answer) if task is None else accepted_task(self.answer, int(task))
+
+    @property
+    def unheard(self) -> bool:
+        """Whether the submit command found nobody to ask: to look for the job would end the same way."""
+        return self.refusal is not None and _SILENT.search(self.refusal) is not None
 
     @property
     def refusal(self) -> str | None:
@@ -289,10 +301,16 @@ def outcome(
     if submission.refusal is not None and (found.certain or not _DOUBTFUL.search(submission.refusal)):
         return Outcome(JobState.NOT_SUBMITTED, why=f"the scheduler refused it: {submission.refusal}")
     if not found.certain:
-        return Outcome(JobState.SUBMITTING, why="the scheduler cannot be asked whether it has the job")
+        return Outcome(JobState.SUBMITTING, why=unclear(submission))
     if now is not None and now - submission.asked < PATIENCE_SECONDS:
         return Outcome(JobState.SUBMITTING, why="the scheduler was asked a moment ago")
     return Outcome(JobState.NOT_SUBMITTED, why="the scheduler was asked, and has no job of this name")
+
+
+def unclear(submission: Submission) -> str:
+    """Why it is not known whether there is a job, while the scheduler gives no answer."""
+    said = f"; it had said: {submission.refusal}" if submission.refusal is not None else ""
+    return f"the scheduler cannot be asked whether it has the job{said}"
 
 
 def _ordinal(job_id: str) -> tuple[int, str]:

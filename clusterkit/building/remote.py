@@ -13,6 +13,7 @@ from clusterkit.building.work import Work
 from clusterkit.errors import ImageError, SchedulerError, TransportError
 from clusterkit.scheduler import Job
 from clusterkit.site import Site, scheduler_of
+from clusterkit.slurm.parse import sbatch_error
 from clusterkit.transport.base import MissingFileError, ProgressCallback, SyncOptions
 
 Bar = Callable[[str, int | None], AbstractContextManager[ProgressCallback]]
@@ -94,7 +95,8 @@ class RemoteBuild:
         if answer.returncode != 0:
             raise SchedulerError(
                 f"{self.site.transport.where}: the scheduler refused the build: {answer.reason}",
-                hint="say what it wants with --sbatch, e.g. --sbatch partition=cpu",
+                hint=sbatch_error(answer.error_text)
+                or "say what it wants with --sbatch, e.g. --sbatch partition=cpu",
             )
         self.job_id = self.scheduler.parse_submit(answer.text)
         self.site.transport.write(f"{self.folder}/job", f"{self.job_id}\n".encode())

@@ -25,12 +25,13 @@ _SILENCE = Section("")
 _SHARES = ("Account", "User", "RawShares", "RawUsage", "EffectvUsage", "FairShare")
 
 # ck_ask NAME COMMAND...: as ck_run, unless Slurm has been silent before. ck_try KEY OPTION...: what sbatch
-# says of the script in $ck_script, likewise. ck_silent STATUS WORDS: remembers that nobody answers.
+# says of the script in $ck_script, likewise. ck_silent STATUS WORDS: remembers why nobody answers.
 _TRY = r"""
 ck_dead=
 ck_silent() {
   case "$1 $2" in
-    124\ * | *[Uu]'nable to contact'* | *'imed out'* | *'onnection refused'*) ck_dead=1 ;;
+    124\ * | *[Uu]'nable to contact'* | *'imed out'* | *'onnection refused'*)
+      ck_dead=${2:-it took too long} ;;
   esac
 }
 ck_ask() {
@@ -41,7 +42,7 @@ ck_ask() {
 ck_try() {
   echo "$ck_mark begin try $1"
   shift
-  [ -z "$ck_dead" ] || { echo "$ck_mark status 124"; return 0; }
+  [ -z "$ck_dead" ] || { printf '%s status 124\n%s\n' "$ck_mark" "$ck_dead"; return 0; }
   ck_said=$(printf '%s\n' "$ck_script" | TZ=UTC0 SLURM_TIME_FORMAT=standard LC_ALL=C \
     $ck_limit sbatch --test-only "$@" 2>&1)
   ck_status=$?
@@ -174,10 +175,11 @@ def billing(weights: Mapping[str, float], asked: Mapping[str, float], *, highest
 def _answer(status: int, said: str) -> Answer:
     if found := _START.search(said):
         return Answer(unix_seconds(found[1]), found[2], "")
-    if status == 124:
-        return Answer(None, None, "Slurm gives no answer")
     lines = [_NOISE.sub("", line.strip()) for line in said.splitlines() if line.strip()]
-    return Answer(None, None, "; ".join(dict.fromkeys(lines))[:300] or "sbatch says nothing")
+    words = "; ".join(dict.fromkeys(lines))[:300]
+    if status == 124:
+        return Answer(None, None, f"Slurm gives no answer: {words}" if words else "Slurm gives no answer")
+    return Answer(None, None, words or "sbatch says nothing")
 
 
 def _partition(row: Mapping[str, str]) -> Partition:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -21,6 +22,7 @@ class NotStartedError(LostError):
     """The connection was dead before the command could be sent; nothing ran."""
 
 
+_DISK = re.compile(r"no space left|quota exceeded", re.IGNORECASE)
 NOT_FOUND = 127
 """Exit status of a shell that does not find the program (POSIX.1-2017, 2.8.2)."""
 
@@ -58,6 +60,19 @@ def unreadable(path: str, reason: str, *, where: str) -> TransportError:
     if "No such file" in reason or "Not a directory" in reason:
         return MissingFileError(f"{path} does not exist on {where}")
     return TransportError(f"cannot read {path} on {where}: {_last_words(reason)}")
+
+
+def telling(words: str) -> str | None:
+    """The line of a tool's errors that says most: one about a disk, else the last; None without any."""
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    return next((line for line in lines if _DISK.search(line)), lines[-1] if lines else None)
+
+
+def room_hint(words: str) -> str | None:
+    """The next step where a tool says that a disk is full; None where it says something else."""
+    if not _DISK.search(words):
+        return None
+    return "free space there: `clusterkit clean` and `clusterkit gc` remove what is not needed any more"
 
 
 def unwritable(path: str, reason: str, *, where: str) -> TransportError:

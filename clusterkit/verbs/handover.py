@@ -9,20 +9,22 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from clusterkit.errors import SchedulerError, TransportError
+from clusterkit.errors import SchedulerError, TransportError, last_words
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.record import RunRecord, collect_script, parse_collect
 from clusterkit.scheduler import JobState
 from clusterkit.site import Site, scheduler_of
 from clusterkit.submission import (
-    MARK,
     Found,
     Outcome,
+    Submission,
     bundle,
     hand_over_argv,
     outcome,
     parse_hand_over,
+    unclear,
 )
+from clusterkit.transport import faults
 from clusterkit.transport.base import Transport
 
 if TYPE_CHECKING:
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
 
 _SECONDS = 180.0
 """sbatch itself gives up after its MessageTimeout and some retries, well below this."""
-_OPEN_HINT = "`clusterkit status` tells whether the job was accepted; do not submit again before"
+_OPEN_HINT = (
+    "`clusterkit status` tells whether there is a job, once the scheduler answers; do not submit again before"
+)
 
 
 class RefusedError(SchedulerError):
@@ -101,7 +105,7 @@ def hand_over(site: Site, ledger: Ledger, parcel: Parcel) -> str:
     answer = parse_hand_over(done.text, done.error_text)
     if answer is not None and answer.asked is None:
         ledger.restore(concerned, before)
-        raise TransportError(f"{transport.where}: the run could not be written: {done.reason}")
+        raise _unwritten(transport, root, done.error_text)
     job_ids = [replace(answer, request={"task": task}).job_id if answer else None for task in parcel.tasks]
     if None not in job_ids:
         ledger.add_all(
@@ -109,6 +113,10 @@ def hand_over(site: Site, ledger: Ledger, parcel: Parcel) -> str:
             for run, job_id in zip(parcel.runs, job_ids, strict=True)
         )
         return job_ids[0] or ""
+    if answer is not None and answer.unheard:
+        for run in parcel.runs:
+            _note(ledger, run.run_id, Outcome(JobState.SUBMITTING, why=unclear(answer)))
+        raise _open(transport, answer, "")
     settled = settle(site.cluster, transport, ledger, intent[: len(parcel.runs)])
     refusal = answer.refusal if answer is not None else None
     if refusal is not None and {came.state for came in settled.values()} == {JobState.NOT_SUBMITTED}:
@@ -117,10 +125,7 @@ def hand_over(site: Site, ledger: Ledger, parcel: Parcel) -> str:
         raise _refused(transport, refusal)
     found = settled[parcel.runs[0].run_id].job_id
     if found is None:
-        said = done.text.rpartition(MARK)[2].strip()[-200:] or done.reason
-        raise SchedulerError(
-            f"{transport.where}: the scheduler's answer names no job: {said!r}", hint=_OPEN_HINT
-        )
+        raise _open(transport, answer, done.error_text)
     return found
 
 
@@ -153,9 +158,13 @@ def settle(
         submission = next((each for each in record.submissions if each.number == run.submission), None)
         came = outcome(submission, _started(record, run.submission), found, now=record.now)
         settled[run.run_id] = came
-        last = json.dumps({"state": came.state, "why": came.why})
-        ledger.settle(run.run_id, came.job_id or "", came.state, last)
+        _note(ledger, run.run_id, came)
     return settled
+
+
+def _note(ledger: Ledger, run_id: str, came: Outcome) -> None:
+    last = json.dumps({"state": came.state, "why": came.why})
+    ledger.settle(run_id, came.job_id or "", came.state, last)
 
 
 def _token(cluster: Cluster, run: LedgerRun) -> str:
@@ -187,6 +196,26 @@ def _clear(site: Site, parcel: Parcel) -> None:
         gone = [run.run_dir for run in (*parcel.runs, *parcel.later)]
         gone.append(f"{site.layout.root}/{parcel.owner}")
         site.transport.run(["rm", "-rf", *gone], check=False)
+
+
+def _unwritten(transport: Transport, root: str, words: str) -> TransportError:
+    """The error for a run that the cluster would not keep: nobody was asked."""
+    said = faults.telling(words) or f"cannot write below {root}"
+    return TransportError(
+        f"{transport.where}: the run could not be written, and nothing was submitted: {said}",
+        hint=faults.room_hint(words) or f"look at {root} with `clusterkit doctor`",
+    )
+
+
+def _open(transport: Transport, answer: Submission | None, words: str) -> SchedulerError:
+    """The error for a submission of which nobody can tell yet whether there is a job, in the tools' words."""
+    if answer is None:
+        cause = f"the submission was cut off there: {last_words(words)}"
+    elif answer.refusal is not None:
+        cause = f"the scheduler gave no clear answer: {answer.refusal}"
+    else:
+        cause = f"the scheduler's answer names no job: {last_words(answer.answer)}"
+    return SchedulerError(f"{transport.where}: {cause}", hint=_OPEN_HINT)
 
 
 def _refused(transport: Transport, words: str) -> RefusedError:

@@ -95,8 +95,11 @@ def read_recorded(
         done = transport_to(run.cluster).run(["sh", "-c", _READ, "sh", run.run_dir], check=False)
         text, _, request = done.stdout.decode("utf-8", "surrogateescape").partition("\x1e")
         if done.returncode != 0:
+            gone = "No such file" in done.error_text
             raise RunError(
-                f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}",
+                f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}"
+                if gone
+                else f"{run.run_id}: {run.run_dir} on {run.cluster} cannot be read: {done.reason}",
                 hint="`clusterkit status` tells what became of it",
             )
         document = parse_object(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from clusterkit.submission import (
     request_json,
     task_id,
 )
+from clusterkit.transport import faults
+from tests.doubles.full_disk import fill, small_disk
 
 NOW = 1_000_000.0
 NOBODY, UNKNOWN = Found((), certain=True), Found((), certain=False)
@@ -170,3 +173,36 @@ def test_a_fragment_that_was_killed_says_nothing_for_certain(root: Root) -> None
     assert parse_hand_over(done.stdout, done.stderr) is None
     assert (root.path / "runs/a/submissions/0/asked").exists()
     assert not (root.path / "runs/a/submissions/0/status").exists()
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_full_disk_is_told_in_the_tools_words(root: Root, new: bool) -> None:
+    with small_disk(root.path):
+        if not new:
+            root.hand_over("runs/a")
+        before = root.times_asked
+        fill(root.path)
+        done = root.hand_over("runs/a", int(not new), new=new)
+        answer = parse_hand_over(done.stdout, done.stderr)
+        assert answer is not None
+        assert answer.asked is None
+        assert "No space left on device" in str(faults.telling(done.stderr))
+        assert "clusterkit clean" in str(faults.room_hint(done.stderr))
+        (root.path / "filler").unlink()
+        assert root.times_asked == before
+        done = root.hand_over("runs/a", int(not new), new=new, submit="echo 13")
+        assert "13" in done.stdout, "what a full disk left behind is in the way"
+
+
+def test_no_room_for_the_time_of_asking_is_no_submission_of_another(root: Root, tmp_path: Path) -> None:
+    """The file appears, and the text does not fit any more."""
+    root.hand_over("runs/a")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "date").write_text("#!/bin/sh\necho 'date: write error: No space left on device' >&2\nexit 1\n")
+    (tools / "date").chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+        done = root.hand_over("runs/a", 1, new=False)
+    assert faults.telling(done.stderr) == "date: write error: No space left on device"
+    assert "13" in root.hand_over("runs/a", 1, new=False, submit="echo 13").stdout

@@ -73,7 +73,9 @@ def test_a_silent_controller_is_asked_once(tmp_path: Path) -> None:
     silent = f"{word}; echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1"
     answers = ask(tmp_path, more=word, scontrol=silent, sbatch=word)
     assert (tmp_path / "all").read_text().count("\n") == 1
-    assert {answer.words for answer in answers.trials.values()} == {"Slurm gives no answer"}
+    assert {answer.words for answer in answers.trials.values()} == {
+        "Slurm gives no answer: slurm_load_partitions: Unable to contact slurm controller"
+    }
     assert answers.partitions == {}
     assert answers.shares == ()
 

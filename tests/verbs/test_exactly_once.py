@@ -156,12 +156,16 @@ def test_a_timeout_of_a_job_that_was_not(site: Site, project: Project) -> None:
 def test_while_nobody_can_tell_it_stays_open(site: Site, project: Project, tmp_path: Path) -> None:
     error = "sbatch: error: Batch job submission failed: Unable to contact slurm controller"
     site.tool("sbatch", f"echo '{error}' >&2; exit 1")
-    site.tool("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    squeue = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
+    site.tool("squeue", f"touch {tmp_path}/asked; {squeue}")
     said = project.run("submit", "-c", "here", code=5).stderr
+    assert "Unable to contact slurm controller" in said.replace("\n", " ")
     assert "clusterkit status" in said
+    assert not (tmp_path / "asked").exists(), "squeue would wait for the same controller"
     row = site.row()
     assert row["state"] == "SUBMITTING"
     assert "cannot be asked" in row["why"]
+    assert "Unable to contact" in row["why"]
     site.tool("squeue", "exit 0")
     row = site.row()
     assert row["state"] == "NOT_SUBMITTED"
