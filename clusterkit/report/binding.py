@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clusterkit.numbers import beside
 from clusterkit.report.measured import Measured, median_rate
 from clusterkit.report.words import share
 
@@ -103,7 +104,8 @@ def compared(mine: Sequence[Measured], others: Mapping[str, Sequence[Measured]],
         slowest = min((one.steps_per_second or 0.0 for one in theirs), default=0.0)
         if not different or not slow or not quick or slowest <= fastest:
             continue
-        why = f"{name} made {quick:,.0f} steps/s, {label} {slow:,.0f}"
+        fast, mine_fast = beside([quick, slow])
+        why = f"{name} made {fast} steps/s, {label} {mine_fast}"
         if theirs[0].device != mine[0].device:
             why += f", on {theirs[0].device} instead of {mine[0].device}"
         changes.append(Change(", ".join(different), why, quick / slow, measured=True))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from clusterkit.numbers import significant
 from clusterkit.record import Attempt
 from clusterkit.report.groups import Run
 from clusterkit.report.words import size
@@ -69,7 +70,7 @@ def describe(run: Run) -> RunFacts:
         ),
         Fact("seed", str(document.get("seed"))),
         Fact("steps", f"{run.last_step:,}" + (f" of {total:,}" if isinstance(total, int) else "")),
-        Fact("steps a second", "-" if speed is None else f"{speed:,.0f} (median)"),
+        Fact("steps a second", "-" if speed is None else f"{significant(speed)} (median)"),
         Fact("asked for", _resources(run)),
         Fact("settings", _settings(run)),
         Fact("device", _device(run)),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from clusterkit.numbers import beside
 from clusterkit.tuning.bench import Bench, Row, Setting
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ def changes(bench: Bench, chosen: Row, profile: Profile) -> dict[str, str | int]
 def remark(bench: Bench, chosen: Row) -> str:
     """One line that says what was measured: for the comment above the keys."""
     before = bench.of("loop", bench.own)
-    text = f"{bench.day} on {bench.node} ({bench.device}): {_speed(chosen):,.0f} steps/s"
+    best, now = beside([_speed(chosen), _speed(before) if before else None])
+    text = f"{bench.day} on {bench.node} ({bench.device}): {best} steps/s"
     if before is not None and before.setting != chosen.setting:
-        text += f"; {_speed(before):,.0f} with {before.setting}"
+        text += f"; {now} with {before.setting}"
     return text

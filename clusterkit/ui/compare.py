@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.numbers import beside, significant
 from clusterkit.ui.console import note, out
 from clusterkit.ui.plan import FITS, speed_words, time_range
 from clusterkit.ui.plan_json import store_json, time_json
@@ -29,9 +30,10 @@ def show_comparison(profile: Profile, rows: Sequence[Row]) -> None:
     for title in ("cluster", "gpu", *(("memory", "takes", "") if counted else ()), "time", "steps/s"):
         right = title in ("memory", "takes")
         table.add_column(title, justify="right" if right else "left", no_wrap=title != "steps/s")
-    for row in rows:
+    speeds = beside([row.speed.steps_per_second if row.speed else None for row in rows])
+    for row, rate in zip(rows, speeds, strict=True):
         name = Text(row.gpu or "-", style="bold" if row.gpu == (profile.gpu or "") else "")
-        table.add_row(row.cluster or "-", name, *(_memory(row) if counted else ()), *_time(row))
+        table.add_row(row.cluster or "-", name, *(_memory(row) if counted else ()), *_time(row, rate))
     out.print(table)
     for gpu, speed in {row.gpu: row.speed for row in rows if row.speed}.items():
         out.print(Text.assemble((gpu or "no GPU", "bold"), f": {speed_words(speed)}"))
@@ -67,9 +69,9 @@ def _memory(row: Row) -> tuple[str, str, Text]:
     return there, format_bytes(row.memory.needed), fit
 
 
-def _time(row: Row) -> tuple[str, Text]:
+def _time(row: Row, rate: str) -> tuple[str, Text]:
     if row.speed is None:
-        told = "; ".join(f"{rate.steps_per_second:,.0f} steps/s by {rate.by}" for rate in row.published)
+        told = "; ".join(f"{significant(one.steps_per_second)} steps/s by {one.by}" for one in row.published)
         other = f"not this work: {told}" if told else "not measured"
         return "-", Text(other, style="dim")
-    return time_range(row.duration) if row.duration else "-", Text(f"{row.speed.steps_per_second:,.0f}")
+    return time_range(row.duration) if row.duration else "-", Text(rate)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.live import Live
 from rich.text import Text
 
+from clusterkit.numbers import percent, significant
 from clusterkit.ui.console import err, note, out
 from clusterkit.ui.status import status_table
 from clusterkit.ui.text import format_bytes, format_count
@@ -48,11 +49,11 @@ def _line(row: StatusRow) -> str:
     if state.progress is not None:
         parts.append(f"{state.progress:.0%} of {format_count(row.run.total_steps)} steps")
     if state.steps_per_second:
-        parts.append(f"{state.steps_per_second:,.0f} steps/s")
+        parts.append(f"{significant(state.steps_per_second)} steps/s")
     if state.eta_seconds is not None:
         parts.append(f"{format_seconds(state.eta_seconds)} left")
     if state.success is not None:
-        parts.append(f"success {state.success:.0%}")
+        parts.append(f"success {percent(state.success)}")
     return "  ".join(parts)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.numbers import beside, percents_beside
 from clusterkit.sharing.comparison import as_json
 from clusterkit.sharing.description import Rate
 from clusterkit.ui.console import note, out
@@ -37,7 +38,7 @@ def show_diff(comparison: Comparison) -> None:
         if each.section != section:
             section = each.section
             table.add_row(Text(section, style="bold"))
-        cells = (Text(_shown(each.section, each.name, value)) for value in (each.a, each.b))
+        cells = map(Text, _pair(each.section, each.name, each.a, each.b))
         table.add_row(Text(f"  {printable(each.name)}"), *cells)
     if comparison.differences:
         out.print(table)
@@ -83,12 +84,31 @@ def _files(files: tuple[Changed, ...]) -> Table:
     return table
 
 
+def _pair(section: str, name: str, a: Any, b: Any) -> list[str]:
+    """Two values that differ, as texts that differ."""
+    if isinstance(a, Rate) or isinstance(b, Rate):
+        values = percents_beside([rate and rate.value for rate in (a, b)])
+        return [value + _interval(rate) for value, rate in zip(values, (a, b), strict=True)]
+    shown = [_shown(section, name, value) for value in (a, b)]
+    measured = section == "results" and name != "seconds"
+    if shown[0] != shown[1] and not measured:
+        return shown
+    if all(value is None or isinstance(value, int | float) for value in (a, b)):
+        return beside([a, b])
+    return shown if shown[0] != shown[1] else [json.dumps(value) for value in (a, b)]
+
+
+def _interval(rate: Rate | None) -> str:
+    return (
+        ""
+        if rate is None or rate.low is None or rate.high is None
+        else f"  ({rate.low:.1%} - {rate.high:.1%})"
+    )
+
+
 def _shown(section: str, name: str, value: Any) -> str:
     if value is None:
         return "-"
-    if isinstance(value, Rate):
-        between = "" if value.low is None or value.high is None else f"  ({value.low:.1%} - {value.high:.1%})"
-        return f"{value.value:.1%}{between}"
     if (section == "results" and name == "seconds") or (section, name) == ("profile", "time"):
         return format_seconds(value)
     if name in ("memory", "scratch", "bytes") and isinstance(value, int):
@@ -97,8 +117,6 @@ def _shown(section: str, name: str, value: Any) -> str:
         return " -> ".join(map(str, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if section == "results" and isinstance(value, int | float):
-        return f"{value:,.0f}"
     if name in ("commit", "digest"):
         return printable(str(value)[:19])
     return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

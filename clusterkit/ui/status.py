@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.numbers import percent, significant
 from clusterkit.scheduler import JobState
 from clusterkit.ui.console import err, note, out
 from clusterkit.ui.text import format_count, printable
@@ -196,7 +197,8 @@ def remarks(lines: Iterable[StatusRow | Folded]) -> list[Text]:
 
 def summary(rows: Sequence[StatusRow]) -> str:
     """How many runs there are in which state."""
-    return f"{len(rows)} runs: {_counted(Folded('', tuple(rows)))}"
+    runs = "1 run" if len(rows) == 1 else f"{len(rows)} runs"
+    return f"{runs}: {_counted(Folded('', tuple(rows)))}"
 
 
 def _cells(row: StatusRow, *, bar: bool) -> dict[str, str | Text]:
@@ -206,10 +208,10 @@ def _cells(row: StatusRow, *, bar: bool) -> dict[str, str | Text]:
         "cluster": row.run.cluster,
         "state": Text(state.state.value, style=_COLOURS.get(state.state, "red")),
         "progress": _progress(state.progress, row.run.total_steps, bar=bar),
-        "steps/s": f"{state.steps_per_second:,.0f}" if state.steps_per_second else "",
+        "steps/s": significant(state.steps_per_second) if state.steps_per_second else "",
         "left": format_seconds(state.eta_seconds) if state.eta_seconds is not None else "",
         "starts in": _starts(state) or "",
-        "success": f"{state.success:.0%}" if state.success is not None else "",
+        "success": percent(state.success) if state.success is not None else "",
         "gpu": f"{state.gpu:.0%}" if state.gpu is not None else "",
     }
 
@@ -226,9 +228,9 @@ def _folded_cells(line: Folded, *, bar: bool) -> dict[str, str | Text]:
         "cluster": ", ".join(dict.fromkeys(row.run.cluster for row in line.rows)),
         "state": Text(f"{len(states)} runs", style=_COLOURS.get(first, "red")),
         "progress": _progress(line.progress, steps, bar=bar),
-        "steps/s": f"{sum(rates):,.0f}" if sum(rates) else "",
+        "steps/s": significant(sum(rates)) if sum(rates) else "",
         "left": format_seconds(max(left)) if left else "",
-        "success": f"{sum(success) / len(success):.0%}" if success else "",
+        "success": percent(sum(success) / len(success)) if success else "",
     }
 
 

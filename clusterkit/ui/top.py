@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.numbers import percent, significant
 from clusterkit.outlook import time_left
 from clusterkit.ui.console import note, out
 from clusterkit.ui.text import format_bytes, format_count
@@ -108,12 +109,12 @@ def _progress(usage: Usage) -> Text | None:
     if total:
         words[0] += f" of {format_count(total)}, {min(1.0, step / total):.0%}"
     if rate and not bench:
-        words.append(f"{rate:,.0f} steps/s")
+        words.append(f"{significant(rate)} steps/s")
         if total:
             age = max(0.0, usage.time - (_positive(beat.get("time")) or usage.time))
             words.append(f"{format_seconds(time_left(step=step, total=total, rate=rate, age=age))} left")
     if (success := _positive(beat.get("success"))) is not None:
-        words.append(f"success {success:.0%}")
+        words.append(f"success {percent(success)}")
     line = Text("  ".join(words))
     if (moment := _positive(beat.get("time"))) is not None:
         age = max(0.0, usage.time - moment)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from clusterkit.config.sources import display_path
 from clusterkit.measurements import FILE
+from clusterkit.numbers import beside
 from clusterkit.scheduler import JobState
 from clusterkit.tuning import NEAR
 from clusterkit.ui.console import err, note, out
@@ -112,18 +113,23 @@ def _table(bench: Bench, tuned: Tuned) -> Table:
         if shown.get(name, True):
             table.add_column(name, justify="left" if name == "precision" else "right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    for setting in _settings(bench):
-        loop, envs, updates = (bench.of(kind, setting) for kind in ("loop", "envs", "updates"))
+    settings = _settings(bench)
+    found = [[bench.of(kind, setting) for kind in ("loop", "envs", "updates")] for setting in settings]
+    rates = _rates([loop.steps_per_second if loop else None for loop, _, _ in found])
+    alone = _rates([envs.env_steps_per_second if envs else None for _, envs, _ in found])
+    learnt = _rates([updates.updates_per_second if updates and loop else None for loop, _, updates in found])
+    for number, setting in enumerate(settings):
+        loop = found[number][0]
         held = bench.memory(loop) if loop else None
         cells = [
             str(setting.num_envs),
             str(setting.workers),
             setting.precision,
-            _rate(loop.steps_per_second if loop else None),
-            _rate(envs.env_steps_per_second if envs else None),
+            rates[number],
+            alone[number],
         ]
         if shown["updates/s"]:
-            cells.append(_rate(updates.updates_per_second if updates and loop else None))
+            cells.append(learnt[number])
         cells.append(format_bytes(held) if held else "")
         if shown["GPU"]:
             cells.append(format_bytes(loop.device_bytes) if loop and loop.device_bytes else "")
@@ -156,8 +162,9 @@ def _mark(setting: Setting, tuned: Tuned) -> Text:
     return Text(", ").join(Text(word, style) for word, style in words)
 
 
-def _rate(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+def _rates(values: Sequence[float | None]) -> list[str]:
+    """A column of speeds, those that were not measured empty."""
+    return ["" if text == "-" else text for text in beside(values)]
 
 
 def agreed(change: Proposal, *, yes: bool) -> bool:

@@ -70,5 +70,7 @@ def _code(settings: Settings, a: Description, b: Description) -> Code:
     commits = str(old.get("git_commit") or ""), str(new.get("git_commit") or "")
     if commits[0] != commits[1]:
         files = git.between(project, *commits) if all(commits) else None
-        between = None if files is None else tuple(Changed(*each) for each in files if not elsewhere.match(each[0]))
+        between = (
+            None if files is None else tuple(Changed(*each) for each in files if not elsewhere.match(each[0]))
+        )
     return Code(between, *(changed_in(str(one.get("diff") or "")) for one in (old, new)))

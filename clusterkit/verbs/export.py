@@ -86,7 +86,8 @@ def export(
     if out is not None and not out.name.endswith(SUFFIXES):
         raise RunError(f"{out}: an export is a {' or a '.join(SUFFIXES)}")
     if out is not None and not out.parent.is_dir():  # before anything is brought from the cluster
-        raise RunError(f"{out}: there is no folder {out.parent}", hint=f"mkdir -p {shlex.quote(str(out.parent))}")
+        hint = f"make it first: mkdir -p {shlex.quote(str(out.parent))}"
+        raise RunError(f"{out}: there is no folder {out.parent}", hint=hint)
     with ExitStack() as stack:
         source = _Source(settings, ledger, name, stack, bar)
         directory = read_run_dir(source.run_dir)

@@ -3,6 +3,10 @@
 import json
 import subprocess
 
+import pytest
+
+from clusterkit.sharing.description import Rate
+from clusterkit.ui.diff import _pair
 from tests.results.run_dirs import make_run_dir
 from tests.verbs.conftest import Project
 
@@ -46,9 +50,31 @@ def test_results_in_git_are_no_code(project: Project) -> None:
         (project.folder / "train.py").open("a").write(f"# {number}\n")
         (project.folder / "results").mkdir(exist_ok=True)
         (project.folder / "results" / f"curve-{number}.csv").write_text("1\n")
-        subprocess.run([*git, "add", "-Af"], check=True)
+        subprocess.run([*git, "add", "-f", "train.py", "results"], check=True)
         subprocess.run([*git, "commit", "-qm", str(number)], check=True)
         ids.append(project.submit("--", "0"))
         project.ended(ids[-1])
     document = json.loads(project.run("diff", *ids, "--json").stdout)
     assert document["code"]["between"] == [{"path": "train.py", "added": 1, "removed": 0}]
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "a", "b", "shown"),
+    [
+        ("results", "loss", 0.010527, 0.010417, ["0.0105", "0.0104"]),
+        ("results", "steps a second", 4123.4, 4123.2, ["4,123.4", "4,123.2"]),
+        ("results", "steps a second", 0.31, None, ["0.31", "-"]),
+        ("results", "seconds", 100.2, 100.4, ["100.2", "100.4"]),
+        ("results", "seconds", 3600, 60, ["1h 00m", "1m 00s"]),
+        ("results", "success", Rate(0.5, 0.4, 0.6), Rate(0.50002, None, None), ["50.000%  (40.0% - 60.0%)",
+                                                                                "50.002%"]),
+        ("profile", "memory", 2**36, 2**36 + 2**20, ["68,719,476,736", "68,720,525,312"]),
+        ("recipe", "lr", 3e-4, 3.0001e-4, ["0.0003", "0.00030001"]),
+        ("recipe", "width", 256, "256", ["256", '"256"']),
+        ("image", "digest", "a" * 64, "a" * 63 + "b", [f'"{"a" * 64}"', f'"{"a" * 63}b"']),
+    ],
+)  # fmt: skip
+def test_what_differs_looks_different(
+    section: str, name: str, a: object, b: object, shown: list[str]
+) -> None:
+    assert _pair(section, name, a, b) == shown

@@ -6,6 +6,7 @@ from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
 from clusterkit.diagnosis.rules.commands import status
 from clusterkit.diagnosis.rules.said import booked, exited
+from clusterkit.numbers import significant
 from clusterkit.scheduler import JobState
 
 COMPLETED = Cause("completed", "it completed", "`clusterkit sync-results` brings it home", trouble=False)
@@ -33,7 +34,7 @@ def running(evidence: Evidence) -> Finding | None:
         return None
     state, beat = evidence.state, evidence.record.heartbeat or {}
     done = f"{state.progress:.0%} of its steps are done" if state.progress is not None else ""
-    rate = f"{state.steps_per_second:,.0f} steps/s" if state.steps_per_second else ""
+    rate = f"{significant(state.steps_per_second)} steps/s" if state.steps_per_second else ""
     return RUNNING.found(
         Line("heartbeat.json", f"step {beat['step']} of {beat.get('total_steps', '?')}")
         if "step" in beat
