@@ -268,7 +268,7 @@ def submit(slurm: Slurm) -> Verdict:
         return passed(next((word for word in reversed(words) if "to start at" in word), "sbatch takes it"))
     said = next((word for word in reversed(words) if "error" in word or "failure" in word), part.last)
     return failed(
-        said, sbatch_error(part.text) or "clusterkit submit --dry-run shows the script; see `sbatch --help`"
+        said, sbatch_error(part.text) or "clusterkit submit --script shows the script; see `sbatch --help`"
     )
 
 

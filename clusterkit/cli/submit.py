@@ -92,7 +92,11 @@ def submit(
         bool, typer.Option("--verify-image", help="Let the job check its image's digest before it starts.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print script, argv and what would be sent; change nothing.")
+        bool, typer.Option("--dry-run", help="Say what would run, where, with what; change nothing.")
+    ] = False,
+    script: Annotated[
+        bool,
+        typer.Option("--script", help="Only print the job script that would be submitted; change nothing."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, however many runs.")] = False,
     send_large: SendLargeOption = False,
@@ -104,8 +108,9 @@ def submit(
     """
     from clusterkit.plan import assignments
     from clusterkit.sweep import axes
+    from clusterkit.ui.dry_run import print_script, show_dry_run
     from clusterkit.ui.progress import transfer_bar
-    from clusterkit.ui.submit import show_dry_run, show_submitted
+    from clusterkit.ui.submit import show_submitted
     from clusterkit.verbs import submit as verb
     from clusterkit.verbs.after import parse_after
     from clusterkit.verbs.prepare import Request
@@ -149,26 +154,33 @@ def submit(
         )
     with open_ledger(settings) as ledger:
         if group.several:
-            _submit_group(settings, group, ledger, dry_run=dry_run, yes=yes)
-        elif dry_run:
-            show_dry_run(verb.dry_run(settings, request, ledger, bar=transfer_bar))
+            _submit_group(settings, group, ledger, dry_run=dry_run, script=script, yes=yes)
+        elif dry_run or script:
+            show = print_script if script else show_dry_run
+            show(verb.dry_run(settings, request, ledger, bar=transfer_bar))
         else:
             show_submitted(verb.submit(settings, request, ledger, bar=transfer_bar))
 
 
 def _submit_group(
-    settings: Settings, request: SweepRequest, ledger: Ledger, *, dry_run: bool, yes: bool
+    settings: Settings, request: SweepRequest, ledger: Ledger, *, dry_run: bool, script: bool, yes: bool
 ) -> None:
     import sys
 
     from clusterkit.ui.progress import transfer_bar
-    from clusterkit.ui.sweep import ASK_ABOVE, confirmed, show_group, show_group_dry_run, show_plan
+    from clusterkit.ui.sweep import ASK_ABOVE, confirmed, show_group, show_plan
     from clusterkit.verbs import group
     from clusterkit.verbs.sweep import plan
 
     planned = plan(settings, request, ledger)
-    if dry_run:
-        show_group_dry_run(planned, *group.dry_run(settings, planned, ledger, bar=transfer_bar))
+    if dry_run or script:
+        from clusterkit.ui.dry_run import print_group_scripts, show_group_dry_run
+
+        split, scripts, first = group.dry_run(settings, planned, ledger, bar=transfer_bar)
+        if script:
+            print_group_scripts(split, scripts, first)
+        else:
+            show_group_dry_run(planned, split, first)
         return
     show_plan(planned)
     if len(planned.members) > ASK_ABOVE and not yes:

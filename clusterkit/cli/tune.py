@@ -54,6 +54,10 @@ def tune(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be submitted, or written.")
     ] = False,
+    script: Annotated[
+        bool,
+        typer.Option("--script", help="Only print the job script that would be submitted; change nothing."),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write the profile without asking.")] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -64,8 +68,9 @@ def tune(
     """
     from clusterkit.errors import ConfigError
     from clusterkit.plan import assignments
+    from clusterkit.ui.dry_run import print_script, show_dry_run
     from clusterkit.ui.progress import transfer_bar
-    from clusterkit.ui.submit import show_dry_run, show_submitted
+    from clusterkit.ui.submit import show_submitted
     from clusterkit.ui.tune import show_goes_on, waiting
     from clusterkit.verbs import submit
     from clusterkit.verbs import tune as verb
@@ -73,7 +78,7 @@ def tune(
     settings = load(config)
     with open_ledger(settings) as ledger:
         if name is not None:
-            if profile or cluster or num_envs or workers or overrides or unlock:
+            if profile or cluster or num_envs or workers or overrides or unlock or script:
                 raise ConfigError(
                     f"{name} has its profile, cluster and tries already",
                     hint="leave RUN out to measure anew, or the options to see what it found",
@@ -90,8 +95,9 @@ def tune(
                 assignments(overrides or (), "--set"),
                 tuple(unlock or ()),
             )
-            if dry_run:
-                show_dry_run(submit.dry_run(settings, request, ledger, bar=transfer_bar))
+            if dry_run or script:
+                show = print_script if script else show_dry_run
+                show(submit.dry_run(settings, request, ledger, bar=transfer_bar))
                 return
             run = verb.start(settings, ledger, request, bar=transfer_bar, on_submit=show_submitted)
         if wait:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.numbers import significant
 from clusterkit.ui.console import err, note, out
+from clusterkit.ui.lines import labelled
 from clusterkit.ui.text import format_bytes, format_count
 from clusterkit.units import format_duration, format_seconds
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 FITS = {"fits": "green", "ladder": "yellow", "too large": "red", "unknown": "yellow"}
 _HOUR = 3600
-_NAMES = 12
 """Columns of the names in front of lines."""
 _SMALL = 0.002
 """Parts below this share of the whole are put together."""
@@ -52,7 +53,7 @@ def time_range(duration: Duration) -> str:
 def speed_words(speed: Speed) -> str:
     """Steps a second, and where they are from."""
     caveats = "".join(f"; {caveat}" for caveat in speed.caveats)
-    return f"{speed.steps_per_second:,.0f} steps/s, {speed.source}{caveats}"
+    return f"{significant(speed.steps_per_second)} steps/s, {speed.source}{caveats}"
 
 
 def _title(forecast: Forecast) -> Text:
@@ -161,7 +162,11 @@ def _show_time(forecast: Forecast) -> None:
     for rate in forecast.elsewhere[:2]:
         other = "" if rate.same_work else ", of other work"
         place = rate.gpu or "no GPU"
-        _line("", f"elsewhere: {rate.steps_per_second:,.0f} steps/s on {place}, by {rate.by}{other}", "dim")
+        _line(
+            "",
+            f"elsewhere: {significant(rate.steps_per_second)} steps/s on {place}, by {rate.by}{other}",
+            "dim",
+        )
     if duration:
         _show_attempts(forecast, duration)
 
@@ -241,8 +246,4 @@ def _when(start: Start) -> Text:
 
 
 def _line(name: str, text: str, style: str = "") -> None:
-    """A named line; on a terminal it goes on below its own beginning."""
-    whole = Text(text, style)
-    room = max(out.width - _NAMES, _NAMES)
-    for number, part in enumerate(whole.wrap(out, room) if out.is_terminal else [whole]):
-        out.print(Text.assemble((f"{'' if number else name:<{_NAMES}}", "bold"), part), soft_wrap=True)
+    labelled(name, text, out, style)

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
-from rich.syntax import Syntax
-
 from clusterkit.ui.console import err, note, out
-from clusterkit.ui.deploy import described, warn_of
-from clusterkit.ui.text import format_bytes, printable
 
 if TYPE_CHECKING:
     from clusterkit.slurm.abilities import Choice
-    from clusterkit.verbs.prepare import Prepared
     from clusterkit.verbs.resume import Resumed
     from clusterkit.verbs.submit import Submitted
 
@@ -69,33 +63,3 @@ def show_resumed(done: Resumed) -> None:
 def described_way(choice: Choice) -> str:
     """The way a run goes on, and why that one."""
     return f"{_WAYS[choice.way]}: {choice.why}"
-
-
-def show_dry_run(prepared: Prepared) -> None:
-    """The exact script, the argv, and what would travel."""
-    spec = prepared.spec
-    _title("job script", f"{prepared.run_dir}/job.sh")
-    if out.is_terminal:
-        out.print(Syntax(prepared.script, "bash", background_color="default"), soft_wrap=True)
-    else:
-        out.file.write(prepared.script)
-    _title("program")
-    width = len(f"argv[{len(spec.argv) - 1}]")
-    for number, argument in enumerate(spec.argv):
-        out.print(f"  {f'argv[{number}]':<{width}}  {shlex.quote(argument)}", markup=False, soft_wrap=True)
-    _title("environment")
-    for name, value in spec.env.items():
-        out.print(f"  {name}={shlex.quote(value)}", markup=False, soft_wrap=True)
-    _title("would be sent", "unless it is there already")
-    if prepared.image:
-        out.print(f"  image  {prepared.image.digest[:12]}  {format_bytes(prepared.image.bytes)} (by deploy)")
-    snapshot = prepared.snapshot
-    out.print(f"  code   {described(snapshot)}")
-    for name in snapshot.project.files:
-        out.print(f"         {printable(name)}", markup=False, soft_wrap=True)
-    warn_of(snapshot)
-    note("dry run: nothing was changed")
-
-
-def _title(text: str, more: str = "") -> None:
-    out.print(f"[bold]{text}[/]  [dim]{more}[/]", soft_wrap=True)

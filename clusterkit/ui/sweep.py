@@ -9,13 +9,10 @@ from rich.table import Table
 
 from clusterkit.submission import array_id
 from clusterkit.ui.console import err, note, out
-from clusterkit.ui.submit import show_dry_run
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
-    from clusterkit.group import Part
     from clusterkit.verbs.group import SubmittedGroup
-    from clusterkit.verbs.prepare import Prepared
     from clusterkit.verbs.sweep import GroupPlan, Planned
 
 _ROWS = 24
@@ -25,7 +22,7 @@ ASK_ABOVE = 50
 """Runs; more are asked about."""
 
 
-def show_plan(plan: GroupPlan, *, to: Console = err) -> None:
+def show_plan(plan: GroupPlan, *, to: Console = err, rows: int = _ROWS) -> None:
     """Every run of the group with what is its own, and what all of them ask for."""
     members = plan.members
     names = list(dict.fromkeys(name for one in members for name in one.values))
@@ -37,7 +34,7 @@ def show_plan(plan: GroupPlan, *, to: Console = err) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for heading in headings:
         table.add_column(heading, no_wrap=heading in ("run", "seed"), overflow="fold")
-    shown = members if len(members) <= _ROWS else (*members[: _ROWS - 4], *members[-3:])
+    shown = members if len(members) <= rows else (*members[: rows - 4], *members[-3:])
     for one in shown:
         if len(shown) < len(members) and one is members[-3]:
             table.add_row("...")
@@ -88,17 +85,6 @@ def show_group(done: SubmittedGroup) -> None:
         err.print(f"[yellow]{_runs(len(done.missing))} {were} not taken[/]: {which}", soft_wrap=True)
         note("later: clusterkit resume RUN submits one of them again")
     out.print(group, markup=False, soft_wrap=True)
-
-
-def show_group_dry_run(plan: GroupPlan, split: list[Part], scripts: list[str], first: Prepared) -> None:
-    """The grid, the job scripts of the group, and the first run."""
-    show_plan(plan, to=out)
-    for part, script in zip(split, scripts, strict=True):
-        many = f"part {part.number}: {len(part.tasks)} jobs, {len(part.members)} runs"
-        out.print(f"[bold]group script[/]  [dim]{many}[/]", soft_wrap=True)
-        out.file.write(script)
-    out.print(f"[bold]the first of {len(plan.members)} runs[/]")
-    show_dry_run(first)
 
 
 def _runs(count: int) -> str:

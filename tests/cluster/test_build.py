@@ -73,7 +73,7 @@ def test_a_docker_archive_is_converted_in_a_job(builder: User) -> None:
     run = ["apptainer", "-q", "exec", str(path).replace(str(builder.cluster.share), "/share")]
     inside = builder.cluster.run("a40n1", [*run, "sh", "-c", 'echo "$GREETING"'], user=builder.cluster.user)
     assert inside.stdout == "hello from Docker\n"
-    assert digest in builder.types("submit", "--dry-run")
+    assert digest in builder.types("submit", "--script")
 
 
 def test_a_definition_is_built_and_becomes_the_projects_image(builder: User) -> None:
@@ -85,7 +85,7 @@ def test_a_definition_is_built_and_becomes_the_projects_image(builder: User) -> 
     assert "~ torch 1.0 -> 2.0" in done.stdout
     digest = json.loads((builder.folder / ".clusterkit" / "build.json").read_text())["digest"]
     assert digest in stored(builder)
-    assert digest in builder.types("submit", "--dry-run")
+    assert digest in builder.types("submit", "--script")
     assert left(builder) == []
 
 

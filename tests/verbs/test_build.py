@@ -189,7 +189,7 @@ def test_a_build_as_a_job_ends_in_the_image_store(project: Project, box: Path) -
     assert "building on" in done.stderr
     assert not list((box / "builds").iterdir())
     assert not list((box / "scratch").iterdir())
-    assert digest in project.run("submit", "--cluster", "box", "--dry-run").stdout
+    assert digest in project.run("submit", "--cluster", "box", "--script").stdout
     toml = project.folder / "clusterkit.toml"
     toml.write_text(f'{toml.read_text()}image = "not-here.sif"\n')  # as README.md has it
     assert f'"digest": "{digest}"' in project.run("deploy", "--cluster", "box", "--json").stdout

@@ -137,24 +137,29 @@ def test_wrong_requests_change_nothing(project: Project, gated: Path) -> None:
     assert not (project.folder / ".clusterkit" / "local").exists()
 
 
-def test_a_dry_run_of_a_group_shows_the_grid_and_both_scripts(project: Project, gated: Path) -> None:
+def test_a_dry_run_of_a_group_shows_the_grid_or_the_scripts(project: Project, gated: Path) -> None:
     toml = project.folder / "clusterkit.toml"
     toml.write_text(toml.read_text() + '[clusters.far]\nhost = "nowhere"\nroot = "/r"\ncontainer = "none"\n')
     toml.write_text(toml.read_text() + '[clusters.far.gpus.a40]\npartition = "p"\n')
     words = ["-c", "far", "-p", "many", "--seeds", "1..8", "--pack", "4", "--dry-run"]
     shown = project.run("submit", *words, "--", "{seed}").stdout
     assert "8 runs in 2 jobs of 4 CPUs, 4 on a GPU, 1h each: up to 4.0 GPU hours" in shown
-    assert "#SBATCH --array=0-1" in shown
-    assert "#SBATCH --cpus-per-task=4" in shown
-    assert "argv[2]  1" in shown
-    assert "--requeue" not in shown
-    assert "nvidia-cuda-mps-control" not in shown
+    assert "program     python train.py 1\n" in shown
+    assert "part 0      2 jobs, 8 runs" in shown
+    assert "#SBATCH" not in shown
+    assert len(shown.splitlines()) <= 30
+    scripts = project.run("submit", *words, "--script", "--", "{seed}").stdout
+    assert scripts.count("#!/bin/bash") == 2
+    assert "#SBATCH --array=0-1" in scripts
+    assert "#SBATCH --cpus-per-task=4" in scripts
+    assert "--requeue" not in scripts
+    assert "nvidia-cuda-mps-control" not in scripts
     toml.write_text(toml.read_text().replace('host = "nowhere"', 'host = "nowhere"\nmps = true'))
-    assert "nvidia-cuda-mps-control -d" in project.run("submit", *words, "--", "{seed}").stdout
-    whole = project.run("submit", *words[:-1], "--sbatch", "c=6", "--dry-run", "--", "{seed}").stdout
+    assert "nvidia-cuda-mps-control -d" in project.run("submit", *words, "--script", "--", "{seed}").stdout
+    whole = project.run("submit", *words[:-1], "--sbatch", "c=6", "--script", "--", "{seed}").stdout
     assert "#SBATCH --cpus-per-task=6" in whole
     here = project.run("submit", "--seeds", "1,2", "--until-done", "--dry-run").stdout
-    assert "#SBATCH --requeue" in here
+    assert "--requeue" in here
     many = project.run("submit", "-c", "far", "-p", "many", "--seeds", "1..80", "--dry-run").stdout
     assert "80 runs" in many
     assert len([line for line in many.splitlines() if line.startswith("many-")]) < 30

@@ -177,5 +177,6 @@ def test_a_dry_run_on_a_cluster_shows_where_they_meet(seeds: Project) -> None:
     shown = seeds.run("submit", *words).stdout
     assert "5 runs in 3 jobs of 2 CPUs" in shown
     assert "2 in one process" in shown
+    shown = seeds.run("submit", *words, "--script").stdout
     assert "CLUSTERKIT_TOGETHER=$(mktemp -d /r/scratch/together.XXXXXX)" in shown
     assert "taskset" not in shown

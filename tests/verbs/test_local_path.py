@@ -1,6 +1,7 @@
 """The whole path on the local cluster, through the real command line."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -68,11 +69,28 @@ def test_follow_prints_until_the_run_ends(project: Project) -> None:
     assert "attempt 0 ended: completed" in shown
 
 
-def test_a_dry_run_prints_the_script_and_changes_nothing(project: Project) -> None:
+def test_a_dry_run_fits_a_screen_and_changes_nothing(project: Project) -> None:
     shown = project.run("submit", "--dry-run", "--", "a b").stdout
-    assert "#!/bin/bash" in shown
-    assert "argv[2]  'a b'" in shown
-    assert "train.py" in shown.split("would be sent")[1]
+    assert len(shown.splitlines()) <= 23
+    told = {line[:12].strip(): line[12:] for line in shown.splitlines()}
+    assert told["program"] == "python train.py 'a b'"
+    assert told["where"].startswith(f"local: {project.folder}/.clusterkit/local/runs/tiny-")
+    assert told["resources"] == "5m, 1 CPU (profile tiny)"
+    assert "--time=00:05:00" in told["sbatch"]
+    assert "CLUSTERKIT_SEED=1" in told["environment"]
+    assert "2 files and the trainer" in told["code"]
+    assert told[""] == "clusterkit.toml, train.py"
+    assert "of code" in told["upload"]
+    assert told["image"].startswith("none")
+    assert "#!/bin/bash" not in shown
+    assert not (project.folder / ".clusterkit" / "local").exists()
+
+
+@pytest.mark.parametrize("words", [("--script",), ("--dry-run", "--script")])
+def test_the_script_alone_is_a_script(project: Project, words: tuple[str, ...]) -> None:
+    shown = project.run("submit", *words, "--", "a b").stdout
+    assert shown.startswith("#!/bin/bash\n")
+    subprocess.run(["bash", "-n"], input=shown, text=True, check=True)
     assert not (project.folder / ".clusterkit" / "local").exists()
 
 
@@ -109,11 +127,11 @@ def test_a_log_before_there_is_one(project: Project) -> None:
 
 
 def test_past_the_time_limit(project: Project) -> None:
-    shown = project.run("submit", "--until-done", "--dry-run")
+    shown = project.run("submit", "--until-done", "--script")
     assert "#SBATCH --requeue" in shown.stdout
     settings = project.folder / "clusterkit.toml"
     settings.write_text(settings.read_text() + "until_done = true\n")  # of the profile
-    assert "#SBATCH --requeue" in project.run("submit", "--dry-run").stdout
+    assert "--requeue" in project.run("submit", "--dry-run").stdout
     assert "--requeue" not in project.run("submit", "--dry-run", "--not-until-done").stdout
     done = project.run("submit")
     assert "goes on past its time limit by requeue: this machine starts it again" in done.stderr

@@ -58,12 +58,7 @@ def test_a_word_before_the_dashes_is_no_argument_of_the_program(
 
 def test_arguments_behind_the_dashes_reach_the_program(project: Project) -> None:
     shown = project.run("submit", "--dry-run", "--", "a", "--", "--dry-run", "").stdout
-    assert [line.split()[1:] for line in shown.splitlines() if "argv[" in line][-4:] == [
-        ["a"],
-        ["--"],
-        ["--dry-run"],
-        ["''"],
-    ]
+    assert "program     python train.py a -- --dry-run ''\n" in shown
 
 
 @pytest.mark.parametrize(("time", "said"), [("30s", "take 1m at least"), ("soon", "'soon'")])
