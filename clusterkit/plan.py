@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from clusterkit.config.exposure import HINT, secret_argument
 from clusterkit.errors import ConfigError, RecipeLockedError
 from clusterkit.placeholders import fill, has_place
 from trainer import recipe as recipes
@@ -115,6 +116,7 @@ def program(
         own = {SEED: str(seed)} | ({TOTAL_STEPS: str(profile.total_steps)} if profile.total_steps else {})
         env = {**env, **own}
         template = (*fixed, *arguments)
+        _no_secret(template)
         known = filled(template, env, run_id, run_dir)
         return Program(known, None, env, template if known != template else None)
     recipe = choose_recipe(profile.recipe, overrides, unlock)
@@ -124,8 +126,17 @@ def program(
         argv += ["--set", f"{name}={text}"]
     for name in unlock:
         argv += ["--unlock", name]
+    _no_secret(arguments)
     document = {"name": recipe.name, "values": dict(recipe.values), "modified": dict(recipe.modified)}
     return Program((*argv, *arguments), document, env)
+
+
+def _no_secret(argv: Sequence[str]) -> None:
+    """Raises ConfigError where a program's arguments hold a secret."""
+    if name := secret_argument(argv):
+        raise ConfigError(
+            f"{name} among the program's arguments looks like a secret: run.json and `ps` show it", hint=HINT
+        )
 
 
 def train_options(profile: Profile, seed: int) -> list[str]:

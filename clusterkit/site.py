@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 from clusterkit import ownership
 from clusterkit.errors import TransportError
 from clusterkit.scheduler import Scheduler
-from clusterkit.transport import faults
 from clusterkit.transport.base import Completed, Transport
+from clusterkit.transport.faults import room_hint
 from clusterkit.transport.questions import Ask, ask_on_terminal
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _site(cluster: Cluster, transport: Transport, create: bool, inquiries: Seque
     if result.returncode != 0 or len(lines) < 4 or len(parts) != len(inquiries) + 1:
         raise TransportError(
             f"{transport.where}: the work root {cluster.root} cannot be used: {result.reason}",
-            hint=faults.room_hint(result.error_text)
+            hint=room_hint(result.error_text)
             or f"set `root` of [clusters.{cluster.name}] to a folder you can write to there",
         )
     root, scratch, store, free = lines[:4]

@@ -195,3 +195,9 @@ def test_other_hardware_has_its_own_number_of_gpus() -> None:
     several = with_hardware(TRAINING, {}, profile(gpus=4))[0]
     assert option_of(several, "--ranks") == "4"
     assert option_of(with_hardware(several, {}, profile())[0], "--ranks") == "1"
+
+
+@pytest.mark.parametrize("own", [None, ("python", "train.py")])
+def test_a_secret_among_the_arguments_is_refused(own: tuple[str, ...] | None) -> None:
+    with pytest.raises(ConfigError, match=r"WANDB_API_KEY .* looks like a secret"):
+        planned(profile(), own_program=own, arguments=("WANDB_API_KEY=abc123",))

@@ -20,6 +20,7 @@ from clusterkit.config.values import (
     Name,
     Program,
     Sbatch,
+    ShellLines,
     Size,
 )
 
@@ -103,7 +104,7 @@ class Cluster(Model):
     """The .sif on this machine."""
     python: Line | None = None
     binds: Annotated[Lines, AfterValidator(_binds)] = ()
-    prelude: Lines = ()
+    prelude: ShellLines = ()
     """Shell lines before the program, e.g. "module load apptainer"."""
     login_shell: bool = False
     keep_login: Duration | None = None

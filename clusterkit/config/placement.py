@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from clusterkit.config.exposure import HINT, assigned_secret
 from clusterkit.config.layers import nearest
 from clusterkit.config.models import Cluster, Profile
 from clusterkit.config.options import long_name, rivals
@@ -60,7 +61,7 @@ def sbatch_options(
 
     Raises:
         ConfigError: the cluster lacks the GPU or the time, an option is one clusterkit sets itself, or is
-            not an sbatch option.
+            not an sbatch option, or gives a secret away.
     """
     if cluster.max_time is not None and profile.time > cluster.max_time:
         raise ConfigError(
@@ -84,7 +85,15 @@ def sbatch_options(
             for rival in rivals(name):
                 options.pop(rival, None)
             options[name] = value
-    return _rendered(options)
+    rendered = _rendered(options)
+    for option in rendered:
+        name = option.partition("=")[0]
+        if secret := assigned_secret(option.removeprefix(name).removeprefix("=")):
+            raise ConfigError(
+                f"{name}: {secret} looks like a secret, and Slurm shows the options of a job to others",
+                hint=HINT,
+            )
+    return rendered
 
 
 def warning(profile: Profile, *, trains: bool, until_done: bool) -> str | None:

@@ -12,12 +12,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
+from clusterkit.config.exposure import assigned_secret, names_secret
 from clusterkit.config.options import long_name
 from clusterkit.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration, parse_size
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRET_NAME = re.compile(r"(?:^|_)(?:API_?KEY|ACCESS_?KEY|SECRET|TOKEN|PASSWORD)$", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -76,8 +76,14 @@ def _name(value: str) -> str:
 def _environment_name(value: str) -> str:
     if not _ENVIRONMENT_NAME.fullmatch(value):
         raise ValueError("is not a name of an environment variable")
-    if _SECRET_NAME.search(value):
+    if names_secret(value):
         raise ValueError("looks like a secret; it would be written to run.json in clear")
+    return value
+
+
+def _shell_line(value: str) -> str:
+    if name := assigned_secret(value):
+        raise ValueError(f"{name} looks like a secret; it would be written to job.sh in clear")
     return value
 
 
@@ -89,6 +95,8 @@ def _option_name(value: str) -> str:
 def _option_value(value: str | int | bool) -> str | int | bool:
     if value == "":
         raise ValueError("is empty; write true for an option without a value, false to remove it")
+    if isinstance(value, str) and (name := assigned_secret(value)):
+        raise ValueError(f"{name} looks like a secret; Slurm shows the options of a job to others")
     return _one_line(value) if isinstance(value, str) else value
 
 
@@ -99,6 +107,8 @@ Duration = Annotated[int, BeforeValidator(_duration), AfterValidator(_positive)]
 Line = Annotated[str, AfterValidator(_one_line)]
 """Text without control characters."""
 Lines = Annotated[tuple[Line, ...], BeforeValidator(_tuple)]
+ShellLines = Annotated[tuple[Annotated[Line, AfterValidator(_shell_line)], ...], BeforeValidator(_tuple)]
+"""Lines of a shell script."""
 Program = Annotated[Lines, AfterValidator(_not_empty)]
 """Argv of a program."""
 LocalPath = Annotated[Path, BeforeValidator(_local_path)]

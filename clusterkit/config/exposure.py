@@ -1,0 +1,58 @@
+"""Finds the secrets a person is about to write where others can read them. Pure.
+
+A job script, run.json and request.json keep what they are given for ever, and Slurm shows the options and the
+comment of a job to other users (squeue, sacct's SubmitLine). Names tell a secret, never values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+HINT = (
+    "keep it on the cluster in a file that only you can read (W&B: ~/.netrc), and let a line of `prelude` "
+    "read it there"
+)
+_NAME = r"API_?KEY|ACCESS_?KEY|SECRET|TOKEN|PASSWORD"
+_SECRET_NAME = re.compile(rf"(?:^|_)(?:{_NAME})$", re.IGNORECASE)
+# A value that begins with `$` is looked up where the text runs; an empty one gives nothing away.
+_VALUE = r"""=(?:["'](?![\s$"']|$)|(?![\s$,;"']|$))"""
+_VARIABLE = re.compile(rf"(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*){_VALUE}")
+# Among the arguments of a program a token may be a word of a text, so only what names a key counts there.
+_KEY = re.compile(r"(?:^|[-_.+])(?:api[-_]?key|access[-_]?key|password)$", re.IGNORECASE)
+_GIVEN = re.compile(_VALUE)
+
+
+def names_secret(name: str) -> bool:
+    """Whether a variable of this name holds a secret.
+
+    >>> [names_secret(name) for name in ("WANDB_API_KEY", "token", "TOKENIZERS_PARALLELISM")]
+    [True, True, False]
+    """
+    return _SECRET_NAME.search(name) is not None
+
+
+def assigned_secret(text: str) -> str | None:
+    """The name of a secret that a text gives a value; None for none.
+
+    >>> [assigned_secret(text) for text in ("ALL,HF_TOKEN=abc", "HF_TOKEN", "HF_TOKEN=$(cat ~/.hf)", "A=1")]
+    ['HF_TOKEN', None, None, None]
+    """
+    return next((name for name in _VARIABLE.findall(text) if names_secret(name)), None)
+
+
+def secret_argument(argv: Sequence[str]) -> str | None:
+    """The name of a secret among a program's arguments: `HF_TOKEN=...`, `--api-key=...`, `--api-key ...`.
+
+    A lower-case name such as `pad_token=...` is no secret there.
+    """
+    for word, after in zip(argv, [*argv[1:], ""], strict=False):
+        for name in _VARIABLE.findall(word):
+            if name.isupper() and names_secret(name):
+                return str(name)
+        option, equals, _ = word.partition("=")
+        given = bool(equals) and _GIVEN.search(word) is not None
+        follows = word.startswith("-") and not equals and after != "" and not after.startswith(("-", "$"))
+        if (given or follows) and _KEY.search(option):
+            return option
+    return None
