@@ -15,6 +15,7 @@ import json
 import shlex
 from dataclasses import dataclass
 
+from clusterkit import ownership
 from clusterkit.building.apptainer import EPOCH, PACKED
 from clusterkit.building.packages import READ
 from clusterkit.building.work import Work
@@ -42,6 +43,10 @@ clean() {
 trap clean EXIT
 trap 'say "interrupted"; exit 143' HUP INT TERM USR1
 say "building on $(uname -n)"
+own_check "$folder" "$images" "$cache" "$scratch/" || {
+  say "FATAL: another user could change ${own_faults#* }"
+  finish @UNSAFE@
+}
 @PRELUDE@
 set +e
 command -v "$runtime" >/dev/null || {
@@ -141,6 +146,8 @@ def render(
     mode: str,
     chunker: str,
     prelude: tuple[str, ...] = (),
+    trust: tuple[str, ...] = (),
+    group: str | None = None,
 ) -> str:
     """The job script.
 
@@ -154,6 +161,8 @@ def render(
         mode: of an image in the store, octal.
         chunker: text of a Python program that writes the chunk list of its standard input.
         prelude: the cluster's own shell lines, run first.
+        trust: users who may own, and groups who may write to, these folders.
+        group: one more such group.
     """
     values = {
         "folder": folder,
@@ -174,7 +183,8 @@ def render(
     return (
         "#!/bin/bash\n# Builds an image; rendered by clusterkit.\n"
         + head
-        + _SCRIPT.replace("@PRELUDE@", lines)
+        + ownership.fragment(trust, group)
+        + _SCRIPT.replace("@UNSAFE@", str(ownership.EXIT_CODE)).replace("@PRELUDE@", lines)
     )
 
 

@@ -83,6 +83,8 @@ class RemoteBuild:
             mode=self.site.sharing.file,
             chunker=self.chunker,
             prelude=cluster.prelude,
+            trust=cluster.trust,
+            group=cluster.group,
         )
         path = f"{self.folder}/build.sh"
         self.site.transport.write(path, script.encode(), mode=0o700)

@@ -42,6 +42,7 @@ _LOGIN = (
 )
 _STORAGE = (
     Check("root", Place.STORAGE, "the work root can be written to, or made", ("login",)),
+    Check("owners", Place.STORAGE, "nobody else can change what runs as you", ("login",)),
     Check("modes", Place.STORAGE, "nobody else can look into runs, images and code", ("login", "root")),
     Check("room", Place.STORAGE, "disk and quota leave room in every root", ("login",)),
     Check("image-there", Place.STORAGE, "the image is in the cluster's store", ("login", "image-here")),
@@ -75,7 +76,11 @@ _SCHEDULER = (
 )
 _NODE = (
     Check(
-        "job", Place.NODE, "a job of two minutes with the profile's request starts", ("submit", "root"), True
+        "job",
+        Place.NODE,
+        "a job of two minutes with the profile's request starts",
+        ("submit", "root", "owners"),
+        True,
     ),
     Check("root-shared", Place.NODE, "the node sees the same work root as the login node", ("job",), True),
     Check("prelude", Place.NODE, "the prelude's lines work on the node", ("root-shared",), True),

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from clusterkit import ownership
 from clusterkit.checkup.answer import END, FUNCTIONS
 from clusterkit.images import Image
 from clusterkit.site import resolve_script
@@ -24,8 +25,8 @@ _DIGEST_SECONDS = 60
 """For reading the whole image; one that takes longer is judged by its size."""
 
 _ABOUT = r"""
-ck_part about printf '%s\n' "user $(id -un)" "host $(uname -n)" "now $(date +%s)" "home $HOME" \
-  "shell ${SHELL:-sh}" "root $root" "scratch $scratch" "store $store"
+ck_part about printf '%s\n' "user $(id -un)" "uid $(id -u)" "host $(uname -n)" "now $(date +%s)" \
+  "home $HOME" "shell ${SHELL:-sh}" "root $root" "scratch $scratch" "store $store"
 ck_missing() { for ck_tool; do command -v "$ck_tool" >/dev/null 2>&1 || printf '%s ' "$ck_tool"; done; }
 """
 
@@ -51,7 +52,18 @@ ck_root() {
   [ -d "${near:-/}" ] && [ -w "${near:-/}" ] && [ -x "${near:-/}" ]
 }
 ck_own root ck_root
-ck_part modes ls -ldn "$root" "$root/runs" "$root/snapshots" "$root/cache" "$store"
+ck_part modes ls -ldnL "$root" "$root/runs" "$root/snapshots" "$root/cache" "$store"
+"""
+
+# Before anything is written there.
+_OWNERS = r"""
+ck_owners() {
+  own_check "$root" "$root/runs" "$root/groups" "$root/snapshots" "$root/cache" "$store" "$scratch/"
+  set -- "$?"
+  printf '%s--\n%s' "$own_faults" "$own_notes"
+  return "$1"
+}
+ck_own owners ck_owners
 """
 
 _IMAGE = """
@@ -101,7 +113,8 @@ def login_script(
     lines = [FUNCTIONS, resolve_script(cluster), _ABOUT]
     if cluster.host is not None:
         lines += [_SHELL, "ck_part rsync rsync --version"]
-    lines += [f"ck_own tools ck_missing {' '.join(TOOLS)}", _ROOT]
+    lines += [f"ck_own tools ck_missing {' '.join(TOOLS)}"]
+    lines += [ownership.fragment(cluster.trust, cluster.group), _OWNERS, _ROOT]
     lines.append(f'ck_part space sh -c {shlex.quote(SPACE)} sh "$root" "$store" "$scratch"')
     if image is not None:
         lines.append(_IMAGE.format(name=image.name, bytes=image.bytes, seconds=_DIGEST_SECONDS))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from clusterkit import ownership
 from clusterkit.checkup.answer import Answer
 from clusterkit.checkup.check import Verdict, failed, passed, skipped, warned
 from clusterkit.checkup.login import skew
@@ -160,6 +161,8 @@ def scratch(node: Node) -> Verdict:
     """A file is written there; df tells the room."""
     part = node.answer["scratch"]
     where = node.answer["about"].value("scratch")
+    if faults := ownership.parse(node.answer["owners"].text):
+        return failed(f"{node.name}: {faults[0].text}", ownership.cure(faults, "", node.table))
     if part.status != 0:
         return failed(
             f"{node.name}: {part.last}", f"set `scratch` of {node.table} to a folder you can write to there"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from clusterkit import ownership
 from clusterkit.checkup.answer import END, FUNCTIONS
 from clusterkit.slurm.script import PASSTHROUGH, directive
 from clusterkit.units import slurm_time
@@ -58,10 +59,22 @@ ck_part about printf '%s\n' "host $(uname -n)" "now $(date +%s)" "token $(cat "$
   "scratch $scratch_root"
 """
 
+# As the job script of a run looks, with this node's own disks.
+_OWNERS = r"""
+ck_owners() {
+  own_check "$folder" ${image:+"$image"} "$scratch_root/"
+  set -- "$?"
+  printf '%s' "$own_faults"
+  return "$1"
+}
+ck_own owners ck_owners
+"""
+
 # $work is where the rest is tried even if the scratch root is of no use.
 _SCRATCH = r"""
 [ -d "$scratch_root" ] || made=$scratch_root
 try_scratch() {
+  [ "$ck_status" -eq 0 ] || return 1
   mkdir -p -- "$scratch_root" && mkdir -- "$scratch_root/$name" &&
     head -c BYTES /dev/zero >"$scratch_root/$name/probe" || return 1
   rm -f -- "$scratch_root/$name/probe"
@@ -180,7 +193,8 @@ def node_script(job: NodeJob) -> str:
     host, port = job.server
     lines = ["#!/bin/bash", *map(directive, job.options)]
     lines += [f"{key}={shlex.quote(value)}" for key, value in values.items()]
-    lines += [FUNCTIONS, _BEGIN, _SCRATCH.replace("BYTES", str(_PROBE_BYTES))]
+    lines += [FUNCTIONS, _BEGIN, ownership.fragment(cluster.trust, cluster.group), _OWNERS]
+    lines += [_SCRATCH.replace("BYTES", str(_PROBE_BYTES))]
     if cluster.prelude:
         lines.append(_PRELUDE.replace("PRELUDE", "\n".join(cluster.prelude)))
     lines.append(_BINDS.replace("BINDS", shlex.join(cluster.binds)))

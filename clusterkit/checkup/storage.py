@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from clusterkit import ownership
 from clusterkit.checkup.answer import TIME_UP
 from clusterkit.checkup.check import Verdict, failed, passed, warned
 from clusterkit.checkup.login import Login
@@ -14,7 +15,9 @@ from clusterkit.checkup.words import listed, size
 from clusterkit.images import Image
 from clusterkit.space import Space, parse
 
-_MODE = re.compile(r"^(?P<mode>d[-rwxsStT]{9})\S*\s+\d+\s+\d+\s+\d+\s.*?\s(?P<path>/.*)$", re.MULTILINE)
+_MODE = re.compile(
+    r"^(?P<mode>d[-rwxsStT]{9})\S*\s+\d+\s+(?P<uid>\d+)\s+\d+\s.*?\s(?P<path>/.*)$", re.MULTILINE
+)
 _LITTLE, _SCARCE = 64 << 20, 1 << 30
 """Bytes left in a root: a run cannot write, a few runs fill it."""
 
@@ -63,6 +66,17 @@ def root(storage: Storage) -> Verdict:
     )
 
 
+def owners(storage: Storage) -> Verdict:
+    """Every folder on the way, links followed."""
+    faults, _, rest = storage.login.answer["owners"].text.rpartition("--")
+    found, notes = ownership.parse(faults), ownership.parse(rest)
+    if found:
+        text = listed([fault.text for fault in found], 2)
+        return failed(text, ownership.cure(found, storage.login.about("user"), storage.table))
+    told = f"; you trust whoever could: {listed([note.text for note in notes], 2)}" if notes else ""
+    return passed(f"nobody else can change the work root, scratch or images{told}")
+
+
 def modes(storage: Storage) -> Verdict:
     """Nobody else's: unless a group may read images and code."""
     wide = open_folders(storage)
@@ -74,11 +88,14 @@ def modes(storage: Storage) -> Verdict:
 
 
 def open_folders(storage: Storage) -> dict[str, str]:
-    """Paths and modes of folders that others may enter or read."""
+    """Paths and modes of the user's own folders that others may enter or read."""
+    me = storage.login.about("uid")
     shared = {storage.login.about("root"), storage.login.about("store")}
     shared.add(f"{storage.login.about('root')}/snapshots")
     found = {}
     for match in _MODE.finditer(storage.login.answer["modes"].text):
+        if me not in ("", match["uid"]):
+            continue  # nothing that one could change
         group, others = match["mode"][4:7], match["mode"][7:]
         allowed = storage.login.cluster.group is not None and match["path"] in shared and group[1] == "-"
         if others.strip("-tT") or (group.strip("-") and not allowed):
@@ -150,6 +167,7 @@ _MAKE_ROOM = "clusterkit gc, clusterkit clean; or set `root`, `scratch` or `imag
 
 JUDGES: Mapping[str, Callable[[Storage], Verdict]] = {
     "root": root,
+    "owners": owners,
     "modes": modes,
     "room": room,
     "image-there": image_there,

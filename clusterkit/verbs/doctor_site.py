@@ -81,6 +81,8 @@ def _ask(exam: Examination) -> Login:
 def _mend(exam: Examination, seen: Login) -> bool:
     """Do what is safe, and note it. Returns whether anything was done."""
     there = Storage(seen, exam.image, exam.uploads)
+    if storage.owners(there).outcome is Outcome.FAIL:
+        return False
     before = len(exam.sheet.fixes)
     assert exam.transport is not None
     root = seen.about("root")

@@ -169,3 +169,37 @@ def test_an_import_that_hangs_does_not_take_the_others_along() -> None:
     assert str(hung["fault"]).startswith("it took more than")
     late = inside.rendering(dict(os.environ), time.monotonic() - 1)
     assert late == {"backend": "", "faults": dict.fromkeys(("egl", "osmesa"), "no time was left for it")}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+@pytest.mark.parametrize("shell", SHELLS)
+def test_links_and_scratch_of_another_user_are_found(shell: str, tmp_path: Path) -> None:
+    """A link shows its own owner, whoever the folder belongs to."""
+    (tmp_path / "bobs").mkdir()
+    os.chown(tmp_path / "bobs", 41002, 41002)
+    (tmp_path / "root").symlink_to("bobs")
+    (tmp_path / "fast").mkdir()
+    os.chown(tmp_path / "fast", 41002, 41002)
+    cluster = Cluster(name="here", root=f"{tmp_path}/root", scratch=f"{tmp_path}/fast")
+    seen = look(shell, cluster)
+    verdict = storage.owners(Storage(seen, None, uploads=False))
+    assert verdict.outcome is Outcome.FAIL
+    assert f"{tmp_path}/bobs belongs to 41002" in verdict.evidence
+    assert f"{tmp_path}/fast belongs to 41002" in verdict.evidence
+    assert "[clusters.here] to a folder that only you can change" in str(verdict.cure)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+def test_a_node_says_whose_its_scratch_is(tmp_path: Path) -> None:
+    folder = tmp_path / "doctor"
+    folder.mkdir()
+    (tmp_path / "fast").mkdir(mode=0o777)
+    (tmp_path / "fast").chmod(0o777)
+    cluster = Cluster(name="here", kind="local", root=str(tmp_path), container="none")
+    job = NodeJob(cluster, str(folder), "doctor-1", f"{tmp_path}/fast", None, nv=False)
+    subprocess.run(["bash", "-c", node_script(job)], check=True)
+    answer = parse((folder / "answer").read_text())
+    assert answer.whole
+    assert answer["owners"].text == f"others drwxrwxrwx root root {tmp_path}/fast"
+    assert answer["scratch"].status == 1
+    assert list((tmp_path / "fast").iterdir()) == []

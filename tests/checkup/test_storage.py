@@ -26,6 +26,7 @@ def judged(name: str, *, bytes_: int = 5, uploads: bool = True, **parts: tuple[i
     said = {
         "about": (0, ABOUT),
         "root": (0, "there"),
+        "owners": (0, "--"),
         "modes": (0, "drwx------ 5 1 1 4096 Jan  1 00:00 /share/me"),
         "space": space(9_999_999),
         "image": (0, "-r-------- 1 1 1 5 Jan  1 00:00 /x.sif"),
@@ -45,6 +46,18 @@ def test_storage_on_which_all_is_well(name: str) -> None:
     [
         ("root", {"root": (1, "there\nhead: No space left on device")}, Outcome.FAIL, "No space left"),
         ("root", {"root": (1, "near /share")}, Outcome.FAIL, "you may not write to /share"),
+        (
+            "owners",
+            {"owners": (1, "owner drwxrwxrwx bob bob /share/me\nothers drwxrwxrwx bob bob /share/me\n--")},
+            Outcome.FAIL,
+            "/share/me belongs to bob (drwxrwxrwx bob bob), /share/me can be written to by everybody",
+        ),
+        (
+            "owners",
+            {"owners": (0, "--\ngroup drwxrwsr-x root lab /share")},
+            Outcome.PASS,
+            "you trust whoever could: /share can be written to by the group lab",
+        ),
         ("room", {"space": space(1000)}, Outcome.FAIL, "work root 1000 KiB left in /share/me"),
         ("room", {"space": space(500_000)}, Outcome.WARN, "work root 488 MiB left in /share/me"),
         ("room", {"space": space(9_999_999, home=10)}, Outcome.WARN, "home 10 KiB left in /home/me"),
@@ -73,3 +86,10 @@ def test_an_image_that_is_only_there_must_be_built_again() -> None:
     missing = {"image": (2, "no such file")}
     assert judged("image-there", **missing).cure == "clusterkit deploy --cluster uni"
     assert judged("image-there", uploads=False, **missing).cure == "clusterkit build --on uni"
+
+
+def test_what_is_not_ones_own_is_left_to_its_owner() -> None:
+    modes = "drwxr-xr-x 5 7 1 4096 Jan  1 00:00 /share/me\ndrwxr-xr-x 5 8 1 4096 Jan  1 00:00 /share/pi"
+    verdict = judged("modes", about=(0, f"{ABOUT}\nuid 7"), modes=(0, modes))
+    assert verdict.outcome is Outcome.WARN
+    assert verdict.cure == "chmod go= /share/me"
