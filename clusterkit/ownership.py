@@ -71,7 +71,8 @@ def fragment(trust: Iterable[str], group: str | None) -> str:
 
 def parse(text: str) -> tuple[Finding, ...]:
     """The findings among the lines of `own_faults` or `own_notes`."""
-    return tuple(Finding(*match) for match in _LINE.findall(text))
+    shown = "".join(sign if sign.isprintable() or sign == "\n" else "\ufffd" for sign in text)
+    return tuple(Finding(*match) for match in _LINE.findall(shown))
 
 
 def cure(faults: Sequence[Finding], user: str, table: str) -> str:

@@ -33,8 +33,13 @@ class Choice:
 
 
 def root_choice(survey: SiteSurvey) -> Choice:
-    """Folders the work root could be, the best first. A file system that two of them share counts once."""
-    able = [one for one in survey.roots if one.writable and one.file_system not in _FLEETING]
+    """Folders the work root could be, the best first. A file system that two of them share counts once.
+
+    None of those that others could change.
+    """
+    able = [
+        one for one in survey.roots if one.writable and one.file_system not in _FLEETING and not one.faults
+    ]
     able.sort(key=_merit, reverse=True)
     found: dict[object, Option] = {}
     for root in able:

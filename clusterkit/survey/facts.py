@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from clusterkit.ownership import Finding
+
 
 @dataclass(frozen=True)
 class Gres:
@@ -143,6 +145,8 @@ class Root:
     """What the user's quota still allows there."""
     file_system: str | None = None
     """Its type, e.g. `nfs` or `lustre`."""
+    faults: tuple[Finding, ...] = ()
+    """How others could change a work root below it."""
 
     @property
     def left(self) -> int | None:
@@ -172,6 +176,8 @@ class SiteSurvey:
     modules: tuple[str, ...] = ()
     """Names of modules that offer Slurm or a container runtime."""
     roots: tuple[Root, ...] = ()
+    chosen: tuple[Finding, ...] = ()
+    """How others could change the work root that was chosen already."""
     rsync: str | None = None
     """Its version."""
     python: str | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clusterkit.survey.facts import Runtime, SiteSurvey
+from clusterkit.ownership import trust_line
+from clusterkit.survey.facts import Root, Runtime, SiteSurvey
 from clusterkit.survey.gpus import GpuType
 
 
@@ -28,7 +29,7 @@ def missing(
         container: the runtime that will be used, or `none`.
     """
     found = [_slurm(survey), _gpus(survey, types), _runtime(survey, runtime, container), _folder(survey)]
-    return tuple(filter(None, found))
+    return tuple(filter(None, [*found, *map(_others, survey.roots)]))
 
 
 def _slurm(survey: SiteSurvey) -> Missing | None:
@@ -95,4 +96,13 @@ def _folder(survey: SiteSurvey) -> Missing | None:
         return None
     return Missing(
         "no folder was found that you can write to", "set `root` to one that login and compute nodes share"
+    )
+
+
+def _others(root: Root) -> Missing | None:
+    if not root.faults or not root.writable:
+        return None
+    return Missing(
+        f"{root.path} is left out, as others could run code as you there: {root.faults[0].text}",
+        f"if you trust them with your account, set `root` to a folder in it and {trust_line(root.faults)}",
     )

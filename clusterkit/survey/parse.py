@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from clusterkit import ownership
 from clusterkit.errors import TransportError, last_words
 from clusterkit.scheduler import parse_time
 from clusterkit.slurm.partitions import partitions
@@ -68,6 +69,7 @@ def parse(answer: str) -> SiteSurvey:
             line.strip().removesuffix("(default)") for line in texts.get("modules", "").splitlines()
         ),
         roots=_roots(texts, user),
+        chosen=ownership.parse(texts.get("chosen", "")),
         rsync=_version(texts.get("rsync", "")),
         python=_version(texts.get("python", "")),
         workspaces="workspaces" in texts,
@@ -196,6 +198,7 @@ def _roots(texts: dict[str, str], user: str) -> tuple[Root, ...]:
             total=int(df[2]) * 1024 if df else None,
             quota_left=lustre if lustre is not None else quotas.get(df[1] if df else ""),
             file_system=told.get("type", "").strip() or None,
+            faults=ownership.parse("\n".join(line[4:] for line in lines if line.startswith("own "))),
         )
     return tuple(found.values())
 

@@ -6,6 +6,12 @@ only a login shell has Slurm on PATH, the script starts itself again inside one.
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable
+
+from clusterkit import ownership
+from clusterkit.site import shell_path
+
 MARK = "\x1eclusterkit-survey"
 """Begins a line that begins a part: the mark, then `part NAME`, or `end STATUS` after its output."""
 
@@ -13,9 +19,17 @@ SECONDS = 240.0
 """How long the whole may take; it takes a second where nothing hangs."""
 
 
-def argv() -> list[str]:
-    """The command that takes the survey; `clusterkit.survey.parse` reads what it prints."""
-    return ["sh", "-c", _START, "sh", _SURVEY.replace("@MARK@", MARK)]
+def argv(root: str | None = None, *, trust: Iterable[str] = (), group: str | None = None) -> list[str]:
+    """The command that takes the survey; `clusterkit.survey.parse` reads what it prints.
+
+    Args:
+        root: a work root that was chosen already, as settings hold it.
+        trust: users who may own, and groups who may write to, the folders there.
+        group: one more such group.
+    """
+    own = shlex.quote(ownership.fragment(trust, group))
+    survey = _SURVEY.replace("@MARK@", MARK).replace("@OWN@", own)
+    return ["sh", "-c", _START, "sh", survey.replace("@ROOT@", shell_path(root) if root else "")]
 
 
 # $1 is the survey. Slurm's commands: on PATH, on a login shell's PATH, or where sites usually put them.
@@ -120,6 +134,7 @@ fi
 ask='for name in WORK WORKDIR PROJECT DATA STORE SCRATCH PSCRATCH SCRATCHDIR SCRATCH_DIR; do
     eval "value=\${$name-}"; case $value in /*) printf "\n%s=%s\n" $name "$value" ;; esac
 done'
+own=@OWN@
 room='near=$2
 while [ ! -e "$near" ] && [ -n "$near" ]; do near=${near%/*}; done
 near=${near:-/} exists=no writable=no
@@ -129,22 +144,27 @@ printf "root %s %s %s %s\n" "$1" $exists $writable "$2"
 printf "type %s\n" "$(stat -f -c %T "$near" 2>/dev/null)"
 printf "df %s\n" "$(df -Pk "$near" 2>/dev/null | tail -n 1)"
 ! command -v lfs >/dev/null ||
-    printf "lfs %s\n" "$(lfs quota -q -u "$3" "$near" 2>/dev/null | tr "\n" " ")"'
+    printf "lfs %s\n" "$(lfs quota -q -u "$3" "$near" 2>/dev/null | tr "\n" " ")"
+own_check "$2/clusterkit" "$2/$3/clusterkit" || printf %s "$own_faults" | sed "s/^/own /"'
 begin roots
 {
     printf 'HOME=%s\n' "$HOME"
     sh -c "$ask"
     ! has bash || $limit bash -lc "$ask" </dev/null 2>/dev/null
 } | grep -E '^[A-Z_]+=/' | sort -u | while IFS='=' read -r name path; do
-    $limit sh -c "$room" sh "\$$name" "$path" "$me" </dev/null 2>/dev/null
+    $limit sh -c "$own$room" sh "\$$name" "$path" "$me" </dev/null 2>/dev/null
 done
 for top in /share /work /project /projects /data /scratch /lustre /gpfs /beegfs /mnt/scratch; do
     for path in "$top/$me" "$top/users/$me"; do
         $limit sh -c '[ -d "$1/" ] || { [ "$1" = "$2" ] && [ -w "${1%/*}" ]; }' sh "$path" "$top/$me" &&
-            $limit sh -c "$room" sh usual "$path" "$me" </dev/null 2>/dev/null
+            $limit sh -c "$own$room" sh usual "$path" "$me" </dev/null 2>/dev/null
     done
 done
 finish 0
+chosen=@ROOT@
+if [ -n "$chosen" ]; then
+    part chosen sh -c "$own"'own_check "$1" || printf %s "$own_faults"' sh "${chosen%/}"
+fi
 if has quota; then part quota quota -w; fi
 
 part rsync rsync --version

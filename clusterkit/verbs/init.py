@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from clusterkit.config.lines import quoted
 from clusterkit.config.settings import Settings, settings_from
 from clusterkit.config.sources import built_in_layers
-from clusterkit.errors import ConfigError
+from clusterkit.errors import ConfigError, OwnershipError
+from clusterkit.ownership import trust_line
 from clusterkit.survey.choices import Choice, account_choice, known_account, known_partition, root_choice
 from clusterkit.survey.draft import Draft, Wishes, draft, types_for
 from clusterkit.survey.facts import SiteSurvey
@@ -63,6 +65,7 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
     Raises:
         ConfigError: the file as it is, a name or an option is wrong.
         TransportError: the host cannot be reached or trusted, refuses the login, or gave no answer.
+        OwnershipError: others could change the work root that was asked for.
     """
     name = request.name or name_of(request.host)
     if name == "local":
@@ -73,7 +76,14 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
     before = table_of(old or "", name)
     request = _as_before(request, name, before)
     _check_options(checked(request.file, old or ""), request, name)
-    survey, questions = look(request.host, ssh_config=request.ssh_config, ask=ask)
+    root = request.root or _text(before, "root")
+    survey, questions = look(
+        request.host, ssh_config=request.ssh_config, ask=ask, command=argv(root, **_trusted(before))
+    )
+    if survey.chosen:
+        cause = f"{survey.host_name}: others could run code as you in {root}: {survey.chosen[0].text}"
+        trust = f"first write {trust_line(survey.chosen)} under [clusters.{name}] of {request.file.name}"
+        raise OwnershipError(cause, hint=f"choose another --root; if you trust them, {trust}")
     said = _settled(survey, request, name, dict(before), choose)
     shipped = settings_from(tuple(built_in_layers(request.file.parent)), request.file.parent, ()).profiles
     drafted = draft(survey, said, before=before, shipped=shipped)
@@ -82,8 +92,16 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
     return Described(request.file, old, new, name, survey, drafted, questions, settings=settings)
 
 
-def look(host: str, *, ssh_config: Path | None = None, ask: Ask) -> tuple[SiteSurvey, int]:
+def look(
+    host: str, *, ssh_config: Path | None = None, ask: Ask, command: Sequence[str] | None = None
+) -> tuple[SiteSurvey, int]:
     """What a site offers, after one login, and how many answers the login wanted.
+
+    Args:
+        host: as ssh knows it.
+        ssh_config: an ssh configuration instead of the user's.
+        ask: answers the login's questions.
+        command: of `survey.script.argv`; None is the one for a site without settings.
 
     Raises:
         TransportError: the host cannot be reached or trusted, refuses the login, or gave no answer.
@@ -100,7 +118,7 @@ def look(host: str, *, ssh_config: Path | None = None, ask: Ask) -> tuple[SiteSu
 
     transport = connect(host, ask=counted, ssh_config=ssh_config)
     try:
-        done = transport.run(argv(), timeout=SECONDS, check=False)
+        done = transport.run(command or argv(), timeout=SECONDS, check=False)
     finally:
         transport.close()
     return parse(done.text), asked
@@ -188,6 +206,11 @@ def _chosen(choice: Choice, choose: Choose) -> str | None:
     if len(choice.options) < 2:
         return next((option.value for option in choice.options), None)
     return choose(choice)
+
+
+def _trusted(before: Mapping[str, object]) -> dict[str, Any]:
+    """Whom the settings trust already."""
+    return {"trust": before.get("trust", ()), "group": before.get("group")}
 
 
 def _text(table: dict[str, object], key: str) -> str | None:

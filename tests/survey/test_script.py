@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.survey.choices import root_choice
 from clusterkit.survey.facts import SiteSurvey
+from clusterkit.survey.missing import missing
 from clusterkit.survey.parse import parse
 from clusterkit.survey.script import argv
 from tests.survey.sites import UNIVERSITY
@@ -105,3 +107,23 @@ def test_folders_of_variables_that_only_a_login_shell_has(login: Login, tmp_path
     assert (found["$WORK"].free or 0) > 0
     assert "$SCRATCH" not in found
     assert found["$HOME"].path == "$HOME"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+def test_folders_that_others_could_change_are_left_out(login: Login, tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    (lab / "me").mkdir(parents=True)
+    os.chown(lab, 41002, 41002)
+    site = login.survey(path=f"{login.slurm}:", WORK=f"{lab}/me")
+    home, work = (next(one for one in site.roots if one.why == why) for why in ("$HOME", "$WORK"))
+    assert home.faults == ()
+    assert [fault.path for fault in work.faults] == [str(lab)]
+    assert not [option for option in root_choice(site).options if str(lab) in option.value]
+    (left_out,) = [one for one in missing(site, (), None, "none") if "left out" in one.what]
+    assert f"{lab} belongs to 41002" in left_out.what
+    assert 'trust = ["41002"]' in left_out.do
+    asked = [
+        subprocess.run(argv(f"{lab}/ck", trust=who), capture_output=True, text=True)
+        for who in ((), ("41002",))
+    ]
+    assert [len(parse(done.stdout).chosen) for done in asked] == [1, 0]

@@ -188,3 +188,16 @@ def test_examples(fresh: Laptop) -> None:
     assert fresh.types("--example", "tu-wien-datalab").returncode == 0
     assert "datalab" in tomllib.loads(fresh.file.read_text())["clusters"]
     assert fresh.types("--example", "uni-lu-iris", "--yes").returncode == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+def test_a_root_that_another_user_could_change_is_refused(fresh: Laptop, tmp_path: Path) -> None:
+    bobs = tmp_path / "bobs"
+    bobs.mkdir()
+    os.chown(bobs, 41002, 41002)
+    asked = ("node", "--name", "uni", "--root", f"{bobs}/ck", "--account", "proj_a", *fresh.ssh)
+    refused = fresh.types(*asked)
+    assert refused.returncode == 10, refused
+    assert f"others could run code as you in {bobs}/ck: {bobs} belongs to 41002" in refused.stderr
+    assert 'first write trust = ["41002"] under [clusters.uni]' in refused.stderr
+    assert not fresh.file.exists()
