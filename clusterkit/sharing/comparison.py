@@ -96,6 +96,9 @@ def changed_in(diff: str) -> tuple[Changed, ...]:
         path = first[len(first) // 2 + 1 :].removeprefix("b/")  # without renames both halves name one file
         lines = [line for hunk in hunks for line in hunk.split("\n")[1:]]
         text = bool(hunks) or "\nBinary files " not in head
+        if "\ndeleted file mode " in head and text and not hunks:  # its text is not recorded
+            found.append(Changed(path, 0, None))
+            continue
         added = sum(line.startswith("+") for line in lines)
         removed = sum(line.startswith("-") for line in lines)
         found.append(Changed(path, added if text else None, removed if text else None))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from clusterkit.errors import ClusterkitError
 
 _LONGEST_DIFF = 1 << 20
+_MOST_LOOKED_AT = 500
+"""Of the files that git does not know and that stay here; more are data, not secrets."""
 _CLOSED = re.compile(r"could not open directory '(.+?)/?': (.+)")
 
 
@@ -23,7 +28,7 @@ class Git:
     branch: str | None = None
     dirty: bool = False
     diff: str = ""
-    """`git diff HEAD` of a dirty tree, without files that stay here; at most 1 MiB of it."""
+    """`git diff HEAD` of a dirty tree, without files that stay here or stayed; at most 1 MiB of it."""
 
 
 def listed(folder: Path, *, excluded: Callable[[str], bool]) -> list[str] | None:
@@ -62,11 +67,14 @@ def stand(folder: Path, *, stays: Callable[[str], bool]) -> Git:
         return Git()
     commit, branch, rest = place.split(b"\n", 2)
     prefix = os.fsdecode(rest).removesuffix("\n")
-    status = _output(folder, "status", "--porcelain", "-z", "--no-renames", "--", ".") or b""
-    changed = [os.fsdecode(entry[3:]).removeprefix(prefix) for entry in status.split(b"\0") if entry]
-    kept_here = [name for name in changed if stays(name)]
-    dirty = len(kept_here) < len(changed)
-    diff = _diff(folder, kept_here) if dirty else ""
+    every = ("--porcelain", "-z", "--no-renames", "--untracked-files=all")
+    status = _output(folder, "status", *every, "--", ".") or b""
+    entries = [os.fsdecode(entry) for entry in status.split(b"\0") if entry]
+    kept_here = [entry for entry in entries if stays(entry[3:].removeprefix(prefix))]
+    dirty = len(kept_here) < len(entries)
+    known = [entry[3:].removeprefix(prefix) for entry in kept_here if not entry.startswith("??")]
+    unknown = [entry[3:].removeprefix(prefix) for entry in kept_here if entry.startswith("??")]
+    diff = _diff(folder, known, unknown, stays) if dirty else ""
     return Git(commit.decode(), branch.decode(), dirty, diff)
 
 
@@ -89,12 +97,55 @@ def between(folder: Path, old: str, new: str) -> list[tuple[str, int | None, int
     ]
 
 
-def _diff(folder: Path, without: Sequence[str]) -> str:
-    plain = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative")
-    spared = [f":(exclude,literal){name}" for name in without]
-    data = _output(folder, "diff", *plain, "HEAD", "--", ".", *spared) or b""
+def _diff(folder: Path, known: Sequence[str], unknown: Sequence[str], stays: Callable[[str], bool]) -> str:
+    """Changes since HEAD, but for what stays here under its name of now or then.
+
+    Of a file that was removed only the name is there: it may go on under a name that stays here, or that git
+    ignores, and the commit has it anyway.
+
+    Args:
+        folder: the project's.
+        known: changed files that stay here.
+        unknown: files that stay here and are new to git.
+        stays: tells the names that never travel.
+    """
+    plain = (
+        "--no-color",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-renames",
+        "--submodule=short",
+        "--relative",
+    )
+    spared = [f":(exclude,literal){name}" for name in {*known, *_related(folder, known, unknown, stays)}]
+    data = _output(folder, "diff", *plain, "--irreversible-delete", "HEAD", "--", ".", *spared) or b""
     cut = b"\n[the diff is longer; the snapshot has every file]\n" if len(data) > _LONGEST_DIFF else b""
     return (data[:_LONGEST_DIFF] + cut).decode("utf-8", "replace")
+
+
+def _related(
+    folder: Path, known: Sequence[str], unknown: Sequence[str], stays: Callable[[str], bool]
+) -> list[str]:
+    """Names of files that were renamed or copied from or to one that stays here, likenesses included."""
+    index = _output(folder, "rev-parse", "--git-path", "index") if known or unknown else None
+    if index is None:
+        return []
+    with tempfile.TemporaryDirectory() as place:
+        # In an index of its own git also looks at the files that it does not know yet.
+        ours = {"GIT_INDEX_FILE": f"{place}/index"}
+        with suppress(FileNotFoundError):
+            shutil.copyfile(folder / os.fsdecode(index).removesuffix("\n"), ours["GIT_INDEX_FILE"])
+        if names := [f":(literal){name}" for name in unknown[:_MOST_LOOKED_AT]]:
+            _git(folder, "add", "--intent-to-add", "--", *names, **ours)
+        likeness = ("--find-renames=20%", "--find-copies=20%", "--find-copies-harder")
+        told = _git(folder, "diff", "--name-status", "-z", *likeness, "--relative", "HEAD", "--", ".", **ours)
+    words = iter(os.fsdecode(told.stdout).split("\0") if told is not None else ())
+    found = []
+    for status in words:
+        names = [next(words, "") for _ in range(2 if status[:1] in ("R", "C") else 1)]
+        if len(names) == 2 and any(map(stays, names)):
+            found += names
+    return found
 
 
 def _output(folder: Path, *args: str) -> bytes | None:
@@ -102,13 +153,13 @@ def _output(folder: Path, *args: str) -> bytes | None:
     return done.stdout if done is not None and done.returncode == 0 else None
 
 
-def _git(folder: Path, *args: str) -> subprocess.CompletedProcess[bytes] | None:
+def _git(folder: Path, *args: str, **variables: str) -> subprocess.CompletedProcess[bytes] | None:
     try:
         return subprocess.run(
             ["git", "-C", folder, *args],
             capture_output=True,
             check=False,
-            env={**os.environ, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"},
+            env={**os.environ, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", **variables},
         )
     except FileNotFoundError:
         return None

@@ -79,7 +79,9 @@ def _files(files: tuple[Changed, ...]) -> Table:
     table.add_column(justify="right", style="green")
     table.add_column(justify="right", style="red")
     for path, added, removed in files[:_MOST_FILES]:
-        counts = ("no text", "") if added is None else (f"+{added}", f"-{removed}")
+        counts = (f"+{added}", f"-{removed}")
+        if added is None or removed is None:
+            counts = ("no text" if added is None else "deleted", "")
         table.add_row(Text(f"  {printable(path)}"), *counts)
     return table
 

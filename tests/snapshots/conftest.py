@@ -33,9 +33,10 @@ def taken(project: Path, *exclude: str, include: tuple[str, ...] = ()) -> Snapsh
     return take(project, exclude=exclude, include=include, max_file_size=10_000)
 
 
-def git(project: Path, *args: str) -> None:
+def git(project: Path, *args: str) -> str:
     identity = ["-c", "user.name=n", "-c", "user.email=e@e"]
-    subprocess.run(["git", "-C", project, *identity, *args], check=True, capture_output=True)
+    argv = ["git", "-C", project, *identity, *args]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
 def commit(project: Path) -> None:

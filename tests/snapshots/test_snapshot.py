@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import ClusterkitError, ConfigError
+from clusterkit.sharing.comparison import Changed, changed_in
 from clusterkit.snapshots import Large, take
 from tests.snapshots.conftest import commit, git, taken
 
@@ -47,6 +48,75 @@ def test_the_diff_holds_no_secret_and_no_excluded_file(project: Path, removed: b
     snapshot = taken(project, "notes.txt")
     assert "+a = 2" in snapshot.git.diff
     assert "hidden" not in snapshot.git.diff
+
+
+SECRET = "".join(f"hidden-{number}\n" for number in range(20))
+
+
+@pytest.mark.parametrize("name", [".envrc", "keys/id_rsa", "notes.txt"])
+@pytest.mark.parametrize(
+    "how", ["git mv", "mv", "mv and edit", "ignored", "copy", "copy, untracked", "back", "mode", "binary"]
+)
+def test_the_diff_holds_nothing_of_a_file_that_takes_or_drops_a_name_that_stays_here(
+    project: Path, name: str, how: str
+) -> None:
+    config, kept = project / "config.txt", project / name
+    kept.parent.mkdir(exist_ok=True)
+    (kept if how in ("back", "mode") else config).write_text("\0" * (how == "binary") + SECRET)
+    commit(project)
+    if how in ("git mv", "binary"):
+        git(project, "mv", "config.txt", name)
+    elif how == "mv":
+        config.rename(kept)
+    elif how == "ignored":
+        (project / ".gitignore").write_text(f"/{name}\n")
+        config.rename(kept)
+    elif how == "mv and edit":
+        config.unlink()
+        kept.write_text("other\n" * 60 + SECRET)
+        git(project, "add", "-A")
+    elif how.startswith("copy"):
+        kept.write_text(SECRET)
+        config.write_text(SECRET + "hidden-more\n")
+        if how == "copy":
+            git(project, "add", "-A")
+    elif how == "back":
+        git(project, "mv", name, "config.txt")
+    else:
+        kept.chmod(0o755)
+    (project / "pkg" / "a.py").write_text("a = 2\n")
+    before = git(project, "status", "--porcelain")
+    diff = taken(project, "notes.txt").git.diff
+    assert "+a = 2" in diff
+    assert "hidden" not in diff
+    assert git(project, "status", "--porcelain") == before, "the look changed the index"
+
+
+def test_the_diff_tells_of_a_deleted_file_without_its_text(project: Path) -> None:
+    (project / "old.py").write_text("gone = 1\n")
+    commit(project)
+    (project / "old.py").unlink()
+    diff = taken(project).git.diff
+    assert "deleted file mode" in diff
+    assert "gone" not in diff
+    assert changed_in(diff) == (Changed("old.py", 0, None),)
+
+
+def test_the_diff_of_a_submodule_is_its_commit(project: Path, tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / ".env").write_text("hidden-before\n")
+    git(inner, "init", "-q")
+    commit(inner)
+    commit(project)
+    git(project, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "inner")
+    commit(project)
+    (project / "inner" / ".env").write_text("hidden-after\n")
+    commit(project / "inner")
+    git(project, "config", "diff.submodule", "diff")
+    diff = taken(project).git.diff
+    assert "+Subproject commit" in diff
+    assert "hidden" not in diff
 
 
 def test_a_huge_diff_is_cut(project: Path) -> None:
