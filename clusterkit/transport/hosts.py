@@ -51,7 +51,7 @@ def _lines(file: Path) -> list[list[str]]:
     except OSError:
         return []
     found = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         match = _LINE.fullmatch(line.strip())
         if match is None:
             continue

@@ -51,6 +51,8 @@ class HostConfig:
     """Socket of the agent; None is SSH_AUTH_SOCK, `none` is no agent."""
     known_hosts: tuple[Path, ...] = ()
     """Files of known host keys; new ones are written to the first."""
+    revoked_host_keys: Path | None = None
+    """File of keys that must never be accepted."""
     hash_known_hosts: bool = False
     new_host_keys: Literal["ask", "accept", "refuse"] = "ask"
     """What StrictHostKeyChecking says of a host that is not known. A changed key is always refused."""
@@ -153,7 +155,7 @@ def parse_ssh_g(
     ssh -G leaves `~`, `%h` and `${VAR}` in IdentityFile and `%h` in the Proxy options as they are.
     """
     values: dict[str, list[str]] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         key, _, value = line.partition(" ")
         values.setdefault(key, []).append(value)
     first = {key: listed[0] for key, listed in values.items()}
@@ -165,10 +167,11 @@ def parse_ssh_g(
         user=user,
         environment=os.environ if environment is None else environment,
     )
-    known = f"{first.get('userknownhostsfile', '')} {first.get('globalknownhostsfile', '')}".split()
+    known = f"{first.get('userknownhostsfile', '')} {first.get('globalknownhostsfile', '')}".split(" ")
     timeout = first.get("connecttimeout", "none")
     agent = _set(first.get("identityagent"), unset="SSH_AUTH_SOCK")
     command = _set(first.get("proxycommand"))
+    revoked = _set(first.get("revokedhostkeys"))
     return HostConfig(
         alias=alias,
         hostname=hostname,
@@ -177,7 +180,8 @@ def parse_ssh_g(
         identity_files=tuple(Path(expand.path(one)) for one in values.get("identityfile", []) if _set(one)),
         identities_only=first.get("identitiesonly") == "yes",
         identity_agent="none" if first.get("identityagent") == "none" else agent and expand.path(agent),
-        known_hosts=tuple(Path(expand.path(one)) for one in known if _set(one)),
+        known_hosts=tuple(Path(expand.path(one)) for one in known if one and _set(one)),
+        revoked_host_keys=Path(expand.path(revoked)) if revoked else None,
         hash_known_hosts=first.get("hashknownhosts") == "yes",
         new_host_keys=_STRICTNESS.get(first.get("stricthostkeychecking", "ask"), "ask"),
         host_key_alias=first.get("hostkeyalias"),

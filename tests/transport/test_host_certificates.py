@@ -145,6 +145,29 @@ def test_revoked(what: str, certified: Certified) -> None:
     assert not certified.openssh_agrees()
 
 
+def test_a_revoked_authority_spoils_a_key_that_is_known(certified: Certified, tmp_path: Path) -> None:
+    known = f"* {Path(f'{certified.server.host_key}.pub').read_text().strip()}"
+    other = Path(f"{make_key(tmp_path / 'other')}.pub").read_text().strip()
+    certified.know(known, f"@cert-authority * {other}", certified.authority_line("@revoked", "*"))
+    assert "is marked as revoked: its authority" in refused(certified.server, refuse_all).cause
+    assert not certified.openssh_agrees()
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["list", "krl"])
+@pytest.mark.parametrize("what", ["authority", "key"])
+def test_revoked_host_keys(what: str, binary: bool, certified: Certified, tmp_path: Path) -> None:
+    public = Path(f"{certified.authority if what == 'authority' else certified.server.host_key}.pub")
+    revoked = tmp_path / "revoked"
+    if binary:
+        subprocess.run(["ssh-keygen", "-q", "-k", "-f", revoked, public], check=True)
+    else:
+        revoked.write_text(public.read_text())
+    server = certified.server
+    server.ssh_config.write_text(server.host_block(lines=[f"RevokedHostKeys {revoked}"]))
+    assert "is marked as revoked" in refused(server, refuse_all).cause
+    assert not certified.openssh_agrees()
+
+
 def test_the_plain_key_still_counts(certified: Certified) -> None:
     certified.sign("-h", "-n", "other.example")
     own = Path(f"{certified.server.host_key}.pub").read_text().strip()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import base64
 import subprocess
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from clusterkit.errors import TransportError
 from clusterkit.transport.known_hosts import Verdict, fingerprint, parse, read
-from clusterkit.transport.resolve import HostConfig
-from tests.doubles.loopback_sshd import make_key
+from clusterkit.transport.resolve import HostConfig, resolve
+from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd, make_key
 
 
 def host(**other: object) -> HostConfig:
@@ -30,11 +32,11 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]
 
 
 def line(name: str, key: tuple[str, str], marker: str = "") -> str:
-    return f"{marker} {name} {key[0]} {key[1]}\n".lstrip()
+    return f"{marker} {name} {key[0]} {key[1]}\n".lstrip(" ")
 
 
 def verdict(text: str, **other: object) -> Verdict:
-    return Verdict(host(**other), parse(text, Path("/kh")))
+    return Verdict(host(**other), parse(text.encode(), Path("/kh")))
 
 
 def check(judge: Verdict, key: tuple[str, str]) -> None:
@@ -55,6 +57,16 @@ NAMES = [
     ("[login.example]:22", 2222, False),
     ("login.example", 2222, True),  # OpenSSH falls back to the name without the port
     ("login.example.evil", 22, False),
+    ("login.e\u212axample,login.\u0435xample", 22, False),
+    ("login.example," + "x" * 1022, 22, True),
+    ("login.example," + "x" * 1023, 22, False),  # OpenSSH gives up the line
+    ("# a comment\flogin.example", 22, False),
+    ("# a comment\vlogin.example", 22, False),
+    ("# a comment\u2028login.example", 22, False),
+    ("# a comment\x85login.example", 22, False),
+    ("*.example,!login.example,\flogin.example", 22, False),
+    ("\vlogin.example", 22, False),
+    ("a\u2028login.example", 22, False),
 ]
 
 
@@ -84,7 +96,7 @@ def test_names_match_as_openssh_matches_them(
 
 
 @pytest.mark.parametrize(
-    ("patterns", "port", "known"), [one for one in NAMES if not set(one[0]) & set("*?!,")]
+    ("patterns", "port", "known"), [one for one in NAMES if not set(one[0]) & set("*?!,\f\v\u2028\x85")]
 )
 def test_hashed_names_match_too(
     patterns: str, port: int, known: bool, keys: dict[str, tuple[str, str]], tmp_path: Path
@@ -143,6 +155,84 @@ def test_the_known_types_are_asked_for_first(keys: dict[str, tuple[str, str]]) -
     text = line("login.example", keys["rsa"]) + line("login.example", keys["ecdsa"])
     expected = ["rsa-sha2-512", "rsa-sha2-256", "ecdsa-sha2-nistp256"]
     assert verdict(text).algorithms == expected
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackSshd]:
+    if find_sshd() is None:
+        pytest.skip("sshd is not installed")
+    with closing(LoopbackSshd(tmp_path_factory.mktemp("known") / "sshd")) as running:
+        yield running
+
+
+def agreed(server: LoopbackSshd, *options: str) -> bool:
+    """Whether the server's key passes, here and with OpenSSH."""
+    argv = ["ssh", "-F", str(server.ssh_config), "-o", "StrictHostKeyChecking=yes", *options, "node", "true"]
+    theirs = subprocess.run(argv, capture_output=True, check=False).returncode == 0
+    config = server.folder / "with_options"
+    lines = [option for option in options if option != "-o"]
+    config.write_text(server.host_block(lines=lines))
+    found = resolve("node", config=config)
+    shown = Path(f"{server.host_key}.pub").read_text().split()
+    try:
+        check(Verdict(found, read(found.known_hosts)), (shown[0], shown[1]))
+    except TransportError:
+        assert not theirs, "OpenSSH accepts it"
+        return False
+    assert theirs, "OpenSSH refuses it"
+    return True
+
+
+@pytest.mark.parametrize(
+    ("lines", "known"),
+    [
+        (["127.0.0.1 KEY"], True),
+        (["[127.0.0.1]:PORT OTHER", "127.0.0.1 KEY"], False),  # what is known of the port counts
+        (["[127.0.0.1]:PORT RSA", "?27.0.0.1,!*:PORT KEY"], False),
+        (["[127.0.0.1]:PORT OTHER", "[*]:PORT KEY"], True),
+        (["*,![127.0.0.1]:PORT KEY"], True),  # it excludes the port alone, and without it the host is known
+        (["*,![127.0.0.1]:PORT,!127.0.0.1 KEY"], False),
+        (["* KEY-AS-RSA"], False),
+        (["* KEY", "@revoked * KEY"], False),
+        (["* KEY", "@revoked * KEY\f"], False),
+        (["* KEY", "@revoked *,!127.0.0.1,![127.0.0.1]:PORT KEY"], True),
+    ],
+)
+def test_the_verdict_is_that_of_openssh(
+    lines: list[str], known: bool, server: LoopbackSshd, keys: dict[str, tuple[str, str]]
+) -> None:
+    own = Path(f"{server.host_key}.pub").read_text().split()
+    stands_for = {
+        "KEY-AS-RSA": f"ssh-rsa {own[1]}",
+        "KEY": f"{own[0]} {own[1]}",
+        "OTHER": " ".join(keys["other"]),
+        "RSA": " ".join(keys["rsa"]),
+        "PORT": str(server.port),
+    }
+    text = "\n".join(lines)
+    for word, meaning in stands_for.items():
+        text = text.replace(word, meaning)
+    server.known_hosts.write_text(f"{text}\n")
+    assert agreed(server) == known
+
+
+def test_revoked_host_keys_are_refused_by_list_and_by_krl(
+    server: LoopbackSshd, keys: dict[str, tuple[str, str]], tmp_path: Path
+) -> None:
+    server.know(server.host_key)
+    own, other = Path(f"{server.host_key}.pub").read_text(), f"# a list\n\n{' '.join(keys['other'])}\n"
+    listed, binary, public = tmp_path / "listed", tmp_path / "binary", tmp_path / "key.pub"
+    option = ("-o", f"RevokedHostKeys={listed}")
+    for text, passes in ((other, True), (other + own, False), ("no key\n", False)):
+        listed.write_text(text)
+        assert agreed(server, *option) == passes
+    for text, passes in ((other, True), (own, False)):
+        public.write_text(text)
+        subprocess.run(["ssh-keygen", "-q", "-k", "-f", binary, public], check=True)
+        assert agreed(server, "-o", f"RevokedHostKeys={binary}") == passes
+    binary.write_bytes(binary.read_bytes()[:60])
+    assert not agreed(server, "-o", f"RevokedHostKeys={binary}")
+    assert not agreed(server, "-o", f"RevokedHostKeys={tmp_path / 'absent'}")
 
 
 def test_fingerprints_are_those_of_ssh_keygen(keys: dict[str, tuple[str, str]], tmp_path: Path) -> None:
