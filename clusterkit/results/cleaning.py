@@ -35,31 +35,47 @@ REMOVE = f"""
 cd -- "$1" || exit 3
 test ! -e "$2" || {{ echo same; exit 4; }}
 umask 077
+LC_ALL=C; export LC_ALL
+# note RUN TEXT: writes the mark. locked TEXT: why nothing more of this run goes.
+note() {{
+  said=$({{ printf '%s\\n' "$2" | cat >"$1/.{CLEANED}.tmp" &&
+    mv -f "$1/.{CLEANED}.tmp" "$1/{CLEANED}"; }} 2>&1) && return
+  rm -f "$1/.{CLEANED}.tmp"
+  return 1
+}}
+unmarked() {{ test -z "$mark" || echo "unmarked $run"; }}
+locked() {{ skip=1; echo "locked $run $(printf '%s' "$1" | tail -n 1)"; }}
 if command -v sha256sum >/dev/null; then sum() {{ sha256sum; }}; else sum() {{ shasum -a 256; }}; fi
-run= skip=
+run= skip= mark=
 while IFS= read -r kind && IFS= read -r word && IFS= read -r path; do
   case $kind in
   run)
-    run=$path skip=
+    unmarked
+    run=$path skip= mark=
     test ! -e "$path/submissions/$word" || {{ skip=1; echo "again $path"; }} ;;
   mark)
-    test -n "$skip" || {{
-      printf '%s\\n' "$word" >"$run/.{CLEANED}.tmp" && mv -f "$run/.{CLEANED}.tmp" "$run/{CLEANED}"
-    }} || {{ skip=1; echo "locked $run"; }} ;;
+    test -n "$skip" || note "$run" "$word" || case $said in
+      *[Nn]'o space left'* | *'uota exceeded'*) mark=$word ;;
+      *) locked "$said" ;;
+    esac ;;
   *)
     test -z "$skip" || continue
     test -f "$path" && test ! -L "$path" || continue
     found=$(sum <"$path")
-    test "${{found%% *}}" = "$word" && rm -f -- "$path" || continue
+    test "${{found%% *}}" = "$word" || continue
+    said=$(rm -f -- "$path" 2>&1) || {{ locked "$said"; continue; }}
     echo "removed $kind"
+    if test -n "$mark" && note "$run" "$mark"; then mark=; fi
     folder=${{path%/*}}
     while test "$folder" != "$run" && rmdir -- "$folder" 2>/dev/null; do folder=${{folder%/*}}; done ;;
   esac
 done
+unmarked
 echo end
 """
 """For POSIX sh; $1 is the folder of all runs, $2 a file that is in the folder of results now; standard
-input holds three lines an order (`orders`)."""
+input holds three lines an order (`orders`). The mark comes before what it tells of, but on a full disk, where
+a file must go to make room for it."""
 
 
 REMAINING = f"""
@@ -78,7 +94,7 @@ class Removable:
 
     run_id: str
     files: tuple[RemoteFile, ...]
-    """In the order they go: of a checkpoint its manifest first, so that no half of it counts."""
+    """In the order they go: of checkpoints the manifests first, so that no half of one counts."""
     newest: str | None = None
     """The newest checkpoint, when it stays because the run could go on from it."""
     newest_bytes: int = 0
@@ -124,7 +140,7 @@ def removable(run_id: str, files: Iterable[RemoteFile], results: Path, *, everyt
         return segment is not None and (rows is None or segment[1] in rows)
 
     going = [file for file in large if file.inside in here and not kept(file, staying, needed)]
-    going.sort(key=lambda file: not file.inside.endswith("/manifest.json"))
+    going.sort(key=_turn)
     saved = [file for file in large if newest and kept(file, {newest}, newest_rows)]
     gone = {file.path for file in (*going, *saved)}
     return Removable(
@@ -135,6 +151,13 @@ def removable(run_id: str, files: Iterable[RemoteFile], results: Path, *, everyt
         sum(file.size for file in large if file.path not in gone),
         max(numbers, default=-1) + 1,
     )
+
+
+def _turn(file: RemoteFile) -> tuple[int, int]:
+    """What is no part of a checkpoint goes first, the largest of it before all: it may have to make room."""
+    if not file.inside.startswith("checkpoints/"):
+        return 0, -file.size
+    return 1 if file.inside.endswith("/manifest.json") else 2, 0
 
 
 def _stays(file: RemoteFile) -> bool:

@@ -49,10 +49,12 @@ def show_cleaned(done: Cleaned) -> int:
         err.print(f"[yellow]and {len(done.different) - _NAMED} more[/]")
     for run_id, why in done.left.items():
         err.print(f"[yellow]{escape(run_id)} is left alone:[/] {escape(why)}", soft_wrap=True)
+    for run_id, why in done.failed.items():
+        err.print(f"[red]{escape(run_id)} could not be cleaned:[/] {escape(why)}", soft_wrap=True)
     for cluster, cause in done.silent.items():
         err.print(f"[yellow]{cluster} gives no answer:[/]", end=" ")
         err.print(cause, markup=False, soft_wrap=True)
-    return TransportError.exit_code if done.silent else 0
+    return TransportError.exit_code if done.silent or done.failed else 0
 
 
 def _table(found: Sequence[Found]) -> Table:

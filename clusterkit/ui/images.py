@@ -14,7 +14,7 @@ from clusterkit.ui.removal import may_remove
 from clusterkit.ui.text import format_bytes
 
 if TYPE_CHECKING:
-    from clusterkit.verbs.images import Collected, ImageRow, Rubbish
+    from clusterkit.verbs.images import Collected, ImageRow, Rubbish, Young
 
 _NAMED = 5
 """So many runs are named."""
@@ -79,16 +79,28 @@ def ask_first(*, dry_run: bool, yes: bool) -> Callable[[str, Rubbish], bool]:
             out.print(f"  snapshot  {name[:12]}")
         for kind, name in rubbish.left_over:
             out.print(f"  left over {name}, from an upload ({kind})", markup=False, soft_wrap=True)
+        _say_what_is_young(rubbish.young)
         return may_remove("gc", rubbish.bytes, cluster, dry_run=dry_run, yes=yes)
 
     return agrees
+
+
+def _say_what_is_young(young: Sequence[Young]) -> None:
+    """What no run uses and stays for now, with its age and when it may go."""
+    for one in young:
+        name = one.name.removeprefix(".damaged-").removeprefix("sha256-")[:12]
+        size = f"{format_bytes(one.bytes)}, " if one.bytes is not None else ""
+        age = f"used {max(0, one.age) // 60} min ago"
+        note(f"stays: {one.kind} {name} ({size}{age}); it can go in {-(-one.left // 60)} min")
 
 
 def show_collected(done: Collected) -> None:
     """How it went, in a line."""
     rubbish = done.rubbish
     if not rubbish.things:
-        note(f"{done.cluster}: nothing to remove; every image and snapshot is used or less than an hour old")
+        also = " besides" if rubbish.young else ""
+        note(f"{done.cluster}: nothing to remove; every image and snapshot{also} is used")
+        _say_what_is_young(rubbish.young)
     elif done.removed:
         went = len(rubbish.things) - len(done.kept)
         out.print(f"{done.cluster}: {went} removed, {format_bytes(rubbish.bytes)} freed")

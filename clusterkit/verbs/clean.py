@@ -65,6 +65,8 @@ class Cleaned:
     """Runs that were looked at."""
     left: dict[str, str] = field(default_factory=dict)
     """Run id -> why nothing of it goes."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Run id -> why not all of it could be removed, in the words of the cluster."""
     silent: dict[str, str] = field(default_factory=dict)
     """Cluster -> why it gave no answer."""
     agreed: bool = False
@@ -187,18 +189,25 @@ def _remove(
         )
     said = {line.removeprefix("removed ") for line in lines if line.startswith("removed ")}
     gone = {file.path for number, file in enumerate(numbered) if str(number) in said}
+    unmarked = set()
     for line in lines:
         word, _, run_id = line.partition(" ")
         if word == "again":
             result.left[run_id] = "it was submitted again meanwhile"
+        elif word == "unmarked":
+            unmarked.add(run_id)
         elif word == "locked":
-            result.left[run_id] = "its folder cannot be written to"
+            name, _, words = run_id.partition(" ")
+            result.failed[name] = words or "its folder cannot be written to"
     for one in going:
         mine = [file for file in one.files if file.path in gone]
         result.freed[one.run_id] = sum(file.size for file in mine)
-        if one.run_id in result.left or len(mine) == len(one.files):
+        if one.run_id in result.left or (len(mine) == len(one.files) and one.run_id not in unmarked):
             continue
-        result.different += [file.path for file in one.files if file.path not in gone]
+        if one.run_id not in result.failed:
+            result.different += [file.path for file in one.files if file.path not in gone]
+        elif not mine:
+            continue
         kept = entries[one.run_id] | {
             "files": {file.inside: entries[one.run_id]["files"][file.inside] for file in mine}
         }

@@ -39,6 +39,23 @@ class ImageRow:
 
 
 @dataclass(frozen=True)
+class Young:
+    """What was sent or submitted with so lately that somebody may be about to use it."""
+
+    kind: str
+    name: str
+    bytes: int | None
+    """None of a snapshot, whose files may be shared."""
+    age: int
+    """Seconds since then."""
+
+    @property
+    def left(self) -> int:
+        """Seconds until it may go."""
+        return max(0, 60 * YOUNG_MINUTES - self.age)
+
+
+@dataclass(frozen=True)
 class Rubbish:
     """What no run uses."""
 
@@ -48,6 +65,8 @@ class Rubbish:
     """Uploads that broke off more than a day ago: kind and name."""
     bytes: int
     """On disk."""
+    young: tuple[Young, ...] = ()
+    """What no run uses either and stays for now."""
 
     @property
     def things(self) -> list[tuple[str, str]]:
@@ -117,12 +136,22 @@ def gc(cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, 
         keeping = _unfinished(site, found, ledger) if ended else set(found.uses)
         used = set().union(*(found.uses[run] for run in keeping)) | _ours(cluster, ledger)
         before = found.now - 60 * YOUNG_MINUTES
-        images = [image for image in found.images if image.digest not in used and image.used < before]
-        snapshots = [name for name, made in found.snapshots.items() if name not in used and made < before]
+        unused = [image for image in found.images if image.digest not in used]
+        images = [image for image in unused if image.used < before]
+        idle = {name: made for name, made in found.snapshots.items() if name not in used}
+        snapshots = [name for name, made in idle.items() if made < before]
+        young = [
+            *(
+                Young("image", one.name, one.bytes, found.now - one.used)
+                for one in unused
+                if one not in images
+            ),
+            *(Young("snapshot", name, None, found.now - idle[name]) for name in idle.keys() - set(snapshots)),
+        ]
         size = sum(image.bytes for image in images) + sum(found.left_over.values())
         if snapshots:
             size += weigh_snapshots(site, found.snapshots.keys() - set(snapshots))
-        rubbish = Rubbish(tuple(images), tuple(snapshots), tuple(found.left_over), size)
+        rubbish = Rubbish(tuple(images), tuple(snapshots), tuple(found.left_over), size, tuple(young))
         if not rubbish.things or not agrees(cluster.name, rubbish):
             return Collected(cluster.name, rubbish, removed=False)
         return Collected(cluster.name, rubbish, removed=True, kept=frozenset(remove(site, rubbish.things)))

@@ -28,7 +28,7 @@ def small_disk(folder: Path, *, kib: int = 512) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Fill the disk until not even an empty folder fits; the file that does it."""
+    """Fill the disk until not one more byte fits; the file that does it."""
     filler = disk / "filler"
     with filler.open("ab", buffering=0) as file:
         for size in (4096, 1):

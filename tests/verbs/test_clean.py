@@ -18,6 +18,7 @@ import pytest
 
 from clusterkit.scheduler import JobState
 from clusterkit.verbs import clean as verb
+from tests.doubles.full_disk import fill, small_disk
 from tests.doubles.slurm_site import Member, SlurmSite
 from tests.results.node_runs import make_checkpoint, segment, write
 from tests.verbs.conftest import Project
@@ -213,6 +214,38 @@ def test_a_run_that_was_submitted_again_meanwhile(site: SlurmSite, monkeypatch: 
     assert done.left == {DONE.run_id: "it was submitted again meanwhile"}
     assert done.freed == {DONE.run_id: 0}
     assert names(there(site, DONE)) == before
+
+
+def test_a_full_disk_is_emptied(site: SlurmSite) -> None:
+    """Not even the note of what goes fits before something has gone."""
+    sync(site, "--checkpoints", "all")
+    runs = site.root / "runs"
+    aside = runs.rename(site.root / "aside")
+    with small_disk(runs, kib=8192):
+        shutil.copytree(aside, runs, dirs_exist_ok=True)
+        fill(runs)
+        with pytest.raises(OSError, match="No space left"):
+            (there(site, DONE) / "x").write_text("x")
+        done = site.types("clean", "--yes", DONE.run_id)
+        assert "freed, of 1 run" in done.stdout
+        assert not (there(site, DONE) / "attempts/0/stderr").exists()
+        assert not (there(site, DONE) / "checkpoints/step-000000001000/model.pt").exists()
+        (entry,) = json.loads((there(site, DONE) / "cleaned.json").read_text())["cleanings"]
+        assert len(entry["files"]) == 5
+        assert not (there(site, DONE) / ".cleaned.json.tmp").exists()
+
+
+def test_what_cannot_be_removed_is_told_in_the_words_of_the_cluster(site: SlurmSite) -> None:
+    sync(site)
+    before = names(there(site, DONE))
+    words = "rm: cannot remove it: Read-only file system"
+    tool = f"case $* in *stderr*) echo '{words}' >&2; exit 1 ;; esac\nexec /bin/rm \"$@\"\n"
+    (site.bin / "rm").write_text(f"#!/bin/sh\n{tool}")
+    (site.bin / "rm").chmod(0o755)
+    said = site.types("clean", "--yes", DONE.run_id, FAILED.run_id, code=4).stderr
+    assert f"could not be cleaned: {words}" in said
+    assert "not what lies here" not in said
+    assert names(there(site, DONE)) - before <= {"cleaned.json"}
 
 
 def test_killed_in_the_middle(site: SlurmSite) -> None:

@@ -89,6 +89,8 @@ def test_only_what_no_run_uses_goes(project: Project, stores: Stores, ended: str
     assert "c" * 12 in shown.stdout
     assert "e" * 12 in shown.stdout
     assert "would free 6.0 MiB" in shown.stderr
+    said = " ".join(shown.stderr.split())
+    assert f"stays: image {'d' * 12} (3.0 MiB, used 0 min ago); it can go in 60 min" in said
     assert "use --yes" in project.run("gc", code=3).stderr
     assert {path.name for path in (stores.root / "images").iterdir()} == everything
 
