@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from clusterkit import naming
-from clusterkit.errors import ClusterkitError, RunError
+from clusterkit.errors import ClusterkitError
 from clusterkit.folders import make_ignored
 
 _VERSION = 3
@@ -233,13 +233,7 @@ class Ledger:
         Raises:
             RunError: as `find`; or it is the name of a group.
         """
-        runs = self.find([name])
-        if len(runs) > 1:
-            raise RunError(
-                f"{name!r} is {len(runs)} runs of the group {runs[0].group}",
-                hint=f"name one of them: {runs[0].run_id} to {runs[-1].run_id}",
-            )
-        return runs[0]
+        return naming.find_one(self.runs(), name)
 
     def digest(self, path: Path) -> str | None:
         """The recorded sha256 of a local file, if its size and time have not changed since."""

@@ -1,8 +1,8 @@
-"""Which runs a person means by a name. Pure."""
+"""Which runs a person means by a name: one rule for every command. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from clusterkit.errors import RunError
@@ -21,6 +21,9 @@ class Named(Protocol):
 
 _Run = TypeVar("_Run", bound=Named)
 
+_NAMED = 4
+"""Run ids that a message lists."""
+
 
 def find(known: list[_Run], names: Iterable[str]) -> list[_Run]:
     """Runs by run id, unique beginning of a run id, job id, or `last`; all members of a group by its id.
@@ -33,7 +36,7 @@ def find(known: list[_Run], names: Iterable[str]) -> list[_Run]:
         names: as they were typed.
 
     Raises:
-        RunError: a name matches no run, or several, or is empty.
+        RunError: a name matches no run, or several that are no group, or is empty.
     """
     found: list[_Run] = []
     for name in names:
@@ -48,10 +51,35 @@ def find(known: list[_Run], names: Iterable[str]) -> list[_Run]:
                 hint="`clusterkit submit` starts one; `clusterkit status` finds those of another laptop",
             )
         if len(matches) > 1 and not _is_group(name, matches):
-            ids = ", ".join(run.run_id for run in matches[:4])
-            raise RunError(f"{name!r} matches {len(matches)} runs: {ids}", hint="give more of the run id")
+            raise RunError(
+                f"{name!r} may mean {_listed(_choices(matches))}",
+                hint="give more of the run id, or of the group's",
+            )
         found += matches
     return found
+
+
+def find_one(known: list[_Run], name: str) -> _Run:
+    """The one run of a name, for a command that takes no more.
+
+    Raises:
+        RunError: as `find`; or the name means several runs.
+    """
+    return only(find(known, [name]), name)
+
+
+def only(runs: Sequence[_Run], name: str) -> _Run:
+    """The run that a name means, of those that `find` found by it.
+
+    Raises:
+        RunError: there are several.
+    """
+    if len(runs) > 1:
+        raise RunError(
+            f"{name!r} means the {len(runs)} runs of group {runs[0].group}, and one is needed",
+            hint=f"name one of them: {_listed([run.run_id for run in runs])}",
+        )
+    return runs[0]
 
 
 def _matching(name: str, known: list[_Run]) -> list[_Run]:
@@ -72,3 +100,18 @@ def _is_group(name: str, runs: list[_Run]) -> bool:
     """Whether runs are meant as a group: not by a text longer than its id, the beginning of some members'."""
     groups = {run.group for run in runs}
     return len(groups) == 1 and "" not in groups and (name == "last" or len(name) <= len(runs[0].group))
+
+
+def _choices(runs: Sequence[_Run]) -> list[str]:
+    """What an ambiguous name may mean: runs, and groups as a whole where it is not about their members."""
+    if len({run.group for run in runs}) == 1:
+        return [run.run_id for run in runs]
+    sizes: dict[str, int] = {}
+    for run in runs:
+        sizes[run.group or run.run_id] = sizes.get(run.group or run.run_id, 0) + 1
+    return [f"{name} ({size} runs)" if size > 1 else name for name, size in sizes.items()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -40,7 +40,7 @@ def test_find_by_id_beginning_job_id_and_last(tmp_path: Path) -> None:
             "a40-2m-2-yy",
             "a40-2m-2-yy",
         ]
-        with pytest.raises(RunError, match="matches 2 runs"):
+        with pytest.raises(RunError, match="may mean"):
             ledger.find(["a40"])
         with pytest.raises(RunError, match="no run 'zz'"):
             ledger.find(["zz"])
@@ -127,13 +127,13 @@ def test_find_takes_a_group_for_all_of_its_runs(tmp_path: Path) -> None:
         assert [found.run_id for found in ledger.find(["g-1"])] == both
         assert [found.run_id for found in ledger.find(["17"])] == both
         assert [found.run_id for found in ledger.find(["17_3", "g-2-11"])] == ["g-1-03", "g-2-11"]
-        with pytest.raises(RunError, match="matches 24 runs"):
+        with pytest.raises(RunError, match=r"may mean g-1 \(12 runs\), g-2 \(12 runs\)"):
             ledger.find(["g"])
-        with pytest.raises(RunError, match="matches 2 runs"):
+        with pytest.raises(RunError, match="may mean"):
             ledger.find(["g-1-1"])
-        with pytest.raises(RunError, match="12 runs of the group g-2") as error:
+        with pytest.raises(RunError, match="12 runs of group g-2") as error:
             ledger.find_one("g-2")
-        assert "g-2-00 to g-2-11" in (error.value.hint or "")
+        assert "g-2-00, g-2-01, g-2-02, g-2-03 and 8 more" in (error.value.hint or "")
         assert ledger.find_one("last").run_id == "single"
         ledger.add(replace(run("g-3-0", "5", submitted="2026-02-01T00:00:00Z"), group="g-3"))
         ledger.add(replace(run("g-3-1", "5", submitted="2026-02-01T00:00:00Z"), group="g-3"))

@@ -33,10 +33,13 @@ ClusterOption = Annotated[
 ]
 RunsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="RUN", help="Run ids, beginnings of them, job ids, or `last`."),
+    typer.Argument(metavar="RUN", help="Run ids, groups, beginnings of them, job ids, or `last`."),
 ]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run id, its beginning, a job id, or `last`.")
+]
+RunOrGroupArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run id, a group, its beginning, a job id, or `last`.")
 ]
 OtherTimeOption = Annotated[
     str | None, typer.Option("--time", metavar="TIME", help="Another time limit, e.g. 90m, 4h, 1d12h.")

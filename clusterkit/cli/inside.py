@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
+from clusterkit.cli.common import ConfigOption, RunArgument, RunOrGroupArgument, load, open_ledger
 
 
 def register(app: typer.Typer) -> None:
@@ -38,23 +38,24 @@ def shell(
 
 
 def top(
-    name: RunArgument = "last",
+    name: RunOrGroupArgument = "last",
     once: Annotated[bool, typer.Option("--once", help="Print it once.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON for scripts, an object a line.")
     ] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Show live what a running run uses.
+    """Show live what a running run uses, or those of a group.
 
     GPUs, processors, memory and processes, from inside its job; Ctrl-C leaves it.
     """
     from clusterkit.ui.top import is_live, print_json, show_live, show_once
     from clusterkit.verbs.top import top as verb
+    from clusterkit.verbs.top import top_group
 
     settings = load(config)
     with open_ledger(settings) as ledger:
-        run = ledger.find_one(name)
+        runs = ledger.find([name])
     once = once or not (as_json or is_live())
     show = print_json if as_json else show_once if once else show_live
-    show(verb(settings, run, once=once))
+    show(verb(settings, runs[0], once=once) if len(runs) == 1 else top_group(settings, runs, once=once))

@@ -47,18 +47,22 @@ def diff(
 
 
 def export(
-    name: Annotated[str, typer.Argument(metavar="RUN", help="A run, or a folder with one.")] = "last",
+    name: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run, a group, or a folder with a run.")
+    ] = "last",
     with_image: Annotated[
         bool, typer.Option("--with-image", help="Put the image in, not only its digest.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="A .tar.zst or .tar.gz.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="A .tar.zst or .tar.gz, or a folder."),
     ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Write all that is needed to repeat a run into one archive.
 
-    Its code, its arguments, the image's digest, metrics, logs, the final model, and a README that says how.
+    Its code, its arguments, the image's digest, metrics, logs, the final model, and a README that says how;
+    of a group, an archive of each run.
     """
     from clusterkit.ui.progress import transfer_bar
     from clusterkit.ui.share import show_exported
@@ -66,7 +70,8 @@ def export(
 
     settings = load(config)
     with open_ledger(settings) as ledger:
-        show_exported(verb(settings, ledger, name, out, with_image=with_image, bar=transfer_bar))
+        for exported in verb(settings, ledger, name, out, with_image=with_image, bar=transfer_bar):
+            show_exported(exported)
 
 
 def rerun(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
+from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
 
 
 def register(app: typer.Typer) -> None:
@@ -15,21 +15,28 @@ def register(app: typer.Typer) -> None:
 
 
 def watch(
-    name: RunArgument = "last",
+    name: RunOrGroupArgument = "last",
     once: Annotated[bool, typer.Option("--once", help="Print the curves once.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Draw a run's curves in the terminal, live.
+    """Draw the curves of a run in the terminal, live; of a group, a line of each run.
 
     Success, return and speed, from the metrics it writes, on its cluster or as they were synced; no account
     is needed. Ctrl-C leaves it.
     """
     from clusterkit.ui.console import note
-    from clusterkit.ui.curves import is_live, show_live, show_once
+    from clusterkit.ui.curves import is_live, show_live, show_once, view
     from clusterkit.verbs.curves import curves
 
     settings = load(config)
     with open_ledger(settings) as ledger:
-        run = ledger.find_one(name)
+        runs = ledger.find([name])
     live = is_live() and not once
-    (show_live if live else show_once)(curves(settings, run, follow=live, say=note))
+    if len(runs) > 1:
+        from clusterkit.ui.group_curves import view_group
+        from clusterkit.verbs.group_curves import group_curves
+
+        looks = group_curves(settings, runs, follow=live, say=note)
+        (show_live if live else show_once)(looks, view_group)
+    else:
+        (show_live if live else show_once)(curves(settings, runs[0], follow=live, say=note), view)

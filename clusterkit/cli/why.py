@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
+from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
 
 
 def register(app: typer.Typer) -> None:
@@ -15,18 +15,26 @@ def register(app: typer.Typer) -> None:
 
 
 def why(
-    name: RunArgument = "last",
+    name: RunOrGroupArgument = "last",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
     config: ConfigOption = None,
 ) -> None:
     """Say why a run waits, failed or is silent.
 
-    One cause, the lines that show it, and the one command to run next.
+    One cause, the lines that show it, and the one command to run next. Of a group, how many runs have which
+    cause, and one run of each.
     """
     from clusterkit.ui.why import print_json, show_diagnosis
     from clusterkit.verbs.why import why as verb
 
     settings = load(config)
     with open_ledger(settings) as ledger:
-        diagnosis = verb(settings, ledger, name)
-    (print_json if as_json else show_diagnosis)(diagnosis)
+        runs = ledger.find([name])
+        if len(runs) > 1:
+            from clusterkit.ui.why_group import print_group_json, show_causes
+            from clusterkit.verbs.why_group import why_group
+
+            causes = why_group(settings, ledger, runs)
+            (print_group_json if as_json else show_causes)(causes)
+        else:
+            (print_json if as_json else show_diagnosis)(verb(settings, ledger, runs[0]))

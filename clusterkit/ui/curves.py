@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -37,8 +37,15 @@ _AROUND = 2
 """Lines of a panel besides the curve: its title and its axis."""
 
 
+Look = TypeVar("Look")
+Draw = Callable[[Look, int, int | None], RenderableType]
+"""Makes a picture of a look, so many columns wide and lines high; None where nothing limits the lines."""
+
+
 @dataclass(frozen=True)
-class _Panel:
+class Panel:
+    """One curve: its points by step, the range of its axis, and how its values are written."""
+
     name: str
     points: list[tuple[float, float]]
     up: tuple[float, float]
@@ -53,22 +60,22 @@ def is_live() -> bool:
     return out.is_terminal
 
 
-def show_live(looks: Iterator[Curves]) -> None:
+def show_live(looks: Iterator[Look], draw: Draw[Look]) -> None:
     """Redraw until the run has ended, or Ctrl-C; what was seen last stays."""
     last = first = next(looks)  # a login that asks something asks it before the screen is taken
     with contextlib.suppress(KeyboardInterrupt), Live(console=out, auto_refresh=False, screen=True) as live:
         for last in itertools.chain([first], looks):
-            live.update(view(last, width=out.width, height=out.height - 1), refresh=True)
-    out.print(view(last, width=out.width, height=out.height - 1))
+            live.update(draw(last, out.width, out.height - 1), refresh=True)
+    out.print(draw(last, out.width, out.height - 1))
 
 
-def show_once(looks: Iterator[Curves]) -> None:
+def show_once(looks: Iterator[Look], draw: Draw[Look]) -> None:
     """Print what there is."""
     for one in looks:
-        out.print(view(one, width=out.width))
+        out.print(draw(one, out.width, None))
 
 
-def view(one: Curves, *, width: int, height: int | None = None) -> RenderableType:
+def view(one: Curves, width: int, height: int | None = None) -> RenderableType:
     """One picture.
 
     Args:
@@ -76,9 +83,9 @@ def view(one: Curves, *, width: int, height: int | None = None) -> RenderableTyp
         width: columns of the terminal.
         height: lines to fill; None where nothing limits them.
     """
-    panels = _panels(one)
-    beside = len(panels) if width >= _WIDE else 1
-    stacked = -(-len(panels) // beside)
+    shown = panels(one)
+    beside = len(shown) if width >= _WIDE else 1
+    stacked = -(-len(shown) // beside)
     head = [_title(one), *_events(one)]
     cell = (width - 2 * (beside - 1)) // beside
     span = max((row.step for row in one.rows), default=1)
@@ -87,8 +94,8 @@ def view(one: Curves, *, width: int, height: int | None = None) -> RenderableTyp
         lines = (height - len(head)) // stacked - _AROUND
         lines = max(_LEAST_HEIGHT, min(lines, cell // 3))
     grid = Table.grid(padding=(0, 2))
-    for first in range(0, len(panels), beside):
-        grid.add_row(*(_draw(panel, span, cell, lines) for panel in panels[first : first + beside]))
+    for first in range(0, len(shown), beside):
+        grid.add_row(*(_draw(panel, span, cell, lines) for panel in shown[first : first + beside]))
     for text in head:
         text.truncate(width, overflow="ellipsis")
     return Group(*head, grid)
@@ -116,7 +123,8 @@ def _events(one: Curves) -> list[Text]:
     return [Text(printable(" ".join(str(texts[-1]).split())), style="dim")] if texts else []
 
 
-def _panels(one: Curves) -> list[_Panel]:
+def panels(one: Curves) -> list[Panel]:
+    """What is drawn of a run: success, return and speed, or what a program of the user's own reports."""
     evaluations, training = latest(one.rows, "eval"), latest(one.rows, "train")
     success = _points(evaluations, "success/mean")
     returns = _points(evaluations, "return/mean") or _means(training, "return/")
@@ -124,13 +132,13 @@ def _panels(one: Curves) -> list[_Panel]:
     if not one.run.recipe and not success and not returns and (names := own_names(one.rows)):
         curves = {name: _points(with_number(one.rows, name), name) for name in names[:_OWN]}
         return [
-            _Panel(name, points, _range(points), _short, style)
+            Panel(name, points, _range(points), _short, style)
             for (name, points), style in zip(curves.items(), _STYLES, strict=False)
         ]
     return [
-        _Panel("success", success, (0.0, 1.0), lambda share: f"{share:.0%}", "green", best=True),
-        _Panel("return", returns, _range(returns), _short, "cyan", best=True),
-        _Panel("steps/s", speed, (0.0, max((y for _, y in speed), default=1.0)), _short, "yellow"),
+        Panel("success", success, (0.0, 1.0), lambda share: f"{share:.0%}", "green", best=True),
+        Panel("return", returns, _range(returns), _short, "cyan", best=True),
+        Panel("steps/s", speed, (0.0, max((y for _, y in speed), default=1.0)), _short, "yellow"),
     ]
 
 
@@ -155,7 +163,7 @@ def _range(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return low, high if high > low else 1.0
 
 
-def _draw(panel: _Panel, span: float, width: int, height: int) -> Text:
+def _draw(panel: Panel, span: float, width: int, height: int) -> Text:
     """A title with the last and best value, the curve between two axes, and the steps below."""
     room = max(1, width - _AXIS - 1)
     text = Text(f"{'':{_AXIS}} ")

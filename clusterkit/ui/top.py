@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Generator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ _OTHER_LINES = 8
 """Of the screen: what stands above and below the processes, besides the GPUs."""
 _FEWEST, _ONCE = 3, 12
 """Processes that are shown: at least on a screen, and without one."""
+_FORGET_SECONDS = 10.0
+"""After so long without a sample, for each run that is shown, a run of a group is not shown any more."""
 _NOTHING = "the run ended before there was anything to show"
 
 
@@ -42,20 +45,24 @@ def is_live() -> bool:
 
 def show_live(samples: Samples) -> None:
     """Redraw until the run has ended, or Ctrl-C; what was seen last stays."""
-    last = None
+    latest: dict[str, tuple[float, Inside, Usage]] = {}
     with (
         contextlib.closing(samples),
         contextlib.suppress(KeyboardInterrupt),
         Live(console=out, auto_refresh=False, screen=True) as live,
     ):
         for place, usage in samples:
-            last = place, usage
-            room = out.height - _OTHER_LINES - max(1, len(usage.gpus))
-            live.update(view(place, usage, processes=max(_FEWEST, room)), refresh=True)
-    if last is None:
+            now = time.monotonic()
+            latest[place.run.run_id] = now, place, usage
+            longest = _FORGET_SECONDS * len(latest)  # the runs of a group take turns
+            latest = {name: one for name, one in latest.items() if now - one[0] <= longest}
+            room = out.height // len(latest) - _OTHER_LINES - max(1, len(usage.gpus))
+            views = (view(at, used, processes=max(_FEWEST, room)) for _, at, used in latest.values())
+            live.update(Group(*views), refresh=True)
+    if not latest:
         note(_NOTHING)
-    else:
-        out.print(view(*last, processes=_FEWEST))
+    for _, place, usage in latest.values():
+        out.print(view(place, usage, processes=_FEWEST))
 
 
 def show_once(samples: Samples) -> None:

@@ -19,8 +19,8 @@ _LONGEST = 400
 
 
 def show_diagnosis(diagnosis: Diagnosis) -> None:
-    """What it is, the lines that show it, what to do, and the command."""
-    evidence, finding = diagnosis.evidence, diagnosis.finding
+    """Which run, what it is, the lines that show it, what to do, and the command."""
+    evidence = diagnosis.evidence
     state = evidence.state
     where = [f"job {state.job_id}" if state.job_id else "", f"on {state.node}" if state.node else ""]
     if state.attempt:
@@ -31,6 +31,12 @@ def show_diagnosis(diagnosis: Diagnosis) -> None:
         ),
         soft_wrap=True,
     )
+    show_finding(diagnosis)
+
+
+def show_finding(diagnosis: Diagnosis) -> None:
+    """What it is, the lines that show it, what to do, and the command."""
+    finding = diagnosis.finding
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -55,9 +61,13 @@ def show_diagnosis(diagnosis: Diagnosis) -> None:
 
 def print_json(diagnosis: Diagnosis) -> None:
     """One object on standard output; see docs/why.md."""
+    out.file.write(json.dumps({"schema": 1, **as_object(diagnosis)}, indent=2) + "\n")
+
+
+def as_object(diagnosis: Diagnosis) -> dict[str, Any]:
+    """A run's diagnosis as plain values."""
     evidence = diagnosis.evidence
-    document = {
-        "schema": 1,
+    return {
         "run_id": evidence.subject.run_id,
         "job_id": evidence.subject.job_id,
         "state": evidence.state.state.value,
@@ -66,7 +76,6 @@ def print_json(diagnosis: Diagnosis) -> None:
         **_object(diagnosis.finding),
         "also": [_object(other) for other in diagnosis.also],
     }
-    out.file.write(json.dumps(document, indent=2) + "\n")
 
 
 def _object(finding: Finding) -> dict[str, Any]:

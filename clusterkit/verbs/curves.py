@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
 
-_LOOK_SECONDS = 5.0
+LOOK_SECONDS = 5.0
 """Between two looks at the metrics of a run on a cluster."""
-_LOCAL_SECONDS = 1.0
-_ASK_SECONDS = 30.0
+LOCAL_SECONDS = 1.0
+ASK_SECONDS = 30.0
 """Between two questions to a scheduler that is not our own."""
 _PIECE = 1 << 22
 """Bytes read at once."""
@@ -74,9 +74,9 @@ def curves(
             was not synced.
     """
     copy = settings.project.results / run.run_id / "metrics.jsonl"
-    ended = _ended(run, copy.parent) if copy.is_file() else None
+    ended = how_it_ended(run, copy.parent) if copy.is_file() else None
     if ended is not None:
-        yield _synced(run, copy, ended)
+        yield synced(run, copy, ended)
         return
     try:
         cluster = settings.cluster(run.cluster)
@@ -86,15 +86,15 @@ def curves(
         if not copy.is_file():
             raise
         say(f"{error.cause}; this is the synced copy")
-        yield _synced(run, copy, known_state(run))
+        yield synced(run, copy, known_state(run))
 
 
 def _looks(cluster: Cluster, source: LogSource, follow: bool) -> Iterator[Curves]:
     here = cluster.kind == "local"
-    metrics = _Metrics(source)
+    metrics = Metrics(source)
     state, asked = known_state(source.run), float("-inf")
     while True:
-        if here or time.monotonic() - asked >= _ASK_SECONDS:
+        if here or time.monotonic() - asked >= ASK_SECONDS:
             with suppress(SchedulerError):  # it says so of itself soon enough; the metrics are there
                 (state,) = source.patiently(lambda: query(cluster, source.transport, [source.run]))
             asked = time.monotonic()
@@ -108,10 +108,10 @@ def _looks(cluster: Cluster, source: LogSource, follow: bool) -> Iterator[Curves
         yield Curves(source.run, state, tuple(metrics.rows))
         if over or not follow:
             return
-        time.sleep(_LOCAL_SECONDS if here else _LOOK_SECONDS)
+        time.sleep(LOCAL_SECONDS if here else LOOK_SECONDS)
 
 
-class _Metrics:
+class Metrics:
     """The run's metrics.jsonl on its cluster, read by its tails."""
 
     def __init__(self, source: LogSource) -> None:
@@ -133,12 +133,13 @@ class _Metrics:
                 return
 
 
-def _synced(run: LedgerRun, copy: Path, state: RunState) -> Curves:
+def synced(run: LedgerRun, copy: Path, state: RunState) -> Curves:
+    """A run by its copy here."""
     written = datetime.fromtimestamp(copy.stat().st_mtime).astimezone()
     return Curves(run, state, tuple(parse(copy.read_bytes().splitlines())), synced=written)
 
 
-def _ended(run: LedgerRun, copy: Path) -> RunState | None:
+def how_it_ended(run: LedgerRun, copy: Path) -> RunState | None:
     """How a run ended, if it had when it was synced and was not resumed since; None otherwise."""
     try:
         here = read_run_dir(copy)

@@ -8,10 +8,10 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from clusterkit.site import Site, open_site
 from clusterkit.snapshots.copy import check, fetch
 from clusterkit.transport.base import SyncOptions
 from clusterkit.verbs.deploy import Bar, hash_image
-from clusterkit.verbs.recorded import pulled_run
+from clusterkit.verbs.pulled import folder_of, pulled_run, runs_meant
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -64,8 +64,8 @@ def snapshots_home(settings: Settings) -> Path:
 
 def export(
     settings: Settings, ledger: Ledger, name: str, out: Path | None, *, with_image: bool, bar: Bar
-) -> Exported:
-    """Write the archive of a run.
+) -> Iterator[Exported]:
+    """Write the archive of a run, or one of each run of a group.
 
     What is not here is brought from the cluster over one login: the run unless it is here and over, its code
     unless an earlier export has brought it, and the image.
@@ -73,8 +73,9 @@ def export(
     Args:
         settings: of the project.
         ledger: knows the runs.
-        name: a run, or a folder with one.
-        out: the archive; None is `exports/RUN.tar.zst` in the results, `.tar.gz` without zstd.
+        name: a run, a group, or a folder with a run.
+        out: the archive, or the folder for it, which several need; None is `exports/` in the results. In a
+            folder it is `RUN.tar.zst`, `.tar.gz` without zstd.
         with_image: put the image in, too.
         bar: opens progress bars.
 
@@ -83,13 +84,47 @@ def export(
         ImageError: the image is gone.
         TransportError: the cluster cannot be reached.
     """
-    if out is not None and not out.name.endswith(SUFFIXES):
+    if out is not None:
+        _check_out(out)
+    results = settings.project.results
+    meant = [name] if folder_of(name) else [run.run_id for run in runs_meant(results, name, ledger)]
+    if len(meant) > 1 and out is not None and not out.is_dir():
+        raise RunError(f"{out} is one archive, and {name!r} means {len(meant)} runs", hint="name a folder")
+    with ExitStack() as stack:
+        site_of = cache(
+            lambda cluster: stack.enter_context(open_site(settings.cluster(cluster), create=False))
+        )
+        for one in meant:
+            yield _export(settings, ledger, one, out, site_of, with_image=with_image, bar=bar)
+
+
+def _check_out(out: Path) -> None:
+    """Refuses, before anything is brought from the cluster, where nothing can be written.
+
+    Raises:
+        RunError: it is no name of an archive, or its folder is not there.
+    """
+    if out.is_dir():
+        return
+    if not out.name.endswith(SUFFIXES):
         raise RunError(f"{out}: an export is a {' or a '.join(SUFFIXES)}")
-    if out is not None and not out.parent.is_dir():  # before anything is brought from the cluster
+    if not out.parent.is_dir():
         hint = f"make it first: mkdir -p {shlex.quote(str(out.parent))}"
         raise RunError(f"{out}: there is no folder {out.parent}", hint=hint)
+
+
+def _export(
+    settings: Settings,
+    ledger: Ledger,
+    name: str,
+    out: Path | None,
+    site_of: Callable[[str], Site],
+    *,
+    with_image: bool,
+    bar: Bar,
+) -> Exported:
     with ExitStack() as stack:
-        source = _Source(settings, ledger, name, stack, bar)
+        source = _Source(settings, ledger, name, site_of, stack, bar)
         directory = read_run_dir(source.run_dir)
         document = directory.document
         code, trainer = (source.code(identity) for identity in snapshot_ids(document))
@@ -111,10 +146,11 @@ def export(
         if not RUN_ID.fullmatch(run_id):  # it names files here
             raise RunError(f"{source.run_dir / 'run.json'}: {run_id!r} is not a run id")
         suffix = SUFFIXES[0] if shutil.which("zstd") else SUFFIXES[1]
-        path = out or settings.project.results / "exports" / f"{run_id}{suffix}"
+        folder = out or settings.project.results / "exports"
         if out is None:
             make_ignored(settings.project.results)
-            path.parent.mkdir(mode=0o700, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+        path = folder / f"{run_id}{suffix}" if folder.is_dir() else folder
         with bar("archive", None):
             archive.write(path, run_id, members)
     return Exported(
@@ -132,8 +168,17 @@ def export(
 class _Source:
     """Where the parts of an export come from; the cluster is only asked for what is not here."""
 
-    def __init__(self, settings: Settings, ledger: Ledger, name: str, stack: ExitStack, bar: Bar) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        ledger: Ledger,
+        name: str,
+        site_of: Callable[[str], Site],
+        stack: ExitStack,
+        bar: Bar,
+    ) -> None:
         self._settings, self._ledger, self._stack, self._bar = settings, ledger, stack, bar
+        self._site_of = site_of
         results = settings.project.results
         folder = pulled_run(results, name, ledger)
         if folder is None:
@@ -149,7 +194,7 @@ class _Source:
 
     @cached_property
     def _site(self) -> Site:
-        return self._stack.enter_context(open_site(self._cluster, create=False))
+        return self._site_of(self._cluster.name)
 
     def code(self, identity: str) -> Code:
         """A snapshot, checked."""

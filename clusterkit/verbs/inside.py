@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,33 @@ def inside(settings: Settings, run: LedgerRun) -> Iterator[Inside]:
         if state.state is not JobState.RUNNING or state.attempt is None:
             raise _not_running(run, state)
         yield Inside(run, state, cluster, transport)
+
+
+@contextmanager
+def inside_all(settings: Settings, runs: Sequence[LedgerRun]) -> Iterator[list[Inside]]:
+    """Log in to each cluster once, and find the runs that run.
+
+    Raises:
+        RunError: none does.
+        TransportError: a cluster cannot be reached.
+    """
+    places: list[Inside] = []
+    states: Counter[str] = Counter()
+    with ExitStack() as stack:
+        for name in dict.fromkeys(run.cluster for run in runs):
+            cluster, mine = settings.cluster(name), [run for run in runs if run.cluster == name]
+            transport = stack.enter_context(connected(cluster))
+            for run, state in zip(mine, query(cluster, transport, mine), strict=True):
+                states[state.state] += 1
+                if state.state is JobState.RUNNING and state.attempt is not None:
+                    places.append(Inside(run, state, cluster, transport))
+        if not places:
+            counts = ", ".join(f"{count} {state}" for state, count in states.items())
+            raise RunError(
+                f"none of the {len(runs)} runs of {runs[0].group} runs now: {counts}",
+                hint=f"`clusterkit status {runs[0].group}` shows them",
+            )
+        yield places
 
 
 def _not_running(run: LedgerRun, state: RunState) -> RunError:

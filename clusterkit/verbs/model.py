@@ -18,7 +18,7 @@ from clusterkit.ledger import Ledger
 from clusterkit.report.metrics import parse
 from clusterkit.run_dir import read_run_dir
 from clusterkit.sharing.models import choose, models_here
-from clusterkit.verbs.recorded import pulled_run
+from clusterkit.verbs.pulled import pulled_run
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from clusterkit.errors import RunError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.run_dir import newest_request, parse_object, read_run_dir
 from clusterkit.transport.base import Transport
-from clusterkit.verbs.report import find_pulled
+from clusterkit.verbs.pulled import pulled_run
 
 _READ = (
     'cat "$1/run.json" || exit 1; printf "\\036"; '
@@ -35,35 +35,6 @@ class Recorded:
     """Where it lies here."""
     run: LedgerRun | None
     """What the ledger knows of it."""
-
-
-def pulled_run(results: Path, name: str, ledger: Ledger) -> Path | None:
-    """The folder of one run that lies here; None when it does not, and the ledger knows the run.
-
-    Raises:
-        RunError: there is no such run, or there are several.
-    """
-    try:
-        folders = find_pulled(results, [name], ledger)
-    except RunError:
-        if _is_known(name, ledger):
-            return None
-        raise
-    if len(folders) > 1:
-        raise _several(name, [folder.name for folder in folders])
-    return folders[0]
-
-
-def _is_known(name: str, ledger: Ledger) -> bool:
-    try:
-        ledger.find([name])
-    except RunError:
-        return False
-    return True
-
-
-def _several(name: str, ids: Sequence[str]) -> RunError:
-    return RunError(f"{name!r} is {len(ids)} runs", hint=f"name one of them: {ids[0]} to {ids[-1]}")
 
 
 def unreadable(run: LedgerRun) -> RunError:

@@ -18,8 +18,9 @@ from clusterkit.report.machine_figure import write_machine_figure
 from clusterkit.report.measured import measure
 from clusterkit.report.own_figure import write_own_figure
 from clusterkit.report.page import render
-from clusterkit.run_dir import read_object, read_run_dir, table
+from clusterkit.run_dir import read_object
 from clusterkit.tuning import PROGRAM
+from clusterkit.verbs.pulled import folder_of, group_of, runs_meant
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,10 @@ def advise_runs(folders: Sequence[Path]) -> list[Advice]:
 
 
 def find_pulled(results: Path, names: Sequence[str], ledger: Ledger) -> list[Path]:
-    """Local run directories by path, run id, unique beginning of one, group, or what `Ledger.find` takes.
-
-    Of a group, those that are here.
+    """Local run directories by path, or by any name of runs; of a group, those that are here.
 
     Raises:
-        RunError: a name matches no pulled run, or several that are no group.
+        RunError: as `clusterkit.naming.find`; or none of a name's runs is here.
     """
     return list(dict.fromkeys(folder for name in names for folder in _find(results, name, ledger)))
 
@@ -102,7 +101,7 @@ def report_folder(results: Path, folders: Sequence[Path]) -> Path:
     """
     if len(folders) == 1:
         return folders[0] / "report"
-    groups = {_group_of(folder) for folder in folders}
+    groups = {group_of(folder) for folder in folders}
     name = groups.pop() if len(groups) == 1 else ""
     make_ignored(results)
     return results / "reports" / (name or f"{folders[0].resolve().name}-and-{len(folders) - 1}-more")
@@ -126,36 +125,16 @@ def _measures(folder: Path) -> bool:
 
 
 def _find(results: Path, name: str, ledger: Ledger) -> list[Path]:
-    for folder in (results / name, Path(name)):
-        if name and (folder / "run.json").is_file():
-            return [folder]
-    matches = [
-        path.parent for path in sorted(results.glob("*/run.json")) if path.parent.name.startswith(name)
-    ]
-    if name and (len(matches) == 1 or (matches and _is_group(matches, name))):
-        return matches
-    if name and matches:
-        shown = ", ".join(path.name for path in matches[:4])
-        raise RunError(f"{name!r} matches {len(matches)} runs: {shown}", hint="give more of the run id")
-    known = ledger.find([name])
-    folders = [results / run.run_id for run in known if (results / run.run_id / "run.json").is_file()]
+    if (folder := folder_of(name)) is not None:
+        return [folder]
+    meant = runs_meant(results, name, ledger)
+    folders = [results / run.run_id for run in meant if (results / run.run_id / "run.json").is_file()]
     if not folders:
-        wanted = known[0].run_id if len(known) == 1 else known[0].group
+        wanted = meant[0].run_id if len(meant) == 1 else meant[0].group
         raise RunError(
             f"{wanted} is not in {results}", hint=f"`clusterkit sync-results {wanted}` brings it home"
         )
     return folders
-
-
-def _is_group(folders: Sequence[Path], name: str) -> bool:
-    """Whether all are of one group, which the name means."""
-    groups = {_group_of(folder) for folder in folders}
-    return len(groups) == 1 and groups.pop().startswith(name)
-
-
-def _group_of(folder: Path) -> str:
-    """The id of a pulled run's group; empty for a run of its own."""
-    return str(table(read_run_dir(folder).document, "group").get("id", ""))
 
 
 def _advice(groups: Sequence[Group]) -> list[Advice]:

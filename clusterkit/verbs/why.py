@@ -21,35 +21,33 @@ _SECONDS = 180.0
 """For all of it; each question has its own, shorter, limit on the cluster."""
 
 
-def why(settings: Settings, ledger: Ledger, name: str) -> Diagnosis:
+def why(settings: Settings, ledger: Ledger, run: LedgerRun) -> Diagnosis:
     """Why a run waits, failed or is silent; one login, one round trip, nothing is changed on the cluster.
 
     A run whose submission was interrupted is settled first, which takes another one; so does a run of which
     its run directory knows a later job than the ledger.
 
     Raises:
-        RunError: the name matches no run or several; or the answer was cut short.
+        RunError: the answer was cut short.
         TransportError: the cluster cannot be reached.
     """
-    return diagnose(parse_evidence(ask(settings, ledger, name)))
+    cluster = settings.cluster(run.cluster)
+    with connected(cluster) as transport:
+        return diagnose(parse_evidence(ask(cluster, transport, ledger, run)))
 
 
-def ask(settings: Settings, ledger: Ledger, name: str) -> str:
+def ask(cluster: Cluster, transport: Transport, ledger: Ledger, run: LedgerRun) -> str:
     """What the cluster says about a run, as `parse_evidence` reads it.
 
     Raises:
-        RunError: the name matches no run or several.
         TransportError: the cluster cannot be reached.
     """
-    run = ledger.find_one(name)
-    cluster = settings.cluster(run.cluster)
-    with connected(cluster) as transport:
-        if run.state == JobState.SUBMITTING:
-            settle(cluster, transport, ledger, [run])
-            run = ledger.get(run.run_id) or run
-        text = _collect(cluster, transport, run)
-        later = _later_job(parse_evidence(text), run)
-        return _collect(cluster, transport, replace(run, job_id=later)) if later else text
+    if run.state == JobState.SUBMITTING:
+        settle(cluster, transport, ledger, [run])
+        run = ledger.get(run.run_id) or run
+    text = _collect(cluster, transport, run)
+    later = _later_job(parse_evidence(text), run)
+    return _collect(cluster, transport, replace(run, job_id=later)) if later else text
 
 
 def _collect(cluster: Cluster, transport: Transport, run: LedgerRun) -> str:

@@ -340,11 +340,15 @@ def ask(person: User, name: str, run_id: str, expected: str) -> dict[str, Any]:
 def record(person: User, name: str, run_id: str, cause: str) -> None:
     from clusterkit.config.load import load_settings
     from clusterkit.ledger import Ledger
+    from clusterkit.site import connected
     from clusterkit.verbs.why import ask as asked
 
     settings = load_settings(config=person.folder / "clusterkit.toml")
     with Ledger(person.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
-        text = asked(settings, ledger, run_id)
+        run = ledger.find_one(run_id)
+        cluster = settings.cluster(run.cluster)
+        with connected(cluster) as transport:
+            text = asked(cluster, transport, ledger, run)
     assert RECORD
     slug = re.sub(r"\W+", "-", name.replace("'", "").lower())
     Path(RECORD, f"{cause}--{slug}.txt").write_text(text)

@@ -67,7 +67,7 @@ def test_the_panels_fit_the_terminal(width: int, height: int | None, count: int)
         "mt10-1", "datalab", "mt10", "a40", "", 1, "4711", "2026-01-02T03:04:05Z", "/r/mt10-1", 0, "RUNNING"
     )
     Console(file=stream, width=width, height=height or 25).print(
-        view(Curves(run, RunState(JobState.RUNNING), rows(count)), width=width, height=height)
+        view(Curves(run, RunState(JobState.RUNNING), rows(count)), width, height)
     )
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= width

@@ -306,7 +306,7 @@ def test_runs_are_found_by_name_beginning_or_path(tmp_path: Path, find: Callable
         make_run_dir(tmp_path / "results", run_id)
     path = str(tmp_path / "results" / "demo-22")
     assert find("demo-1", "oth", path, "demo-1") == ["demo-1", "other-1", "demo-22"]
-    with pytest.raises(RunError, match="matches 2 runs"):
+    with pytest.raises(RunError, match="may mean demo-1, demo-22"):
         find("demo")
     with pytest.raises(RunError, match="no run 'gone'"):
         find("gone")
@@ -322,5 +322,5 @@ def test_a_group_is_found_by_its_id(tmp_path: Path, find: Callable[..., list[str
     assert report_folder(tmp_path, folders) == tmp_path / "reports" / "demo-0"
     assert report_folder(tmp_path, folders[:1]) == folders[0] / "report"
     make_run_dir(tmp_path / "results", "demo-1")
-    with pytest.raises(RunError, match="matches 3 runs"):
+    with pytest.raises(RunError, match=r"may mean demo-0 \(2 runs\), demo-1"):
         find("demo")

@@ -84,12 +84,19 @@ def test_it_is_drawn(learning: tuple[Project, str]) -> None:
     assert "success  75%" in shown[1]
 
 
-def test_the_name_of_a_group_is_not_one_run(project: Project) -> None:
-    group = project.run("submit", "--seeds", "1,2").stdout.split()[0].rpartition("-")[0]
-    for name in (group, "last"):
-        refused = project.run("watch", "--once", name, code=8).stderr
-        assert "is 2 runs of the group" in refused
-        assert "name one of them" in refused
+def test_a_group_has_a_line_for_each_run(project: Project) -> None:
+    (project.folder / "train.py").write_text(LOSSES)
+    group = project.run("submit", "--seeds", "1,2").stdout.strip()
+    for number in range(2):
+        project.ended(f"{group}-{number}")
+    for words in (("last",), (group, "--once")):
+        lines = project.run("watch", *words).stdout.splitlines()
+        assert lines[0].split() == ["run", "state", "step", "loss", "loss"]
+        assert [line.split()[:4] for line in lines[1:]] == [
+            [f"{group}-0", "COMPLETED", "30", "0.25"],
+            [f"{group}-1", "COMPLETED", "30", "0.25"],
+        ]
+        assert "█" in lines[1]
 
 
 def test_a_run_without_metrics(project: Project) -> None:
@@ -100,10 +107,18 @@ def test_a_run_without_metrics(project: Project) -> None:
     assert failed.stdout == ""
 
 
+LOSSES = """
+import json, os, pathlib
+with (pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"]) / "metrics.jsonl").open("w") as file:
+    for step, loss in ((10, 1.0), (20, 0.5), (30, 0.25)):
+        print(json.dumps({"kind": "train", "step": step, "loss": loss}), file=file)
+"""
+
+
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmSite]:
-    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(module, "_ASK_SECONDS", 1.0)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(module, "ASK_SECONDS", 1.0)
     with closing(SlurmSite(tmp_path / "site")) as running:
         running.knows([MEMBER])
         yield running

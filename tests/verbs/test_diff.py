@@ -39,7 +39,7 @@ def test_a_name_that_is_none(project: Project) -> None:
 def test_a_beginning_that_several_have(project: Project) -> None:
     for run_id in ("demo-1", "demo-2"):
         make_run_dir(project.folder / "results", run_id)
-    assert "matches 2 runs: demo-1, demo-2" in project.run("diff", "demo", "demo-1", code=8).stderr
+    assert "'demo' may mean demo-1, demo-2" in project.run("diff", "demo", "demo-1", code=8).stderr
 
 
 def test_results_in_git_are_no_code(project: Project) -> None:
