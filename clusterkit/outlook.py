@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-SMOOTHING_SECONDS = 60.0
+SMOOTHING_SECONDS = 20.0
 """After so long an earlier rate counts for a third."""
 ENOUGH_SECONDS = 5.0
 """A rate from two sightings that are closer says little."""

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Literal, Protocol
 
+from clusterkit.hardware import Hardware
+
 REQUEUE_CODE = 85
 """A program exits with this when it has checkpointed after a signal and wants to be started again."""
 
@@ -157,6 +159,21 @@ class Scheduler(Protocol):
         knows is absent; when the scheduler could not be asked its jobs are UNKNOWN, with the cause as
         their reason. Raises SchedulerError when the query's output is not there.
         """
+        ...
+
+    def machine_script(self, scratch: str) -> str:
+        """A POSIX sh fragment that asks the machine on which jobs start at once what it has.
+
+        Args:
+            scratch: the scratch root as one shell word.
+
+        Returns:
+            "" where there is a queue, whose scheduler judges a request itself.
+        """
+        ...
+
+    def parse_machine(self, stdout: str) -> Hardware:
+        """What that machine has, out of the fragment's output."""
         ...
 
     def parse_trouble(self, stdout: str) -> str | None:

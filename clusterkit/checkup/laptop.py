@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from clusterkit.checkup.check import Verdict, failed, passed, warned
 from clusterkit.checkup.words import size
 from clusterkit.errors import ClusterkitError
+from clusterkit.hardware import Hardware, Shortage
 
 OLDEST_PYTHON, FIRST_UNTRIED_PYTHON = (3, 11), (3, 14)
 OLDEST_RSYNC = (3, 1)
@@ -44,6 +45,14 @@ def cluster(others: Sequence[str], chosen: str, host: str | None) -> Verdict:
     if not others:
         return warned("no cluster is configured: runs go to this machine", "clusterkit init")
     return passed(f"{chosen}: {host or 'this machine'}")
+
+
+def fit(lacking: Sequence[Shortage], has: Hardware, asks: str, cure: str) -> Verdict:
+    """Whether this machine, which has no queue that would say so, has what a profile asks for."""
+    if not lacking:
+        return passed(f"{asks}; this machine has {has.words}")
+    text = f"{'; '.join(map(str, lacking))} ({has.words})"
+    return failed(text, cure) if lacking[0].never else warned(text, cure)
 
 
 def disk_here(free: int, folder: str) -> Verdict:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from clusterkit.errors import SchedulerError, last_words
+from clusterkit.hardware import Hardware
+from clusterkit.local import machine
 from clusterkit.local.processes import JOB_ID
 from clusterkit.scheduler import Job, JobState, Parent, parse_time
 
@@ -104,6 +106,14 @@ class LocalScheduler:
             raise SchedulerError(f"this machine gave no list of its jobs: {last_words(stdout)}")
         jobs = (line.split() for line in body.splitlines() if line.strip())
         return {words[0]: _job(*words[:2]) for words in jobs}
+
+    def machine_script(self, scratch: str) -> str:
+        """Processors, memory, GPUs, disk."""
+        return machine.script(scratch)
+
+    def parse_machine(self, stdout: str) -> Hardware:
+        """What this machine has."""
+        return machine.parse(stdout)
 
     def parse_trouble(self, stdout: str) -> str | None:
         """Never any: the answer comes from the kernel."""

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from clusterkit.errors import SchedulerError
+from clusterkit.hardware import Hardware
 from clusterkit.scheduler import Job, Parent
 from clusterkit.slurm.parse import JOB_ID, MARK, parse_find, parse_query, parse_submit, parse_trouble
 from clusterkit.slurm.rows import FIELD_SEPARATOR, SACCT_FIELDS, SQUEUE_FIELDS
@@ -138,6 +139,16 @@ class SlurmScheduler:
     def parse_query(self, stdout: str) -> Mapping[str, Job]:
         """Jobs by id; see `clusterkit.slurm.parse.parse_query`."""
         return parse_query(stdout)
+
+    def machine_script(self, scratch: str) -> str:
+        """None: Slurm has a queue, and refuses by itself what no node can give."""
+        del scratch
+        return ""
+
+    def parse_machine(self, stdout: str) -> Hardware:
+        """Nothing is known."""
+        del stdout
+        return Hardware()
 
     def parse_trouble(self, stdout: str) -> str | None:
         """Why squeue gave no answer; None when it did."""

@@ -32,14 +32,18 @@ _SMALL = 0.002
 def show_forecast(forecast: Forecast) -> None:
     """All of it, the cluster's answers last."""
     out.print(_title(forecast), soft_wrap=True)
+    if forecast.lacking:
+        out.print()
+    for number, one in enumerate(forecast.lacking):
+        _line("" if number else "here", str(one), "red" if one.never else "yellow")
     _show_memory(forecast)
     _show_upload(forecast)
     _show_time(forecast)
     _show_queue(forecast)
     if forecast.trouble:
         err.print(Text.assemble(("not known: ", "yellow"), forecast.trouble), soft_wrap=True)
-        if forecast.hint:
-            err.print(Text.assemble(("next:  ", "bold"), forecast.hint), soft_wrap=True)
+    if forecast.hint:
+        err.print(Text.assemble(("next:  ", "bold"), forecast.hint), soft_wrap=True)
     note("plan: nothing was changed")
 
 

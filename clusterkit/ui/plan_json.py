@@ -77,6 +77,7 @@ def _document(forecast: Forecast) -> dict[str, Any]:
         "goes_on": queue.choice and {"way": queue.choice.way, "why": queue.choice.why},
         "shares": [asdict(share) for share in queue.shares],
         "billing_per_hour": queue.billing,
+        "lacking": [{"text": str(one), "never": one.never} for one in forecast.lacking],
         "trouble": [words for words in (forecast.trouble, queue.trouble) if words],
     }
 

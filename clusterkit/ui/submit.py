@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from rich.text import Text
 
 from clusterkit.ui.console import err, note, out
 
@@ -29,6 +32,7 @@ def show_submitted(done: Submitted) -> None:
             err.print(f"[yellow]modified recipe[/] ({changed}): the run is marked for ever", soft_wrap=True)
     if done.untold:
         warn_untold_seed()
+    warn_lacking(done.lacking)
     for run_id, came in done.settled.items():
         what = f"is job {came.job_id}" if came.job_id else came.why
         err.print(f"[yellow]{run_id}[/], whose submission was interrupted: {what}", soft_wrap=True)
@@ -37,6 +41,12 @@ def show_submitted(done: Submitted) -> None:
     note(f"job {done.job_id} on {spec.cluster}")
     note(f"next: clusterkit status, clusterkit logs {spec.run_id} -f")
     out.print(spec.run_id, markup=False, soft_wrap=True)
+
+
+def warn_lacking(lacking: Sequence[str]) -> None:
+    """Say what runs ask for and will not have."""
+    for text in lacking:
+        err.print(Text.assemble(("warning: ", "yellow"), text), soft_wrap=True)
 
 
 def warn_untold_seed() -> None:

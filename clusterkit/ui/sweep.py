@@ -9,6 +9,7 @@ from rich.table import Table
 
 from clusterkit.submission import array_id
 from clusterkit.ui.console import err, note, out
+from clusterkit.ui.submit import warn_lacking
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def confirmed(plan: GroupPlan) -> bool:
 
 def show_group(done: SubmittedGroup) -> None:
     """The group's id on standard output, alone; the rest on standard error."""
+    warn_lacking(done.lacking)
     for run_id, came in done.settled.items():
         what = f"is job {came.job_id}" if came.job_id else came.why
         err.print(f"[yellow]{run_id}[/], whose submission was interrupted: {what}", soft_wrap=True)

@@ -21,6 +21,7 @@ from clusterkit.ledger import Ledger
 from clusterkit.site import connected
 from clusterkit.verbs.deploy import take_snapshot
 from clusterkit.verbs.examination import Examination
+from clusterkit.verbs.fitting import another, hardware_of, lacks
 from clusterkit.verbs.own_script import check_script
 from clusterkit.verbs.prepare import Request
 from clusterkit.verbs.prepare import check as check_request
@@ -149,7 +150,12 @@ def _profile(exam: Examination, name: str) -> Verdict:
     except ClusterkitError as error:
         return laptop.fault(error)
     exam.prepared[name] = prepared
-    return passed(" ".join(prepared.job.options))
+    asks = " ".join(prepared.job.options)
+    has = hardware_of(exam.cluster)
+    if has is None:
+        return passed(asks)
+    cure = another(exam.settings, exam.cluster, has)
+    return laptop.fit(lacks(exam.cluster, profile, prepared.spec.argv, has), has, asks, cure)
 
 
 def _ledger(exam: Examination, stack: ExitStack) -> Verdict:

@@ -15,6 +15,7 @@ from clusterkit.slurm.arrays import QUESTION, array_size
 from clusterkit.submission import Outcome
 from clusterkit.verbs.after import parents
 from clusterkit.verbs.deploy import Bar, take_snapshot
+from clusterkit.verbs.fitting import check_fit
 from clusterkit.verbs.parts import Handed, Handover, part_options, part_script
 from clusterkit.verbs.prepare import Prepared, goes_on, prepare
 from clusterkit.verbs.submit import bring, image_of, layout_of, settle_unclear
@@ -42,6 +43,8 @@ class SubmittedGroup:
     """Why some are missing."""
     snapshot_sent: bool
     settled: Mapping[str, Outcome]
+    lacking: tuple[str, ...] = ()
+    """What they ask for and will not have."""
 
 
 def submit(settings: Settings, planned: GroupPlan, ledger: Ledger, *, bar: Bar) -> SubmittedGroup:
@@ -52,6 +55,7 @@ def submit(settings: Settings, planned: GroupPlan, ledger: Ledger, *, bar: Bar) 
             part has been accepted.
     """
     base = planned.request.base
+    lacking = _check_fit(settings, planned)
     image = image_of(base.cluster, ledger, bar)
     snapshot = take_snapshot(settings, base.allow_large, ledger)
     with open_site(base.cluster) as site:
@@ -70,7 +74,7 @@ def submit(settings: Settings, planned: GroupPlan, ledger: Ledger, *, bar: Bar) 
     runs = [ledger.get(planned.members[index].member.run_id) for index in accepted]
     missing = [one.member.run_id for one in planned.members if one.index not in accepted]
     known = tuple(run for run in runs if run is not None)
-    return SubmittedGroup(planned, tuple(handed), known, tuple(missing), trouble, sent, settled)
+    return SubmittedGroup(planned, tuple(handed), known, tuple(missing), trouble, sent, settled, lacking)
 
 
 def dry_run(
@@ -88,6 +92,7 @@ def dry_run(
         ConfigError, RunError, ImageError, TransportError: as `submit`.
     """
     base = planned.request.base
+    _check_fit(settings, planned)
     image = image_of(base.cluster, ledger, bar)
     snapshot = take_snapshot(settings, base.allow_large, ledger)
     layout, choice, one = None, None, planned.members[0]
@@ -99,6 +104,13 @@ def dry_run(
     first = prepare(settings, one.request, layout, snapshot, image, one.member, way=_always(choice))
     scripts = [part_script(planned, part, layout, part_options(planned, part)) for part in split]
     return split, scripts, first
+
+
+def _check_fit(settings: Settings, planned: GroupPlan) -> tuple[str, ...]:
+    wanted = {one.request.profile.name: one for one in planned.members}.values()
+    return check_fit(
+        settings, planned.request.base.cluster, ((one.request.profile, one.argv) for one in wanted)
+    )
 
 
 def _choice(settings: Settings, site: Site, planned: GroupPlan) -> Choice | None:

@@ -9,14 +9,24 @@ from typing import TYPE_CHECKING
 from clusterkit.errors import ClusterkitError, ConfigError, ImageError
 from clusterkit.forecast.memory import Fit, Machine, Memory, judge
 from clusterkit.forecast.speed import Duration, Rate, Speed, lasts
+from clusterkit.hardware import Shortage
 from clusterkit.ledger import Ledger
 from clusterkit.plan import option_of
 from clusterkit.site import log_in_ahead, open_site
 from clusterkit.verbs.deploy import Bar, planning, take_snapshot
 from clusterkit.verbs.deploy_plan import Plan as Upload
+from clusterkit.verbs.fitting import another, hardware_of, lacks
 from clusterkit.verbs.own_rates import OwnRun
 from clusterkit.verbs.plan_queue import Question, Queue, ask
-from clusterkit.verbs.plan_run import machine_of, memory_on, rates_of, recipe_of, sizes_of, speed_on
+from clusterkit.verbs.plan_run import (
+    machine_of,
+    memory_on,
+    on_hardware,
+    rates_of,
+    recipe_of,
+    sizes_of,
+    speed_on,
+)
 from clusterkit.verbs.prepare import Prepared, Request, check, goes_on
 from clusterkit.verbs.untouched import Copies, copies
 
@@ -75,6 +85,8 @@ class Forecast:
     trouble: str = ""
     """Why the cluster, or the image, could not be looked at."""
     hint: str = ""
+    lacking: tuple[Shortage, ...] = ()
+    """What it asks for and the machine does not have, where nobody else would say so."""
 
     @property
     def profile(self) -> Profile:
@@ -140,6 +152,7 @@ def _question(found: Forecast) -> Question:
         fitting=_fitting(found),
         times=request.times,
         gpus=request.gpus,
+        never=next((str(one) for one in found.lacking if one.never), ""),
     )
 
 
@@ -172,6 +185,12 @@ def _alone(settings: Settings, request: PlanRequest, prepared: Prepared, ledger:
     options = prepared.job.options
     machine = machine_of(run.cluster, run.profile, options)
     found = Forecast(request, goes_on(settings, run), options, machine, total)
+    has = hardware_of(run.cluster)
+    if has is not None:
+        machine = on_hardware(machine, has)
+        found = replace(found, lacking=lacks(run.cluster, run.profile, argv, has))
+        if found.lacking and found.lacking[0].never:
+            found = replace(found, hint=another(settings, run.cluster, has))
     recipe = recipe_of(run, prepared)
     if recipe is None:
         return found

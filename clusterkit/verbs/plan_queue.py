@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from clusterkit.checkup.request import counted, read
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.forecast.starts import Advice, Ask, Start, advise
+from clusterkit.site import scheduler_of
 from clusterkit.slurm import abilities
 from clusterkit.slurm.abilities import LOCAL, Choice
 from clusterkit.slurm.explain import sbatch_error
@@ -48,6 +49,8 @@ class Question:
     """Time limits to try, seconds; empty are the usual ones."""
     gpus: tuple[str, ...] = ()
     """GPU types to try; empty are all of the cluster."""
+    never: str = ""
+    """Why it can never run there, where no scheduler would say so."""
 
     @property
     def asked(self) -> Ask:
@@ -95,10 +98,18 @@ def ask(settings: Settings, question: Question, site: Site, snapshot: Snapshot, 
         ConfigError: the way on that the settings want is not to be had.
         TransportError: the connection failed.
     """
-    if site.cluster.kind == "local":
-        choice = LOCAL if question.goes_on else None
-        words = "it starts now: this machine has no queue"
-        return Queue((Start(question.asked, 0.0),), Advice(words), choice=choice)
+    if not scheduler_of(site.cluster).machine_script(""):
+        return _of_a_queue(settings, question, site, snapshot, image)
+    if question.never:
+        return Queue((Start(question.asked, None, trouble=f"never: {question.never}"),))
+    choice = LOCAL if question.goes_on else None
+    words = "it starts now: this machine has no queue"
+    return Queue((Start(question.asked, 0.0),), Advice(words), choice=choice)
+
+
+def _of_a_queue(
+    settings: Settings, question: Question, site: Site, snapshot: Snapshot, image: Image | None
+) -> Queue:
     trials, refused = _trials(settings, question, site, snapshot, image)
     partition = _value(question.options, "--partition")
     script = trial_script(list(trials.values()), abilities.question(partition) if question.goes_on else "")

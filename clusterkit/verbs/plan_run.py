@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from clusterkit.errors import ConfigError
 from clusterkit.forecast.memory import Machine, Memory, judge
 from clusterkit.forecast.speed import Rate, Speed, expect, shipped
+from clusterkit.hardware import Hardware
 from clusterkit.ledger import Ledger
 from clusterkit.plan import choose_recipe, option_of
 from clusterkit.resources import resource
@@ -87,6 +88,17 @@ def with_gpu(machine: Machine, cluster: Cluster, gpu: str | None) -> Machine:
     known = memory_of(name) if told is None else told
     least = least_memory_of(name) if known is None else None
     return replace(machine, gpu=gpu, gpu_memory=known, gpu_memory_least=least, cluster=cluster.name)
+
+
+def on_hardware(machine: Machine, has: Hardware) -> Machine:
+    """What a run gets where a machine gives it no more than it has.
+
+    Nobody holds a run of such a machine to its `memory`, but what it asks for is what it is meant to take.
+    """
+    memory = min((size for size in (machine.host_memory, has.memory) if size is not None), default=None)
+    machine = replace(machine, host_memory=memory)
+    least = min((size for size in has.gpus or () if size is not None), default=None)
+    return machine if least is None or machine.gpu is None else replace(machine, gpu_memory=least)
 
 
 def memory_on(sizes: Sizes, profile: Profile, machine: Machine, cluster: Cluster, gpu: str | None) -> Memory:

@@ -23,6 +23,7 @@ from clusterkit.slurm.script import JobScript, render
 from clusterkit.snapshots import Allow, Snapshot
 from clusterkit.verbs.after import After
 from clusterkit.verbs.own_script import check_script
+from clusterkit.verbs.own_words import check_arguments
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -138,6 +139,7 @@ def prepare(
     before = layout.run(member.previous) if member and member.previous else None
     run_dir = layout.run(identity)
     seed = profile.seed if request.seed is None else request.seed
+    check_arguments(settings.project_dir, request.arguments, profile.program or settings.project.program)
     run_program = program(
         profile,
         own_program=settings.project.program,

@@ -32,6 +32,7 @@ from clusterkit.snapshots.copy import check, fetch
 from clusterkit.submission import request_json
 from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.export import SUFFIXES, snapshots_home
+from clusterkit.verbs.fitting import check_fit
 from clusterkit.verbs.handover import Parcel, hand_over
 from clusterkit.verbs.recorded import Recorded, read_recorded
 from clusterkit.verbs.resubmission import (
@@ -205,6 +206,7 @@ def _plan(
     if changes.time is not None:
         profile = profile.model_copy(update={"time": changes.time})
     argv, env = _program(settings, recorded, request, identity, run_dir)
+    check_fit(settings, site.cluster, [(profile, argv)])
     training = plan.trains(argv)
     seed = request.seed if request.seed is not None else old.get("seed")
     steps = plan.option_of(argv, "--total-steps") if training else env.get(plan.TOTAL_STEPS)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from clusterkit.errors import RunError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.placeholders import has_place
-from clusterkit.plan import TOTAL_STEPS, option_of, trains, with_steps
+from clusterkit.plan import TOTAL_STEPS, option_of, trains, with_hardware, with_steps
 from clusterkit.record import collect_script, parse_collect
 from clusterkit.results.cleaning import REMAINING, removed_checkpoint
 from clusterkit.results.selection import CLEANED
@@ -21,13 +21,15 @@ from clusterkit.site import Site, open_site
 from clusterkit.slurm.abilities import Choice
 from clusterkit.state import RunState
 from clusterkit.verbs.deploy import Bar
+from clusterkit.verbs.fitting import check_fit
 from clusterkit.verbs.handover import hand_over, settle
 from clusterkit.verbs.moving import NOTES, check_target, leave_note, move
 from clusterkit.verbs.recorded import unreadable
-from clusterkit.verbs.resubmission import Ended, ResumeRequest, plan
+from clusterkit.verbs.resubmission import Ended, ResumeRequest, plan, recorded_profile
 from clusterkit.verbs.status import query
 
 if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
 
 
@@ -63,7 +65,7 @@ def resume(settings: Settings, request: ResumeRequest, ledger: Ledger, name: str
             newest checkpoint.
         ConfigError: the request is wrong.
         ImageError: the cluster does not have its image any more.
-        SchedulerError: the scheduler refused; the run is as it was.
+        SchedulerError: it can never run there, or the scheduler refused; the run is as it was.
         TransportError: the cluster cannot be reached.
     """
     run = ledger.find_one(name)
@@ -72,6 +74,7 @@ def resume(settings: Settings, request: ResumeRequest, ledger: Ledger, name: str
         site = there = stack.enter_context(open_site(settings.cluster(run.cluster)))
         ended = _look(site, ledger, run)
         _check(ended, request)
+        _check_fit(settings, target, ended, request)
         if target.name != run.cluster:
             there = stack.enter_context(open_site(target))
             check_target(there, ended.run, ended.document)
@@ -141,6 +144,13 @@ def _check_checkpoints(site: Site, run: LedgerRun, newest: str | None, results: 
             hint=f"copy {results / run.run_id / 'checkpoints'} back to {run.run_dir}; "
             f"without {run.run_dir}/{CLEANED} it goes on from what is left there",
         )
+
+
+def _check_fit(settings: Settings, target: Cluster, ended: Ended, request: ResumeRequest) -> None:
+    if request.profile:
+        check_fit(settings, target, [(request.profile, with_hardware(ended.argv, {}, request.profile)[0])])
+    else:
+        check_fit(settings, target, [(recorded_profile(ended.document), ended.argv)])
 
 
 def _check(ended: Ended, request: ResumeRequest) -> None:

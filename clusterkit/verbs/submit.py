@@ -20,6 +20,7 @@ from clusterkit.snapshots import Snapshot
 from clusterkit.submission import Outcome, request_json
 from clusterkit.verbs.after import check_after, dependency
 from clusterkit.verbs.deploy import Bar, hash_image, send_snapshot, take_snapshot
+from clusterkit.verbs.fitting import check_fit
 from clusterkit.verbs.handover import Parcel, hand_over, settle
 from clusterkit.verbs.prepare import Prepared, Request, check, goes_on, ledger_run, prepare, run_files
 from clusterkit.verbs.until_done import choose_way
@@ -45,6 +46,8 @@ class Submitted:
     """Earlier runs whose submission was interrupted, and what has come of it, by run id."""
     untold: bool = False
     """The seed that was asked for is only in the program's environment."""
+    lacking: tuple[str, ...] = ()
+    """What it asks for and will not have."""
 
 
 def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -> Submitted:
@@ -53,11 +56,13 @@ def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) ->
     Raises:
         ConfigError, RecipeLockedError: the request is wrong; nothing was sent.
         ImageError: the cluster does not have the image.
-        SchedulerError: the scheduler refused; its words are in the message and the run directory is gone.
+        SchedulerError: it can never run there; or the scheduler refused, its words are in the message and the
+            run directory is gone.
         TransportError: the cluster cannot be reached.
     """
-    check(settings, request)
+    checked = check(settings, request)
     check_after(ledger, request.cluster, request.after, request.sbatch)
+    lacking = check_fit(settings, request.cluster, [(request.profile, checked.spec.argv)])
     image = image_of(request.cluster, ledger, bar)
     snapshot = take_snapshot(settings, request.allow_large, ledger)
     with open_site(request.cluster) as site:
@@ -78,6 +83,7 @@ def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) ->
         prepared.choice,
         settled,
         untold=request.seed is not None and keeps_seed(spec.argv, spec.template),
+        lacking=lacking,
     )
 
 
@@ -108,11 +114,12 @@ def dry_run(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -
     can go on past its time limit.
 
     Raises:
-        ConfigError, RecipeLockedError, ImageError, TransportError: as `submit`.
+        ConfigError, RecipeLockedError, ImageError, SchedulerError, TransportError: as `submit`.
     """
-    check(settings, request)
+    checked = check(settings, request)
     check_after(ledger, request.cluster, request.after, request.sbatch)
     cluster = request.cluster
+    check_fit(settings, cluster, [(request.profile, checked.spec.argv)])
     image = image_of(cluster, ledger, bar)
     snapshot = take_snapshot(settings, request.allow_large, ledger)
     if not goes_on(settings, request):

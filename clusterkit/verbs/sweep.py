@@ -69,6 +69,8 @@ class Planned:
     """What its task asks the scheduler for."""
     unused: tuple[str, ...]
     """Swept names that the program can only know from its environment."""
+    argv: tuple[str, ...]
+    """Of its program."""
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,7 @@ def _planned(
         modified=tuple(trained.get("modified", ())),
         options=options,
         unused=meant.unused,
+        argv=prepared.spec.argv,
     )
 
 

@@ -275,3 +275,37 @@ def test_a_site_without_an_image_still_says_when(
     assert "has no image" in done.stderr
     assert re.search(r"upload +not known", done.stdout)
     assert not (tmp_path / "root").exists()
+
+
+GIANT = '\n[profiles.giant]\nextends = "h200-20m"\ngpus = 10\n'
+
+
+def test_a_machine_without_the_gpus_is_not_approved(trains: Project) -> None:
+    with (trains.folder / "clusterkit.toml").open("a") as file:
+        file.write(GIANT)
+    planned = plans(trains, "--profile", "giant", "--cluster", "local")
+    assert planned["lacking"][0]["never"]
+    assert planned["lacking"][0]["text"].startswith("10 h200 asked for, ")
+    assert planned["starts"][0]["wait_seconds"] is None
+    doctor = json.loads(
+        trains.run("doctor", "--json", "--no-job", "--profile", "giant", "--cluster", "local", code=1).stdout
+    )
+    (check,) = [each for each in doctor["checks"] if each["name"] == "profile"]
+    assert check["outcome"] == "fail"
+    assert "--profile local-demo" in check["cure"]
+    for words in (("submit",), ("submit", "--dry-run"), ("submit", "--seeds", "1..2")):
+        said = trains.run(*words, "--profile", "giant", "--cluster", "local", code=5).stderr
+        assert "giant can never run on local: 10 h200 asked for, " in said
+        assert "`--profile local-demo" in said
+    assert not list(trains.folder.glob(".clusterkit/local/runs/*"))
+
+
+def test_what_a_machine_has_too_little_of_is_said_and_no_refusal(trains: Project) -> None:
+    with (trains.folder / "clusterkit.toml").open("a") as file:
+        file.write('\n[profiles.wide]\nextends = "local-demo"\ncpus = 9999\nmemory = "90T"\n')
+    planned = plans(trains, "--profile", "wide", "--cluster", "local")
+    assert [one["never"] for one in planned["lacking"]] == [False, False]
+    assert planned["memory"]["host"]["available"] < 90 << 40
+    assert planned["starts"][0]["wait_seconds"] == 0.0
+    said = trains.run("submit", "--dry-run", "--profile", "wide", "--cluster", "local")
+    assert said.returncode == 0

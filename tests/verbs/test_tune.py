@@ -89,7 +89,8 @@ def test_what_cannot_be_tuned_is_one_line(project: Project) -> None:
     assert "with guide-ppo-fast their number says how long a rollout is" in rollouts
     file.write_text(file.read_text() + '[profiles.two]\nextends = "heavy"\ngpus = 2\n')
     assert "learns on 2 GPUs together" in project.run("tune", "-p", "two", code=3).stderr
-    locked = ["tune", "-p", "fast", "--set", "environment=HalfCheetah-v5"]
+    file.write_text(file.read_text() + '[profiles.here]\nextends = "fast"\ngpu = "none"\n')
+    locked = ["tune", "-p", "here", "--set", "environment=HalfCheetah-v5"]
     assert "environment is locked" in project.run(*locked, code=7).stderr
     shown = project.run(*locked, "--unlock", "environment", "--dry-run").stdout.replace("\n", " ")
     assert "environment=HalfCheetah-v5" in shown

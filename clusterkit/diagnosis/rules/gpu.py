@@ -127,18 +127,25 @@ def no_gpu(evidence: Evidence) -> Finding | None:
     tres = evidence.job.get("ReqTRES", "")
     without = evidence.line(r"this one has none|not compiled with CUDA|PyTorch \S+\+cpu", "log", "stderr")
     unseen = evidence.line(r"Could not find any nv files", "log", "stderr")
+    bare, cure = evidence.line(r"^image=", "script", "image") is None, ""
+    if bare:  # no image: what is there is the machine and its Python
+        cure = (
+            "take a profile without a GPU, such as `local-demo`, or a cluster that has one; where the "
+            "machine has one, install a PyTorch with CUDA"
+        )
     if tres and "gres/gpu" not in tres:
         detail = "the job asked for none"
     elif without:
-        detail = "the PyTorch of the image is a build without CUDA"
+        detail = f"the PyTorch of {'this Python' if bare else 'the image'} is a build without CUDA"
     else:
         detail = ""
-    command = "clusterkit build --help" if without else "clusterkit profiles"
+    command = "clusterkit build --help" if without and not bare else "clusterkit profiles"
     return said(
         evidence,
         NO_GPU,
         pattern,
         detail=detail,
+        cure=cure,
         also=without or unseen or asked(evidence, "ReqTRES", "AllocTRES") or _options(evidence),
         command=command,
     )

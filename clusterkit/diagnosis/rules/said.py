@@ -17,6 +17,7 @@ def said(
     *,
     command: str,
     detail: str = "",
+    cure: str = "",
     also: Line | None = None,
 ) -> Finding | None:
     """A cause whose words stand in the logs of a run that ended badly, or that hangs."""
@@ -24,7 +25,7 @@ def said(
     if found is None:
         return None
     line, sure = found
-    return cause.found(line, also, command=command, detail=detail, sure=sure)
+    return cause.found(line, also, command=command, detail=detail, cure=cure, sure=sure)
 
 
 def last_words(evidence: Evidence, pattern: str) -> tuple[Line, Sure] | None:

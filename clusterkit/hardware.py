@@ -1,0 +1,113 @@
+"""What a machine has, what a run needs, and what is missing there. Pure.
+
+For a backend without a queue: a job there starts at once, whatever it asks for, so nobody else would say no.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_GIB = 2**30
+_SAME_GPU = 0.9
+"""Of the size on a GPU's box: driver and ECC keep some, so a card shows a little less."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a machine has; None is not known."""
+
+    cpus: int | None = None
+    memory: int | None = None
+    """Bytes that programs may use."""
+    gpus: tuple[int | None, ...] | None = None
+    """The memory of each in bytes."""
+    gpu_name: str = ""
+    disk: int | None = None
+    """Size of the file system of the scratch root, bytes."""
+    disk_free: int | None = None
+
+    @property
+    def words(self) -> str:
+        """On one line."""
+        parts = [f"{self.cpus} CPU{'' if self.cpus == 1 else 's'}" if self.cpus else ""]
+        parts.append(f"{_gib(self.memory)} memory" if self.memory else "")
+        if self.gpus is not None:
+            parts.append(f"{len(self.gpus)} {self.gpu_name or 'GPU'}" if self.gpus else "no GPU")
+        return ", ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a run asks for."""
+
+    cpus: int = 1
+    memory: int | None = None
+    gpus: int = 0
+    gpu: str = ""
+    """Their type as the profile names it."""
+    gpu_memory: int | None = None
+    """Of each, as that type has it."""
+    without_gpu: bool = True
+    """Whether it computes on the processors where there is no GPU."""
+    scratch: int | None = None
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """One thing a machine has less of than a run asks for."""
+
+    asked: str
+    there: str
+    never: bool
+    """Such a run cannot do its work there; else it starts, and may be slower or run out."""
+    then: str = ""
+    """What comes of it."""
+
+    def __str__(self) -> str:
+        return f"{self.asked} asked for, {self.there}" + (f": {self.then}" if self.then else "")
+
+
+def shortages(has: Hardware, need: Need) -> tuple[Shortage, ...]:
+    """What a run asks for and the machine does not have; the worst first.
+
+    Only a missing GPU, and a disk that is too small even when it is empty, make a run impossible. Nothing
+    holds back what asks for too many processors or too much memory: it shares what there is, and may need
+    less.
+    """
+    found = [*_gpus(has, need), *_disk(has, need)]
+    if has.memory is not None and need.memory is not None and need.memory > has.memory:
+        then = "it starts, and is killed if it needs more"
+        found.append(Shortage(f"{_gib(need.memory)} memory", f"{_gib(has.memory)} there", False, then))
+    if has.cpus is not None and need.cpus > has.cpus:
+        found.append(Shortage(f"{need.cpus} CPUs", f"{has.cpus} there", False, "it is slower"))
+    return tuple(sorted(found, key=lambda one: not one.never))
+
+
+def _gpus(has: Hardware, need: Need) -> list[Shortage]:
+    if not need.gpus or has.gpus is None:
+        return []
+    named = f"{need.gpus} {need.gpu or 'GPU'}"
+    if len(has.gpus) < need.gpus:
+        then = "it computes on the processors" if need.without_gpu and not has.gpus else ""
+        there = f"{len(has.gpus)} there" if has.gpus else "no GPU there"
+        return [Shortage(named, there, not then, then)]
+    least = min((memory for memory in has.gpus if memory is not None), default=None)
+    if least is not None and need.gpu_memory is not None and least < need.gpu_memory * _SAME_GPU:
+        there = f"{has.gpu_name or 'a GPU'} with {_gib(least)} there"
+        return [Shortage(f"{named} with {_gib(need.gpu_memory)}", there, False, "it may not fit")]
+    return []
+
+
+def _disk(has: Hardware, need: Need) -> list[Shortage]:
+    if need.scratch is None:
+        return []
+    asked = f"{_gib(need.scratch)} scratch"
+    if has.disk is not None and need.scratch > has.disk:
+        return [Shortage(asked, f"a disk of {_gib(has.disk)} there", True)]
+    if has.disk_free is not None and need.scratch > has.disk_free:
+        return [Shortage(asked, f"{_gib(has.disk_free)} free", False, "it may run out of room")]
+    return []
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:,.0f} GiB" if size >= 10 * _GIB else f"{size / _GIB:,.1f} GiB"

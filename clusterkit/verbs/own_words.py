@@ -1,0 +1,116 @@
+"""Words behind `--` that are a program: without one that is set they would reach the bundled trainer."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from clusterkit.config.lines import toml_value
+from clusterkit.config.sources import PROJECT_FILE
+from clusterkit.errors import ConfigError
+
+_INTERPRETER = re.compile(
+    r"(.*/)?(python[0-9.]*|(ba|z|da|k)?sh|node|julia|Rscript|perl|ruby|java|torchrun|accelerate|deepspeed"
+    r"|mpirun|mpiexec|srun|uv|poetry|conda)"
+)
+_SCRIPTS = {"py": "python", "sh": "bash", "jl": "julia", "R": "Rscript", "js": "node"}
+"""Interpreters by the ending of a script."""
+
+
+def check_arguments(project: Path, arguments: Sequence[str], program: Sequence[str] | None) -> None:
+    """Refuse words that name a program, before they are taken for its arguments.
+
+    Args:
+        project: the folder of the project.
+        arguments: what stands behind `--`.
+        program: the program of the user's own that they are appended to; None is the bundled trainer.
+
+    Raises:
+        ConfigError: they name a program where none is set, and the hint has the lines to write; or they
+            repeat the one that is.
+    """
+    if program:
+        own = list(program)
+        if arguments and list(arguments[:2]) == own[:2]:
+            same = len(own) if list(arguments[: len(own)]) == own else min(2, len(own))
+            raise ConfigError(
+                f"`{shlex.join(arguments[:same])}` behind -- repeats the program that is set already",
+                hint="leave it out: only its arguments come behind --" + _behind(arguments[same:]),
+            )
+        return
+    start = next((at for at in range(len(arguments)) if _named(project, arguments, at)), None)
+    if start is None:
+        return
+    words = list(arguments[start:])
+    named = words[: _length(words)]
+    rest = [*arguments[:start], *words[len(named) :]]
+    raise ConfigError(
+        f"`{shlex.join(named)}` is a program, and this project sets none: the bundled trainer would get it "
+        "as an argument",
+        hint=f"write these lines{_where(project)}, then leave it out behind --{_behind(rest)}; "
+        f"`clusterkit init --local` writes them, too\n\n{_lines(project, started(named))}",
+    )
+
+
+def started(named: Sequence[str]) -> list[str]:
+    """Argv that starts a program as a person names it: a script alone needs its interpreter.
+
+    >>> started(["train.py"])
+    ['python', 'train.py']
+    """
+    first = named[0]
+    if _INTERPRETER.fullmatch(first):
+        return list(named)
+    interpreter = _SCRIPTS.get(first.rpartition(".")[2])
+    if interpreter is None:
+        return [first if "/" in first else f"./{first}", *named[1:]]
+    return [interpreter, *named]
+
+
+def _named(project: Path, arguments: Sequence[str], at: int) -> bool:
+    """Whether a word is an interpreter, a script or a file of the project, and no option's value."""
+    word, before = arguments[at], arguments[at - 1] if at else ""
+    if not word or word.startswith("-") or before.startswith("-") or "=" in word or "{" in word:
+        return False
+    ending = word.rpartition(".")[2] if "." in word else ""
+    if _INTERPRETER.fullmatch(word) or ending in _SCRIPTS:
+        return True
+    try:
+        return (project / word).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _length(words: Sequence[str]) -> int:
+    """How many words are the program itself: an interpreter with its options and its script or module."""
+    if not _INTERPRETER.fullmatch(words[0]):
+        return 1
+    for at in range(1, len(words)):
+        if words[at] in ("-m", "-c"):
+            return min(at + 2, len(words))
+        if not words[at].startswith("-") and not _INTERPRETER.fullmatch(words[at]) and words[at] != "run":
+            return at + 1
+    return len(words)
+
+
+def _behind(rest: Sequence[str]) -> str:
+    return f": `-- {shlex.join(rest)}`" if rest else ""
+
+
+def _has_table(project: Path) -> bool:
+    try:
+        return "project" in tomllib.loads((project / PROJECT_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+
+
+def _where(project: Path) -> str:
+    return f" below [project] in {PROJECT_FILE}" if _has_table(project) else f" in {PROJECT_FILE}"
+
+
+def _lines(project: Path, argv: Sequence[str]) -> str:
+    head = "" if _has_table(project) else "[project]\n"
+    return f"{head}program = {toml_value(list(argv))}"
