@@ -40,6 +40,7 @@ _ROOT = r"""
 ck_root() {
   if [ -d "$root" ]; then
     echo there
+    if [ "$ck_owned" -ne 0 ]; then [ -w "$root" ]; return; fi
     probe=$root/.clusterkit-doctor.$$
     (umask 077 && mkdir "$probe" && head -c 262144 /dev/zero >"$probe/file" && sync "$probe/file") 2>&1
     status=$?
@@ -64,6 +65,7 @@ ck_owners() {
   return "$1"
 }
 ck_own owners ck_owners
+ck_owned=$ck_status
 """
 
 _IMAGE = """
