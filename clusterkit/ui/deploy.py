@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from clusterkit.ui import console
 from clusterkit.ui.console import bold, say
 from clusterkit.ui.text import format_bytes, printable
+from clusterkit.ui.trusted import warn_of_trusted
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def show_deployed(done: Plan) -> None:
     state = "already there" if done.standing.present else f"sent {format_bytes(done.standing.bytes_to_send)}"
     say(f"  code   {described(done.snapshot)}  {state}")
     warn_of(done.snapshot)
+    warn_of_trusted(done.trusted)
 
 
 def show_plan(plan: Plan) -> None:

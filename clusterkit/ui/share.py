@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from clusterkit.ui.console import note, out
 from clusterkit.ui.submit import described_way, warn_untold_seed
 from clusterkit.ui.text import format_bytes
+from clusterkit.ui.trusted import warn_of_trusted
 
 if TYPE_CHECKING:
     from clusterkit.verbs.export import Exported
@@ -33,6 +34,7 @@ def show_rerun(done: Rerun) -> None:
     note(f"as {done.of}: its code, image and arguments{seed}")
     if done.untold:
         warn_untold_seed()
+    warn_of_trusted(done.trusted)
     if done.choice:
         note(f"goes on past its time limit by {described_way(done.choice)}")
     note(f"job {done.job_id} on {run.cluster}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from clusterkit.ui.console import err, note, out
+from clusterkit.ui.trusted import warn_of_trusted
 
 if TYPE_CHECKING:
     from clusterkit.slurm.abilities import Choice
@@ -33,6 +34,7 @@ def show_submitted(done: Submitted) -> None:
     if done.untold:
         warn_untold_seed()
     warn_lacking(done.lacking)
+    warn_of_trusted(done.trusted)
     for run_id, came in done.settled.items():
         what = f"is job {came.job_id}" if came.job_id else came.why
         err.print(f"[yellow]{run_id}[/], whose submission was interrupted: {what}", soft_wrap=True)
@@ -65,6 +67,7 @@ def show_resumed(done: Resumed) -> None:
     if done.choice:
         note(f"goes on past its time limit by {described_way(done.choice)}")
     run = done.run
+    warn_of_trusted(done.trusted)
     note(f"job {done.job_id} on {run.cluster}")
     note(f"next: clusterkit status, clusterkit logs {run.run_id} -f")
     out.print(run.run_id, markup=False, soft_wrap=True)

@@ -10,6 +10,7 @@ from rich.table import Table
 from clusterkit.submission import array_id
 from clusterkit.ui.console import err, note, out
 from clusterkit.ui.submit import warn_lacking
+from clusterkit.ui.trusted import warn_of_trusted
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def show_group(done: SubmittedGroup) -> None:
     for run_id, came in done.settled.items():
         what = f"is job {came.job_id}" if came.job_id else came.why
         err.print(f"[yellow]{run_id}[/], whose submission was interrupted: {what}", soft_wrap=True)
+    warn_of_trusted(done.trusted)
     group, cluster = done.plan.group, done.plan.request.base.cluster.name
     jobs = list(dict.fromkeys(array_id(each.job_id).partition(";")[0] for each in done.handed))
     shown = ", ".join(jobs[:4]) + (f" and {len(jobs) - 4} more" if len(jobs) > 4 else "")

@@ -247,7 +247,10 @@ def _looked(
                 hint=f"`clusterkit build --on {cluster.name}` builds it again; or use --image FILE",
             )
         standing = snapshots.look(site, snapshot, basis=basis, use=wishes.use)
-        yield site, Plan(cluster.name, site.layout.root, wanted, path, image_plan, standing)
+        yield (
+            site,
+            Plan(cluster.name, site.layout.root, wanted, path, image_plan, standing, trusted=site.notes),
+        )
 
 
 def _measured(site: Site) -> Rate:

@@ -34,6 +34,8 @@ class Plan:
     """What the upload of the image took; None before it, or without one."""
     spaces: tuple[Space, ...] = ()
     rate: Rate | None = None
+    trusted: tuple[str, ...] = ()
+    """How users whom the settings trust could change the folders there."""
 
     @property
     def snapshot(self) -> Snapshot:

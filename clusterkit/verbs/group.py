@@ -45,6 +45,8 @@ class SubmittedGroup:
     settled: Mapping[str, Outcome]
     lacking: tuple[str, ...] = ()
     """What they ask for and will not have."""
+    trusted: tuple[str, ...] = ()
+    """How users whom the settings trust could change the folders there."""
 
 
 def submit(settings: Settings, planned: GroupPlan, ledger: Ledger, *, bar: Bar) -> SubmittedGroup:
@@ -74,7 +76,8 @@ def submit(settings: Settings, planned: GroupPlan, ledger: Ledger, *, bar: Bar) 
     runs = [ledger.get(planned.members[index].member.run_id) for index in accepted]
     missing = [one.member.run_id for one in planned.members if one.index not in accepted]
     known = tuple(run for run in runs if run is not None)
-    return SubmittedGroup(planned, tuple(handed), known, tuple(missing), trouble, sent, settled, lacking)
+    left = tuple(missing)
+    return SubmittedGroup(planned, tuple(handed), known, left, trouble, sent, settled, lacking, site.notes)
 
 
 def dry_run(

@@ -74,6 +74,8 @@ class Rerun:
     choice: Choice | None
     untold: bool = False
     """The seed that was asked for is only in the program's environment."""
+    trusted: tuple[str, ...] = ()
+    """How users whom the settings trust could change the folders there."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,8 @@ def rerun(settings: Settings, request: RerunRequest, ledger: Ledger, name: str, 
         job_id = hand_over(site, ledger, parcel)
     document = recorded.document
     untold = request.seed is not None and plan.keeps_seed(document["argv"], document.get("template"))
-    return Rerun(replace(run, job_id=job_id), job_id, str(document["run_id"]), choice, untold)
+    run = replace(run, job_id=job_id)
+    return Rerun(run, job_id, str(document["run_id"]), choice, untold, site.notes)
 
 
 def _unpacked(path: Path, folder: Path) -> _Origin:

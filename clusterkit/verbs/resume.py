@@ -53,6 +53,8 @@ class Resumed:
     checkpoint: str | None
     """Name of the newest checkpoint the last attempt has told of; None when it has to begin at the start."""
     choice: Choice | None
+    trusted: tuple[str, ...] = ()
+    """How users whom the settings trust could change the folders there."""
 
 
 def resume(settings: Settings, request: ResumeRequest, ledger: Ledger, name: str, *, bar: Bar) -> Resumed:
@@ -87,7 +89,7 @@ def resume(settings: Settings, request: ResumeRequest, ledger: Ledger, name: str
         job_id = hand_over(there, ledger, parcel)
         if target.name != run.cluster:
             leave_note(site, ended.run, again)
-    return Resumed(replace(again, job_id=job_id), job_id, ended.state, newest, choice)
+    return Resumed(replace(again, job_id=job_id), job_id, ended.state, newest, choice, there.notes)
 
 
 def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:

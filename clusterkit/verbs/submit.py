@@ -48,6 +48,8 @@ class Submitted:
     """The seed that was asked for is only in the program's environment."""
     lacking: tuple[str, ...] = ()
     """What it asks for and will not have."""
+    trusted: tuple[str, ...] = ()
+    """How users whom the settings trust could change the folders there."""
 
 
 def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -> Submitted:
@@ -84,6 +86,7 @@ def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) ->
         settled,
         untold=request.seed is not None and keeps_seed(spec.argv, spec.template),
         lacking=lacking,
+        trusted=site.notes,
     )
 
 

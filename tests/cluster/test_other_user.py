@@ -156,4 +156,7 @@ def test_bob_makes_the_scratch_of_a_node_before(alice: User) -> None:
 def test_whom_alice_trusts_is_said(alice: User) -> None:
     done = alice.tries("doctor", "--no-job", "-c", "trusting")
     assert "you trust whoever could: /share/evil belongs to bob" in done.stdout
-    assert alice.tries("submit", "-c", "trusting").returncode == 0
+    done = alice.tries("submit", "-c", "trusting", "--sbatch", "hold")
+    assert done.returncode == 0
+    assert "others could run code as you there, whom the settings trust: /share/evil belongs" in done.stderr
+    as_user(alice.cluster, "alice", "scancel -u alice")
