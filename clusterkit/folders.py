@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+_WORK = "work"
 
 
 def make_ignored(folder: Path) -> None:
@@ -20,3 +29,45 @@ def make_ignored(folder: Path) -> None:
             raise
         return
     (folder / ".gitignore").write_text("*\n")
+
+
+@contextmanager
+def work_folder(home: Path) -> Iterator[Path]:
+    """A private folder below `home` for the time being; `sweep` removes what a killed process has left.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    work = home / _WORK
+    work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.ExitStack() as held:
+        with _locked(work, wait=True):  # so that nobody sweeps it before it is held
+            folder = Path(tempfile.mkdtemp(dir=work))
+            held.enter_context(_locked(folder, wait=True))
+        held.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield folder
+
+
+def sweep(home: Path) -> None:
+    """Remove the work folders below `home` that no process holds any more."""
+    work = home / _WORK
+    with contextlib.suppress(OSError), _locked(work):
+        for folder in work.iterdir():
+            with contextlib.suppress(OSError), _locked(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold a folder's lock; with `wait` once it is free, and without it where the file system has no locks.
+
+    Raises:
+        OSError: another process holds it, or the file system has no locks.
+    """
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        with contextlib.suppress(*([OSError] if wait else [])):  # nothing is swept there
+            fcntl.flock(opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(opened)

@@ -134,10 +134,13 @@ def without_plugins() -> Iterator[None]:
 
 
 def open_ledger(settings: Settings) -> Ledger:
-    """This project's ledger."""
+    """This project's ledger; what a killed command has left beside it is removed."""
+    from clusterkit.folders import sweep
     from clusterkit.ledger import Ledger
 
-    return Ledger(settings.project_dir / ".clusterkit" / "ledger.sqlite3")
+    home = settings.project_dir / ".clusterkit"
+    sweep(home)
+    return Ledger(home / "ledger.sqlite3")
 
 
 def asking_for(

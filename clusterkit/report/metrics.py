@@ -6,7 +6,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,12 @@ def parse(lines: Iterable[bytes]) -> list[Row]:
     Lines that are no row are left out: the last one may be half written, and a program of the user's own
     may write others.
     """
-    return [row for line in lines if (row := _row(line)) is not None]
+    return list(each(lines))
+
+
+def each(lines: Iterable[bytes]) -> Iterator[Row]:
+    """The same, one after another."""
+    return (row for line in lines if (row := _row(line)) is not None)
 
 
 def latest(rows: Iterable[Row], kind: str) -> list[Row]:

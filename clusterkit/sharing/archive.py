@@ -10,22 +10,29 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, cast
 
 from clusterkit.errors import ClusterkitError, RunError
+from clusterkit.sharing.entries import Content, entries
 
 SUMS = "SHA256SUMS"
 _BLOCK = 1 << 20
 _LONGEST_SUMS = 64 << 20
 """Bytes; it is read whole. What comes from somebody else is not trusted to be small."""
+_MOST_TIMES = 1000
+"""How much more an archive from somebody else may unpack to than it has; gzip makes no more of zeros."""
+_SHOWN = 100
+"""Characters of a name in a message."""
+_SUM = re.compile(rb"(\\?)([0-9a-f]{64})  ([^\n]+)\n")
 _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 
 
@@ -78,7 +85,7 @@ def write(path: Path, root: str, members: Mapping[str, Member]) -> None:
                     _add(archive, f"{root}/{name}", member)
             file.flush()
             os.fsync(file.fileno())
-        read(part)
+        read(part, own=True)
         part.replace(path)
     except OSError as error:
         raise ClusterkitError(f"{path}: cannot be written: {error.strerror or error}") from error
@@ -86,14 +93,23 @@ def write(path: Path, root: str, members: Mapping[str, Member]) -> None:
         part.unlink(missing_ok=True)
 
 
-def read(path: Path, into: Path | None = None) -> str:
+def read(
+    path: Path,
+    into: Path | None = None,
+    wanted: Callable[[str], int | None] | None = None,
+    *,
+    own: bool = False,
+) -> str:
     """Check an archive against its checksums and, if wanted, unpack it.
 
     Links come last and nothing is ever written through one; nothing is written outside the folder.
 
     Args:
         path: the archive.
-        into: an empty folder of our own; None unpacks nothing.
+        into: a folder of our own, without the files that are unpacked; None unpacks nothing.
+        wanted: tells by a path below the archive's folder how many bytes a file there may have, or how long
+            the target of a link there is; None leaves it out. Without it all is unpacked.
+        own: it was written here and just now, so that it may be packed however well.
 
     Returns:
         The folder in the archive.
@@ -105,24 +121,32 @@ def read(path: Path, into: Path | None = None) -> str:
     links: dict[str, str] = {}
     root = ""
     try:
-        with _decompressed(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-            for entry in archive:
+        left = _MOST_TIMES * path.stat().st_size + _LONGEST_SUMS
+        names = _LONGEST_SUMS
+        with _decompressed(path) as stream:
+            for entry, source in entries(stream):
                 top, _, name = entry.name.partition("/")
                 root = root or top
                 if top != root or not name or not _harmless(entry.name):
-                    raise RunError(f"{path}: {entry.name!r} may not be in it")
+                    raise RunError(f"{path}: {entry.name[:_SHOWN]!r} may not be in it")
+                left -= entry.size
+                names -= len(name) + len(entry.linkname)
+                if (left < 0 and not own) or names < 0:
+                    raise RunError(f"{path}: it unpacks to far more than an export does")
                 if entry.issym():
                     links[name] = entry.linkname
                     continue
-                source = archive.extractfile(entry) if entry.isreg() else None
-                if source is None:
-                    raise RunError(f"{path}: {entry.name!r} is neither a file nor a link")
                 if sums is None and name == SUMS and entry.size <= _LONGEST_SUMS:
-                    sums = _parse_sums(source.read().decode("utf-8", "surrogateescape"))
+                    sums = _parse_sums(source.read(entry.size))
                     continue
-                target = None if into is None else into / entry.name
-                if sums is None or sums.pop(name, None) != _copy(source, target, entry.mode):
-                    raise RunError(f"{path}: {name!r} is damaged, or not in {SUMS}")
+                most = None if into is None else wanted(name) if wanted else entry.size
+                if most is not None and entry.size > most:
+                    raise RunError(f"{path}: {name!r} has {entry.size} bytes, {most} at most are right")
+                if sums is None or name not in sums:
+                    raise RunError(f"{path}: {name[:_SHOWN]!r} is not in {SUMS}")
+                target = None if into is None or most is None else into / entry.name
+                if sums.pop(name) != _copy(source, target, entry.mode):
+                    raise RunError(f"{path}: {name!r} is damaged")
     except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError) as error:
         raise RunError(f"{path}: cannot be read as an export of clusterkit: {error}") from error
     if sums is None or sums:
@@ -133,7 +157,12 @@ def read(path: Path, into: Path | None = None) -> str:
     if through is not None:
         raise RunError(f"{path}: {through!r} lies behind a link")
     if into is not None:
-        _make_links(path, into / root, links)
+        kept = {
+            name: target
+            for name, target in links.items()
+            if wanted is None or wanted(name) == len(os.fsencode(target))
+        }
+        _make_links(path, into / root, kept)
     return root
 
 
@@ -185,15 +214,16 @@ def _sum_line(digest: str, name: str) -> str:
     return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
 
 
-def _parse_sums(text: str) -> dict[str, str]:
+def _parse_sums(data: bytes) -> dict[str, str]:
     sums = {}
-    for line in text.split("\n"):
-        digest, _, name = line.partition("  ")
-        if digest.startswith("\\"):
-            digest = digest[1:]
+    for line in io.BytesIO(data):
+        found = _SUM.fullmatch(line)
+        if found is None:
+            raise ValueError(f"{SUMS} is no list of checksums")
+        name = found[3].decode("utf-8", "surrogateescape")
+        if found[1]:
             name = name.replace("\\\\", "\0").replace("\\n", "\n").replace("\0", "\\")
-        if name:
-            sums[name] = digest
+        sums[name] = found[2].decode("ascii")
     return sums
 
 
@@ -201,7 +231,7 @@ def _harmless(name: str) -> bool:
     return not name.startswith("/") and all(part not in ("", ".", "..") for part in name.split("/"))
 
 
-def _copy(source: IO[bytes], target: Path | None, mode: int) -> str:
+def _copy(source: Content, target: Path | None, mode: int) -> str:
     """Write a file that was not there; returns its sha256."""
     digest = hashlib.sha256()
     with contextlib.ExitStack() as stack:
@@ -241,16 +271,24 @@ def _decompressed(path: Path) -> Iterator[IO[bytes]]:
             with _zstd(["-q", "-d", "-c"], stdin=file, stdout=subprocess.PIPE) as process:
                 assert process.stdout is not None
                 yield process.stdout
-                process.stdout.read()  # what comes behind the end of the tar
+                _finish(process.stdout)
                 if process.wait() != 0:
                     raise OSError("it is damaged")
         elif magic.startswith(_GZIP):
             with gzip.GzipFile(fileobj=file) as stream:
                 yield cast("IO[bytes]", stream)
-                while stream.read(_BLOCK):  # its checksum is at the very end
-                    pass
+                _finish(cast("IO[bytes]", stream))
         else:
             raise ValueError("neither .tar.gz nor .tar.zst")
+
+
+def _finish(stream: IO[bytes]) -> None:
+    """Read what comes behind the end of the tar: zeros, and then the checksum of what was compressed."""
+    left = _BLOCK
+    while data := stream.read(left):
+        left -= len(data)
+    if not left:
+        raise ValueError("more lies behind its end")
 
 
 @contextmanager

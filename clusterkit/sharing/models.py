@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from clusterkit.errors import RunError
-from clusterkit.report.metrics import Row, latest
+from clusterkit.report.metrics import Row, each, latest
 from clusterkit.run_dir import read_object
 
 FINAL_MODEL = "final_model.pt"
+_LONGEST_ROW = 1 << 20
+"""Bytes; what is longer is no row."""
+_MEASURES = ("success/mean", "return/mean")
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,25 @@ class Model:
     """Environment steps it was trained for; None when nothing tells."""
     serial: int = 0
     """Counts checkpoints in the order they were saved."""
+
+
+def telling_rows(run_dir: Path) -> list[Row]:
+    """The rows of a run's metrics.jsonl that tell its models apart: evaluations, and one of its last step.
+
+    The file is read row by row: it may be larger than this machine's memory.
+    """
+    evaluations: list[Row] = []
+    last: Row | None = None
+    try:
+        with (run_dir / "metrics.jsonl").open("rb") as file:
+            for row in each(iter(partial(file.readline, _LONGEST_ROW), b"")):
+                last = row if last is None or row.step >= last.step else last
+                if row.kind == "eval":
+                    values = {name: row.values[name] for name in _MEASURES if name in row.values}
+                    evaluations.append(replace(row, values=values))
+    except FileNotFoundError:
+        return []
+    return evaluations if last is None else [*evaluations, replace(last, kind="last", values={})]
 
 
 def models_here(run_dir: Path, rows: Sequence[Row]) -> list[Model]:

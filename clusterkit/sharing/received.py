@@ -1,25 +1,57 @@
-"""Checks what an archive from somebody else says of a run, before anything is made of it. Pure."""
+"""Checks what an archive from somebody else says of a run, before anything is made of it."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.errors import RunError
+from clusterkit.plan import TOTAL_STEPS, option_of, trains
 from clusterkit.sharing.contents import snapshot_ids
+from clusterkit.snapshots.copy import listed
 from clusterkit.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Profile
 
 _SNAPSHOT, _DIGEST = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{64}")
+_DESCRIBING = re.compile(
+    r"run/run\.json|run/submissions/[0-9]{1,9}/(request\.json|status)|(code|trainer)/manifest\.gz"
+)
+_SMALL = 16 << 20
+"""Bytes."""
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _WRITTEN: Mapping[str, Callable[[int], str]] = {
     **dict.fromkeys(("memory", "scratch"), format_size),
     **dict.fromkeys(("time", "signal_before"), format_duration),
 }
 """How a settings file has the values that run.json has as numbers."""
+
+
+def describes(name: str) -> int | None:
+    """The most bytes that a file may have which tells what an archive holds; None of every other file."""
+    return _SMALL if _DESCRIBING.fullmatch(name) else None
+
+
+def sizes_of(root: Path, document: Mapping[str, Any]) -> dict[str, int]:
+    """The bytes of every file that a run is made of, by its path in the archive; of links, too.
+
+    Args:
+        root: the archive's folder, with the files that describe it.
+        document: its run.json, checked.
+
+    Raises:
+        RunError: the list of the files of a snapshot is missing or damaged.
+    """
+    sizes = {}
+    for place, identity in zip(("code", "trainer"), snapshot_ids(document), strict=True):
+        for name, entry in listed(root / place, identity).items():
+            sizes[f"{place}/{name}"] = entry.bytes
+    image = document["image"]
+    return sizes | ({f"image/sha256-{image['digest']}.sif": image["bytes"]} if image else {})
 
 
 def check_document(document: Mapping[str, Any], request: Mapping[str, Any]) -> Profile:
@@ -45,6 +77,7 @@ def check_document(document: Mapping[str, Any], request: Mapping[str, Any]) -> P
         }
         profile = Profile.model_validate(written)
         image, recipe, steps = document["image"], document["recipe"], document["total_steps"]
+        sweep = document.get("sweep")
         sound = {
             "run_id": _RUN_ID.fullmatch(document["run_id"]),
             "name": isinstance(document["name"], str),
@@ -53,17 +86,31 @@ def check_document(document: Mapping[str, Any], request: Mapping[str, Any]) -> P
             "template": document.get("template") is None or _words(document["template"]),
             "env": _texts(document["env"]) and _texts(request.get("env") or {}),
             "image": image is None or _DIGEST.fullmatch(image["digest"]),
-            "bytes of the image": image is None or isinstance(image["bytes"], int),
+            "bytes of the image": image is None or _count(image["bytes"]),
             "recipe": recipe is None or isinstance(recipe.get("name", ""), str),
-            "seed": isinstance(document["seed"], int | None),
-            "total_steps": isinstance(steps, int | None),
+            "seed": document["seed"] is None or _count(document["seed"]),
+            "total_steps": steps is None or _count(steps),
+            "steps of the arguments": _count(int(_steps(document, request) or 0)),
+            "sweep": sweep is None or _texts(sweep),
+            "submission": isinstance(request.get("options", []), list) and _count(request.get("pack") or 1),
         }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        json.dumps([document, request], ensure_ascii=False).encode("utf-8", "surrogateescape")
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise RunError(f"run.json of the archive is none of clusterkit's: {_line(error)}") from error
     wrong = [name for name, right in sound.items() if not right]
     if wrong:
         raise RunError(f"run.json of the archive is none of clusterkit's: {', '.join(wrong)}")
     return profile
+
+
+def _steps(document: Mapping[str, Any], request: Mapping[str, Any]) -> str | None:
+    argv, env = request.get("argv") or document["argv"], request.get("env") or document["env"]
+    return option_of(argv, "--total-steps") if trains(argv) else env.get(TOTAL_STEPS)
+
+
+def _count(value: object) -> bool:
+    """Whether it is a number that a ledger can hold."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 
 def _words(value: object) -> bool:

@@ -58,13 +58,7 @@ def check(folder: Path, identity: str) -> dict[str, Entry]:
     Raises:
         RunError: something is missing, damaged or too many.
     """
-    try:
-        listed = manifest.unpack((folder / "manifest.gz").read_bytes())
-    except OSError:
-        listed = b""
-    if manifest.address(listed) != identity:
-        raise RunError(f"{folder}: the list of the files of snapshot {identity} is missing or damaged")
-    entries = manifest.parse(listed)
+    entries = listed(folder, identity)
     for name, entry in entries.items():
         if _entry(folder / name) != entry:
             raise RunError(f"{folder / name}: missing, or not as in snapshot {identity}")
@@ -73,6 +67,21 @@ def check(folder: Path, identity: str) -> dict[str, Entry]:
         if (path.is_symlink() or not path.is_dir()) and name not in entries and name != "manifest.gz":
             raise RunError(f"{path}: is not of snapshot {identity}")
     return entries
+
+
+def listed(folder: Path, identity: str) -> dict[str, Entry]:
+    """The files of a snapshot by path in its folder, as its list has them.
+
+    Raises:
+        RunError: the list is missing, or not what the snapshot's id promises.
+    """
+    try:
+        data = manifest.unpack((folder / "manifest.gz").read_bytes())
+    except OSError:
+        data = b""
+    if manifest.address(data) != identity:
+        raise RunError(f"{folder}: the list of the files of snapshot {identity} is missing or damaged")
+    return manifest.parse(data)
 
 
 def _entry(path: Path) -> Entry | None:

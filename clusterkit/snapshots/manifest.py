@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
+_LARGEST = 128 << 20
+"""Bytes: a million files with long names. One that comes in an archive is not trusted to be small."""
 Manifest = bytes
 """A rendered manifest."""
 
@@ -50,11 +53,13 @@ def pack(data: Manifest) -> bytes:
 
 
 def unpack(packed: bytes) -> Manifest:
-    """A stored manifest; a damaged one is empty, which only makes more be sent."""
+    """A stored manifest; a damaged or far too large one is empty, which only makes more be sent."""
     try:
-        return gzip.decompress(packed)
+        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
+            data = file.read(_LARGEST + 1)
     except (OSError, EOFError, zlib.error):
         return b""
+    return data if len(data) <= _LARGEST else b""
 
 
 def address(data: Manifest) -> str:

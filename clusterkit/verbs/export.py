@@ -7,7 +7,6 @@ import posixpath
 import re
 import shlex
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,17 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit import images
 from clusterkit.errors import ImageError, RunError
-from clusterkit.folders import make_ignored
+from clusterkit.folders import make_ignored, work_folder
 from clusterkit.images import Image
 from clusterkit.images.image import sha256_of
 from clusterkit.ledger import Ledger, LedgerRun
-from clusterkit.report.metrics import Row, parse
 from clusterkit.results.pull import RUN_ID, pull_runs
 from clusterkit.results.selection import Checkpoints
 from clusterkit.run_dir import read_run_dir
 from clusterkit.sharing import archive
 from clusterkit.sharing.contents import Code, contents, snapshot_ids
-from clusterkit.sharing.models import models_here
+from clusterkit.sharing.models import models_here, telling_rows
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots.copy import check, fetch
 from clusterkit.transport.base import SyncOptions
@@ -130,7 +128,7 @@ def _export(
         code, trainer = (source.code(identity) for identity in snapshot_ids(document))
         wanted = _image(document)
         image = source.image(wanted) if wanted and with_image else None
-        models = models_here(source.run_dir, _rows(source.run_dir))
+        models = models_here(source.run_dir, telling_rows(source.run_dir))
         model = models[-1].path if models else None
         packages = _packages(settings, wanted.digest) if wanted else {}
         members = contents(
@@ -216,7 +214,7 @@ class _Source:
                 hint="without --with-image its digest alone goes into the archive",
             )
         own = self._settings.project_dir / ".clusterkit"
-        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(dir=own)))
+        folder = self._stack.enter_context(work_folder(own))
         with self._bar("image", wanted.bytes) as progress:
             options = SyncOptions(files_from=(wanted.name,), mode="u+w")
             self._site.transport.pull(self._site.layout.images, folder, options=options, progress=progress)
@@ -252,14 +250,6 @@ def _image(document: Mapping[str, Any]) -> Image | None:
     if not re.fullmatch(r"[0-9a-f]{64}", image.digest):
         raise RunError("the image in its run.json is none of clusterkit's")
     return image
-
-
-def _rows(run_dir: Path) -> list[Row]:
-    try:
-        with (run_dir / "metrics.jsonl").open("rb") as lines:
-            return parse(lines)
-    except FileNotFoundError:
-        return []
 
 
 def _packages(settings: Settings, digest: str) -> dict[str, str]:

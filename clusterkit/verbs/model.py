@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import clusterkit
 from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.ledger import Ledger
-from clusterkit.report.metrics import parse
 from clusterkit.run_dir import read_run_dir
-from clusterkit.sharing.models import choose, models_here
+from clusterkit.sharing.models import choose, models_here, telling_rows
 from clusterkit.verbs.pulled import pulled_run
 
 if TYPE_CHECKING:
@@ -116,11 +115,7 @@ def _find(settings: Settings, ledger: Ledger, name: str, checkpoint: str) -> Cho
             f"{checkpoint}: no such checkpoint of {run_id} is here",
             hint=f"`clusterkit sync-results {run_id} --checkpoints all` brings all that the cluster has",
         )
-    try:
-        with (run_dir / "metrics.jsonl").open("rb") as lines:
-            rows = parse(lines)
-    except FileNotFoundError:
-        rows = []
+    rows = telling_rows(run_dir)
     models = models_here(run_dir, rows)
     if not models and not read_run_dir(run_dir).document.get("recipe"):
         raise RunError(

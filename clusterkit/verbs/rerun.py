@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import secrets
-import tempfile
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit import __version__, images, plan, snapshots
 from clusterkit.errors import ConfigError, ImageError, RunError
+from clusterkit.folders import work_folder
 from clusterkit.images import Image
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.resources import launcher
@@ -24,12 +25,13 @@ from clusterkit.runspec import run_id, timestamp
 from clusterkit.scheduler import JobState
 from clusterkit.sharing import archive
 from clusterkit.sharing.contents import snapshot_ids
-from clusterkit.sharing.received import check_document
+from clusterkit.sharing.received import check_document, describes, sizes_of
 from clusterkit.site import Site, open_site
 from clusterkit.slurm.abilities import Choice
 from clusterkit.slurm.script import render
 from clusterkit.snapshots.copy import check, fetch
 from clusterkit.submission import request_json
+from clusterkit.units import format_size
 from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.export import SUFFIXES, snapshots_home
 from clusterkit.verbs.fitting import check_fit
@@ -113,7 +115,8 @@ def rerun(settings: Settings, request: RerunRequest, ledger: Ledger, name: str, 
         site_of = cache(lambda cluster: stack.enter_context(open_site(settings.cluster(cluster))))
         packed = name.endswith(SUFFIXES) or Path(name).is_file()
         if packed:
-            origin = _unpacked(Path(name), Path(stack.enter_context(tempfile.TemporaryDirectory())))
+            home = settings.project_dir / ".clusterkit"
+            origin = _unpacked(Path(name), lambda: stack.enter_context(work_folder(home)))
         else:
             origin = _known(settings, ledger, name, site_of)
         recorded = origin.recorded
@@ -138,16 +141,25 @@ def rerun(settings: Settings, request: RerunRequest, ledger: Ledger, name: str, 
     return Rerun(run, job_id, str(document["run_id"]), choice, untold, site.notes)
 
 
-def _unpacked(path: Path, folder: Path) -> _Origin:
-    """An archive, checked."""
+def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _Origin:
+    """An archive, checked: first what describes a run, then what it is made of, as large as described."""
     if not path.is_file():
         raise RunError(f"{path}: no such archive", hint="`clusterkit export RUN` makes one")
-    root = folder / archive.read(path, folder)
+    folder = new_folder()
+    root = folder / archive.read(path, folder, describes)
     run_dir = root / "run"
     document, request = read_run_dir(run_dir).document, newest_request(run_dir)
     check_document(document, request)
     code, _ = snapshot_ids(document)
-    image = next(iter(root.glob("image/*.sif")), None)
+    sizes = sizes_of(root, document)
+    needed, free = sum(sizes.values()), shutil.disk_usage(folder).free
+    if needed > free:
+        raise RunError(
+            f"{path}: unpacks to {format_size(needed)}, and {folder} has room for {format_size(free)}",
+            hint="make room there: it is removed again afterwards",
+        )
+    archive.read(path, folder, sizes.get)
+    image = next((file for file in root.glob("image/*.sif") if not file.is_symlink()), None)
     return _Origin(
         Recorded(document, request, run_dir, None),
         lambda identity: root / ("code" if identity == code else "trainer"),

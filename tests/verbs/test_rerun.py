@@ -2,11 +2,13 @@
 
 import json
 import shutil
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clusterkit.sharing import archive
 from tests.verbs.conftest import CONFIG, Project
 
 
@@ -55,12 +57,12 @@ def test_an_archive_in_another_project(project: Project, tmp_path: Path) -> None
         settings.write('env = {CLUSTERKIT_SWEEP_SEED = "1"}\n')  # of the profile, as a group of seeds has it
     first = project.submit("--", "0", "x")
     project.ended(first)
-    archive = tmp_path / "run.tar.gz"
-    project.run("export", first, "-o", str(archive))
+    packed = tmp_path / "run.tar.gz"
+    project.run("export", first, "-o", str(packed))
     other = Project(tmp_path / "another project")
     other.folder.mkdir()
     (other.folder / "clusterkit.toml").write_text(CONFIG.replace("demo", "other"))
-    again = rerun(other, str(archive), "--seed", "5")
+    again = rerun(other, str(packed), "--seed", "5")
     assert json.loads((other.run_dir(again) / "arguments.json").read_text()) == ["0", "x"]
     new = spec(other, again)
     assert (new["seed"], new["project"], new["rerun_of"]) == (5, "other", first)
@@ -69,13 +71,39 @@ def test_an_archive_in_another_project(project: Project, tmp_path: Path) -> None
     # It can be passed on once more, the same code.
     other.run("export", again, "-o", "again.tar.gz")
 
-    whole = archive.read_bytes()
-    archive.write_bytes(whole[: len(whole) // 2])
+    whole = packed.read_bytes()
+    packed.write_bytes(whole[: len(whole) // 2])
     before = list(other.run_dir("").iterdir())
-    refused = other.run("rerun", str(archive), code=8)
+    refused = other.run("rerun", str(packed), code=8)
     assert "cannot be read as an export" in refused.stderr
     assert list(other.run_dir("").iterdir()) == before
     assert "no such archive" in other.run("rerun", "gone.tar.gz", code=8).stderr
+
+
+def test_nothing_of_an_archive_stays(project: Project, tmp_path: Path) -> None:
+    first = project.submit("--", "0")
+    project.ended(first)
+    (project.run_dir(first) / "large").write_bytes(bytes(1 << 20))
+    project.run("export", first, "-o", str(tmp_path / "run.tar.gz"))
+    left = project.folder / ".clusterkit" / "work" / "tmpkilled"
+    left.mkdir(parents=True)
+    rerun(project, str(tmp_path / "run.tar.gz"))
+    assert not left.exists()
+    assert list(left.parent.iterdir()) == []
+    whole = tmp_path / "whole"
+    with tarfile.open(tmp_path / "run.tar.gz") as packed:
+        packed.extractall(whole, filter="data")
+    home = whole / first
+    (home / "code" / "project" / "train.py").write_bytes(bytes(64 << 20))  # more than its manifest says
+    names = sorted(path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())
+    archive.write(
+        tmp_path / "bomb.tar.gz",
+        first,
+        {name: archive.of_file(home / name) for name in names if name != archive.SUMS},
+    )
+    refused = project.run("rerun", str(tmp_path / "bomb.tar.gz"), code=8)
+    assert f"'code/project/train.py' has {64 << 20} bytes, " in refused.stderr
+    assert list(left.parent.iterdir()) == []
 
 
 def test_code_that_is_gone(project: Project) -> None:

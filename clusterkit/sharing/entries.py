@@ -1,0 +1,88 @@
+"""The entries of a tar stream that somebody else has made; nothing of it is read before its size is known.
+
+tarfile takes an extended header into memory whatever its size, and follows maps of sparse files; an export
+has neither long headers nor sparse files. So the blocks are walked here, and tarfile reads each of them.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from typing import IO
+
+_BLOCK = 512
+_LONGEST_HEADER = 64 << 10
+"""Bytes: a name and where a link points to, with room to spare."""
+_KEYS = ("path", "linkpath", "size")
+
+
+class Content:
+    """What is still to be read of an entry."""
+
+    def __init__(self, stream: IO[bytes], size: int) -> None:
+        self._stream, self._left = stream, size
+
+    def read(self, most: int) -> bytes:
+        """The next bytes; none at the end.
+
+        Raises:
+            EOFError: the stream ends before.
+        """
+        data = self._stream.read(min(most, self._left))
+        if self._left and not data:
+            raise EOFError("it is cut short")
+        self._left -= len(data)
+        return data
+
+
+def entries(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Content]]:
+    """Files and links with their content, up to the end that the stream marks.
+
+    Raises:
+        tarfile.TarError: a header is damaged.
+        ValueError: a header is too long, or of a kind that an export does not have.
+        EOFError: the stream is cut short.
+    """
+    extended: dict[str, str] = {}
+    while any(block := _exactly(stream, _BLOCK)):
+        entry = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        if entry.type == tarfile.XHDTYPE and not extended:
+            if not 0 < entry.size <= _LONGEST_HEADER:
+                raise ValueError(f"a header of {entry.size} bytes")
+            extended = _records(_exactly(stream, entry.size))
+            _exactly(stream, -entry.size % _BLOCK)
+            continue
+        if not (entry.isreg() or entry.issym()) or entry.issparse():
+            raise ValueError(f"{entry.name!r} is neither a file nor a link")
+        entry.name = extended.get("path", entry.name)
+        entry.linkname = extended.get("linkpath", entry.linkname)
+        entry.size = int(extended.get("size", entry.size))
+        if entry.size < 0:
+            raise ValueError(f"{entry.name!r} has {entry.size} bytes")
+        content = Content(stream, entry.size)
+        yield entry, content
+        while content.read(_LONGEST_HEADER):
+            pass
+        _exactly(stream, -entry.size % _BLOCK)
+        extended = {}
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    content, parts = Content(stream, size), []
+    while part := content.read(size):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _records(data: bytes) -> dict[str, str]:
+    """Of an extended header: each is `LENGTH KEY=VALUE` and a newline, and the length is that of it all."""
+    found = {}
+    while data:
+        length = int(data.partition(b" ")[0][:8])
+        record = data[:length]
+        if not 0 < length <= len(data) or not record.endswith(b"\n"):
+            raise ValueError("a header is damaged")
+        key, _, value = record[:-1].partition(b" ")[2].partition(b"=")
+        found[key.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
+        data = data[length:]
+    return {key: found[key] for key in _KEYS if key in found}
