@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+ELSEWHERE = 3.0
+"""Another machine may be so many times slower or faster: its processors make the environments' steps."""
+
 
 @dataclass(frozen=True)
 class Rate:
@@ -36,6 +39,8 @@ class Rate:
     """Runs that shared a process, each of which is slower than one alone."""
     own: bool = False
     """One of the user's own runs."""
+    cluster: str = ""
+    """Where it ran, of the user's own."""
     same_work: bool = True
     """Whether it did what the recipe does here; else it is shown and nothing is worked out from it."""
 
@@ -52,6 +57,8 @@ class Speed:
     source: str
     caveats: tuple[str, ...] = ()
     """What differed there, which nothing was scaled for."""
+    here: bool = True
+    """Measured on that cluster; else the range is as wide as other machines may differ."""
 
 
 @dataclass(frozen=True)
@@ -82,24 +89,34 @@ def _row(row: dict[str, Any], names: set[str]) -> Rate:
 
 
 def expect(
-    rates: Sequence[Rate], *, gpu: str, recipe: str, num_envs: int | None, precision: str, gpus: int = 1
+    rates: Sequence[Rate],
+    *,
+    gpu: str,
+    recipe: str,
+    num_envs: int | None,
+    precision: str,
+    gpus: int = 1,
+    cluster: str = "",
 ) -> Speed | None:
-    """The speed to expect: of the user's own runs if there are any on that GPU, else as published.
+    """The speed to expect: of the user's own runs on that cluster, else elsewhere, else as published.
 
     Only runs of the same recipe on the same type of GPU count. Those with the same number of environments
     and of GPUs and the same precision, in a process of their own, are preferred; where there are none the
     others stand in, unscaled, and it is said.
 
+    What was measured on other machines says little about this one: its range is `ELSEWHERE` times as wide to
+    either side.
+
     Returns:
         None when it was not measured.
     """
     fitting = [rate for rate in rates if rate.same_work and (rate.gpu, rate.recipe) == (gpu, recipe)]
-    for own in (True, False):
-        group = [rate for rate in fitting if rate.own == own]
+    here = [rate for rate in fitting if rate.own and rate.cluster == cluster]
+    for group in (here, [rate for rate in fitting if rate.own], fitting):
         wanted = num_envs, precision, gpus, 1
         alike = [rate for rate in group if (rate.num_envs, rate.precision, rate.gpus, rate.in_one) == wanted]
         if chosen := alike or group:
-            return _speed(chosen, _caveats(chosen, num_envs, precision, gpus))
+            return _speed(chosen, _caveats(chosen, num_envs, precision, gpus), here=group is here)
     return None
 
 
@@ -124,21 +141,23 @@ def lasts(total_steps: int, speed: Speed, *, gpus: int, limit: int, checkpoint_e
     )
 
 
-def _speed(rates: Sequence[Rate], caveats: Sequence[str]) -> Speed:
+def _speed(rates: Sequence[Rate], caveats: Sequence[str], *, here: bool) -> Speed:
     first = rates[-1]
     if first.own:
         source = f"your run {first.source}" if len(rates) == 1 else f"{len(rates)} runs of yours"
-        where = ""
+        where = "" if here else ", ".join(sorted({f"on {rate.cluster}" for rate in rates if rate.cluster}))
     else:
         source = f"measured by {first.by}"
         where = ", ".join(part for part in (first.source, first.machine, first.date) if part)
+    spread = 1.0 if here else ELSEWHERE
     return Speed(
         statistics.median(rate.steps_per_second for rate in rates),
-        min(rate.low for rate in rates),
-        max(rate.high for rate in rates),
+        min(rate.low for rate in rates) / spread,
+        max(rate.high for rate in rates) * spread,
         len(rates),
         f"{source} ({where})" if where else source,
         tuple(caveats),
+        here,
     )
 
 

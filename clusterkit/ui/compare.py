@@ -74,4 +74,4 @@ def _time(row: Row, rate: str) -> tuple[str, Text]:
         told = "; ".join(f"{significant(one.steps_per_second)} steps/s by {one.by}" for one in row.published)
         other = f"not this work: {told}" if told else "not measured"
         return "-", Text(other, style="dim")
-    return time_range(row.duration) if row.duration else "-", Text(rate)
+    return time_range(row.duration, here=row.speed.here) if row.duration else "-", Text(rate)

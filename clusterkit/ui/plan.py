@@ -47,8 +47,10 @@ def show_forecast(forecast: Forecast) -> None:
     note("plan: nothing was changed")
 
 
-def time_range(duration: Duration) -> str:
-    """The time expected and the range around it."""
+def time_range(duration: Duration, *, here: bool = True) -> str:
+    """The time expected and the range around it; of what was measured elsewhere the range alone."""
+    if not here:
+        return f"{format_seconds(duration.shortest)} to {format_seconds(duration.longest)}: not measured here"
     middle = format_seconds(duration.seconds)
     low, high = format_seconds(duration.shortest), format_seconds(duration.longest)
     return f"about {middle}" if low == middle == high else f"about {middle} ({low} to {high})"
@@ -161,7 +163,10 @@ def _show_time(forecast: Forecast) -> None:
         _line("time", f"not measured {where}: a short run of yours, synced, tells")
     else:
         if duration:
-            _line("time", time_range(duration) + ("" if profile.gpu is None else _gpu_hours(duration)))
+            _line(
+                "time",
+                time_range(duration, here=speed.here) + ("" if profile.gpu is None else _gpu_hours(duration)),
+            )
         _line("" if duration else "time", speed_words(speed))
     for rate in forecast.elsewhere[:2]:
         other = "" if rate.same_work else ", of other work"

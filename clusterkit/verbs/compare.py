@@ -78,7 +78,7 @@ def compare(
     rows = []
     for name, gpu in [*places, *((None, gpu) for gpu in others)]:
         target = settings.cluster(name) if name else nowhere
-        speed = speed_on(sizes, rates, gpu)
+        speed = speed_on(sizes, rates, gpu, name or "")
         duration = None
         if speed and request.profile.total_steps:
             duration = lasts(

@@ -66,7 +66,18 @@ def beating(ledger: Ledger, recipe: str, gpus: Mapping[str, str]) -> list[Rate]:
             rate = state.steps_per_second
             source = f"{run.run_id}, by its heartbeat"
             rates.append(
-                Rate(gpus[run.profile], recipe, rate, rate, rate, "you", source, date=run.submitted, own=True)
+                Rate(
+                    gpus[run.profile],
+                    recipe,
+                    rate,
+                    rate,
+                    rate,
+                    "you",
+                    source,
+                    date=run.submitted,
+                    own=True,
+                    cluster=run.cluster,
+                )
             )
     return rates
 
@@ -95,6 +106,7 @@ def _own(run: Run) -> OwnRun | None:
         gpus=gpus if isinstance(gpus := profile.get("gpus"), int) and gpus > 0 else 1,
         in_one=in_one,
         own=True,
+        cluster=str(run.document.get("cluster", "")),
     )
     alone = in_one == 1  # else what was seen is the memory of all runs of its process
     return OwnRun(rate, seen.memory if alone else None, seen.gpu_memory if alone else None)

@@ -197,7 +197,7 @@ def _alone(settings: Settings, request: PlanRequest, prepared: Prepared, ledger:
     sizes = sizes_of(recipe, run.profile, argv, request.spaces)
     rates, own = rates_of(settings, recipe, ledger)
     gpu = run.profile.gpu or ""
-    speed = speed_on(sizes, rates, gpu)
+    speed = speed_on(sizes, rates, gpu, run.cluster.name)
     return replace(
         found,
         sizes=sizes,

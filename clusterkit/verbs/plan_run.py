@@ -106,8 +106,8 @@ def memory_on(sizes: Sizes, profile: Profile, machine: Machine, cluster: Cluster
     return judge(sizes, with_gpu(machine, cluster, gpu), profile.workers, profile.eval_episodes)
 
 
-def speed_on(sizes: Sizes, rates: Sequence[Rate], gpu: str) -> Speed | None:
-    """How fast a run is to be expected on a type of GPU, "" for none; None where nothing was measured."""
+def speed_on(sizes: Sizes, rates: Sequence[Rate], gpu: str, cluster: str) -> Speed | None:
+    """How fast a run is to be expected on a cluster's type of GPU, "" for none; None where nothing tells."""
     return expect(
         rates,
         gpu=gpu,
@@ -115,6 +115,7 @@ def speed_on(sizes: Sizes, rates: Sequence[Rate], gpu: str) -> Speed | None:
         num_envs=sizes.environments,
         precision=sizes.precision,
         gpus=sizes.ranks,
+        cluster=cluster,
     )
 
 

@@ -38,6 +38,19 @@ def test_a_published_figure_names_its_author() -> None:
     assert speed.source == "measured by somebody (r1, A40, 2026-01-01)"
 
 
+def test_what_was_measured_on_another_machine_gives_no_tight_interval() -> None:
+    here, away = replace(OWN, cluster="uni"), replace(OWN, cluster="lab", source="r2")
+    tight = expect([away, here, OTHER], cluster="uni", **ASKED)  # type: ignore[arg-type]
+    assert tight is not None
+    assert (tight.low, tight.high, tight.here, tight.source) == (900.0, 1200.0, True, "your run r1")
+    wide = expect([away, OTHER], cluster="uni", **ASKED)  # type: ignore[arg-type]
+    assert wide is not None
+    assert (wide.low, wide.high, wide.here, wide.source) == (300.0, 3600.0, False, "your run r2 (on lab)")
+    published = expect([OTHER], cluster="uni", **ASKED)  # type: ignore[arg-type]
+    assert published is not None
+    assert (published.low, published.high, published.here) == (5e3 / 3, 15e3, False)
+
+
 def test_other_settings_stand_in_unscaled_and_it_is_said() -> None:
     ten = replace(OWN, num_envs=10, precision="fp32")
     speed = expect([ten], **ASKED)  # type: ignore[arg-type]

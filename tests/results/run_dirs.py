@@ -37,6 +37,7 @@ def make_run_dir(
     restarted_at: int | None = None,
     sweep: dict[str, str] | None = None,
     group: str | None = None,
+    cluster: str = "datalab",
 ) -> Path:
     """A run that learns: each task's success rises at its own pace. Deterministic.
 
@@ -50,7 +51,7 @@ def make_run_dir(
         "run_id": run_id,
         "name": name,
         "created": "2026-01-02T03:04:05Z",
-        "cluster": "datalab",
+        "cluster": cluster,
         "profile": {"name": name, "gpu": "a40"} | (profile or {}),
         "recipe": {"name": recipe, "values": values or {}, "modified": modified or {}} if recipe else None,
         "argv": ["python", "-m", "trainer", "train", "--recipe", recipe or "none"],

@@ -52,6 +52,7 @@ def pulls(project: Project, name: str, *, speed: float, num_envs: int = 32, gpu:
         profile={"gpu": gpu},
         header={"num_envs": num_envs, "precision": "tf32", "device": "NVIDIA A40"},
         machine={"memory/rss_bytes": 9.5 * GIB, "gpu/memory_bytes": 1.5 * GIB},
+        cluster="local",
     )
 
 
@@ -101,6 +102,8 @@ def test_runs_that_are_here_tell_the_time(trains: Project) -> None:
     assert "steps/s on a100, by you" in shown
     ten = trains.run("plan", "--profile", "a40-2m", "--cluster", "local", "--", "--num-envs", "10").stdout
     assert "measured with 32 environments, not 10" in ten
+    away = trains.run("plan", "--profile", "a40-2m", "--cluster", "far").stdout
+    assert re.search(r"time +.* to .*: not measured here, .*2 runs of yours \(on local\)", away, re.DOTALL)
 
 
 def test_runs_that_shared_a_process_tell_their_speed_and_no_memory(trains: Project) -> None:
