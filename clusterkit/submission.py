@@ -147,6 +147,7 @@ def request_json(
     part: int = 0,
     pack: int = 1,
     in_one: int = 1,
+    command: Sequence[str] | None = None,
 ) -> bytes:
     """request.json of a submission.
 
@@ -164,6 +165,7 @@ def request_json(
         part: of a group's submissions, the one that the run was handed over with.
         pack: how many runs share the job.
         in_one: how many runs one process trains.
+        command: the words behind `submit` that ask for the run; None where no such line would.
     """
     document = {
         "schema": SCHEMA,
@@ -180,6 +182,7 @@ def request_json(
         "part": part,
         "pack": pack,
         "in_one": in_one,
+        "command": None if command is None else list(command),
     }
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
 

@@ -165,6 +165,12 @@ def asking_for(
     )
 
 
+def given_words(time: str | None, total_steps: int | None) -> tuple[str, ...]:
+    """The options that `asking_for` put into a profile, as they are typed."""
+    given = {"--time": time, "--total-steps": total_steps}
+    return tuple(word for name, value in given.items() if value for word in (name, str(value)))
+
+
 def sbatch_words(texts: list[str] | None) -> tuple[str, ...]:
     """`--name=value` of what `--sbatch` was given, with or without its dashes."""
     return tuple(text if text.startswith("-") else f"--{text}" for text in texts or ())

@@ -19,6 +19,7 @@ from clusterkit.cli.common import (
     UnlockOption,
     UntilDoneOption,
     asking_for,
+    given_words,
     large_files,
     load,
     open_ledger,
@@ -138,6 +139,7 @@ def submit(
         allow_large=large_files(send_large),
         until_done=until_done,
         after=parse_after(after or ()),
+        given=given_words(time, total_steps),
     )
     group = SweepRequest(request, over, max_parallel, pack, tuple(then or ()), then_always, in_one)
     if max_parallel and not group.several:

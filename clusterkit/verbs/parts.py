@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clusterkit.errors import ClusterkitError
 from clusterkit.group import Part, group_json, members_file
@@ -18,9 +18,10 @@ from clusterkit.scheduler import JobState, Kind, Parent
 from clusterkit.site import Layout, Site, scheduler_of
 from clusterkit.slurm.group_script import GroupScript, log_name, render_group
 from clusterkit.submission import array_id, request_json
+from clusterkit.verbs.again import words_of
 from clusterkit.verbs.handover import Parcel, RefusedError, hand_over, job_name
 from clusterkit.verbs.prepare import Prepared, ledger_run, run_files
-from clusterkit.verbs.sweep import GroupPlan
+from clusterkit.verbs.sweep import GroupPlan, Planned
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ class Handover:
                     pack=planned.request.pack,
                     in_one=max(1, len(planned.members[index].member.together)),
                     until_done=one.choice.way if one.choice else None,
+                    command=_again(planned.members[index]),
                 )
                 for name in ("asked", "answer", "error", "status"):
                     files[f"{folder}/submissions/0/{name}"] = (
@@ -175,6 +177,15 @@ class Handover:
         for run in self._runs:
             if run.part >= refused.number:
                 self._ledger.settle(run.run_id, "", JobState.NOT_SUBMITTED, last)
+
+
+def _again(one: Planned) -> list[str] | None:
+    """The words that ask for a member alone; None for what no option of `submit` says."""
+    if {"recipe", "task"} & one.values.keys() or one.member.previous:
+        return None
+    steps = one.values.get("total_steps")
+    given = ("--total-steps", steps) if steps else ()
+    return words_of(replace(one.request, given=(*one.request.given, *given)))
 
 
 def part_options(planned: GroupPlan, part: Part) -> tuple[str, ...]:

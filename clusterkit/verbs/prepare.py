@@ -56,6 +56,8 @@ class Request:
     """Go on past the time limit; None is what the profile, or else the project, says."""
     after: tuple[After, ...] = ()
     """Runs that must end before it starts."""
+    given: tuple[str, ...] = ()
+    """Options that have changed the profile, as they were typed: `--time 4h`."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from clusterkit.slurm.abilities import Choice
 from clusterkit.snapshots import Snapshot
 from clusterkit.submission import Outcome, request_json
 from clusterkit.verbs.after import check_after, dependency
+from clusterkit.verbs.again import words_of
 from clusterkit.verbs.deploy import Bar, hash_image, send_snapshot, take_snapshot
 from clusterkit.verbs.fitting import check_fit
 from clusterkit.verbs.handover import Parcel, hand_over, settle
@@ -26,7 +27,7 @@ from clusterkit.verbs.prepare import Prepared, Request, check, goes_on, ledger_r
 from clusterkit.verbs.until_done import choose_way
 
 if TYPE_CHECKING:
-    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
 
 
@@ -74,7 +75,7 @@ def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) ->
             settings, request, site.layout, snapshot, image, way=lambda options: choose_way(site, options)
         )
         sent = bring(site, snapshot, image, ledger, bar)
-        job_id = hand_over(site, ledger, _parcel(prepared, request.profile, waiting))
+        job_id = hand_over(site, ledger, _parcel(prepared, request, waiting))
     spec = prepared.spec
     return Submitted(
         spec,
@@ -167,10 +168,10 @@ def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
     )
 
 
-def _parcel(prepared: Prepared, profile: Profile, waiting: tuple[str, ...]) -> Parcel:
+def _parcel(prepared: Prepared, request: Request, waiting: tuple[str, ...]) -> Parcel:
     spec, folder = prepared.spec, f"runs/{prepared.spec.run_id}"
     options = (*prepared.job.options, *waiting)
     way = prepared.choice.way if prepared.choice else None
-    request = request_json(0, "first", spec.created, options, until_done=way)
-    files = {**run_files(prepared), f"{folder}/submissions/0/request.json": request}
-    return Parcel((ledger_run(prepared, profile),), folder, files, options)
+    wanted = request_json(0, "first", spec.created, options, until_done=way, command=words_of(request))
+    files = {**run_files(prepared), f"{folder}/submissions/0/request.json": wanted}
+    return Parcel((ledger_run(prepared, request.profile),), folder, files, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -103,3 +104,22 @@ def test_a_run_that_does_not_exist(project: Project) -> None:
     refused = project.run("why", "nosuch", code=8)
     assert refused.stdout == ""
     assert "none was submitted" in refused.stderr
+
+
+def test_the_next_command_of_a_refused_argument_succeeds(project: Project) -> None:
+    (project.folder / "train.py").write_text(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--note')\np.parse_args()\n"
+    )
+    run_id = project.submit("--name", "mine", "--time", "3m", "--", "--note", "it's mine", "--sede", "4")
+    project.ended(run_id)
+    told = json.loads(project.run("why", run_id, "--json").stdout)
+    assert told["cause"] == "wrong-argument"
+    assert told["cure"].startswith("change `--sede 4`")
+    words = shlex.split(told["next"])
+    assert words[:2] == ["clusterkit", "submit"]
+    assert words[words.index("--") :] == ["--", "--note", "it's mine"]
+    again = project.run(*words[1:]).stdout.strip()
+    project.ended(again)
+    assert again.startswith("mine-")
+    (state,) = json.loads(project.run("status", again, "--json").stdout)["runs"]
+    assert (state["state"], state["limit_seconds"]) == ("COMPLETED", 180)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+
+from clusterkit.diagnosis.arguments import command_words
 from clusterkit.diagnosis.evidence import Evidence
 
 
@@ -27,15 +30,28 @@ def resume(evidence: Evidence, *options: str) -> str:
     )
 
 
+def words(evidence: Evidence) -> tuple[str, ...] | None:
+    """What was typed behind `submit` for it; None for a run of which that is not kept."""
+    first = next((each for each in evidence.record.submissions if each.number == 0), None)
+    return command_words(first.request if first else None)
+
+
 def submit(evidence: Evidence) -> str:
-    """To start a new run of the same profile."""
+    """To start a new run like it, with all that was asked for it."""
+    known = words(evidence)
+    if known is not None:
+        return shlex.join(["clusterkit", "submit", *known])
     profile = evidence.subject.profile
     return _at("submit", evidence) + (f" --profile {profile}" if profile else "")
 
 
 def preview(evidence: Evidence) -> str:
     """To see what such a submission would run."""
-    return f"{submit(evidence)} --dry-run"
+    known = words(evidence)
+    if known is None:
+        return f"{submit(evidence)} --dry-run"
+    at = known.index("--") if "--" in known else len(known)
+    return shlex.join(["clusterkit", "submit", *known[:at], "--dry-run", *known[at:]])
 
 
 def deploy(evidence: Evidence, *options: str) -> str:

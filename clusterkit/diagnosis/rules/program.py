@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 
+from clusterkit.diagnosis.arguments import without_fault
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
-from clusterkit.diagnosis.rules.commands import logs, preview, resume
+from clusterkit.diagnosis.rules.commands import logs, preview, resume, words
 from clusterkit.diagnosis.rules.said import booked, exited, last_words, said
 from clusterkit.scheduler import JobState
 
@@ -79,19 +81,16 @@ def wrong_argument(evidence: Evidence) -> Finding | None:
         r"|No such option|Missing option|Unrecognized options"
         r"|Flags parsing error|Could not override|argument --?\S+:|batch_size must divide"
     )
-    found = said(
-        evidence,
-        WRONG_ARGUMENT,
-        pattern,
-        also=exited(evidence),
-        command=preview(evidence),
-    )
+    line = evidence.line(pattern)
+    cure, command = _mended(evidence, line.text if line else "")
+    found = said(evidence, WRONG_ARGUMENT, pattern, also=exited(evidence), cure=cure, command=command)
     if found or evidence.exit.get("code") != 2 or not evidence.ended_badly:
         return found
     last = evidence.line(r"^trainer: |[Ee]rror: |[Uu]sage: ", "log", "stderr")
     if last is None:
         return None
-    return WRONG_ARGUMENT.found(last, exited(evidence), command=preview(evidence), sure=Sure.LIKELY)
+    cure, command = _mended(evidence, last.text)
+    return WRONG_ARGUMENT.found(last, exited(evidence), cure=cure, command=command, sure=Sure.LIKELY)
 
 
 def checkpoint_unusable(evidence: Evidence) -> Finding | None:
@@ -191,6 +190,17 @@ RULES = (
     killed_by_signal,
     program_failed,
 )
+
+
+def _mended(evidence: Evidence, text: str) -> tuple[str, str]:
+    """Which argument to change, and the command for it; a dry run where that takes a person's decision."""
+    known = words(evidence)
+    if known is None:
+        return "", preview(evidence)
+    cure, changed = without_fault(known, text)
+    if changed is None:
+        return cure, preview(evidence)
+    return cure, shlex.join(["clusterkit", "submit", *changed])
 
 
 def _step(evidence: Evidence) -> Line | None:

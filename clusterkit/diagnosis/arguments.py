@@ -1,0 +1,116 @@
+"""Which argument a program refused, and the same submission without that fault. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+_OPTIONS = (
+    "--cluster",
+    "--profile",
+    "--name",
+    "--seed",
+    "--set",
+    "--unlock",
+    "--sbatch",
+    "--time",
+    "--total-steps",
+)
+_FLAGS = ("--until-done", "--not-until-done", "--verify-image")
+_MOST = 16_384
+"""Characters of a command line that can still be pasted."""
+_UNKNOWN = re.compile(
+    r"unrecognized arguments: (?P<several>.+)|unknown argument (?P<quoted>'[^']*')"
+    r"|[Nn]o such option:? ['\"]?(?P<option>-[\w-]+)|Unrecognized options:? ['\"]?(?P<other>-[\w-]+)"
+)
+_MEANT = re.compile(r"[Dd]id you mean (--?[\w-]+)\?")
+_VALUE = re.compile(
+    r"argument (?:-\w[, /]+)?(?P<name>--?[\w-]+)[^:]*: (?P<why>.+)"
+    r"|Invalid value for '(?P<click>--?[\w-]+)[^']*': (?P<told>.+)"
+)
+_MISSING = re.compile(r"following arguments are required: (?P<names>.+)|Missing option '(?P<click>--?[\w-]+)")
+
+
+def command_words(request: Mapping[str, object] | None) -> tuple[str, ...] | None:
+    """The words behind `submit` that asked for a run, by its request.json; None where none can be trusted.
+
+    What stands before `--` must be options of ours, and nothing may hold a character that a terminal obeys.
+    """
+    words = (request or {}).get("command")
+    if not isinstance(words, list) or not all(isinstance(word, str) and word.isprintable() for word in words):
+        return None
+    if sum(map(len, words)) > _MOST:
+        return None
+    own = iter(words[: words.index("--")] if "--" in words else words)
+    for word in own:
+        if word not in _FLAGS and (word not in _OPTIONS or next(own, None) is None):
+            return None
+    return tuple(words)
+
+
+def without_fault(words: Sequence[str], said: str) -> tuple[str, list[str] | None]:
+    """What to change in a command line, and the line after that change.
+
+    Args:
+        words: behind `submit`.
+        said: the program's own words.
+
+    Returns:
+        The advice, "" where the words name no argument; and the words, None where the fault is not among
+        those behind `--`, or what to write there is not known.
+    """
+    at = words.index("--") + 1 if "--" in words else len(words)
+    head, own = list(words[:at]), list(words[at:])
+    if match := _UNKNOWN.search(said):
+        return _unknown(head, own, said, match)
+    if match := _VALUE.search(said):
+        name, why = match["name"] or match["click"], (match["why"] or match["told"]).strip()
+        place = next((i for i, word in enumerate(own) if word == name or word.startswith(f"{name}=")), None)
+        if place is None:
+            return f"change {name}, which the profile or the program's own settings give: {why}", None
+        gone = own[place : place + _span(own, place)]
+        rest = own[:place] + own[place + len(gone) :]
+        return f"change `{shlex.join(gone)}`: {why}; the command leaves it out", _joined(head, rest)
+    if match := _MISSING.search(said):
+        names = (match["names"] or match["click"]).strip()
+        return f"add {names} behind --, each with its value", None
+    return "", None
+
+
+def _unknown(
+    head: list[str], own: list[str], said: str, match: re.Match[str]
+) -> tuple[str, list[str] | None]:
+    refused = match["option"] or match["other"] or (match["quoted"] or "").strip("'")
+    names = match["several"].split() if match["several"] else [refused]
+    place = next(
+        (i for i, word in enumerate(own) if word.partition("=")[0] == names[0].partition("=")[0]), None
+    )
+    if place is None:
+        return f"change {names[0]}, which the profile or the program's own settings give", None
+    if (meant := _MEANT.search(said)) is not None:
+        value = own[place].partition("=")[2]
+        right = f"{meant[1]}={value}" if value else meant[1]
+        changed = [*own[:place], right, *own[place + 1 :]]
+        return f"change `{names[0]}`: the command has {meant[1]} in its place", _joined(head, changed)
+    listed = match["several"] and own[place : place + len(names)] == names
+    count = len(names) if listed else _span(own, place)
+    gone = own[place : place + count]
+    rest = own[:place] + own[place + count :]
+    return f"change `{shlex.join(gone)}`: the program does not know it; the command leaves it out", _joined(
+        head, rest
+    )
+
+
+def _span(own: Sequence[str], place: int) -> int:
+    """How many words an option takes: itself, and its values."""
+    if not own[place].startswith("-") or "=" in own[place]:
+        return 1
+    behind = next(
+        (i for i, word in enumerate(own[place + 1 :]) if word.startswith("--")), len(own) - place - 1
+    )
+    return 1 + min(behind, 1)
+
+
+def _joined(head: Sequence[str], own: Sequence[str]) -> list[str]:
+    return [*head, *own] if own else list(head[:-1])
