@@ -118,3 +118,8 @@ own_tell() { # faults|notes KIND MODE UID GID PATH
     *) own_notes="$own_notes$2 $3 $own_user $own_team $6$own_nl" ;;
   esac
 }
+
+own_say() { # the first fault, as a sentence
+  own_line=${own_faults%%"$own_nl"*}
+  printf '%s\n' "another user could change /${own_line#* /} (${own_line%% /*}); clusterkit doctor says more"
+}

@@ -44,7 +44,7 @@ trap clean EXIT
 trap 'say "interrupted"; exit 143' HUP INT TERM USR1
 say "building on $(uname -n)"
 own_check "$folder" "$images" "$cache" "$scratch/" || {
-  say "FATAL: another user could change ${own_faults#* }"
+  say "FATAL: $(own_say)"
   finish @UNSAFE@
 }
 @PRELUDE@

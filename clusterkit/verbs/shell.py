@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from clusterkit import ownership
 from clusterkit.ledger import LedgerRun
 from clusterkit.verbs.inside import Inside, inside
 
 if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
 
 # $1 job.sh, $2 attempt, $3 TERM, then the command. Runs on the node, in the environment of whoever called it;
 # `enter`, which job.sh has written, has the one of the program, and its command line as an array.
 _ENTER = r"""
+must_be_owned() {
+  own_check "$1" && return
+  echo "[clusterkit] $(own_say)" >&2
+  exit UNSAFE
+}
+must_be_owned "$1"
 eval "$(grep -e '^run_id=' -e '^scratch_root=' "$1")"
 enter=$scratch_root/$run_id-$2/enter terminal=$3
 shift 3
+must_be_owned "$enter"
 if [ ! -r "$enter" ]; then
   echo "[clusterkit] there is no way in: the program has not been started yet, or has just ended" >&2
   exit 125
@@ -40,6 +49,12 @@ fi
 export PS1="($1) \$ "
 exec sh -i
 """
+
+
+def enter_script(cluster: Cluster) -> str:
+    """Bash that takes a job's place, unless another user could have changed what it reads for that."""
+    owned = ownership.fragment(cluster.trust, cluster.group)
+    return owned + _ENTER.replace("UNSAFE", str(ownership.EXIT_CODE))
 
 
 def shell(
@@ -70,6 +85,15 @@ def shell(
         on_entry(place)
         program = list(command) or ["sh", "-c", _SHELL, "sh", run.run_id]
         script = f"{run.run_dir}/job.sh"
-        enter = ["bash", "-c", _ENTER, "bash", script, str(place.attempt), terminal or "dumb", *program]
+        enter = [
+            "bash",
+            "-c",
+            enter_script(place.cluster),
+            "bash",
+            script,
+            str(place.attempt),
+            terminal or "dumb",
+            *program,
+        ]
         argv = place.argv(enter, terminal=terminal is not None)
         return place.transport.attach(argv, terminal=terminal is not None, leash=place.leash)

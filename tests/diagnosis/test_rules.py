@@ -93,6 +93,10 @@ SAID = {
     "wrong-argument": ("ValueError: batch_size must divide total_batch",),
     "home-full": ("OSError: [Errno 122] Disk quota exceeded",),
     "scratch-full": ("OSError: [Errno 28] No space left on device: '/tmp/replay.npy'",),
+    "changeable": (
+        "[clusterkit] another user could change /share/lab (group drwxrwsr-x pi lab); clusterkit doctor says"
+        " more",
+    ),
     "not-writable": ("PermissionError: [Errno 13] Permission denied: '/share/other/x'",),
     "program-missing": ("[clusterkit] the program 'trian.py' does not exist here (PATH=/usr/bin)",),
     "code-missing": (

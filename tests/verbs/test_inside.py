@@ -7,7 +7,12 @@ import os
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+from clusterkit.config.models import Cluster
+from clusterkit.verbs.shell import enter_script
 from tests.doubles.person import type_at_terminal
 from tests.verbs.conftest import Project
 
@@ -94,3 +99,23 @@ def test_a_run_whose_answer_was_lost_is_known_by_its_run_directory(project: Proj
         ledger.execute("UPDATE runs SET state = 'SUBMITTING', job_id = '', last = ''")
     refused = project.run("top", "--once", run_id, code=8).stderr
     assert "has ended, it is FAILED: the program ended with exit code 3" in refused
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+@pytest.mark.parametrize("planted", ["run", "scratch"])
+def test_a_shell_reads_nothing_of_another_user(tmp_path: Path, planted: str) -> None:
+    """job.sh and `enter` are shell code that it takes over."""
+    run, scratch = tmp_path / "run", tmp_path / "scratch"
+    (scratch / "r-0").mkdir(parents=True)
+    run.mkdir()
+    (run / "job.sh").write_text(f"run_id=r\nscratch_root={scratch}\n")
+    (scratch / "r-0/enter").write_text(f": >{tmp_path}/pwned; command=(/usr/bin/env)\n")
+    os.chown(tmp_path / planted, 41002, 41002)
+    cluster = Cluster(name="local", kind="local", root=str(tmp_path), container="none")
+    argv = ["bash", "-c", enter_script(cluster), "bash", str(run / "job.sh"), "0", "dumb", "/bin/true"]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 77
+    assert done.stderr.startswith(f"[clusterkit] another user could change {tmp_path / planted} (owner ")
+    assert not (tmp_path / "pwned").exists()
+    os.chown(tmp_path / planted, 0, 0)
+    assert subprocess.run(argv, capture_output=True).returncode == 0

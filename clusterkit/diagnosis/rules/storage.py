@@ -34,6 +34,12 @@ NOT_WRITABLE = Cause(
     "a folder cannot be written to",
     "mend its permissions, or set `root` or `scratch` of the cluster to a folder of your own",
 )
+CHANGEABLE = Cause(
+    "changeable",
+    "another user could change a folder that the run uses, and so run code as you",
+    "set `root` or `scratch` of the cluster to a folder that only you can change; or name whom you trust in "
+    "`trust`",
+)
 
 _FULL = r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]|EDQUOT|ENOSPC|disk full\?"
 _SCRATCH = r"cannot create the scratch folder|cannot write to the scratch folder"
@@ -80,6 +86,15 @@ def scratch_refused(evidence: Evidence) -> Finding | None:
     )
 
 
+def changeable(evidence: Evidence) -> Finding | None:
+    """job.sh found that another user could change a folder: it ran nothing."""
+    line = evidence.line(r"another user could change ") if evidence.ended_badly else None
+    if line is None:
+        return None
+    doctor = f"clusterkit doctor --no-job --cluster {evidence.subject.cluster}"
+    return CHANGEABLE.found(line, command=doctor)
+
+
 def attempt_refused(evidence: Evidence) -> Finding | None:
     """job.sh could not make the attempt's folder."""
     line = evidence.line(r"cannot create .*/attempts/", "slurm.log") if evidence.ended_badly else None
@@ -116,7 +131,7 @@ def not_writable(evidence: Evidence) -> Finding | None:
     return NOT_WRITABLE.found(found[0], command=logs(evidence), sure=found[1])
 
 
-RULES = (full, scratch_refused, attempt_refused, code_read_only, not_writable)
+RULES = (changeable, full, scratch_refused, attempt_refused, code_read_only, not_writable)
 
 _ROLES = {SCRATCH_FULL.slug: "scratch", HOME_FULL.slug: "home", ROOT_FULL.slug: "run"}
 
