@@ -83,10 +83,8 @@ def cure(faults: Sequence[Finding], user: str, table: str) -> str:
         user: the login's name there.
         table: of the settings, e.g. `[clusters.uni]`.
     """
-    modes = {"group": "g-w", "others": "o-w"}
-    if user and all(fault.kind in modes and fault.owner == user for fault in faults):
-        both = ",".join(sorted({modes[fault.kind] for fault in faults} | {"g-w"}))
-        return f"chmod {both} {shlex.join(dict.fromkeys(fault.path for fault in faults))}"
+    if user and all(fault.kind in ("group", "others") and fault.owner == user for fault in faults):
+        return f"chmod go-w {shlex.join(dict.fromkeys(fault.path for fault in faults))}"
     choose = f"set `root`, `scratch` or `image_store` of {table} to a folder that only you can change"
     if any(fault.kind == "links" for fault in faults):
         return choose

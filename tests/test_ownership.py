@@ -196,7 +196,7 @@ def test_a_group_of_ones_own_name_is_private(tmp_path: Path) -> None:
 
 def test_the_cure_is_one_that_the_user_can_carry_out() -> None:
     (ours,) = ownership.parse("group drwxrwxr-x alice lab /home/alice\n")
-    assert ownership.cure([ours], "alice", "[clusters.uni]") == "chmod g-w /home/alice"
+    assert ownership.cure([ours], "alice", "[clusters.uni]") == "chmod go-w /home/alice"
     (bobs,) = ownership.parse("owner drwxr-xr-x bob bob /share/my root\n")
     cure = ownership.cure([bobs, ours], "alice", "[clusters.uni]")
     assert "`root`, `scratch` or `image_store` of [clusters.uni]" in cure
