@@ -16,7 +16,8 @@ _MARK = "\x1eclusterkit-record"
 _FILE = re.compile(r"attempts/(\d+)/(start|exit|cancel)\.json")
 _SUBMISSION = re.compile(r"submissions/(\d+)/(request\.json|asked|status|answer|error)")
 
-# Builtins only: reading a thousand runs starts no process. A run directory that is gone is said so.
+# Builtins only: reading a thousand runs starts no process, but one for each that has started and not ended,
+# which tells by the clock of the files when it showed life. A run directory that is gone is said so.
 _COLLECT = rf"""
 ck_show() {{
   [ -f "$1" ] || return 0
@@ -28,9 +29,15 @@ ck_run() {{
   cd "$1" 2>/dev/null || {{ echo "{_MARK} missing"; return 0; }}
   ck_show heartbeat.json
   ck_show stopped.json
+  ck_open=
   for ck_attempt in attempts/*/; do
     for ck_name in start exit cancel; do ck_show "$ck_attempt$ck_name.json"; done
+    ck_start=${{ck_attempt}}start.json
+    [ ! -f "$ck_start" ] || [ -f "${{ck_attempt}}exit.json" ] || ck_open=$ck_start
   done
+  [ -z "$ck_open" ] || [ ! -f heartbeat.json ] ||
+    echo "{_MARK} written" $(stat -c %Y heartbeat.json "$ck_open" 2>/dev/null ||
+      stat -f %m heartbeat.json "$ck_open" 2>/dev/null)
   for ck_submission in submissions/*/; do
     for ck_name in request.json asked status answer error; do ck_show "$ck_submission$ck_name"; done
   done
@@ -62,7 +69,9 @@ class RunRecord:
     stopped: Mapping[str, Any] | None = None
     """Why a run that was to go on past its time limit does not."""
     now: float | None = None
-    """The cluster's clock when they were read, Unix seconds; the files' times are of the same clock."""
+    """The cluster's clock when they were read, Unix seconds; times in the files may be of a node's clock."""
+    alive: float | None = None
+    """When an attempt that has not ended last showed life, by the clock of the file system."""
 
     @property
     def started(self) -> Attempt | None:
@@ -156,6 +165,7 @@ class _Files:
     exists: bool = True
     heartbeat: Mapping[str, Any] | None = None
     stopped: Mapping[str, Any] | None = None
+    alive: float | None = None
     attempts: dict[int, dict[str, Mapping[str, Any] | None]] = field(default_factory=dict)
     submissions: dict[int, dict[str, str]] = field(default_factory=dict)
 
@@ -163,6 +173,9 @@ class _Files:
         head, _, content = chunk.partition("\n")
         if head == "missing":
             self.exists = False
+        elif head.startswith("written "):
+            times = [float(word) for word in head.split()[1:] if word.isdecimal() and len(word) < 18]
+            self.alive = max(times, default=None)
         elif head == "file heartbeat.json":
             self.heartbeat = _object(content)
         elif head == "file stopped.json":
@@ -175,7 +188,7 @@ class _Files:
     def record(self, now: float | None) -> RunRecord:
         attempts = tuple(Attempt(number, **files) for number, files in sorted(self.attempts.items()))
         submissions = tuple(_submission(number, files) for number, files in sorted(self.submissions.items()))
-        return RunRecord(self.exists, attempts, self.heartbeat, submissions, self.stopped, now)
+        return RunRecord(self.exists, attempts, self.heartbeat, submissions, self.stopped, now, self.alive)
 
 
 def _submission(number: int, files: Mapping[str, str]) -> Submission:

@@ -13,6 +13,7 @@ from typing import Any
 from clusterkit.outlook import Pace, Sighting, at_the_limit, pace, smoothed, time_left
 from clusterkit.record import Attempt, RunRecord, collect_script, parse_collect
 from clusterkit.scheduler import Job, JobState, parse_time, unix_seconds
+from clusterkit.units import CLOCKS_DIFFER
 from clusterkit.verdict import STALE_SECONDS, Verdict, number, silence, verdict
 
 __all__ = ["Attempt", "RunRecord", "RunState", "collect_script", "fold", "parse_collect", "remembered"]
@@ -87,7 +88,7 @@ def fold(
         judged.state,
         judged.why,
         judged.final,
-        expected_start=_expected_start(record, job) if judged.state.waiting else None,
+        expected_start=_expected_start(record, job, moment) if judged.state.waiting else None,
         elapsed_seconds=_elapsed(record, job, judged.state),
         limit_seconds=(job.limit_seconds if job else None) or _asked_limit(record),
         attempt=newest.number if newest else None,
@@ -211,10 +212,13 @@ def _mean(record: RunRecord, step: float | None) -> float | None:
     return (step - began.step) / (until - began.time)
 
 
-def _expected_start(record: RunRecord, job: Job | None) -> float | None:
-    """When the scheduler thinks it will start; a moment that has passed is no news."""
+def _expected_start(record: RunRecord, job: Job | None, moment: float | None) -> float | None:
+    """When the scheduler thinks it will start, by this machine's clock; what has passed is no news."""
     start = unix_seconds(job.start) if job else None
-    return start if start is not None and (record.now is None or start > record.now) else None
+    if start is None or record.now is None:
+        return start
+    ahead = moment - record.now if moment is not None else 0.0
+    return start + (ahead if abs(ahead) > CLOCKS_DIFFER else 0.0) if start > record.now else None
 
 
 def _asked_limit(record: RunRecord) -> int | None:

@@ -12,6 +12,9 @@ _SIZE_FACTOR = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _COUNTED = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.IGNORECASE)
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)")
 
+CLOCKS_DIFFER = 60.0
+"""Seconds: clocks of machines that are further apart are not kept well."""
+
 
 def parse_size(text: str) -> int:
     """Bytes in a size such as "64G"; units are binary as in Slurm (K = 1024).

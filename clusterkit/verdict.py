@@ -38,6 +38,7 @@ from typing import Any
 from clusterkit.record import Attempt, RunRecord
 from clusterkit.scheduler import Job, JobState, unix_seconds
 from clusterkit.slurm.explain import explain
+from clusterkit.units import CLOCKS_DIFFER
 
 STALE_SECONDS = 180.0
 """A running program that writes heartbeats and has been silent for longer may hang."""
@@ -87,13 +88,19 @@ def same_job(attempt: Attempt, job: Job | None) -> bool:
 
 
 def silence(record: RunRecord) -> float | None:
-    """Seconds since the newest sign of life of a program that writes heartbeats."""
+    """Seconds since the newest sign of life of a program that writes heartbeats.
+
+    By the time in it or that of its file, whichever is younger: a node's clock, the login node's and the file
+    server's may differ, and a sign from the future tells nothing.
+    """
     beat = number(record.heartbeat or {}, "time")
     if beat is None or record.now is None:
         return None
     newest = record.started
     # The heartbeat of an earlier attempt says nothing before this one had time to write its own.
-    return record.now - max(beat, number((newest.start if newest else None) or {}, "started") or 0.0)
+    told = max(beat, number((newest.start if newest else None) or {}, "started") or 0.0)
+    ages = [record.now - moment for moment in (told, record.alive) if moment is not None]
+    return min((age for age in ages if age > -CLOCKS_DIFFER), default=0.0)
 
 
 def number(record: Mapping[str, Any], key: str) -> float | None:

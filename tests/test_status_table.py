@@ -11,7 +11,7 @@ from rich.console import Console
 from clusterkit.ledger import LedgerRun
 from clusterkit.scheduler import JobState
 from clusterkit.state import RunState
-from clusterkit.ui.status import Folded, fold_groups, remarks, status_table, summary
+from clusterkit.ui.status import Folded, _folded_cells, fold_groups, remarks, status_table, summary
 from clusterkit.verbs.status import StatusRow
 
 RUN = LedgerRun("", "datalab", "n", "p", "r", 1, "7", "2026-01-01T00:00:00Z", "/r", 2_000_000, "RUNNING")
@@ -104,3 +104,36 @@ def test_groups_fold_at_the_place_of_their_first_run() -> None:
     assert folded.progress == pytest.approx(0.5 / 5)
     assert fold_groups(members[:4]) == members[:4]
     assert summary(members) == "5 runs: 3 pending, 1 running, 1 out of memory"
+
+
+def group(*members: tuple[JobState, float | None, float | None, float | None]) -> Folded:
+    """Runs of 1,000 steps: their state, progress, steps a second and seconds left."""
+    row = rows("few")[0]
+    return Folded(
+        "g",
+        tuple(
+            StatusRow(
+                replace(row.run, group="g", total_steps=1000),
+                RunState(state, progress=progress, steps_per_second=rate, eta_seconds=left),
+            )
+            for state, progress, rate, left in members
+        ),
+    )
+
+
+RUNS, WAITS = (JobState.RUNNING, 0.5, 1.0, 500.0), (JobState.PENDING, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("members", "left"),
+    [
+        ([RUNS, RUNS], "8m 20s"),
+        ([RUNS, RUNS, *[WAITS] * 8], "1h 15m"),  # 9,000 steps at 2 a second
+        ([RUNS, (JobState.COMPLETED, 1.0, None, None)], "8m 20s"),
+        ([WAITS, WAITS], ""),
+    ],
+)
+def test_of_a_group_the_runs_that_wait_count_too(
+    members: list[tuple[JobState, float | None, float | None, float | None]], left: str
+) -> None:
+    assert _folded_cells(group(*members), bar=False)["left"] == left

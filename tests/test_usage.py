@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -143,3 +144,12 @@ def test_the_script_finds_the_run_and_its_children_only(tmp_path: Path) -> None:
         for program in programs:
             program.kill()
             program.wait()
+
+
+@pytest.mark.parametrize(("told", "age"), [(2000, 10), (9995, 5), (99999, 10)])
+def test_a_heartbeat_is_as_old_as_its_time_or_its_file_says(told: int, age: int) -> None:
+    """The program's clock may be another than that of its node's files."""
+    beat = json.dumps({"time": told, "step": 5})
+    text = f"{MARK} sample 10000\n{MARK} heartbeat 9990\n{beat}\n{MARK} gpu 127\n{MARK} end\n"
+    (usage,) = UsageReader().feed(text.encode())
+    assert usage.heartbeat_age == age

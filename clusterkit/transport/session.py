@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from clusterkit.errors import TransportError
+from clusterkit.errors import TransportError, last_words
 from clusterkit.transport import remote_shell
 from clusterkit.transport.faults import LostError, NotStartedError
 from clusterkit.transport.link import DownError, Link, RefusedError, Screen
@@ -184,9 +184,15 @@ class Session:
         )
 
     def _never_started(self, status: int | None) -> TransportError:
-        said = self._err.noise or self._out.noise
-        words = f": {said.splitlines()[-1].strip()}" if said else ""
+        said = f"{self._err.noise}\n{self._out.noise}"
         ending = "its channel was closed" if status is None else f"status {status}"
+        words = f": {last_words(said)}" if said.strip() else ""
+        if "\x1e" in said or (status == 0 and not words):  # something else has read what was for the command
+            return TransportError(
+                f"{self._where} did not run the command ({ending}): a start-up file of the shell there "
+                "(~/.bashrc, ~/.zshenv, ...) starts another program in its place, or ends it",
+                hint="let it do so in interactive shells only, e.g. `case $- in *i*) exec zsh ;; esac`",
+            )
         return TransportError(
             f"{self._where} did not run the command ({ending}){words}",
             hint="a shell start-up file there may end or fail, or the account is restricted: try it by hand",

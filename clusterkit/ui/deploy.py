@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from rich.text import Text
+
 from clusterkit.ui import console
 from clusterkit.ui.console import bold, say
 from clusterkit.ui.text import format_bytes, printable
@@ -116,7 +118,12 @@ def described(snapshot: Snapshot) -> str:
 
 def warn_of(snapshot: Snapshot) -> None:
     """Say what stays on this machine, and which links will lead nowhere."""
-    _warn("stays here", "looks like a secret; `include` of \\[project] lets it travel", snapshot.withheld)
+    _warn(
+        "stays here",
+        "looks like a secret; `include` of \\[project] lets it travel",
+        snapshot.withheld,
+        every=True,
+    )
     _warn("stays here", "no file: a socket, pipe or device", snapshot.special)
     _warn("leads out of the project", "travels as a link, without what it points to", snapshot.outside)
 
@@ -140,8 +147,9 @@ def _state(present: bool, size: int, files: int | None = None) -> str:
     return f"{format_bytes(size)} to send{count}"
 
 
-def _warn(what: str, why: str, names: Sequence[str]) -> None:
+def _warn(what: str, why: str, names: Sequence[str], *, every: bool = False) -> None:
     if names:
-        more = ", ..." if len(names) > _NAMES else ""
-        console.err.print(f"[yellow]{what}[/] ({why}):", end=" ")
-        console.err.print(", ".join(map(printable, names[:_NAMES])) + more, markup=False, soft_wrap=True)
+        shown = names if every else names[:_NAMES]
+        more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+        listed = Text(", ".join(map(printable, shown)) + more, overflow="fold")
+        console.err.print(Text.assemble(Text.from_markup(f"[yellow]{what}[/] ({why}): "), listed))

@@ -218,7 +218,7 @@ def _cells(row: StatusRow, *, bar: bool) -> dict[str, str | Text]:
 
 def _folded_cells(line: Folded, *, bar: bool) -> dict[str, str | Text]:
     states = [row.state for row in line.rows]
-    left = [state.eta_seconds for state in states if state.eta_seconds is not None]
+    left = _left(line)
     rates = [state.steps_per_second or 0.0 for state in states if state.state is JobState.RUNNING]
     success = [state.success for state in states if state.success is not None]
     first = next(iter(line.counts))
@@ -229,9 +229,27 @@ def _folded_cells(line: Folded, *, bar: bool) -> dict[str, str | Text]:
         "state": Text(f"{len(states)} runs", style=_COLOURS.get(first, "red")),
         "progress": _progress(line.progress, steps, bar=bar),
         "steps/s": significant(sum(rates)) if sum(rates) else "",
-        "left": format_seconds(max(left)) if left else "",
+        "left": format_seconds(left) if left is not None else "",
         "success": percent(sum(success) / len(success)) if success else "",
     }
+
+
+def _left(line: Folded) -> float | None:
+    """Seconds until the last run of a group ends; those that wait take the places of those that run.
+
+    None where that cannot be said: nothing runs, or a run that is to come does not tell its steps.
+    """
+    running = [row.state for row in line.rows if row.state.eta_seconds is not None]
+    others = [row for row in line.rows if row.state.state.active and row.state.eta_seconds is None]
+    rate = sum(state.steps_per_second or 0.0 for state in running)
+    if not running or not all(row.run.total_steps for row in others):
+        return None
+    last = max(state.eta_seconds or 0.0 for state in running)
+    if not others:
+        return last
+    steps = sum((row.run.total_steps or 0) * (1 - (row.state.progress or 0.0)) for row in others)
+    steps += sum((state.eta_seconds or 0.0) * (state.steps_per_second or 0.0) for state in running)
+    return max(last, steps / rate) if rate else None
 
 
 def _remark(line: StatusRow | Folded) -> Text:

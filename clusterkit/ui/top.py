@@ -118,15 +118,14 @@ def _progress(usage: Usage) -> Text | None:
     if rate and not bench:
         words.append(f"{significant(rate)} steps/s")
         if total:
-            age = max(0.0, usage.time - (_positive(beat.get("time")) or usage.time))
-            words.append(f"{format_seconds(time_left(step=step, total=total, rate=rate, age=age))} left")
+            seconds = time_left(step=step, total=total, rate=rate, age=usage.heartbeat_age or 0.0)
+            words.append(f"{format_seconds(seconds)} left")
     if (success := _positive(beat.get("success"))) is not None:
         words.append(f"success {percent(success)}")
     line = Text("  ".join(words))
-    if (moment := _positive(beat.get("time"))) is not None:
-        age = max(0.0, usage.time - moment)
-        style = "yellow" if age > _SILENT_SECONDS else ""
-        line.append(f"  heartbeat {format_seconds(age)} ago", style)
+    if usage.heartbeat_age is not None:
+        style = "yellow" if usage.heartbeat_age > _SILENT_SECONDS else ""
+        line.append(f"  heartbeat {format_seconds(usage.heartbeat_age)} ago", style)
     return line
 
 

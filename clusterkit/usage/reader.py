@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from clusterkit.units import CLOCKS_DIFFER
 from clusterkit.usage.script import GPU_FIELDS, MARK
 
 _MIB = 1 << 20
@@ -63,6 +64,8 @@ class Usage:
     processes: tuple[Process, ...]
     """Those that use most of the processors first."""
     heartbeat: Mapping[str, Any] | None
+    heartbeat_age: float | None = None
+    """Seconds since it was written, by the clock of the files where that says less; None without one."""
 
 
 @dataclass
@@ -104,6 +107,8 @@ class UsageReader:
         rates = _rates(used, moment, before, self._ticks) if before else {}
         processes = _processes(sections.get("processes", ([], []))[1], rates)
         memory, limit = _memory(*sections.get("memory", ([], [])))
+        words, lines = sections.get("heartbeat", ([], []))
+        beat = _object("\n".join(lines))
         return Usage(
             time=moment,
             node=self._node,
@@ -114,7 +119,8 @@ class UsageReader:
             memory_bytes=sum(one.rss_bytes for one in processes) if memory is None else memory,
             memory_limit_bytes=limit,
             processes=processes,
-            heartbeat=_object("\n".join(sections.get("heartbeat", ([], []))[1])),
+            heartbeat=beat,
+            heartbeat_age=_age(moment, beat, words),
         )
 
     def _begin(self, words: Sequence[str]) -> None:
@@ -194,6 +200,14 @@ def _memory(words: Sequence[str], lines: Sequence[str]) -> tuple[int | None, int
         limit = asked
     cached = numbers[2] if len(numbers) > 2 and numbers[2] is not None else 0
     return max(0, numbers[0] - cached), limit
+
+
+def _age(now: float, beat: Mapping[str, Any] | None, written: Sequence[str]) -> float | None:
+    """Seconds since a heartbeat, by its own time or its file's: what lies in the future tells nothing."""
+    told = (beat or {}).get("time")
+    times = [*([float(told)] if isinstance(told, int | float) else []), *filter(None, map(_number, written))]
+    ages = [now - one for one in times]
+    return max(0.0, min((age for age in ages if age > -CLOCKS_DIFFER), default=0.0)) if times else None
 
 
 def _number(text: str) -> float | None:

@@ -67,8 +67,9 @@ processes() {{
 done=0
 while :; do
   echo "$mark sample $(date +%s.%N)"
-  echo "$mark heartbeat"
-  cat "$run/heartbeat.json" 2>/dev/null
+  beat=$run/heartbeat.json
+  echo "$mark heartbeat" $(stat -c %Y "$beat" 2>/dev/null || stat -f %m "$beat" 2>/dev/null)
+  cat "$beat" 2>/dev/null
   echo
   gpu
   memory

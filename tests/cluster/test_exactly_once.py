@@ -8,12 +8,18 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from clusterkit.slurm.commands import SlurmScheduler
+from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 
 ROOT = Path(__file__).parents[2]
@@ -96,3 +102,103 @@ def test_arguments_to_the_letter(ready: User) -> None:
             assert time.monotonic() < deadline, ready.types("logs", run_id)
             time.sleep(0.2)
         assert written.read_bytes().decode().split("\0")[:-1] == argv
+
+
+KILLS = int(os.environ.get("CLUSTERKIT_TEST_KILLS", "6"))
+"""So many submits; CONTRIBUTING.md asks for a hundred after a change of the hand-over."""
+SEED = int(os.environ.get("CLUSTERKIT_TEST_SEED", "20"))
+AT_ONCE = 4
+SLOW = """#!/bin/sh
+byte() { od -An -N1 -tu1 /dev/urandom; }
+sleep $((3 + $(byte) % 13))
+/usr/bin/sbatch "$@"
+status=$?
+sleep $(($(byte) % 4))
+exit $status
+"""
+BARE = """
+[clusters.bare]
+host = "login"
+ssh_config = "{ssh_config}"
+root = "/share/$USER/{root}"
+container = "none"
+partition = "gpu-a40"
+
+[profiles.counted]
+cpus = 1
+memory = "50M"
+time = "5m"
+program = ["sh", "-c", "echo $CLUSTERKIT_RUN_ID >>/share/alice/{root}-started"]
+"""
+
+
+@contextmanager
+def slow_sbatch(cluster: Cluster) -> Iterator[None]:
+    """Let the login node's sbatch take 3 to 15 s before it asks, and up to 3 s after."""
+    tool = "/usr/local/bin/sbatch"
+    cluster.run("login", ["sh", "-c", f'printf %s "$1" >{tool} && chmod 755 {tool}', "sh", SLOW])
+    try:
+        yield
+    finally:
+        cluster.run("login", ["rm", "-f", tool])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 * KILLS + 600)
+def test_killed_at_random_while_sbatch_is_slow(cluster: Cluster, tmp_path: Path) -> None:
+    """Several at a time, with `status` running meanwhile: each run has one job or none."""
+    user = User.settle(tmp_path, cluster, tmp_path / "no.sif")
+    with (user.folder / "clusterkit.toml").open("a") as file:
+        file.write(BARE.format(ssh_config=cluster.ssh_config, root=tmp_path.name))
+    dice = random.Random(SEED)
+    plans = [
+        (dice.choice([signal.SIGKILL] * 7 + [signal.SIGTERM, signal.SIGHUP, None]), dice.uniform(1, 16))
+        for _ in range(KILLS)
+    ]
+    said: list[str] = []
+    over = threading.Event()
+
+    def submit(plan: tuple[signal.Signals | None, float]) -> int:
+        command = user.starts("submit", "-c", "bare", "--profile", "counted")
+        number, seconds = plan
+        try:
+            out, errors = command.communicate(timeout=None if number is None else seconds)
+        except subprocess.TimeoutExpired:
+            assert number is not None
+            command.send_signal(number)
+            out, errors = command.communicate(timeout=PATIENCE)
+        said.append(f"{out}{errors}")
+        return command.returncode
+
+    def look() -> int:
+        looks = 0
+        while not over.wait(1):
+            done = user.tries("status", "--all", "--json")
+            said.append(f"{done.stderr}{'' if done.returncode == 0 else done.returncode}")
+            looks += 1
+        return looks
+
+    with slow_sbatch(cluster), ThreadPoolExecutor(AT_ONCE + 1) as pool:
+        looking = pool.submit(look)
+        try:
+            codes = list(pool.map(submit, plans))
+        finally:
+            over.set()
+    deadline = time.monotonic() + PATIENCE
+    runs = user.status("--all")
+    while {run["state"] for run in runs.values()} - {"COMPLETED", "NOT_SUBMITTED"}:
+        assert time.monotonic() < deadline, runs
+        time.sleep(1)
+        runs = user.status("--all")
+    jobs = Counter(name for name in job_names(user) if name.startswith("counted-"))
+    started = Counter((cluster.share / "alice" / f"{tmp_path.name}-started").read_text().split())
+    accepted = {run_id for run_id, run in runs.items() if run["state"] == "COMPLETED"}
+    print(
+        f"{KILLS} submits, {sum(code < 0 or code > 128 for code in codes)} killed, {looking.result()} looks: "
+        f"{len(accepted)} runs have one job, {len(runs) - len(accepted)} none, "
+        f"{KILLS - len(runs)} ended before there was a run"
+    )
+    assert [text for text in said if "Traceback" in text] == []
+    assert max(jobs.values(), default=1) == max(started.values(), default=1) == 1, "a run with two jobs"
+    assert set(jobs) == set(started) == accepted, "a job that is nobody's, or a run without its job"
+    assert {path.name for path in (user.root / "runs").iterdir()} <= set(runs)

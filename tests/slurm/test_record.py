@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from clusterkit.errors import RunError
 from clusterkit.record import Attempt, RunRecord, collect_script, parse_collect
 from clusterkit.run_dir import newest_request
 from clusterkit.verbs.recorded import _READ
+from clusterkit.verdict import silence
 from tests.slurm.runs import collect
 
 
@@ -129,3 +131,21 @@ def test_a_refused_submission_leaves_the_run_as_it_was(
         ["sh", "-c", _READ, "sh", str(tmp_path)], capture_output=True, text=True, check=True
     )
     assert json.loads(read.stdout.partition("\x1e")[2]) == {"number": counts}
+
+
+@pytest.mark.parametrize("hours", [-2, 0, 2])
+def test_a_nodes_clock_that_is_wrong_makes_no_run_silent(tmp_path: Path, hours: float) -> None:
+    """The node writes its own time; the file system tells when."""
+
+    def beat(seconds_ago: float) -> float | None:
+        told = time.time() + 3600 * hours
+        for name, content in {
+            "attempts/0/start.json": {"attempt": 0, "started": told - 5000},
+            "heartbeat.json": {"time": told - seconds_ago, "step": 5},
+        }.items():
+            write(tmp_path / name, content)
+            os.utime(tmp_path / name, (time.time() - seconds_ago,) * 2)
+        return silence(collect(tmp_path)[str(tmp_path)])
+
+    assert beat(5) == pytest.approx(5, abs=40)
+    assert beat(900) == pytest.approx(900, abs=40), "a program that hangs is noticed all the same"

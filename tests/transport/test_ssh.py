@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import TransportError
+from clusterkit.record import collect_script
 from clusterkit.transport.base import SyncOptions, Transport
 from clusterkit.transport.connection import Connection
 from clusterkit.transport.factory import connect
@@ -124,6 +125,17 @@ def test_a_shell_that_ends_before_the_command(
                 TransportError, match=r"node did not run the command \(status 7\): This account"
             ):
                 action()
+
+
+@pytest.mark.parametrize("script", ["", collect_script(["/no/run"])])
+def test_a_shell_that_starts_another_in_its_place(serve: Callable[..., LoopbackSshd], script: str) -> None:
+    """The other shell reads, and here even runs, what was for the command."""
+    server = serve()
+    (server.home / ".bashrc").write_text("exec sh\n")
+    with closing(to(server)) as transport, pytest.raises(TransportError, match="starts another") as error:
+        transport.run(["sh"], stdin=script.encode())
+    assert "clusterkit-" not in error.value.cause
+    assert "exec zsh" in str(error.value.hint)
 
 
 def test_a_login_shell_finds_what_the_profile_adds(serve: Callable[..., LoopbackSshd], here: Path) -> None:

@@ -181,3 +181,12 @@ def test_a_laptop_without_rsync_deploys_too(
     assert (second / "project/train.py").read_text() == "print(1)\n"
     old = next(path for path in first if (path / "project").is_dir())
     assert (second / "project/clusterkit.toml").samefile(old / "project/clusterkit.toml")
+
+
+def test_every_secret_that_stays_here_is_named(project: Project) -> None:
+    names = [f"a-key-with-a-rather-long-name-{number}.pem" for number in range(9)]
+    for name in names:
+        (project.folder / name).write_text("x")
+    said = project.run("deploy").stderr
+    assert [name for name in names if name not in "".join(said.split())] == []
+    assert "..." not in said
