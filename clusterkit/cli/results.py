@@ -132,6 +132,14 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where to write the report.")
     ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METRIC",
+            help="The number it is about, by the name it is logged under; success if left out, else the "
+            "return, else the first one that the program logs.",
+        ),
+    ] = None,
     advice: Annotated[
         bool,
         typer.Option(
@@ -163,4 +171,5 @@ def report(
     results = settings.project.results
     with open_ledger(settings) as ledger:
         folders = find_pulled(results, runs or ["last"], ledger)
-    show_reported(verb(folders, out or report_folder(results, folders), now=datetime.now(UTC)))
+    folder = out or report_folder(results, folders)
+    show_reported(verb(folders, folder, now=datetime.now(UTC), metric=metric))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from clusterkit.report.figures import OVERLAID_TASKS
 from clusterkit.report.groups import Group, Point, Run
+from clusterkit.report.main_metric import RETURN, SUCCESS, mean_curve, result
 from clusterkit.report.metrics import Row, with_number
 from clusterkit.report.panels import STEPS, TIME, Axis, Panel, Series, panel
 from clusterkit.report.statistics import iqm, iqm_interval
@@ -87,10 +88,16 @@ def health(groups: Sequence[Group]) -> list[Plot]:
     return [chart for chart in charts if chart is not None]
 
 
-def own(groups: Sequence[Group]) -> list[Plot]:
-    """Over steps: what programs of the user's own have logged under names of their own, a line a run."""
-    names = list(dict.fromkeys(name for group in groups for run in group.runs for name in run.own_names))
-    charts = (_by_run(name, groups, name) for name in names[:_MOST_OWN])
+def own(groups: Sequence[Group], metric: str | None = None) -> list[Plot]:
+    """Over steps: what programs of the user's own have logged under names of their own, the main one first.
+
+    A line a run, and the mean of a group's where they log the same steps; of several groups their means.
+    """
+    found = (result(group, metric) for group in groups)
+    mains = [one.name for one in found if one and (metric or one.name not in (SUCCESS, RETURN))]
+    logged = (name for group in groups for run in group.runs for name in run.own_names)
+    names = dict.fromkeys([*mains, *logged])
+    charts = (_by_seed(name, groups) for name in list(names)[:_MOST_OWN])
     return [chart for chart in charts if chart is not None]
 
 
@@ -177,6 +184,30 @@ def _by_run(title: str, groups: Sequence[Group], key: str) -> Plot | None:
         groups,
         WIDE,
     )
+
+
+def _by_seed(name: str, groups: Sequence[Group]) -> Plot | None:
+    plot = _by_run(name, groups, name)
+    if plot is not None and not any(run.recipe for group in groups for run in group.runs):
+        plot = replace(plot, axis=replace(plot.axis, name="steps"))
+    means = {group.label: _spread(mean_curve(group, name)) for group in groups if len(group.runs) > 1}
+    if plot is None or not any(means.values()):
+        return plot
+    if len(groups) == 1:
+        return replace(plot, lines=(Series("mean", INK, means[groups[0].label], thick=True), *plot.lines))
+    lines = [line for line in plot.lines if not means.get(line.label)]
+    lines += [
+        Series(group.label, number % INK, means[group.label], thick=True)
+        for number, group in enumerate(groups)
+        if means.get(group.label)
+    ]
+    return replace(plot, lines=tuple(lines))
+
+
+def _spread(curve: Sequence[Point]) -> list[Point]:
+    """Some of the points, evenly, with the last one."""
+    size = -(-len(curve) // _MOST_POINTS) or 1
+    return list(curve[::-1][::size][::-1])
 
 
 def _over_time(title: str, groups: Sequence[Group], key: str, scale: float, rate: bool) -> Plot | None:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from clusterkit.report.binding import Binding
 from clusterkit.report.evidence import Evidence
 from clusterkit.report.measured import Measured
+from clusterkit.report.metrics import first_not_finite
 from clusterkit.report.words import share, size
 from clusterkit.units import format_seconds
 
@@ -49,13 +50,12 @@ class Check:
 
 
 def checks(runs: Sequence[tuple[Evidence, Measured]], binding: Binding | None) -> list[Check]:
-    """The guides' rules for runs that asked alike."""
+    """The guides' rules for runs that asked alike; of a program of the user's own those that can be told."""
+    trains = any(evidence.run.recipe for evidence, _ in runs)
     return [
         _gpu(runs, binding),
         _memory(runs),
-        _physics(runs),
-        _crowded(runs),
-        _plasticity(runs),
+        *([_physics(runs), _crowded(runs), _plasticity(runs)] if trains else []),
         _numbers(runs),
         _lost(runs),
     ]
@@ -96,7 +96,9 @@ def _memory(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
         cure = "more `memory`; or a quarter fewer `num_envs`, about 20 MiB each"
         return Check(rule, f"the node's: {main[:160]}", Verdict.ACT, cure)
     peaks = [measured.memory for _, measured in runs if measured.memory]
-    told = f"never; at most {size(max(peaks))}" if peaks else "never"
+    if not peaks and not any(evidence.run.directory.ended for evidence, _ in runs):
+        return Check(rule, "no log of an end, no memory was logged", Verdict.UNKNOWN)
+    told = f"never; at most {size(max(peaks))}" if peaks else "not in its log"
     return Check(rule, told, Verdict.FINE)
 
 
@@ -159,6 +161,12 @@ def _plasticity(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
 def _numbers(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
     rule = "Training unstable (numbers that are not finite)"
     skipped = sum(measured.skipped for _, measured in runs)
+    lost = next((found for evidence, _ in runs if (found := first_not_finite(evidence.run.rows))), None)
+    if lost:
+        told = f"{lost[0]} was not finite at {lost[1]:,} steps"
+        return Check(rule, told, Verdict.ACT, "a smaller learning rate; look at what it learns from")
+    if not skipped and not any(evidence.run.recipe and evidence.run.training for evidence, _ in runs):
+        return Check(rule, "the program does not tell of updates", Verdict.UNKNOWN)
     if not skipped:
         return Check(rule, "no update was skipped", Verdict.FINE)
     return Check(
@@ -175,6 +183,8 @@ def _lost(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
     steps = sum(measured.last_step for _, measured in runs)
     waited = max((measured.waited for _, measured in runs), default=0.0)
     more = max((len(evidence.run.directory.attempts) for evidence, _ in runs), default=0) - 1
+    if more < 0:
+        return Check(rule, "no attempt is recorded", Verdict.UNKNOWN)
     if more < 1:
         return Check(rule, "each run took one attempt", Verdict.FINE)
     twice = f"{lost:,} steps done twice ({share(lost / max(1, steps))})"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from clusterkit.numbers import significant
 from clusterkit.record import Attempt
-from clusterkit.report.groups import Run
+from clusterkit.report.groups import Group, Run
+from clusterkit.report.measured import Measured
 from clusterkit.report.words import size
 from clusterkit.run_dir import moment, table
 from clusterkit.units import format_seconds
@@ -48,6 +49,52 @@ class RunFacts:
     """The recipe's values, by name."""
 
 
+def provenance(groups: Sequence[Group], measured: Sequence[Sequence[Measured]]) -> list[Fact]:
+    """What all runs of a report came from: their code, dates, durations and machines.
+
+    Args:
+        groups: of the report.
+        measured: of each group, its runs in their order.
+    """
+    runs = [run for group in groups for run in group.runs]
+    dates = sorted(
+        str(run.document["created"])[:16].replace("T", " ") for run in runs if "created" in run.document
+    )
+    spans = sorted(one.running for those in measured for one in those if one.running)
+    attempts = [attempt.start or {} for run in runs for attempt in run.directory.attempts]
+    machines = [f"{run.document.get('cluster')}: {_machine(run)}" for run in runs]
+    return [
+        Fact("code", _few(map(_code, runs))),
+        Fact("submitted", f"{_range(dates)} UTC" if dates else "-"),
+        Fact("duration", f"{_range([format_seconds(span) for span in spans])} a run" if spans else "-"),
+        Fact("machine", _few(machines) if attempts else "-"),
+    ]
+
+
+def _machine(run: Run) -> str:
+    starts = (attempt.start or {} for attempt in run.directory.attempts)
+    nodes = dict.fromkeys(str(start["node"]) for start in starts if start.get("node"))
+    device = _device(run)
+    return ", ".join([*nodes, *([device] if device != "-" else [])])
+
+
+def _range(texts: Sequence[str]) -> str:
+    return texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}"
+
+
+def _few(texts: Iterable[str]) -> str:
+    """Each once; no more than three."""
+    found = list(dict.fromkeys(texts))
+    return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
+
+
+def _code(run: Run) -> str:
+    snapshot = table(run.document, "snapshot")
+    commit = str(snapshot.get("git_commit") or "")[:10]
+    git = f"{snapshot.get('git_branch') or 'detached'}@{commit}" if commit else "no git"
+    return git + (" with uncommitted changes" if snapshot.get("dirty") else "")
+
+
 def describe(run: Run) -> RunFacts:
     """Put a run into words."""
     document = run.document
@@ -55,8 +102,6 @@ def describe(run: Run) -> RunFacts:
     image, wandb = table(document, "image"), table(document, "wandb")
     modified = table(run.recipe, "modified")
     changes = ", ".join(f"{name}: {_change(both)}" for name, both in modified.items())
-    commit = str(snapshot.get("git_commit") or "")[:10]
-    git = f"{snapshot.get('git_branch') or 'detached'}@{commit}" if commit else "no git"
     total, argv = document.get("total_steps"), document.get("argv")
     speed = run.steps_per_second
     facts = [
@@ -74,7 +119,7 @@ def describe(run: Run) -> RunFacts:
         Fact("asked for", _resources(run)),
         Fact("settings", _settings(run)),
         Fact("device", _device(run)),
-        Fact("code", git + (" with uncommitted changes" if snapshot.get("dirty") else "")),
+        Fact("code", _code(run)),
         Fact("snapshot", str(snapshot.get("id") or "-")),
         Fact("image", str(image["digest"]) if image.get("digest") else "no container"),
         Fact("created", str(document.get("created") or "-")),

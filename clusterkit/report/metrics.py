@@ -82,6 +82,15 @@ def with_number(rows: Iterable[Row], name: str) -> list[Row]:
     return latest(found, "eval") or latest(found, "train")
 
 
+def first_not_finite(rows: Iterable[Row]) -> tuple[str, int] | None:
+    """Name and step of the first number that is infinite or none at all, such as a loss; None without one."""
+    for row in rows:
+        for name, value in row.values.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                return name, row.step
+    return None
+
+
 def stretched(rows: Iterable[Row], prefix: str, stretch: int) -> list[Row]:
     """Means of the numbers under a prefix over equal stretches of steps, each at the end of its stretch."""
     gathered: dict[int, list[Row]] = {}

@@ -6,15 +6,18 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from clusterkit import __version__
+from clusterkit.numbers import significant
 from clusterkit.report import charts
 from clusterkit.report.advice import Advice
 from clusterkit.report.bars import time_split, timeline
-from clusterkit.report.facts import describe
+from clusterkit.report.facts import describe, provenance
 from clusterkit.report.figures import OVERLAID_TASKS, interval_meaning, task_names
 from clusterkit.report.groups import Group, Point
+from clusterkit.report.main_metric import Result, result
 from clusterkit.report.paper import Published, published
 from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
 from clusterkit.report.words import share
@@ -34,6 +37,8 @@ class Summary:
     colour: int
     step: int
     success: Point | None
+    result: Result | None
+    """Its main number."""
     iqm: float | None
     """Over tasks and runs; None for one run."""
     iqm_interval: Interval | None
@@ -63,13 +68,16 @@ class Difference:
     interval: Interval | None
 
 
-def render(groups: Sequence[Group], advice: Sequence[Advice], *, now: datetime) -> str:
+def render(
+    groups: Sequence[Group], advice: Sequence[Advice], *, now: datetime, metric: str | None = None
+) -> str:
     """The page as HTML text; everything that comes from a run is escaped.
 
     Args:
         groups: of runs that are evaluated, or of programs of the user's own.
         advice: for each of them, in the same order.
         now: the time the page shows.
+        metric: the number it is about; None is the one that `main_metric.result` takes.
     """
     import jinja2
 
@@ -80,10 +88,15 @@ def render(groups: Sequence[Group], advice: Sequence[Advice], *, now: datetime) 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"span": format_seconds, "share": share, "marked": _marked}
+    environment.filters |= {
+        "number": partial(significant, digits=4),
+        "span": format_seconds,
+        "share": share,
+        "marked": _marked,
+    }
     tasks = task_names(groups)
     summaries = [
-        summarise(group, one, number % charts.INK)
+        summarise(group, one, number % charts.INK, metric)
         for number, (group, one) in enumerate(zip(groups, advice, strict=True))
     ]
     return environment.get_template("report.html.j2").render(
@@ -101,18 +114,19 @@ def render(groups: Sequence[Group], advice: Sequence[Advice], *, now: datetime) 
             if bars is not None
         ],
         machine=[plot.panel() for plot in charts.machine(groups)],
-        own=[plot.panel() for plot in charts.own(groups)],
+        own=[plot.panel() for plot in charts.own(groups, metric)],
         health=[plot.panel() for plot in charts.health(groups)],
         tasks=tasks,
         meaning=interval_meaning(groups),
         advice=advice,
         runs=[describe(run) for group in groups for run in group.runs],
+        provenance=provenance(groups, [one.measured for one in advice]),
         written=f"{now.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
         version=__version__,
     )
 
 
-def summarise(group: Group, advice: Advice, colour: int = 0) -> Summary:
+def summarise(group: Group, advice: Advice, colour: int = 0, metric: str | None = None) -> Summary:
     """The final numbers of a group."""
     scores, means = group.final_scores(), group.final_means()
     several = len(group.runs) > 1 and any(scores)
@@ -122,6 +136,7 @@ def summarise(group: Group, advice: Advice, colour: int = 0) -> Summary:
         colour=colour,
         step=group.final_step or 0,
         success=group.final("success/mean"),
+        result=result(group, metric),
         iqm=iqm([score for seeds in scores for score in seeds]) if several else None,
         iqm_interval=iqm_interval(scores) if several else None,
         steps_per_second=_mean(speeds),

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from clusterkit.report.groups import Point
 from clusterkit.units import format_seconds
 
-LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 8.0, 24.0
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 18.0, 14.0, 24.0
 """Margins around the plot area, for the tick labels; SVG user units."""
+_NAMED, _NAME = 200.0, 16.0
+"""From which height on a chart names its x axis, and the room that this takes."""
 
 _NARROWEST = 1e-11
 """Values closer together than this are one value on an axis, whose ticks have twelve decimals."""
@@ -82,7 +84,7 @@ class Panel:
     @property
     def bottom(self) -> float:
         """Lower edge of the plot area."""
-        return self.height - BOTTOM
+        return _bottom(self.height)
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,10 @@ class Axis:
     show: Callable[[float], str]
     at: Callable[[float], str]
     """Words for one position."""
+
+
+def _bottom(height: float) -> float:
+    return height - BOTTOM - (_NAME if height >= _NAMED else 0.0)
 
 
 def time_ticks(end: float) -> list[float]:
@@ -179,8 +185,9 @@ def panel(
     if high - low < _NARROWEST:
         high = low + (abs(low) if abs(low) > _NARROWEST else 1.0)
     y_values = [0, 0.25, 0.5, 0.75, 1] if rate else nice_ticks(low, high, 4)
+    low, high = min(low, y_values[0]), max(high, y_values[-1])
     x_values = axis.ticks(max(1.0, end))
-    right, bottom = width - RIGHT, height - BOTTOM
+    right, bottom = width - RIGHT, _bottom(height)
 
     def x(step: float) -> float:
         return round(LEFT + (right - LEFT) * step / max(1.0, end), 2)

@@ -9,14 +9,16 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.numbers import beside, percents_beside
 from clusterkit.ui.advice import show_headlines
 from clusterkit.ui.console import err, note, out, say
-from clusterkit.ui.text import format_bytes
+from clusterkit.ui.text import format_bytes, printable
 from clusterkit.wandb.upload import UploadState
 
 if TYPE_CHECKING:
+    from clusterkit.report.main_metric import Result
     from clusterkit.results.pull import PulledRun
-    from clusterkit.verbs.report import Reported
+    from clusterkit.verbs.report import Reported, ReportRow
     from clusterkit.verbs.sync import Synced
     from clusterkit.wandb.upload import RunUpload
 
@@ -79,31 +81,41 @@ def _table(runs: Sequence[PulledRun], uploads: Mapping[str, Sequence[RunUpload]]
 
 
 def show_reported(reported: Reported) -> None:
-    """The final success rates or returns, and the files that were written, one path a line."""
+    """What each group came to, and the files that were written, one path a line."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("group", no_wrap=True)
     table.add_column("runs", justify="right")
     table.add_column("steps", justify="right")
-    succeeds = any(row.success is not None for row in reported.rows)
-    returns = any(row.success is None and row.mean_return is not None for row in reported.rows)
-    columns = [*(["success"] if succeeds or not returns else []), *(["return"] if returns else [])]
-    for name in (*columns, "95% interval"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in reported.rows:
-        form = ".4g" if row.success is None else ".1%"
-        interval = "-" if row.low is None or row.high is None else f"{row.low:{form}} to {row.high:{form}}"
-        cells = {
-            "success": "-" if row.success is None else f"{row.success:.1%}",
-            "return": "-" if row.mean_return is None else f"{row.mean_return:.4g}",
-        }
-        values = [cells[name] for name in columns]
-        table.add_row(Text(row.group), str(row.runs), f"{row.step:,}", *values, interval)
+    titles = list(dict.fromkeys(row.result.title for row in reported.rows if row.result))
+    for name in (*titles, "95% interval"):
+        table.add_column(Text(printable(name)), justify="right", no_wrap=True)
+    values = {title: _finals(reported.rows, title) for title in titles}
+    for place, row in enumerate(reported.rows):
+        finals = [values[title][place] for title in titles]
+        table.add_row(Text(row.group), str(row.runs), f"{row.step:,}", *finals, _interval(row.result))
     out.print(table)
+    for meaning in dict.fromkeys(row.result.meaning for row in reported.rows if row.result):
+        note(meaning)
     if reported.left_out:
         note(f"nothing to draw, left out: {', '.join(reported.left_out)}")
     for path in reported.files:
         out.print(str(path), markup=False, soft_wrap=True)
     show_headlines(reported.advice)
+
+
+def _finals(rows: Sequence[ReportRow], title: str) -> list[str]:
+    """A column of the final numbers of one name; `-` where a group has another one."""
+    mine = [row.result if row.result and row.result.title == title else None for row in rows]
+    values = [one.point.value if one else None for one in mine]
+    return percents_beside(values) if any(one and one.rate for one in mine) else beside(values)
+
+
+def _interval(found: Result | None) -> str:
+    if found is None or found.point.interval is None:
+        return "-"
+    low, high = found.point.interval
+    first, last = percents_beside([low, high]) if found.rate else beside([low, high])
+    return f"{first} to {last}"
 
 
 def _upload_cell(upload: RunUpload) -> Text:

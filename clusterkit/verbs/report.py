@@ -15,6 +15,8 @@ from clusterkit.report.evidence import read_evidence
 from clusterkit.report.figures import write_figures
 from clusterkit.report.groups import Group, group_runs, load_runs, read_runs
 from clusterkit.report.machine_figure import write_machine_figure
+from clusterkit.report.main_metric import Result, result
+from clusterkit.report.main_metric import check as check_metric
 from clusterkit.report.measured import measure
 from clusterkit.report.own_figure import write_own_figure
 from clusterkit.report.page import render
@@ -25,16 +27,13 @@ from clusterkit.verbs.pulled import folder_of, group_of, runs_meant
 
 @dataclass(frozen=True)
 class ReportRow:
-    """The final success of one group of runs, or the last return where nothing tells of success."""
+    """What one group of runs came to."""
 
     group: str
     runs: int
     step: int
-    success: float | None
-    mean_return: float | None
-    low: float | None
-    """The 95% interval begins here: of the success rate, or of the return where there is none."""
-    high: float | None
+    result: Result | None
+    """Its main number; None where it logged none."""
 
 
 @dataclass(frozen=True)
@@ -49,31 +48,40 @@ class Reported:
     """For each group of `rows`, in the same order."""
 
 
-def report(folders: Sequence[Path], out: Path, *, now: datetime) -> Reported:
+def report(folders: Sequence[Path], out: Path, *, now: datetime, metric: str | None = None) -> Reported:
     """Write report.html, curves.png, curves.svg, machine.png and machine.svg.
 
     Args:
         folders: pulled run directories.
         out: folder to write to; made when absent.
         now: the time the page shows.
+        metric: the number the report is about; None is the success rate, or what comes first, see
+            `clusterkit.report.main_metric.result`.
 
     Raises:
-        RunError: a folder is no run, or there is nothing to plot, or all are runs of `tune`.
+        RunError: a folder is no run, or there is nothing to plot, or all are runs of `tune`, or no run logs
+            the metric.
         ClusterkitError: matplotlib is missing; report.html is written all the same.
     """
     trained = _trained(folders)
     runs = load_runs(trained)
     groups = group_runs(run for run in runs if run.drawable)
+    if metric:
+        check_metric(groups, metric)
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     page = out / "report.html"
     advice = _advice(groups)
-    page.write_text(render(groups, advice, now=now), encoding="utf-8", errors="backslashreplace")
-    evaluated = any(run.evaluations for run in runs)
-    figures = write_figures(groups, out) if evaluated else write_own_figure(groups, out)
+    page.write_text(
+        render(groups, advice, now=now, metric=metric), encoding="utf-8", errors="backslashreplace"
+    )
+    succeeds = any(group.final("success/mean") for group in groups) and not metric
+    figures = write_figures(groups, out) if succeeds else write_own_figure(groups, out, metric)
     figures += write_machine_figure(groups, [one.measured for one in advice], out)
     left_out = [run.directory.run_id for run in runs if not run.drawable]
     left_out += [folder.name for folder in folders if folder not in trained]
-    return Reported(tuple(map(_row, groups)), (*figures, page), tuple(left_out), tuple(advice))
+    return Reported(
+        tuple(_row(group, metric) for group in groups), (*figures, page), tuple(left_out), tuple(advice)
+    )
 
 
 def advise_runs(folders: Sequence[Path]) -> list[Advice]:
@@ -142,16 +150,7 @@ def _advice(groups: Sequence[Group]) -> list[Advice]:
     return advise([(label, [(one, measure(one)) for one in those]) for label, those in evidence])
 
 
-def _row(group: Group) -> ReportRow:
-    final, returned = group.final("success/mean"), group.final("return/mean")
-    point = final or returned
-    low, high = (point and point.interval) or (None, None)
-    return ReportRow(
-        group=group.label,
-        runs=len(group.runs),
-        step=group.final_step or max(run.last_step for run in group.runs),
-        success=final.value if final else None,
-        mean_return=returned.value if returned else None,
-        low=low,
-        high=high,
-    )
+def _row(group: Group, metric: str | None) -> ReportRow:
+    found = result(group, metric)
+    step = found.point.step if found else max(run.last_step for run in group.runs)
+    return ReportRow(group.label, len(group.runs), step, found)

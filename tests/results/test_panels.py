@@ -52,8 +52,8 @@ def test_coordinates_of_a_success_curve() -> None:
     points = [Point(0, 0.0, Interval(0.0, 0.5)), Point(100, 1.0, Interval(0.75, 1.0))]
     chart = panel("t", [Series("x", 2, points)], width=358, height=132, rate=True, end=100)
     (line,) = chart.lines
-    assert line.points == "46,108 346,8"
-    assert line.band == "46,58 346,8 346,33 46,108"
+    assert line.points == "46,108 340,14"
+    assert line.band == "46,61 340,14 340,37.5 46,108"
     assert line.marks[1].text == "x: 100% (75% to 100%) at 100 steps"
     assert [tick.label for tick in chart.y_ticks] == ["0%", "25%", "50%", "75%", "100%"]
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,9 @@ def test_numbers_are_those_of_the_metrics(tmp_path: Path) -> None:
         value = statistics.fmean(row[f"return/{name}"] for row in last)
         assert cells[name][0].split()[0] == f"{100 * success:.1f}%"
         assert float(cells[name][1]) == pytest.approx(value, rel=1e-3)
-    assert reported.rows[0].success == pytest.approx(statistics.fmean(row["success/mean"] for row in last))
+    assert reported.rows[0].result.point.value == pytest.approx(
+        statistics.fmean(row["success/mean"] for row in last)
+    )
 
 
 def test_without_success_rates_the_return_is_told(tmp_path: Path) -> None:
@@ -106,8 +109,8 @@ def test_without_success_rates_the_return_is_told(tmp_path: Path) -> None:
         write_metrics(folder, [row | {"return/x": value, "return/mean": value}])
     reported, page, _ = write(folders, tmp_path / "out")
     (row,) = reported.rows
-    assert (row.success, row.mean_return) == (None, pytest.approx(50.0))
-    assert row.low == pytest.approx(50 - 4.303 * 10 / 3**0.5, rel=1e-3)
+    assert (row.result.title, row.result.point.value) == ("return", pytest.approx(50.0))
+    assert row.result.point.interval.low == pytest.approx(50 - 4.303 * 10 / 3**0.5, rel=1e-3)
     assert "mean return at 200 steps" in page.text
     assert "50 25.16 to 74.84" in " ".join(page.text.split())
 
@@ -117,7 +120,7 @@ def test_the_newest_attempt_counts(tmp_path: Path) -> None:
     rows = [evaluation(100, {"x": 0.1}), evaluation(200, {"x": 0.2}), evaluation(200, {"x": 0.9}, attempt=1)]
     write_metrics(folder, rows)
     reported, page, _ = write([folder], tmp_path / "out")
-    assert reported.rows[0].success == 0.9
+    assert reported.rows[0].result.point.value == 0.9
     (title,) = re.findall(r"x: 90%[^\n]*? at 200 steps", page.text)
     assert title
     assert "at 200 steps" in page.text
@@ -243,7 +246,7 @@ def test_a_program_that_logs_only_returns(tmp_path: Path) -> None:
     folder = make_run_dir(tmp_path, "own-1", name="own", recipe=None)
     write_metrics(folder, [{"kind": "eval", "step": step, "return/mean": step / 10.0} for step in (10, 20)])
     reported, page, _ = write([folder], tmp_path / "out")
-    assert reported.rows[0].success is None
+    assert not reported.rows[0].result.rate
     assert page.open == []
     assert "Return" in page.text
 
@@ -324,3 +327,58 @@ def test_a_group_is_found_by_its_id(tmp_path: Path, find: Callable[..., list[str
     make_run_dir(tmp_path / "results", "demo-1")
     with pytest.raises(RunError, match=r"may mean demo-0 \(2 runs\), demo-1"):
         find("demo")
+
+
+def own_run(tmp_path: Path, seed: int, rows: list[dict[str, Any]]) -> Path:
+    folder = make_run_dir(tmp_path, f"own-{seed}", name="own", recipe=None, seed=seed)
+    write_metrics(folder, rows)
+    return folder
+
+
+def losses(last: float) -> list[dict[str, Any]]:
+    values = (4.0, 2.0, last)
+    return [
+        {"kind": "train", "step": step, "loss": loss, "accuracy": 1.0}
+        for step, loss in zip((10, 20, 30), values, strict=True)
+    ]
+
+
+def test_a_program_of_ones_own_is_told_by_its_first_number(tmp_path: Path) -> None:
+    folders = [own_run(tmp_path, seed, losses(last)) for seed, last in ((1, 1.0), (2, 1.5), (3, 2.0))]
+    reported, page, _ = write(folders, tmp_path / "out")
+    (row,) = reported.rows
+    assert (row.result.title, row.result.point.value, row.step) == ("loss", 1.5, 30)
+    assert row.result.point.interval.low == pytest.approx(1.5 - 4.303 * 0.5 / 3**0.5, rel=1e-3)
+    text = " ".join(page.text.split())
+    assert "1.5 0.2578 to 2.742" in text
+    assert "mean loss at 30 steps; 95% Student interval over 3 runs" in text
+    header = text[: text.index("1.5 0.2578")]
+    assert "codemain@0123456789 with uncommitted changes" in header
+    assert "submitted2026-01-02 03:04 UTC" in header
+    assert "duration1h 02m a run" in header
+    assert "machinedatalab:" in header
+    rules = text[text.index("Out of memory") :]
+    assert "Plasticity" not in rules
+    assert "finite)not measuredthe program does not tell" in rules
+    row = report(folders, tmp_path / "out", now=NOW, metric="accuracy").rows[0]
+    assert (row.result.title, row.result.point.value) == ("accuracy", 1.0)
+    with pytest.raises(RunError, match="no run logs a number 'los'") as error:
+        report(folders, tmp_path / "out", now=NOW, metric="los")
+    assert "accuracy, loss" in (error.value.hint or "")
+
+
+def test_one_run_has_no_interval_and_says_so(tmp_path: Path) -> None:
+    reported, page, _ = write([own_run(tmp_path, 1, losses(0.25))], tmp_path / "out")
+    assert reported.rows[0].result.meaning == "one run: no interval"
+    assert "mean loss at 30 steps; one run: no interval" in " ".join(page.text.split())
+
+
+def test_what_is_evaluated_comes_before_what_is_trained(tmp_path: Path) -> None:
+    rows = [*losses(1.0), {"kind": "eval", "step": 30, "validation": 0.5}]
+    reported, *_ = write([own_run(tmp_path, 1, rows)], tmp_path / "out")
+    assert reported.rows[0].result.title == "validation"
+
+
+def test_a_loss_that_is_no_number_is_unstable(tmp_path: Path) -> None:
+    _, page, _ = write([own_run(tmp_path, 1, losses(float("nan")))], tmp_path / "out")
+    assert "loss was not finite at 30 steps" in page.text
