@@ -101,7 +101,7 @@ def sync_results(
                 ledger,
                 bar=transfer_bar,
                 login=login,
-                on_upload=lambda run_id: note(f"W&B: uploading {run_id}"),
+                tell=lambda text: note(f"W&B: {text}"),
             )
             show_synced(synced)
     if synced.wandb_error:

@@ -75,7 +75,7 @@ def sync_results(
     *,
     bar: Bar,
     login: tuple[str, LoginAhead] | None = None,
-    on_upload: Callable[[str], None] = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None,
     environment: Mapping[str, str] = os.environ,
 ) -> Synced:
     """Mirror runs to the results folder, one login a cluster, then upload to W&B if there is a key.
@@ -86,7 +86,7 @@ def sync_results(
         ledger: knows the runs and what was uploaded.
         bar: opens progress bars.
         login: a cluster, and a login to it that has begun; others are made.
-        on_upload: called with a run id when its upload starts.
+        tell: called with a line about an upload that starts or takes long.
         environment: where the W&B key may be.
 
     Raises:
@@ -116,7 +116,7 @@ def sync_results(
                 )
     order = {run.run_id: number for number, run in enumerate(runs)}
     synced = Synced(results, tuple(sorted(pulled, key=lambda run: order[run.run_id])))
-    return upload(synced, request, ledger, runs, on_upload, environment) if request.wandb else synced
+    return upload(synced, request, ledger, runs, tell, environment) if request.wandb else synced
 
 
 def _connection(cluster: Cluster, login: tuple[str, LoginAhead] | None) -> AbstractContextManager[Transport]:
@@ -131,7 +131,7 @@ def upload(
     request: SyncRequest,
     ledger: Ledger,
     runs: Sequence[LedgerRun],
-    on_upload: Callable[[str], None],
+    tell: Callable[[str], None],
     environment: Mapping[str, str],
 ) -> Synced:
     """What was pulled, with what became of its offline W&B runs; see `sync_results`."""
@@ -152,7 +152,7 @@ def upload(
             ledger=SqliteUploads(ledger.connection),
             live=request.wandb_live,
             dry_run=request.wandb_dry_run,
-            on_run=on_upload,
+            tell=tell,
         ):
             uploads.append(upload)  # kept also when a later one stops everything
     except WandbError as error:

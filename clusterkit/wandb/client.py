@@ -13,7 +13,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,9 @@ OLDEST = (0, 28, 2)
 
 NEWEST = (0, 31)
 """The newest release it was tried with; what its fixes change is proved by the server's answers."""
+
+FIRST_LOOK, NEXT_LOOK = 5.0, 10.0
+"""Seconds until it is first looked whether the client gets on, and then each time."""
 
 _KEPT = frozenset({"WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_INSECURE_DISABLE_SSL"})
 """The user's WANDB_ variables that reach the client; WANDB_MODE and the like would bend the upload."""
@@ -132,7 +136,7 @@ def sync(
     project: str | None = None,
     may_finish: bool = True,
     keep_open: Sequence[int] = (),
-    timeout: float = 1800.0,
+    watch: Callable[[float], str | None] = lambda _: None,
 ) -> Verdict:
     """Upload staged run folders of one W&B run with the installed client.
 
@@ -144,7 +148,7 @@ def sync(
         project: upload there instead of where the log says.
         may_finish: see `environment`.
         keep_open: file descriptors the client inherits.
-        timeout: seconds after which the client is ended.
+        watch: called with the seconds it has taken, now and then while it works; a reason ends the client.
     """
     said = stage / "said.txt"
     # Not a pipe: a client whose pipe is closed, since we were killed, hangs for ever.
@@ -160,13 +164,13 @@ def sync(
             pass_fds=keep_open,
         )
     try:
-        process.wait(timeout)
-    except subprocess.TimeoutExpired:
-        _end(process)
-        return Verdict(False, f"the wandb client was still busy after {timeout:.0f} s")
+        reason = _wait(process, watch)
     except BaseException:
         _end(process)
         raise
+    if reason is not None:
+        _end(process)
+        return Verdict(False, reason)
     debug = [path.read_text("utf-8", "replace") for path in sorted(stage.rglob("debug-sync*.log"))]
     marked = all(any((stage / folder).glob("*.wandb.synced")) for folder in folders)
     return judge(
@@ -175,6 +179,22 @@ def sync(
         [credentials.redact(line) for text in debug for line in text.splitlines()],
         marked=marked,
     )
+
+
+def _wait(process: subprocess.Popen[bytes], watch: Callable[[float], str | None]) -> str | None:
+    """Wait for the client's end; why it shall be ended before, if something does not go on."""
+    begun = time.monotonic()
+    pause = FIRST_LOOK
+    while True:
+        try:
+            process.wait(pause)
+        except subprocess.TimeoutExpired:
+            reason = watch(time.monotonic() - begun)
+            if reason is not None:
+                return reason
+            pause = NEXT_LOOK
+        else:
+            return None
 
 
 def judge(returncode: int, output: str, debug_lines: Iterable[str], *, marked: bool) -> Verdict:

@@ -20,7 +20,7 @@ query RunResumeStatus($project: String, $entity: String, $name: String!) {
 
 
 def history_lines(
-    credentials: Credentials, *, entity: str | None, project: str | None, run_id: str, timeout: float = 30.0
+    credentials: Credentials, *, entity: str | None, project: str | None, run_id: str, timeout: float
 ) -> int | None:
     """How many history lines the server holds of a run; 0 when it has no such run.
 

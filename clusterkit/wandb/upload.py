@@ -28,6 +28,10 @@ from clusterkit.wandb.outcome import Outcome
 from clusterkit.wandb.plan import RunPlan, plan
 from clusterkit.wandb.stage import stage_run
 
+STALLED_SECONDS = 90.0
+"""How long an upload may take in which no further step arrives; the client alone would try for minutes."""
+_LOOK_SECONDS = 5.0
+"""For the server's answer to how much is there."""
 _LOCK_SECONDS = 20.0
 """How long the client of an upload that was killed may go on before this one gives way."""
 _SETTLING_SECONDS, _SETTLING_LOOKS = 3.0, 10
@@ -85,7 +89,7 @@ def upload_runs(
     ledger: UploadLedger,
     live: bool = False,
     dry_run: bool = False,
-    on_run: Callable[[str], None] = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[RunUpload]:
     """Upload what is new of some runs, one at a time. A failed one does not stop the others.
 
@@ -98,10 +102,10 @@ def upload_runs(
         ledger: remembers what has arrived.
         live: send also what there is of logs that are still written; else they wait until they are closed.
         dry_run: decide, and ask the server nothing.
-        on_run: called with the run id when an upload starts.
+        tell: called with a line when an upload starts, and with what is there of it while one takes long.
 
     Raises:
-        WandbError: no run can be uploaded: client missing, server out of reach, key refused.
+        WandbError: no run can be uploaded: client missing, server out of reach or silent, key refused.
     """
     for run_id, run_dir in run_dirs.items():
         paths = [*find_logs(run_dir), *find_logs(run_dir, online=True)]
@@ -116,8 +120,8 @@ def upload_runs(
                 history = sum(log.history - certain[log.path] for log in one.send)
                 yield RunUpload(run_id, one.wandb_run_id, UploadState.WOULD_UPLOAD, len(one.send), history)
             else:
-                on_run(run_id)
-                yield _upload(run_id, one, target, ledger, live=live)
+                tell(f"uploading {run_id}")
+                yield _upload(run_id, one, target, ledger, live=live, tell=tell)
 
 
 def _plans(
@@ -141,7 +145,13 @@ def _nothing_new(run_id: str, one: RunPlan) -> RunUpload:
 
 
 def _upload(
-    run_id: str, one: RunPlan, target: UploadTarget, ledger: UploadLedger, *, live: bool
+    run_id: str,
+    one: RunPlan,
+    target: UploadTarget,
+    ledger: UploadLedger,
+    *,
+    live: bool,
+    tell: Callable[[str], None],
 ) -> RunUpload:
     version = client.installed_version()
     with _only_upload_of(one) as lock:
@@ -169,7 +179,13 @@ def _upload(
         for log in one.send:
             row = replace(_entry(one, log), proven=False, arrived=certain[log.path])
             ledger.put(target.destination, _name(run_id, log), row)
-        verdict = _send(one, sent, target, lock=lock)
+        watch = _Watch(one, before or 0, target, tell)
+        verdict = _send(one, sent, target, lock=lock, watch=watch)
+        if watch.given_up:
+            raise WandbError(
+                verdict.reason,
+                hint="results are here and safe; `clusterkit sync-results` sends what is missing",
+            )
         if not verdict.ok:
             return _failed(run_id, one, verdict.reason)
         after = None if before is None else _wait_for_history(one, target)
@@ -224,7 +240,39 @@ def _locked(lock: int) -> bool:
     return True
 
 
-def _send(one: RunPlan, sent: Mapping[Path, int], target: UploadTarget, *, lock: int) -> client.Verdict:
+class _Watch:
+    """Says what is there of an upload that takes long, and gives it up when nothing more arrives.
+
+    Once the server has all steps, what is left are files; the client itself bounds how long it tries them.
+    """
+
+    def __init__(self, one: RunPlan, before: int, target: UploadTarget, tell: Callable[[str], None]) -> None:
+        self._one, self._target, self._tell = one, target, tell
+        self._count, self._since = before, 0.0
+        self.given_up = False
+
+    def __call__(self, seconds: float) -> str | None:
+        found = None
+        with suppress(WandbError):
+            found = _server_history(self._one, self._target, timeout=_LOOK_SECONDS)
+        if found is not None and found > self._count:
+            self._count, self._since = found, seconds
+        whole, url = self._one.expected_history, self._target.credentials.base_url
+        there = f"{self._count} of {whole} steps are there"
+        if self._count >= whole:
+            self._tell(f"{there}; waiting for its files to reach {url}, for {seconds:.0f} s so far")
+            return None
+        silent = seconds - self._since
+        if silent < STALLED_SECONDS:
+            self._tell(f"{there}; waiting for {url}, for {silent:.0f} s since the last of them")
+            return None
+        self.given_up = True
+        return f"{url} has taken nothing for {silent:.0f} s: {there}"
+
+
+def _send(
+    one: RunPlan, sent: Mapping[Path, int], target: UploadTarget, *, lock: int, watch: _Watch
+) -> client.Verdict:
     mark = hashlib.sha256(os.fsencode(one.logs[0].path.resolve())).hexdigest()[:16]
     prefix = f"clusterkit-wandb-{mark}-"
     for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):  # by an upload of this run that was killed
@@ -238,12 +286,14 @@ def _send(one: RunPlan, sent: Mapping[Path, int], target: UploadTarget, *, lock:
             project=target.project,
             may_finish=one.told,
             keep_open=(lock,),
+            watch=watch,
         )
 
 
-def _server_history(one: RunPlan, target: UploadTarget) -> int | None:
+def _server_history(one: RunPlan, target: UploadTarget, *, timeout: float = 15.0) -> int | None:
     return server.history_lines(
         target.credentials,
+        timeout=timeout,
         entity=target.entity or one.entity,
         project=target.project or one.project,
         run_id=one.wandb_run_id,

@@ -30,6 +30,7 @@ from urllib.parse import unquote
 from tests.doubles.wandb_run import ENTITY, HISTORY, Run
 
 API_KEY = "0123456789" * 4
+HANG = -1
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Fault:
 
     match: str
     status: int
-    """HTTP status to answer with; 0 drops the connection."""
+    """HTTP status to answer with; 0 drops the connection, and `HANG` never answers."""
     after: int = 0
     """Matching requests to let through first."""
     count: int | None = None
@@ -76,6 +77,7 @@ class WandbServer:
         self.faults: list[Fault] = []
         self.reports_line_count = True
         """False: UpsertBucket hides how many history lines there are, and the client overwrites from 0."""
+        self.ended = threading.Event()
         self._lock = threading.Lock()
         self._http = _Server(("127.0.0.1", 0), _handler_for(self))
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
@@ -113,6 +115,7 @@ class WandbServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.ended.set()
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
@@ -229,6 +232,9 @@ def _handler_for(server: WandbServer) -> type[BaseHTTPRequestHandler]:
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
             status, reply = server.answer(self.command, unquote(self.path.split("?")[0]), body)
+            if status == HANG:
+                server.ended.wait()
+                status = 0
             if status == 0:
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)

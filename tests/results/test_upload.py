@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from clusterkit.errors import WandbError
+from clusterkit.wandb import client, upload
 from clusterkit.wandb.credentials import Credentials
 from clusterkit.wandb.ledger import SqliteUploads
 from clusterkit.wandb.outcome import Outcome
 from clusterkit.wandb.upload import RunUpload, UploadState, UploadTarget, upload_runs
-from tests.doubles.wandb_server import API_KEY, WandbServer
+from tests.doubles.wandb_server import API_KEY, HANG, WandbServer
 from tests.results.wandb_runs import write_offline_run
 
 pytestmark = pytest.mark.slow  # each upload starts the real client
@@ -51,7 +52,7 @@ class Bench:
     def steps(self) -> list[int]:
         return self.server.runs["w1"].arrived_steps
 
-    def upload(self, *, dry_run: bool = False) -> RunUpload:
+    def upload(self, *, dry_run: bool = False, tell: Callable[[str], None] = lambda _: None) -> RunUpload:
         target = UploadTarget(Credentials(self.server.url, API_KEY))
         (result,) = upload_runs(
             {"r1": self.run_dir},
@@ -59,6 +60,7 @@ class Bench:
             target=target,
             ledger=self.ledger,
             dry_run=dry_run,
+            tell=tell,
         )
         return result
 
@@ -306,9 +308,33 @@ def test_what_another_process_has_sent_meanwhile_is_not_sent_again(bench: Bench)
         outcome=lambda _: Outcome.FINISHED,
         target=target,
         ledger=bench.ledger,
-        on_run=before_ours,
+        tell=before_ours,
     )
     assert other[0].state is UploadState.UPLOADED
     assert ours.state is UploadState.UP_TO_DATE
     assert bench.server.runs["w1"].once
     assert bench.steps == list(range(STEPS))
+
+
+@pytest.mark.parametrize("match", ["file_stream", "PUT "])
+def test_a_server_that_hangs_is_waited_for_aloud_and_given_up(
+    match: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "FIRST_LOOK", 1.0)
+    monkeypatch.setattr(client, "NEXT_LOOK", 1.0)
+    monkeypatch.setattr(upload, "STALLED_SECONDS", 6.0)
+    said: list[str] = []
+    bench.server.fail(match, HANG)
+    with pytest.raises(
+        WandbError, match=rf"has taken nothing for \d+ s: 0 of {STEPS} steps are there"
+    ) as caught:
+        bench.upload(tell=said.append)
+    assert "sends what is missing" in (caught.value.hint or "")
+    assert said[:2] == [
+        "uploading r1",
+        f"0 of {STEPS} steps are there; waiting for {bench.server.url}, for 1 s since the last of them",
+    ]
+    bench.server.faults.clear()
+    assert bench.upload().state is UploadState.UPLOADED
+    assert bench.steps == list(range(STEPS))
+    assert bench.server.runs["w1"].once
