@@ -48,8 +48,8 @@ class Finding:
 
     @property
     def trust(self) -> str:
-        """The entry of `trust` that accepts it."""
-        return {"owner": self.owner, "group": self.group}.get(self.kind, "*")
+        """The entry of `trust` that accepts it, of one that a user owns or a group may write to."""
+        return self.owner if self.kind == "owner" else self.group
 
 
 @cache
@@ -86,13 +86,14 @@ def cure(faults: Sequence[Finding], user: str, table: str) -> str:
     if user and all(fault.kind in ("group", "others") and fault.owner == user for fault in faults):
         return f"chmod go-w {shlex.join(dict.fromkeys(fault.path for fault in faults))}"
     choose = f"set `root`, `scratch` or `image_store` of {table} to a folder that only you can change"
-    if any(fault.kind == "links" for fault in faults):
-        return choose
-    return f"{choose}; if you trust them with your account: {trust_line(faults)}"
+    line = trust_line(faults)
+    return f"{choose}; if you trust them with your account: {line}" if line else choose
 
 
-def trust_line(faults: Iterable[Finding]) -> str:
-    """The setting that accepts what was found."""
+def trust_line(faults: Sequence[Finding]) -> str:
+    """The setting that accepts what was found; empty where it would have to be everybody."""
+    if any(fault.kind not in ("owner", "group") for fault in faults):
+        return ""
     names = ", ".join(f'"{name}"' for name in dict.fromkeys(fault.trust for fault in faults))
     return f"trust = [{names}]"
 

@@ -201,6 +201,8 @@ def test_the_cure_is_one_that_the_user_can_carry_out() -> None:
     cure = ownership.cure([bobs, ours], "alice", "[clusters.uni]")
     assert "`root`, `scratch` or `image_store` of [clusters.uni]" in cure
     assert cure.endswith('trust = ["bob", "lab"]')
+    (open_to_all,) = ownership.parse("others drwxrwxrwx bob bob /share\n")
+    assert "trust" not in ownership.cure([bobs, open_to_all], "alice", "[clusters.uni]")
     error = ownership.refusal("login", [bobs], "alice", "[clusters.uni]")
     assert "/share/my root belongs to bob (drwxr-xr-x bob bob)" in error.cause
     assert error.exit_code == 10

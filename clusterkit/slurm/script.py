@@ -100,6 +100,8 @@ class JobScript:
     """Run directories of those that one process trains, its own among them."""
     meeting: str | None = None
     """Folder where they meet, unless the script of their common job names another."""
+    libraries: tuple[str, ...] = ()
+    """Other folders with code of the program, on its PYTHONPATH."""
     trust: tuple[str, ...] = ()
     """Users who may own, and groups who may write to, the folders of the run."""
     group: str | None = None

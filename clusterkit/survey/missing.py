@@ -102,7 +102,10 @@ def _folder(survey: SiteSurvey) -> Missing | None:
 def _others(root: Root) -> Missing | None:
     if not root.faults or not root.writable:
         return None
+    line = trust_line(root.faults)
     return Missing(
         f"{root.path} is left out, as others could run code as you there: {root.faults[0].text}",
-        f"if you trust them with your account, set `root` to a folder in it and {trust_line(root.faults)}",
+        f"if you trust them with your account, set `root` to a folder in it and {line}"
+        if line
+        else "ask whoever owns it to take away the right of others to write there",
     )

@@ -82,8 +82,10 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
     )
     if survey.chosen:
         cause = f"{survey.host_name}: others could run code as you in {root}: {survey.chosen[0].text}"
-        trust = f"first write {trust_line(survey.chosen)} under [clusters.{name}] of {request.file.name}"
-        raise OwnershipError(cause, hint=f"choose another --root; if you trust them, {trust}")
+        hint = "choose another --root"
+        if line := trust_line(survey.chosen):
+            hint += f"; if you trust them, first write {line} under [clusters.{name}] of {request.file.name}"
+        raise OwnershipError(cause, hint=hint)
     said = _settled(survey, request, name, dict(before), choose)
     shipped = settings_from(tuple(built_in_layers(request.file.parent)), request.file.parent, ()).profiles
     drafted = draft(survey, said, before=before, shipped=shipped)

@@ -217,6 +217,7 @@ def prepare(
         wandb_login=run_program.env.get("WANDB_MODE") == "online",
         together=tuple(layout.run(one) for one in member.together) if member else (),
         meeting=_meeting(layout, member) if member and cluster.kind == "local" else None,
+        libraries=(bundle,),
         trust=cluster.trust,
         group=cluster.group,
     )

@@ -245,6 +245,7 @@ def job_of(
         prelude=cluster.prelude,
         submission=number,
         until_done=choice.way if choice else None,
+        libraries=(bundle,),
         trust=cluster.trust,
         group=cluster.group,
     )

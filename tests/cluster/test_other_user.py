@@ -104,7 +104,7 @@ def test_a_place_that_bob_could_change_is_refused(alice: User, name: str) -> Non
         done = alice.tries(command, "-c", name)
         assert done.returncode == 10, done
         assert f"others could run code as you: {REFUSED[name]}" in done.stderr
-        assert "trust = [" in done.stderr
+        assert f"`image_store` of [clusters.{name}] to a folder that only you can change" in done.stderr
     assert listing(alice.cluster) == before
     done = alice.tries("doctor", "--no-job", "-c", name)
     assert done.returncode == 1
