@@ -80,6 +80,7 @@ def init(
         from clusterkit.ui import init as ui
         from clusterkit.verbs import init as verb
         from clusterkit.verbs import settings_file
+    from clusterkit.survey.missing import check_scheduler
     from clusterkit.ui.console import note
 
     if examples:
@@ -110,6 +111,7 @@ def init(
         choose=ui.take_first if yes else ui.choose if at_terminal else ui.refuse,
     )
     ui.show_site(done)
+    check_scheduler(done.survey, request.host)
     if _settle(done, yes=yes, force=force, diff=diff):
         ui.show_next(done)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clusterkit.errors import SchedulerError
 from clusterkit.ownership import trust_line
 from clusterkit.survey.facts import Root, Runtime, SiteSurvey
 from clusterkit.survey.gpus import GpuType
+
+_AGAIN = "into ~/.bash_profile there, and run this again"
 
 
 @dataclass(frozen=True)
@@ -32,19 +35,35 @@ def missing(
     return tuple(filter(None, [*found, *map(_others, survey.roots)]))
 
 
-def _slurm(survey: SiteSurvey) -> Missing | None:
-    again = "into ~/.bash_profile there, and run this again"
+def check_scheduler(survey: SiteSurvey, host: str) -> None:
+    """Refuse a site whose settings could submit nothing.
+
+    Raises:
+        SchedulerError: no Slurm was found there.
+    """
     if survey.slurm is None:
-        modules = [name for name in survey.modules if "slurm" in name.lower()]
-        line = f"module load {modules[0]}" if modules else "export PATH=/where/slurm/is/bin:$PATH"
-        return Missing(
-            "no Slurm was found: sbatch is neither on PATH nor in a usual place",
-            f"is this the login node? If so, put `{line}` {again}",
+        raise SchedulerError(
+            f"{host} has no Slurm that could be found: no settings were written",
+            hint=f"{_no_slurm(survey).do}; this machine itself is the cluster `local`",
         )
+
+
+def _no_slurm(survey: SiteSurvey) -> Missing:
+    modules = [name for name in survey.modules if "slurm" in name.lower()]
+    line = f"module load {modules[0]}" if modules else "export PATH=/where/slurm/is/bin:$PATH"
+    return Missing(
+        "no Slurm was found: sbatch is neither on PATH nor in a usual place",
+        f"is this the login node? If so, put `{line}` {_AGAIN}",
+    )
+
+
+def _slurm(survey: SiteSurvey) -> Missing | None:
+    if survey.slurm is None:
+        return _no_slurm(survey)
     if survey.slurm_path is not None:
         return Missing(
             f"Slurm lies in {survey.slurm_path}, which is not on PATH, not even of a login shell",
-            f"put `export PATH={survey.slurm_path}:$PATH` {again}",
+            f"put `export PATH={survey.slurm_path}:$PATH` {_AGAIN}",
         )
     if not survey.slurm.partitions:
         return Missing(

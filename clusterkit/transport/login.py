@@ -136,6 +136,8 @@ class _Login:
             self.allowed = [one for one in error.allowed_types if one != method]
         except (paramiko.SSHException, OSError, EOFError) as error:
             self.tried.append(method)
+            if method == "keyboard-interactive" and not self.questions:
+                self.asked -= 1  # nothing was asked, so nothing was answered wrong
             if not self.wire.is_active():
                 raise self._refused(f"the server closed the connection ({_text(error)})") from error
             if method == "keyboard-interactive" and not self.questions:

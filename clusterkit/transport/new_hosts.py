@@ -39,7 +39,7 @@ def check(host: HostConfig, verdict: Verdict, shown_key: paramiko.PKey, ask: Ask
         ):
             raise
         if host.new_host_keys == "accept":
-            ask(Question(where, "", shown, ()))
+            ask(Question(where, "", f"{shown} Accepted, as StrictHostKeyChecking says.", ()))
         problem = _remember(host, verdict.name, key_type, key)
         if problem:
             ask(Question(where, "", f"The key could not be written down: {problem}", ()))

@@ -49,7 +49,8 @@ def accepting_new_hosts(ask: Ask) -> Ask:
     def answer(question: Question) -> Sequence[str]:
         if not isinstance(question, HostKeyQuestion):
             return ask(question)
-        ask(Question(question.where, question.title, question.instructions, ()))
+        said = f"{question.instructions} Accepted, as --accept-new says."
+        ask(Question(question.where, question.title, said, ()))
         return ["yes"]
 
     return answer

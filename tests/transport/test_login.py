@@ -57,7 +57,25 @@ def test_a_key_the_server_does_not_know(sshd: LoopbackSshd, tmp_path: Path) -> N
 def test_no_key_at_all(sshd: LoopbackSshd, tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text(sshd.host_block().replace(str(sshd.key), str(tmp_path / "absent")))
+    absent = f"tried {tmp_path / 'absent'} (no such file; IdentityFile names it)"
+    assert absent in refused(sshd, config=config).cause
+    config.write_text(sshd.host_block().replace(str(sshd.key), "none"))
     assert "tried nothing: no key was found" in refused(sshd, config=config).cause
+
+
+def test_only_what_was_answered_counts_as_wrong(tmp_path: Path) -> None:
+    lines = [
+        "KbdInteractiveAuthentication yes",
+        "PasswordAuthentication yes",
+    ]  # which asks nothing, without PAM
+    with closing(LoopbackSshd(tmp_path / "sshd", lines=lines)) as server:
+        config = tmp_path / "config"
+        config.write_text(server.host_block().replace(str(server.key), "none"))
+        ask = Answers("1", "2", "3", "4")
+        error = refused(server, ask, config)
+    assert ask.left == ["4"]
+    assert "keyboard-interactive, password (3 times)" in error.cause
+    assert (error.hint or "").startswith("stopped after 3 wrong answers")
 
 
 def test_a_passphrase_is_asked_for_once(sshd: LoopbackSshd, tmp_path: Path) -> None:

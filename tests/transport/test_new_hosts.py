@@ -71,7 +71,7 @@ def test_anything_else_refuses_before_anything_is_sent(
     error = refused(sshd, Answers(*answers), config())
     assert f"127.0.0.1:{sshd.port}) is not known: ssh-ed25519 SHA256:" in error.cause
     assert error.hint
-    assert "accept it once with: ssh -F" in error.hint
+    assert "accept it once with --accept-new (of init and login) or with: ssh -F" in error.hint
     assert sshd.accepted_logins() == before
     assert not known.exists()
 
@@ -91,7 +91,9 @@ def test_what_ssh_config_has_decided(
 ) -> None:
     path = config(f"StrictHostKeyChecking {value}")
     if accepted:
-        log_in(sshd, Answers(), path)
+        ask = Answers()
+        log_in(sshd, ask, path)
+        assert "Accepted" in ask.questions[0].instructions
     else:
         assert "is not known" in refused(sshd, Answers(), path).cause
     assert known.exists() == accepted

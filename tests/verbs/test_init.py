@@ -153,9 +153,7 @@ def test_a_broken_file_is_found_before_the_login(fresh: Laptop) -> None:
     assert fresh.server.log().count("Accepted") == before
 
 
-def test_a_code_is_asked_for_once_and_a_site_without_slurm_is_written_down(
-    fresh: Laptop, tmp_path: Path
-) -> None:
+def test_a_code_is_asked_for_once_and_a_site_without_slurm_is_refused(fresh: Laptop, tmp_path: Path) -> None:
     if (reason := why_not()) is not None:
         pytest.skip(reason)
     with closing(CodeSshd(tmp_path / "sshd")) as server:
@@ -166,11 +164,12 @@ def test_a_code_is_asked_for_once_and_a_site_without_slurm_is_written_down(
             folder=fresh.project,
             environment=fresh.environment,
         )
-        assert done.returncode == 0, done.stdout
+        assert done.returncode == 5, done.stdout
         assert (server.codes.used, server.accepted_logins()) == (1, 1)
     assert "no Slurm was found" in done.stdout
     assert "clusterkit deploy" not in done.stdout
-    assert tomllib.loads(fresh.file.read_text())["clusters"]["node"]["root"] == "~/clusterkit"
+    assert "no settings were written" in " ".join(done.stdout.split())
+    assert not fresh.file.exists()
 
 
 def test_the_home_folder_is_no_project(fresh: Laptop) -> None:

@@ -128,8 +128,10 @@ def test_a_new_host_is_shown_and_asked_about(project: Project, stranger: Loopbac
 
 
 def test_a_new_host_is_accepted_on_request(project: Project, stranger: LoopbackSshd) -> None:
+    assert "--accept-new" in project.run("login", "uni", code=4).stderr
     done = project.run("login", "uni", "--accept-new")
     assert "SHA256:" in done.stderr
+    assert "Accepted" in done.stderr
     project.run("deploy", "--cluster", "uni")
     assert stranger.accepted_logins() == 1
 
