@@ -28,6 +28,7 @@ GUIDES = {
             ("", "asks for a host, of those in ~/.ssh/config"),
             ("uni --yes", "take what is suggested"),
             ("uni --diff", "what would change today; writes nothing"),
+            ("--local", "this machine alone, and your program; no login"),
         ),
         ("doctor", "config", "Your first cluster"),
     ),

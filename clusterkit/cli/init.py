@@ -56,6 +56,13 @@ def init(
         bool, typer.Option("--force", help="Change what is there already without asking.")
     ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what would change; write nothing.")] = False,
+    local: Annotated[
+        bool, typer.Option("--local", help="For this machine alone: no login, no cluster.")
+    ] = False,
+    program: Annotated[
+        str | None,
+        typer.Option("--program", metavar="COMMAND", help='With --local: your own, e.g. "python train.py".'),
+    ] = None,
     example: Annotated[
         str | None,
         typer.Option("--example", metavar="NAME", help="Take a ready-made description; no login."),
@@ -72,6 +79,8 @@ def init(
     config: ConfigOption = None,
 ) -> None:
     """Look at a cluster over one login and write its settings.
+
+    With --local it looks at this machine and for your program instead, and logs in nowhere.
 
     GPU types and how the site spells them, partitions, limits, account, container, folders: all with
     comments, and small profiles that fit. Nothing changes on the cluster.
@@ -90,6 +99,13 @@ def init(
     if example is not None:
         _settle(settings_file.from_example(example, file), yes=yes, force=force, diff=diff)
         return
+    if local:
+        _local(file, host, program, yes=yes, force=force, diff=diff)
+        return
+    if program is not None:
+        from clusterkit.errors import ConfigError
+
+        raise ConfigError("--program goes with --local", hint="or write `program` below [project] yourself")
     from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
 
     at_terminal = sys.stdin.isatty() and sys.stderr.isatty() and not yes
@@ -114,6 +130,22 @@ def init(
     check_scheduler(done.survey, request.host)
     if _settle(done, yes=yes, force=force, diff=diff):
         ui.show_next(done)
+
+
+def _local(file: Path, host: str | None, program: str | None, *, yes: bool, force: bool, diff: bool) -> None:
+    from clusterkit.errors import ConfigError
+    from clusterkit.ui.init import show_here, show_next_here
+    from clusterkit.verbs.init_local import init_local
+
+    if host is not None:
+        raise ConfigError(
+            f"--local is this machine, and {host} was named, too",
+            hint=f'`clusterkit init --local --program "{host}"`, if it is your program',
+        )
+    done = init_local(file, program)
+    show_here(done)
+    if _settle(done, yes=yes, force=force, diff=diff) or not (diff or done.changes):
+        show_next_here(done)
 
 
 def _host(ssh_config: Path | None, *, at_terminal: bool) -> str:

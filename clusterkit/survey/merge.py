@@ -44,6 +44,25 @@ def merged(text: str, draft: Draft) -> str:
     return end.join(_stripped(rest)) + end
 
 
+def added(text: str, project: Table, tables: Sequence[Table]) -> str:
+    """The file's text with what it lacks of these settings; every line that is there stays.
+
+    Args:
+        text: valid TOML; empty for a new file.
+        project: its table, whose keys are added that the file does not have.
+        tables: others; one whose key is there in any form is left out.
+    """
+    if not text.strip():
+        return render([project, *tables])
+    present = key_lines(text)
+    end = "\r\n" if text.count("\r\n") == text.count("\n") else "\n"
+    lines = _with_keys(lines_of(text), project)
+    new = [table for table in tables if table.key not in present]
+    if new:
+        lines = [*_stripped(lines), "", *render(new).rstrip("\n").split("\n")]
+    return end.join(_stripped(lines)) + end
+
+
 def table_of(text: str, cluster: str) -> dict[str, object]:
     """The cluster's table as it stands in a file's text; empty where it has none."""
     found = tomllib.loads(text).get("clusters", {})
@@ -88,10 +107,17 @@ def _with_comment(lines: Sequence[str], header: int) -> int:
 
 def _with_project(lines: list[str], project: Table) -> list[str]:
     """With the default cluster and profile, where the file says nothing of them."""
+    if ("project", "default_cluster") in key_lines("\n".join(lines)):
+        return lines
+    return _with_keys(lines, project)
+
+
+def _with_keys(lines: list[str], project: Table) -> list[str]:
+    """With those of a table's keys that the file does not have."""
     text = "\n".join(lines)
     present = key_lines(text)
     new = [one for one in project.entries if ("project", one.key) not in present]
-    if not new or ("project", "default_cluster") in present:
+    if not new:
         return lines
     added = Table(project.key, tuple(new)).lines()
     header = next((start for start, key in table_lines(text) if key == project.key), None)

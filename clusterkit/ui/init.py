@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
     from clusterkit.verbs.init import Described
+    from clusterkit.verbs.init_local import Local
     from clusterkit.verbs.settings_file import Proposal
 
 _MOST_HOSTS = 30
@@ -135,10 +137,34 @@ def show_next(done: Described) -> None:
         profile = f"check-{done.draft.types[0].name}"
         words.append((f"clusterkit doctor{at} --profile {profile}", "everything from here to a node"))
         words.append((f"clusterkit submit{at} --profile {profile}", "the first run: container and GPU"))
+    _show_commands(words)
+
+
+def _show_commands(words: Sequence[tuple[str, str]]) -> None:
     widest = max(len(command) for command, _ in words)
     for number, (command, about) in enumerate(words):
         start = "next:" if number == 0 else "     "
         err.print(Text.assemble((start, "bold"), f"  {command:<{widest}}  ", (about, "dim")), soft_wrap=True)
+
+
+def show_here(done: Local) -> None:
+    """What this machine has, and which program runs."""
+    err.print(Text.assemble(("this machine", "bold"), f"  {done.machine}"), soft_wrap=True)
+    own = done.settings.project.program
+    words = shlex.join(own) if own else "none of your own found: the bundled trainer (--program names yours)"
+    err.print(Text.assemble(("program", "bold"), f"  {words}"), soft_wrap=True)
+
+
+def show_next_here(done: Local) -> None:
+    """The commands that come next."""
+    at = "" if done.settings.project.default_cluster == "local" else " --cluster local"
+    _show_commands(
+        [
+            (f"clusterkit plan{at}", "does it fit this machine?"),
+            (f"clusterkit submit{at}", "the first run, in the background; `-- ARGUMENTS` for the program"),
+            ("clusterkit status", "where it is; `clusterkit logs last --follow`"),
+        ]
+    )
 
 
 def _gpus(done: Described) -> Table:

@@ -51,7 +51,8 @@ def check_arguments(project: Path, arguments: Sequence[str], program: Sequence[s
         f"`{shlex.join(named)}` is a program, and this project sets none: the bundled trainer would get it "
         "as an argument",
         hint=f"write these lines{_where(project)}, then leave it out behind --{_behind(rest)}; "
-        f"`clusterkit init --local` writes them, too\n\n{_lines(project, started(named))}",
+        f"`clusterkit init --local --program {shlex.quote(shlex.join(named))}` writes them, too\n\n"
+        f"{_lines(project, started(named))}",
     )
 
 

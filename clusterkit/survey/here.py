@@ -1,0 +1,61 @@
+"""Settings for this machine alone, each key with the reason for it: no login, no queue. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clusterkit.hardware import Hardware
+from clusterkit.survey.known_gpus import recognise
+from clusterkit.survey.tables import Entry, Table
+
+PROFILE = "here"
+_DEMO = "local-demo"
+_ABOUT = "Runs go to this machine: `clusterkit submit`. `clusterkit init HOST` adds a Slurm cluster."
+
+
+@dataclass(frozen=True)
+class Here:
+    """The tables for this machine."""
+
+    project: Table
+    tables: tuple[Table, ...]
+
+
+def draft(has: Hardware, program: Sequence[str] | None, python: str | None) -> Here:
+    """The settings with which runs of a project go to this machine.
+
+    Args:
+        has: what the machine has.
+        program: argv of the user's own program; None trains with the bundled trainer.
+        python: the interpreter that has what the program imports, where that is not clusterkit's own.
+    """
+    head: tuple[str, ...] = (_ABOUT,)
+    project = [Entry("default_cluster", "local", "this machine; no login")]
+    cluster = []
+    if python is not None:
+        cluster.append(Entry("python", python, "has what the program imports"))
+    tables = [Table(("clusters", "local"), tuple(cluster))] if cluster else []
+    if program is None:
+        head += ('A program of your own instead of the bundled trainer: program = ["python", "train.py"]',)
+        project.append(
+            Entry("default_profile", _DEMO, "shipped: four tasks in minutes; `clusterkit profiles`")
+        )
+        return Here(Table(("project",), tuple(project), head), tuple(tables))
+    project.append(Entry("default_profile", PROFILE, "what a run asks for, below"))
+    project.append(Entry("program", list(program), "`submit -- --lr 0.3` adds arguments"))
+    cpus = has.cpus or 1
+    entries = [
+        Entry("cpus", cpus, "all that this machine has" if has.cpus else ""),
+        Entry("threads", cpus, "OMP_NUM_THREADS: of one run's arithmetic"),
+        Entry("time", "4h", "ends it then; `resume` goes on from a checkpoint"),
+    ]
+    if has.gpus:
+        known = recognise(has.gpu_name)
+        entries.insert(0, Entry("gpu", known[0] if known else "gpu", has.gpu_name))
+    about = f"One run of {' '.join(program)} on this machine ({has.words})."
+    told = (
+        'A program that takes a seed: add "--seed", "{seed}" to `program`; `submit --seeds 1..3` runs three.',
+    )
+    tables.append(Table(("profiles", PROFILE), tuple(entries), (about, *told)))
+    return Here(Table(("project",), tuple(project), head), tuple(tables))
