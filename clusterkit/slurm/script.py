@@ -137,9 +137,17 @@ def render(job: JobScript) -> str:
             prefix=job.container.upper(),
             digest=(job.image_digest or "").removeprefix("sha256:"),
             requeue_code=REQUEUE_CODE,
+            warning=_warning(job.options),
             unsafe_code=EXIT_CODE,
         )
     )
+
+
+def _warning(options: Sequence[str]) -> tuple[str, int] | None:
+    """Name of the signal before the time limit, and how many seconds before it; None without one."""
+    told = [option.partition("=")[2] for option in options if option.startswith("--signal=")]
+    match = re.fullmatch(r"R?B:(?:SIG)?(USR1|USR2|TERM|INT)@(\d{1,5})", told[-1]) if told else None
+    return (match[1], int(match[2])) if match else None
 
 
 @cache

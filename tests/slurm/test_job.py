@@ -331,3 +331,56 @@ def test_a_full_disk_still_gets_its_exit_record(tmp_path: Path) -> None:
         assert run.exit == {"code": 28, "signal": None, "why": "failed"}
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.parametrize(
+    ("lead", "left", "config", "held"),
+    [
+        (2, 6, "PreemptMode=REQUEUE\nPreemptParameters=(null)", True),
+        (2, 6, "PreemptMode=REQUEUE\nPreemptParameters=send_user_signal", False),  # it may be a preemption's
+        (2, 6, "", False),  # scontrol says nothing
+        (2, 200, "PreemptMode=OFF", False),  # too early for the limit's
+        (10, 6, "PreemptMode=OFF", False),  # it is due
+    ],
+)
+def test_an_early_signal_waits_until_it_is_due(
+    tmp_path: Path, lead: int, left: int, config: str, held: bool
+) -> None:
+    program = python(
+        "signal.signal(signal.SIGUSR1, lambda *_: (print('got', time.time()), sys.exit(85)))",
+        "ready()",
+        "while True: time.sleep(1)",
+    )
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "scontrol").write_text(f"#!/bin/sh\ncat <<'EOF'\n{config}\nEOF\n")
+    (tools / "scontrol").chmod(0o755)
+    run = Run(tmp_path, program, job={"options": (f"--signal=B:USR1@{lead}",)})
+    deadline = int(time.time()) + left
+    path = f"{tools}:{os.environ['PATH']}"
+    assert run.signalled(signal.SIGUSR1, CLUSTERKIT_DEADLINE=str(deadline), PATH=path) == 85
+    moment = float(run.log().partition("got ")[2].split()[0])
+    assert ("came early" in run.log()) == held
+    assert moment >= deadline - lead - 1 if held else moment < deadline - lead - 1 or lead > left
+    assert run.exit == {"code": 85, "signal": "USR1", "why": "requeue"}
+
+
+def test_another_signal_does_not_wait_with_an_early_one(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "scontrol").write_text("#!/bin/sh\necho PreemptMode=OFF\n")
+    (tools / "scontrol").chmod(0o755)
+    run = Run(
+        tmp_path,
+        python("ready()", "while True: time.sleep(1)"),
+        job={"options": ("--signal=B:USR1@5",)},
+    )
+    deadline = str(int(time.time()) + 60)
+    process = run.start(CLUSTERKIT_DEADLINE=deadline, PATH=f"{tools}:{os.environ['PATH']}")
+    until((run.dir / "ready").exists)
+    process.send_signal(signal.SIGUSR1)
+    until(lambda: "came early" in run.log())
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert run.exit == {"code": 143, "signal": "TERM", "why": "signalled"}
+    until(lambda: subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True).returncode == 1, 20)
