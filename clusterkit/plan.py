@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from clusterkit.config.exposure import HINT, secret_argument
 from clusterkit.errors import ConfigError, RecipeLockedError
 from clusterkit.placeholders import fill, has_place
+from clusterkit.recipe_names import load, resolve
 from trainer import recipe as recipes
 
 if TYPE_CHECKING:
@@ -40,10 +41,8 @@ def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]
         RecipeLockedError: a locked value is overridden without being named in `unlock`.
         ConfigError: the recipe or a value is unknown or wrong.
     """
-    try:
-        locked = recipes.load(name)
-    except recipes.RecipeError as error:
-        raise ConfigError(str(error)) from error
+    name, overrides, unlock = resolve(name, overrides, unlock)
+    locked = load(name)
     try:
         return locked.override(overrides, unlock)
     except recipes.RecipeLocked as error:
@@ -119,7 +118,8 @@ def program(
         _no_secret(template)
         known = filled(template, env, run_id, run_dir)
         return Program(known, None, env, template if known != template else None)
-    recipe = choose_recipe(profile.recipe, overrides, unlock)
+    name, overrides, unlock = resolve(profile.recipe, overrides, unlock)
+    recipe = choose_recipe(name, overrides, unlock)
     _check_batches(recipe, profile.num_envs)
     argv = [*_TRAIN, "--recipe", recipe.name, *train_options(profile, seed), *_ranks(profile, recipe)]
     for name, text in overrides.items():

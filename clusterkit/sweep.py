@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError
 from clusterkit.placeholders import fill, has_place
-from trainer import recipe as recipes
+from clusterkit.recipe_names import load, resolve, sibling
+from clusterkit.recipe_names import meant as named
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Profile
@@ -135,24 +136,28 @@ def meaning(
             raise ConfigError("--sweep recipe=... chooses a recipe, and this run trains none")
         changed = changed.model_copy(update={"recipe": values["recipe"]})
     if trains and changed.recipe is not None:
-        recipe = _load(changed.recipe)
-        if "task" in rest and (other := _sibling(recipe, rest["task"])) is not None:
+        if "task" in values and "task" in overrides:
+            raise ConfigError("--sweep task and --set task both choose the task")
+        chosen, set_values, unlocked = resolve(changed.recipe, overrides, unlock)
+        recipe, may_change = load(chosen), list(unlocked)
+        changed = changed.model_copy(update={"recipe": chosen})
+        if "task" in rest and (other := sibling(recipe, rest["task"])) is not None:
             recipe = other
             changed = changed.model_copy(update={"recipe": recipe.name})
-            may_change = [name for name in may_change if name != "task"]
+            may_change = [name for name in may_change if name != "tasks" or "tasks" in unlock]
             del rest["task"]
         for name in list(rest):
-            if meant := _recipe_values(recipe, name):
-                if taken := sorted(set(meant) & set(overrides)):
+            if meant := named(recipe, name):
+                if taken := sorted(set(meant) & set(set_values)):
                     raise ConfigError(f"--sweep {name} and --set {taken[0]} both change {taken[0]}")
                 set_values |= dict.fromkeys(meant, rest.pop(name))
-        may_change = [each for name in may_change for each in _recipe_values(recipe, name) or [name]]
+        may_change = [each for name in may_change for each in named(recipe, name) or [name]]
     later = () if trains else _FILLED_LATER
     filled = fill(arguments, {name: text for name, text in values.items() if name not in later})
     written = (*arguments, *(own_program or ()))
     placed = {name for name in values if has_place(written if name in later else arguments, name)}
     if trains and changed.recipe is not None and (unknown := [name for name in rest if name not in placed]):
-        known = ", ".join(sorted(_load(changed.recipe).values))
+        known = ", ".join(sorted(load(changed.recipe).values))
         raise ConfigError(
             f"--sweep {unknown[0]}=...: recipe {changed.recipe} has no value {unknown[0]!r}",
             hint=f"it has {known}; of the run itself, {', '.join(OF_THE_RUN)} can be swept",
@@ -203,34 +208,3 @@ def _count(text: str, least: int = 1) -> int:
     if not re.fullmatch(r"\d{1,18}", cleaned) or int(cleaned) < least:
         raise ConfigError(f"{text!r} is no whole number from {least} on")
     return int(cleaned)
-
-
-def _load(name: str) -> recipes.Recipe:
-    try:
-        return recipes.load(name)
-    except recipes.RecipeError as error:
-        raise ConfigError(str(error)) from error
-
-
-def _sibling(recipe: recipes.Recipe, task: str) -> recipes.Recipe | None:
-    """The recipe that differs in its name only by the task, and is for that task."""
-    tasks = recipe.values.get("tasks", ())
-    if tuple(tasks) == (task,):
-        return recipe
-    if len(tasks) != 1 or (name := recipe.name.replace(tasks[0].lower(), task.lower())) == recipe.name:
-        return None
-    if name not in recipes.names():
-        return None
-    other = recipes.load(name)
-    return other if tuple(other.values.get("tasks", ())) == (task,) else None
-
-
-def _recipe_values(recipe: recipes.Recipe, name: str) -> list[str]:
-    """The values of a recipe that a name means."""
-    if name in recipe.values:
-        return [name]
-    if name == "task" and "tasks" in recipe.values:
-        return ["tasks"]
-    if name == "lr":
-        return [value for value in recipe.values if value.endswith("learning_rate")]
-    return []

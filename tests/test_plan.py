@@ -6,7 +6,17 @@ import pytest
 
 from clusterkit.config.models import Profile, Wandb
 from clusterkit.errors import ConfigError, RecipeLockedError
-from clusterkit.plan import Program, assignments, option_of, program, trains, with_hardware, with_option
+from clusterkit.plan import (
+    Program,
+    assignments,
+    choose_recipe,
+    option_of,
+    program,
+    trains,
+    with_hardware,
+    with_option,
+)
+from clusterkit.sweep import meaning
 from trainer import recipe as recipes
 
 
@@ -201,3 +211,40 @@ def test_other_hardware_has_its_own_number_of_gpus() -> None:
 def test_a_secret_among_the_arguments_is_refused(own: tuple[str, ...] | None) -> None:
     with pytest.raises(ConfigError, match=r"WANDB_API_KEY .* looks like a secret"):
         planned(profile(), own_program=own, arguments=("WANDB_API_KEY=abc123",))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "given", "unlock", "changed"),
+    [
+        ("local-demo", {"lr": "1e-4"}, ("lr",), {"actor_learning_rate", "critic_learning_rate"}),
+        ("local-demo", {"gamma": "0.9"}, ("gamma",), {"gamma"}),
+        ("local-demo", {"task": "reach"}, ("task",), {"tasks"}),
+    ],
+)
+def test_set_takes_the_short_names_of_a_sweep(
+    recipe: str, given: dict[str, str], unlock: tuple[str, ...], changed: set[str]
+) -> None:
+    found = choose_recipe(recipe, given, unlock)
+    assert changed <= found.modified.keys()
+    over = meaning(
+        given,
+        profile(recipe=recipe, total_steps=1),
+        own_program=None,
+        overrides={},
+        unlock=unlock,
+        arguments=(),
+    )
+    assert choose_recipe(over.profile.recipe or "", over.overrides, over.unlock) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"seed": "3"}, "--seed"),
+        ({"lr": "1", "actor_learning_rate": "2"}, "--set lr and --set actor_learning_rate both change"),
+    ],
+)
+def test_set_says_what_it_cannot_take(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        choose_recipe("local-demo", given, ())
+    assert said in f"{error.value.cause} {error.value.hint}"

@@ -1,0 +1,83 @@
+"""Short names of recipe values, which --set and --sweep take alike: `lr` and `task`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from clusterkit.errors import ConfigError
+from trainer import recipe as recipes
+
+_OF_THE_RUN = {
+    "seed": "--seed N",
+    "total_steps": "--total-steps N",
+    "profile": "--profile NAME",
+    "recipe": "a profile with that recipe, or --sweep recipe=NAME",
+}
+"""What a sweep may vary that is no value of a recipe, and how it is given to one run."""
+
+
+def load(name: str) -> recipes.Recipe:
+    """A recipe by name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        return recipes.load(name)
+    except recipes.RecipeError as error:
+        raise ConfigError(str(error)) from error
+
+
+def meant(recipe: recipes.Recipe, name: str) -> list[str]:
+    """The values of a recipe that a name means: itself, `task` its tasks, `lr` every learning rate."""
+    if name in recipe.values:
+        return [name]
+    if name == "task" and "tasks" in recipe.values:
+        return ["tasks"]
+    if name == "lr":
+        return [value for value in recipe.values if value.endswith("learning_rate")]
+    return []
+
+
+def sibling(recipe: recipes.Recipe, task: str) -> recipes.Recipe | None:
+    """The recipe that differs in its name only by the task, and is for that task."""
+    tasks = recipe.values.get("tasks", ())
+    if tuple(tasks) == (task,):
+        return recipe
+    if len(tasks) != 1 or (name := recipe.name.replace(tasks[0].lower(), task.lower())) == recipe.name:
+        return None
+    if name not in recipes.names():
+        return None
+    other = recipes.load(name)
+    return other if tuple(other.values.get("tasks", ())) == (task,) else None
+
+
+def resolve(
+    name: str, overrides: Mapping[str, str], unlock: Sequence[str]
+) -> tuple[str, dict[str, str], tuple[str, ...]]:
+    """A recipe and its overrides with every short name replaced; what has none stays as it is.
+
+    Args:
+        name: of the recipe.
+        overrides: values as text, by name; `task` chooses the recipe of that task where there is one.
+        unlock: names of values that may change.
+
+    Raises:
+        ConfigError: there is no such recipe; two names change one value; or a name belongs to the run.
+    """
+    recipe, changed, may_change = load(name), dict(overrides), list(unlock)
+    if "task" in changed and (other := sibling(recipe, changed["task"])) is not None:
+        recipe = other
+        del changed["task"]
+        may_change = [each for each in may_change if each != "task"]
+    for short in list(changed):
+        values = meant(recipe, short)
+        if not values and short in _OF_THE_RUN:
+            raise ConfigError(f"--set {short}: it belongs to the run", hint=f"use {_OF_THE_RUN[short]}")
+        if not values or values == [short]:
+            continue
+        if taken := sorted(set(values) & set(changed)):
+            raise ConfigError(f"--set {short} and --set {taken[0]} both change {taken[0]}")
+        changed |= dict.fromkeys(values, changed.pop(short))
+    may_change = [each for short in may_change for each in meant(recipe, short) or [short]]
+    return recipe.name, changed, tuple(dict.fromkeys(may_change))
