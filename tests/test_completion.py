@@ -31,7 +31,7 @@ root = "/share/x"
 """
 NO_SOURCE = {
     *("NAME=VALUE,VALUE", "N", "TIME", "SIZE", "SEEDS", "PIXELS", "OPTION", "NAME", "BASE", "COMMAND"),
-    *("TIME,TIME", "GPU,GPU", "A,B", "-- ARGUMENT", "METRIC"),
+    *("TIME,TIME", "GPU,GPU", "A,B", "-- ARGUMENT", "METRIC", "MODULE:ID"),
 }
 """Metavars of what only the person knows."""
 
