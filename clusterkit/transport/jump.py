@@ -129,10 +129,13 @@ def _proxy(command: str) -> tuple[socket.socket, Callable[[], None]]:
     ours, theirs = socket.socketpair()
     shell = os.environ.get("SHELL") or "/bin/sh"
     line = command if command.lstrip().startswith("exec ") else f"exec {command}"
-    with theirs:
-        process = subprocess.Popen(
-            [shell, "-c", line], stdin=theirs.fileno(), stdout=theirs.fileno(), start_new_session=True
-        )
+    with contextlib.ExitStack() as failed:
+        failed.callback(ours.close)
+        with theirs:
+            process = subprocess.Popen(
+                [shell, "-c", line], stdin=theirs.fileno(), stdout=theirs.fileno(), start_new_session=True
+            )
+        failed.pop_all()
 
     def stop() -> None:
         ours.close()

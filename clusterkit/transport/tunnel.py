@@ -95,8 +95,10 @@ class Tunnel:
 
     def _serve(self, ours: socket.socket) -> None:
         message, pipes = _receive(ours)
-        if len(pipes) != 2:
-            return  # rsync ended before it started its remote shell
+        if len(pipes) != 2:  # rsync ended before it started its remote shell, or too many files are open here
+            for pipe in pipes:
+                os.close(pipe)
+            return
         source, sink = pipes
         for pipe in pipes:
             os.set_blocking(pipe, True)  # rsync hands them over non-blocking

@@ -86,16 +86,17 @@ class KeptLink:
 
 
 class KeptChannel:
-    """Implements `Channel`; the keeper pumps."""
+    """Implements `Channel`; the keeper pumps. It closes `control`, also where it cannot be opened."""
 
     def __init__(
         self, control: socket.socket, command: bytes, link: KeptLink, screen: Screen | None = None
     ) -> None:
         self._control, self._link = control, link
         self._end: messages.Message | None = None
-        self._stream, far_stream = socket.socketpair()
-        self._errors, far_errors = socket.socketpair()
-        try:
+        with contextlib.ExitStack() as failed:
+            failed.callback(control.close)
+            self._stream, far_stream = _pair(failed)
+            self._errors, far_errors = _pair(failed)
             with far_stream, far_errors:
                 request = {
                     "want": "run",
@@ -110,9 +111,7 @@ class KeptChannel:
             if "lost" in answer:
                 link.lost(str(answer["lost"]))
                 raise DownError(str(answer["lost"]), started=bool(answer.get("started")))
-        except BaseException:
-            self.close()
-            raise
+            failed.pop_all()
 
     def send(self, data: bytes) -> None:
         """See `Channel.send`."""
@@ -223,6 +222,14 @@ def _connect(path: Path) -> socket.socket:
         connection.close()
         raise
     return connection
+
+
+def _pair(failed: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
+    """Two connected sockets, which are closed if what they are for fails; they may be closed before."""
+    ours, far = socket.socketpair()
+    failed.callback(ours.close)
+    failed.callback(far.close)
+    return ours, far
 
 
 def _receive(source: socket.socket) -> bytes:

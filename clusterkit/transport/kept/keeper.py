@@ -111,7 +111,7 @@ class Keeper:
             request, descriptors = messages.receive_with_descriptors(guest)
             guest.settimeout(None)
             with contextlib.ExitStack() as stack:
-                sockets = [stack.enter_context(socket.socket(fileno=one)) for one in descriptors]
+                sockets = [stack.enter_context(one) for one in _sockets(descriptors)]
                 if request["want"] == "run" and len(sockets) == 2:
                     screen = Screen(*request["screen"]) if request["screen"] else None
                     command = request["command"].encode("latin-1")
@@ -151,6 +151,19 @@ class Keeper:
                 self._idle_since = time.monotonic()
                 if not self._guests:
                     self._connection.liveness.pace(_IDLE_PROBE_SECONDS)
+
+
+def _sockets(descriptors: list[int]) -> Iterator[socket.socket]:
+    """Descriptors that a guest has sent, as sockets; where one is none, it and those behind it are closed."""
+    left = list(descriptors)
+    try:
+        while left:
+            one = socket.socket(fileno=left[0])
+            left.pop(0)
+            yield one
+    finally:
+        for rest in left:
+            os.close(rest)
 
 
 def _listen(path: Path) -> socket.socket:
