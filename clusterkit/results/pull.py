@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,8 +69,11 @@ def pull_runs(
     checkpoints: Checkpoints = Checkpoints.LAST,
     bandwidth_limit: int | None = None,
     progress: ProgressCallback | None = None,
+    waiting: Callable[[], None] = lambda: None,
 ) -> list[PulledRun]:
     """Mirror run directories to `results/<run-id>/`. Safe to interrupt and to repeat.
+
+    One at a time pulls into a folder: who comes meanwhile waits, and finds here what the other has brought.
 
     Args:
         transport: the open connection.
@@ -78,6 +83,7 @@ def pull_runs(
         checkpoints: which checkpoints to bring.
         bandwidth_limit: bytes per second at most.
         progress: called with each transfer's reports.
+        waiting: called when somebody else is pulling into the folder.
 
     Raises:
         RunError: a run id is none, or the cluster has no folder of runs.
@@ -90,24 +96,42 @@ def pull_runs(
         return []
     make_ignored(results)
     pull = _Pull(transport, runs_root, results, bandwidth_limit, progress)
-    for left in reversed(range(_TRIES)):
-        listing = list_runs(transport, runs_root, run_ids)
-        try:
-            wanted = pull.bring(listing, checkpoints)
-            break
-        except TransportError:
-            # A live run may have rotated a listed checkpoint away; anything else is not ours to mend.
-            vanished = {file.path for file in pull.moving} - {
-                file.path for file in list_runs(transport, runs_root, run_ids).files
-            }
-            if not left or not vanished:
-                raise
+    with _alone(results, waiting):
+        for left in reversed(range(_TRIES)):
+            listing = list_runs(transport, runs_root, run_ids)
+            try:
+                wanted = pull.bring(listing, checkpoints)
+                break
+            except TransportError:
+                # A live run may have rotated a listed checkpoint away; anything else is not ours to mend.
+                vanished = {file.path for file in pull.moving} - {
+                    file.path for file in list_runs(transport, runs_root, run_ids).files
+                }
+                if not left or not vanished:
+                    raise
     tally = {run_id: _Tally() for run_id in run_ids}
     for file in wanted:
         tally[file.run_id].add(file, pull.new.get(file.path))
     for refused in (*listing.refused, *(Refused(path, why) for path, why in pull.faults.items())):
         tally[refused.path.partition("/")[0]].left.append(refused)
     return [_result(run_id, listing, tally[run_id], results) for run_id in run_ids]
+
+
+@contextmanager
+def _alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold the folder's lock, which goes with the process; where there are none, go on without."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def list_runs(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> Listing:

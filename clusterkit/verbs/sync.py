@@ -113,6 +113,9 @@ def sync_results(
                     checkpoints=request.checkpoints,
                     bandwidth_limit=request.bandwidth_limit,
                     progress=progress,
+                    waiting=lambda: tell(
+                        "another sync is at work in the results folder; waiting for its end"
+                    ),
                 )
     order = {run.run_id: number for number, run in enumerate(runs)}
     synced = Synced(results, tuple(sorted(pulled, key=lambda run: order[run.run_id])))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -363,3 +366,40 @@ def test_machines_without_gnu_find(bench: Bench, tmp_path: Path, monkeypatch: py
     assert bench.pull_one().up_to_date
     shutil.rmtree(bench.home)
     assert bench.pull_one() == expected
+
+
+def test_of_three_at_once_one_brings_and_the_others_find_it(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs")
+    benches = [
+        Bench(tmp_path / "runs", tmp_path / "project" / "results", Watched(LocalTransport()))
+        for _ in range(3)
+    ]
+    together = threading.Barrier(3)
+
+    def pull(bench: Bench) -> int:
+        together.wait()
+        return bench.pull_one().files
+
+    with ThreadPoolExecutor(3) as pool:
+        files = sorted(pool.map(pull, benches))
+    assert files[:2] == [0, 0]
+    assert files[2] > 0
+    moved = [sum(one.bytes for one in bench.transport.moved) for bench in benches]
+    assert sum(size > 0 for size in moved) == 1
+
+
+def test_who_waits_for_another_is_told(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs")
+    results = tmp_path / "results"
+    results.mkdir()
+    other = os.open(results, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    bench = Bench(tmp_path / "runs", results, Watched(LocalTransport()))
+    (run,) = pull_runs(
+        cast("Transport", bench.transport),
+        runs_root=str(bench.runs),
+        run_ids=[RUN],
+        results=results,
+        waiting=lambda: os.close(other),  # as when the other's process ends
+    )
+    assert run.files > 0
