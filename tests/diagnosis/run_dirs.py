@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -41,11 +42,15 @@ def make_run(
         "restart_count": 0,
     }
     (attempt / "start.json").write_text(json.dumps(start))
+    os.utime(attempt / "start.json", (time.time() - 600,) * 2)
     (attempt / "log").write_text(log)
     record = {"code": 1, "signal": None, "why": "failed", "ended": int(time.time())} | (ended or {})
     (attempt / "exit.json").write_text(json.dumps(record))
     if heartbeat is not None:
         (run / "heartbeat.json").write_text(json.dumps(heartbeat))
+        written = heartbeat.get("time")
+        if isinstance(written, int | float):  # as old as it says: the file's own age counts, too
+            os.utime(run / "heartbeat.json", (written, written))
     if slurm_log:
         (run / "slurm.log").write_text(slurm_log)
     head = f"scratch_root={folder}/scratch\nworkdir={folder}/code\n"

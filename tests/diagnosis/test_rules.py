@@ -452,3 +452,13 @@ def test_every_cause_has_a_test() -> None:
     real = {path.stem.partition("--")[0] for path in RECORDED.glob("*.txt")}
     text = Path(__file__).read_text()
     assert [slug for slug in slugs if slug not in real and f'"{slug}"' not in text] == []
+
+
+def test_without_an_image_a_missing_gpu_is_no_matter_of_an_image(tmp_path: Path) -> None:
+    said = "trainer: CUDA is asked for and PyTorch 2.13.0+cpu sees no GPU\n  this one has none\n"
+    finding = diagnose(parse_evidence(ask(make_run(tmp_path / "bare", said)))).finding
+    assert finding.cause.slug == "no-gpu"
+    assert finding.next == "clusterkit profiles"
+    assert "local-demo" in finding.cure
+    contained = make_run(tmp_path / "sif", said, script="image=/share/x.sif\n")
+    assert diagnose(parse_evidence(ask(contained))).finding.next == "clusterkit build --help"
