@@ -14,7 +14,7 @@ import pytest
 def small_disk(folder: Path, *, kib: int = 512) -> Iterator[Path]:
     """A disk of that many KiB, mounted on a folder; skips where this may not be done (only root on Linux)."""
     folder.mkdir(parents=True, exist_ok=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "small", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=700", "small", str(folder)]
     try:
         done = subprocess.run(mount, capture_output=True, text=True)
     except FileNotFoundError:

@@ -232,7 +232,7 @@ def test_a_disk_that_fills_up(laptop: Laptop, sif: Callable[..., Path]) -> None:
         pytest.skip("mounting a small disk needs root")
     sif(40 * MB).rename(laptop.folder / "image.sif")
     laptop.root.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", str(laptop.root)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=60m,mode=700", "tmpfs", str(laptop.root)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("cannot mount a small disk")
     try:
