@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,38 +10,116 @@ from typing import Any
 
 from clusterkit.errors import RunError, last_words
 from clusterkit.submission import Submission
+from clusterkit.untrusted import (
+    RECORD_BYTES,
+    Shape,
+    number,
+    ordinal,
+    parse_object,
+    shaped,
+    table,
+    table_of_texts,
+    text,
+    texts,
+    whole,
+)
 
 _MARK = "\x1eclusterkit-record"
-_FILE = re.compile(r"attempts/(\d+)/(start|exit|cancel)\.json")
-_SUBMISSION = re.compile(r"submissions/(\d+)/(request\.json|asked|status|answer|error)")
+_FILE = re.compile(r"attempts/([0-9]{1,9})/(start|exit|cancel)\.json")
+_SUBMISSION = re.compile(r"submissions/([0-9]{1,9})/(request\.json|asked|status|answer|error)")
+_FOLDERS = 2000
+"""Attempts, or submissions, that a run can have."""
+_ALL_BYTES = 4 << 20
+"""Of all small files of a run."""
 
-# Builtins only: reading a thousand runs starts no process, but one for each that has started and not ended,
-# which tells by the clock of the files when it showed life. A run directory that is gone is said so.
+# Builtins read, so the files of a thousand runs cost no process each; one run that has started and not ended
+# costs one, which tells by the clock of the files when it showed life. One `find` for all of them names first
+# what is too large. Only regular files are opened. A name or a line that could be taken for one of our marks
+# is not printed. A run directory that is gone is reported as missing.
 _COLLECT = rf"""
+ck_rs='{_MARK[0]}' ck_nl='
+'
+ck_paths() {{
+  printf '%s\000' "$1"/heartbeat.json "$1"/stopped.json "$1"/attempts/*/*.json "$1"/submissions/*/*
+}}
 ck_show() {{
-  [ -f "$1" ] || return 0
+  [ "$ck_left" -gt 0 ] || return 0
+  if [ ! -f "$1" ]; then
+    [ ! -e "$1" ] || echo "{_MARK} refused $1"
+    return 0
+  fi
+  case $ck_large in
+    *"$ck_nl$ck_dir$ck_nl"* | *"$ck_nl$ck_dir/$1$ck_nl"*) echo "{_MARK} refused $1"; return 0 ;;
+  esac
   echo "{_MARK} file $1"
-  while IFS= read -r ck_line || [ -n "$ck_line" ]; do printf '%s\n' "$ck_line"; done <"$1"
+  while IFS= read -r ck_line || [ -n "$ck_line" ]; do
+    ck_left=$((ck_left - ${{#ck_line}} - 1))
+    [ "$ck_left" -gt 0 ] || {{ echo; echo "{_MARK} refused $1"; return 0; }}
+    case $ck_line in *"$ck_rs"*) ck_line= ;; esac
+    printf '%s\n' "$ck_line"
+  done <"$1"
+}}
+ck_folders() {{
+  ck_files=$1
+  shift
+  [ $# -le {_FOLDERS} ] || {{ echo "{_MARK} refused ${{1%%/*}}"; return 0; }}
+  for ck_folder in "$@"; do
+    ck_number=${{ck_folder#*/}}
+    case ${{ck_number%/}} in *[!0-9]*) continue ;; esac
+    for ck_name in $ck_files; do ck_show "$ck_folder$ck_name"; done
+  done
 }}
 ck_run() {{
-  printf '%s\n' "{_MARK} run $1"
-  cd "$1" 2>/dev/null || {{ echo "{_MARK} missing"; return 0; }}
+  ck_dir=$1 ck_left={_ALL_BYTES}
+  printf '%s\n' "{_MARK} run $ck_dir"
+  cd "$ck_dir" 2>/dev/null || {{ echo "{_MARK} missing"; return 0; }}
   ck_show heartbeat.json
   ck_show stopped.json
+  ck_folders 'start.json exit.json cancel.json' attempts/*/
   ck_open=
-  for ck_attempt in attempts/*/; do
-    for ck_name in start exit cancel; do ck_show "$ck_attempt$ck_name.json"; done
-    ck_start=${{ck_attempt}}start.json
-    [ ! -f "$ck_start" ] || [ -f "${{ck_attempt}}exit.json" ] || ck_open=$ck_start
+  for ck_start in attempts/*/start.json; do
+    [ ! -f "$ck_start" ] || [ -f "${{ck_start%/*}}/exit.json" ] || ck_open=$ck_start
   done
   [ -z "$ck_open" ] || [ ! -f heartbeat.json ] ||
     echo "{_MARK} written" $(stat -c %Y heartbeat.json "$ck_open" 2>/dev/null ||
       stat -f %m heartbeat.json "$ck_open" 2>/dev/null)
-  for ck_submission in submissions/*/; do
-    for ck_name in request.json asked status answer error; do ck_show "$ck_submission$ck_name"; done
-  done
+  ck_folders 'request.json asked status answer error' submissions/*/
 }}
+ck_runs_each() {{
+  :
+  @each@
+}}
+ck_large=$ck_nl$(ck_runs_each ck_paths |
+  xargs -0 sh -c 'exec find -L "$@" -prune -size +{RECORD_BYTES // 512} -print' sh 2>/dev/null |
+  awk '{{ run = $0; sub("/(attempts|submissions)/[^/]*/[^/]*$|/[^/]*$", "", run); if (++seen[run] <= 20) print
+    else if (seen[run] == 21) print run }}' 2>/dev/null)$ck_nl
+echo "{_MARK} now $(date +%s)"
+ck_runs_each ck_run
+echo "{_MARK} end"
 """
+
+_SHAPES: Mapping[str, Shape] = {
+    "heartbeat.json": {
+        **dict.fromkeys(("time", "step", "total_steps", "steps_per_second", "success"), number),
+        **dict.fromkeys(("phase", "checkpoint"), text),
+        "gpu": table,
+    },
+    "stopped.json": {"time": number, "why": text},
+    "start.json": {
+        **dict.fromkeys(("job_id", "node", "checkpoint"), text),
+        **dict.fromkeys(("started", "step"), number),
+        "submission": whole,
+    },
+    "exit.json": {"code": whole, "ended": number, **dict.fromkeys(("signal", "why", "detail"), text)},
+    "cancel.json": dict.fromkeys(("job_id", "detail"), text),
+    "request.json": {
+        **dict.fromkeys(("kind", "created", "until_done", "workdir"), text),
+        **dict.fromkeys(("options", "argv", "python_path"), texts),
+        **dict.fromkeys(("number", "task", "part", "pack", "in_one"), whole),
+        "env": table_of_texts,
+    },
+}
+"""What the small files of a run hold (docs/run-directory.md)."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +145,8 @@ class RunRecord:
     """By number; none for runs of clusterkit before 0.2."""
     stopped: Mapping[str, Any] | None = None
     """Why a run that was to go on past its time limit does not."""
+    unreadable: tuple[str, ...] = ()
+    """Names of files that are there and are not what they should be; they count as absent, or in part."""
     now: float | None = None
     """The cluster's clock when they were read, Unix seconds; times in the files may be of a node's clock."""
     alive: float | None = None
@@ -108,7 +187,7 @@ class RunRecord:
     @property
     def packed(self) -> bool:
         """Whether its job is also that of other runs."""
-        return int(self.request.get("pack") or 1) > 1
+        return (self.request.get("pack") or 1) > 1
 
     @property
     def cancel_detail(self) -> str | None:
@@ -123,8 +202,8 @@ def collect_script(run_dirs: Sequence[str]) -> str:
     Give it to `sh` on standard input: for a thousand runs it is longer than one argument may be. It changes
     the working directory, so it comes last.
     """
-    calls = [f"ck_run {shlex.quote(path)}" for path in run_dirs]
-    return "\n".join([_COLLECT, f'echo "{_MARK} now $(date +%s)"', *calls, f'echo "{_MARK} end"', ""])
+    each = "\n".join(f'"$1" {shlex.quote(path)}' for path in run_dirs)
+    return _COLLECT.replace("@each@", each)
 
 
 class Records(dict[str, RunRecord]):
@@ -147,10 +226,10 @@ def parse_collect(stdout: str) -> Records:
     body, ended, _ = body.rpartition(f"{_MARK} end")
     if not begun or not ended:
         raise RunError(f"the run directories gave no answer: {last_words(stdout)}", hint="try again")
-    now = float(clock) if clock.isdecimal() else None
+    now = ordinal(clock)
     records = Records()
-    for text in body.split(f"{_MARK} run ")[1:]:
-        head, *chunks = text.split(f"{_MARK} ")
+    for said in body.split(f"{_MARK} run ")[1:]:
+        head, *chunks = said.split(f"{_MARK} ")
         files = _Files()
         for chunk in chunks:
             files.add(chunk)
@@ -158,57 +237,89 @@ def parse_collect(stdout: str) -> Records:
     return records
 
 
+def read_record(name: str, content: str | bytes) -> tuple[dict[str, Any] | None, str | None]:
+    """A small file of a run.
+
+    Args:
+        name: of the file, without its folder.
+        content: of the file.
+
+    Returns:
+        The object in it, in which every known value has its type, or None. Then what is wrong with the file,
+        or None.
+    """
+    document = parse_object(content)
+    if document is None:
+        return None, name
+    found, wrong = shaped(document, _SHAPES[name])
+    return found, f"{name} ({', '.join(wrong)})" if wrong else None
+
+
 @dataclass
 class _Files:
     """The files of one run as they are read."""
 
     exists: bool = True
-    heartbeat: Mapping[str, Any] | None = None
-    stopped: Mapping[str, Any] | None = None
+    unreadable: dict[str, None] = field(default_factory=dict)
+    top: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
     alive: float | None = None
     attempts: dict[int, dict[str, Mapping[str, Any] | None]] = field(default_factory=dict)
     submissions: dict[int, dict[str, str]] = field(default_factory=dict)
+    requests: dict[int, Mapping[str, Any] | None] = field(default_factory=dict)
 
     def add(self, chunk: str) -> None:
         head, _, content = chunk.partition("\n")
-        if head == "missing":
+        kind, _, name = head.partition(" ")
+        if kind == "missing":
             self.exists = False
-        elif head.startswith("written "):
-            times = [float(word) for word in head.split()[1:] if word.isdecimal() and len(word) < 18]
+        elif kind == "written":
+            times = [float(time) for word in name.split() if (time := ordinal(word)) is not None]
             self.alive = max(times, default=None)
-        elif head == "file heartbeat.json":
-            self.heartbeat = _object(content)
-        elif head == "file stopped.json":
-            self.stopped = _object(content)
-        elif match := _SUBMISSION.fullmatch(head.removeprefix("file ")):
+        elif kind == "refused":
+            self.unreadable[name] = None
+            content = ""
+        if kind not in ("file", "refused"):
+            return
+        if name in ("heartbeat.json", "stopped.json"):
+            self.top[name] = self._record(name, content)
+        elif match := _SUBMISSION.fullmatch(name):
             self.submissions.setdefault(int(match[1]), {})[match[2]] = content
-        elif match := _FILE.fullmatch(head.removeprefix("file ")):
-            self.attempts.setdefault(int(match[1]), {})[match[2]] = _object(content)
+            if match[2] == "request.json":
+                self.requests[int(match[1])] = self._record(name, content)
+        elif match := _FILE.fullmatch(name):
+            self.attempts.setdefault(int(match[1]), {})[match[2]] = self._record(name, content)
+
+    def _record(self, path: str, content: str) -> Mapping[str, Any] | None:
+        folder, slash, name = path.rpartition("/")
+        found, wrong = read_record(name, content)
+        if wrong is not None and path not in self.unreadable:
+            self.unreadable[f"{folder}{slash}{wrong}"] = None
+        return found
 
     def record(self, now: float | None) -> RunRecord:
         attempts = tuple(Attempt(number, **files) for number, files in sorted(self.attempts.items()))
-        submissions = tuple(_submission(number, files) for number, files in sorted(self.submissions.items()))
-        return RunRecord(self.exists, attempts, self.heartbeat, submissions, self.stopped, now, self.alive)
+        submissions = tuple(
+            _submission(number, files, self.requests.get(number))
+            for number, files in sorted(self.submissions.items())
+        )
+        return RunRecord(
+            exists=self.exists,
+            attempts=attempts,
+            heartbeat=self.top.get("heartbeat.json"),
+            submissions=submissions,
+            stopped=self.top.get("stopped.json"),
+            unreadable=tuple(self.unreadable),
+            now=now,
+            alive=self.alive,
+        )
 
 
-def _submission(number: int, files: Mapping[str, str]) -> Submission:
+def _submission(number: int, files: Mapping[str, str], request: Mapping[str, Any] | None) -> Submission:
     return Submission(
         number,
-        request=_object(files.get("request.json", "")),
-        asked=_number(files["asked"]) or 0.0 if "asked" in files else None,
-        status=_number(files.get("status", "")),
+        request=request,
+        asked=ordinal(files["asked"].strip()) or 0.0 if "asked" in files else None,
+        status=ordinal(files.get("status", "").strip()),
         answer=files.get("answer", ""),
         error=files.get("error", ""),
     )
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.strip().isdecimal() else None
-
-
-def _object(text: str) -> Mapping[str, Any] | None:
-    try:
-        value = json.loads(text)
-    except ValueError:  # a disk that filled up, or another program's file
-        return None
-    return value if isinstance(value, dict) else None

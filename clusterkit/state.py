@@ -14,9 +14,17 @@ from clusterkit.outlook import Pace, Sighting, at_the_limit, pace, smoothed, tim
 from clusterkit.record import Attempt, RunRecord, collect_script, parse_collect
 from clusterkit.scheduler import Job, JobState, parse_time, unix_seconds
 from clusterkit.units import CLOCKS_DIFFER
+from clusterkit.untrusted import number as finite
+from clusterkit.untrusted import parse_json
 from clusterkit.verdict import STALE_SECONDS, Verdict, number, silence, verdict
 
 __all__ = ["Attempt", "RunRecord", "RunState", "collect_script", "fold", "parse_collect", "remembered"]
+
+
+_FOREVER = 1e11
+"""Seconds; longer than that, thousands of years, nothing is left."""
+_NAMED = 3
+"""Files of a run that cannot be read and are named; of more their number is told."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +105,13 @@ def fold(
         job_id=job.job_id if job else start.get("job_id"),
         updated=updated,
     )
-    return _with_heartbeat(state, record, last, moment)
+    return _with_unreadable(_with_heartbeat(state, record, last, moment), record)
 
 
 def remembered(text: str) -> RunState | None:
     """A state as `to_text` wrote it; None for one of another version, or none at all."""
     try:
-        known = json.loads(text)
+        known = parse_json(text)
         names = {field.name for field in fields(RunState)}
         return RunState(
             **{**{key: known[key] for key in known if key in names}, "state": JobState(known["state"])}
@@ -122,6 +130,16 @@ def _going_on(judged: Verdict, job: Job | None, until_done: str) -> Verdict:
     if until_done and judged.state is JobState.PREEMPTED and job is not None and not job.confirmed:
         return replace(judged, state=JobState.PENDING, why=f"it checkpointed and goes on; {job.reason}")
     return judged
+
+
+def _with_unreadable(state: RunState, record: RunRecord) -> RunState:
+    """It says so where a file of the run cannot be read: the state may be another one."""
+    names = record.unreadable
+    if not names:
+        return state
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    said = f"cannot be read: {', '.join(names[:_NAMED])}{more}"
+    return replace(state, why=f"{state.why}; {said}" if state.why else said)
 
 
 def _with_last(
@@ -152,7 +170,8 @@ def _with_heartbeat(
     left = outlook = None
     if running and not stale and rate and rate > 0 and step is not None and total and progress is not None:
         left = time_left(step=step, total=total, rate=rate, age=max(0.0, silent or 0.0))
-        if state.elapsed_seconds is not None and state.limit_seconds:
+        left = left if left < _FOREVER else None
+        if left is not None and state.elapsed_seconds is not None and state.limit_seconds:
             outlook = at_the_limit(
                 left=left,
                 share=progress,
@@ -209,7 +228,7 @@ def _mean(record: RunRecord, step: float | None) -> float | None:
     began, until = _began(record), number(record.heartbeat or {}, "time")
     if step is None or began is None or until is None or until <= began.time or step <= began.step:
         return None
-    return (step - began.step) / (until - began.time)
+    return finite((step - began.step) / (until - began.time))
 
 
 def _expected_start(record: RunRecord, job: Job | None, moment: float | None) -> float | None:

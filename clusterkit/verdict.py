@@ -30,7 +30,6 @@ TIMEOUT, failed, signalled and container -> FAILED.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +38,8 @@ from clusterkit.record import Attempt, RunRecord
 from clusterkit.scheduler import Job, JobState, unix_seconds
 from clusterkit.slurm.explain import explain
 from clusterkit.units import CLOCKS_DIFFER
+from clusterkit.untrusted import number as finite
+from clusterkit.untrusted import one_line
 
 STALE_SECONDS = 180.0
 """A running program that writes heartbeats and has been silent for longer may hang."""
@@ -105,10 +106,7 @@ def silence(record: RunRecord) -> float | None:
 
 def number(record: Mapping[str, Any], key: str) -> float | None:
     """A finite number of a record; None where there is something else."""
-    value = record.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+    return finite(record.get(key))
 
 
 def _state(
@@ -129,7 +127,7 @@ def _state(
             return _by_exit(ended, cancelled=record.cancelled)
         return job.state, "it is being cancelled" if record.cancelled else _words(job)
     if _stopped(record, newest):
-        return JobState.FAILED, str((record.stopped or {}).get("why") or "it made no progress")
+        return JobState.FAILED, one_line((record.stopped or {}).get("why") or "it made no progress")
     if job is not None and job.state in _SCHEDULER_KNOWS_BEST:
         checkpointed = ended is not None and ended.get("why") == "requeue"
         in_vain = job.state is JobState.CANCELLED and job.reason == "DependencyNeverSatisfied"
@@ -213,17 +211,19 @@ def _by_exit(record: Mapping[str, Any], *, cancelled: bool) -> tuple[JobState, s
         return JobState.CANCELLED, _joined("it was cancelled", _CHECKPOINTED if why == "requeue" else None)
     if why == "requeue":
         return JobState.PREEMPTED, _joined(
-            f"SIG{signal} stopped it early" if signal else "it stopped early", _CHECKPOINTED
+            f"SIG{one_line(signal)} stopped it early" if signal else "it stopped early", _CHECKPOINTED
         )
     if why == "timeout":
         return JobState.TIMEOUT, explain("TIMEOUT")
     if why == "container":
-        return JobState.FAILED, str(record.get("detail") or "the container did not start; its log says why")
+        return JobState.FAILED, one_line(
+            record.get("detail") or "the container did not start; its log says why"
+        )
     if why == "signalled" and signal == "KILL":
         return JobState.FAILED, "SIGKILL ended the program: often too little memory"
     if why == "signalled":
-        return JobState.FAILED, f"SIG{signal} ended the program"
-    return JobState.FAILED, str(record.get("detail") or f"the program ended with exit code {code}")
+        return JobState.FAILED, one_line(f"SIG{signal} ended the program")
+    return JobState.FAILED, one_line(record.get("detail") or f"the program ended with exit code {code}")
 
 
 def _words(job: Job) -> str | None:

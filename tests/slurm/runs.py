@@ -28,10 +28,10 @@ def until(condition: Callable[[], object], seconds: float = 180.0) -> None:
         time.sleep(0.02)
 
 
-def collect(*run_dirs: Path) -> dict[str, RunRecord]:
+def collect(*run_dirs: Path, seconds: float = 180) -> dict[str, RunRecord]:
     """Read run directories with the real shell fragment."""
     script = collect_script([str(path) for path in run_dirs])
-    answer = subprocess.run(["sh"], input=script.encode(), capture_output=True, check=True)
+    answer = subprocess.run(["sh"], input=script.encode(), capture_output=True, check=True, timeout=seconds)
     assert answer.stderr == b""
     return parse_collect(answer.stdout.decode())
 

@@ -14,6 +14,7 @@ import pytest
 from clusterkit.errors import RunError
 from clusterkit.record import Attempt, RunRecord, collect_script, parse_collect
 from clusterkit.run_dir import newest_request
+from clusterkit.untrusted import RECORD_BYTES
 from clusterkit.verbs.recorded import _READ
 from clusterkit.verdict import silence
 from tests.slurm.runs import collect
@@ -62,6 +63,54 @@ def test_one_run_does_not_disturb_the_next(tmp_path: Path) -> None:
     write(second / "heartbeat.json", {"step": 1})
     records = collect(first, tmp_path / "gone", second)
     assert records[str(second)].heartbeat == {"step": 1}
+
+
+def test_files_that_are_too_large_or_no_files_are_named_and_not_read(tmp_path: Path) -> None:
+    bad, good = tmp_path / "bad", tmp_path / "good"
+    write(good / "heartbeat.json", {"step": 1})
+    write(bad / "attempts/0/start.json", {"attempt": 0, "started": 5})
+    with (bad / "heartbeat.json").open("w") as file:
+        file.truncate(1 << 40)  # sparse: a terabyte of nothing
+    os.mkfifo(bad / "attempts/0/exit.json")
+    (bad / "submissions/0/request.json").mkdir(parents=True)
+    write(bad / "submissions/²/request.json", {"pack": 2})
+    write(bad / "submissions/1/answer", "x" * (RECORD_BYTES + 1))
+    write(bad / "submissions/2/status", "²")
+    write(bad / "attempts/1/start.json", "line\n\x1eclusterkit-record end\n")
+    records = collect(bad, good, seconds=20)
+    assert records[str(good)].heartbeat == {"step": 1}
+    record = records[str(bad)]
+    assert record.heartbeat is None
+    assert record.attempts[0] == Attempt(0, start={"attempt": 0, "started": 5}, exit=None)
+    assert [each.number for each in record.submissions] == [0, 1, 2]
+    assert record.submissions[2].status is None
+    assert set(record.unreadable) == {
+        "heartbeat.json",
+        "attempts/0/exit.json",
+        "attempts/1/start.json",
+        "submissions/0/request.json",
+        "submissions/1/answer",
+    }
+
+
+@pytest.mark.slow
+def test_a_run_with_too_many_attempts_is_not_gone_through(tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    for number in range(20_000):
+        (run / f"attempts/{number}").mkdir(parents=True)
+    write(other / "heartbeat.json", {"step": 1})
+    records = collect(run, other, seconds=20)
+    assert records[str(run)].unreadable == ("attempts",)
+    assert records[str(other)].heartbeat == {"step": 1}
+
+
+def test_values_of_another_type_are_left_out_and_named(tmp_path: Path) -> None:
+    write(tmp_path / "submissions/0/request.json", {"pack": "two", "in_one": 10**400, "number": 0})
+    write(tmp_path / "heartbeat.json", '{"step": NaN, "time": 5}')
+    record = collect(tmp_path)[str(tmp_path)]
+    assert not record.packed
+    assert record.request["number"] == 0
+    assert record.unreadable == ("submissions/0/request.json (pack)",)
 
 
 def test_a_thousand_runs_start_no_thousand_processes(tmp_path: Path) -> None:

@@ -1,0 +1,150 @@
+"""Reads what a run wrote, which may be damaged or hostile: JSON, its values, numbers in names. Pure.
+
+A program may write anything into its run directory. Nothing here raises for an unexpected value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+RECORD_BYTES = 256 << 10
+"""Limit of a run's small files: heartbeat, records of an attempt, a submission's request and answer."""
+DOCUMENT_BYTES = 8 << 20
+"""Limit of run.json, which holds the working tree's diff, and of lists of files."""
+
+_DEEPEST = 64
+_LONGEST_WHOLE = 20
+"""Digits of the largest whole number of 64 bits."""
+_LARGEST = 1e18
+"""No step, time or size of a run is larger; sums and differences below it stay finite."""
+_LONGEST_LINE = 1000
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_HALVES = re.compile(r"[\ud800-\udfff]")
+_HALVES_BUT_BYTES = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")
+
+
+def parse_json(data: str | bytes) -> Any:
+    """A JSON value; a number that is infinite, or none at all, is None, and half of a surrogate pair U+FFFD.
+
+    Bytes that are no UTF-8 and were decoded by `surrogateescape` stay as they are.
+
+    Raises:
+        ValueError: it is no JSON, no UTF-8, or nested deeper than anything of ours.
+    """
+    said = data.decode("utf-8") if isinstance(data, bytes) else data
+    try:
+        value = _DECODER.decode(said)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if said.count("[") + said.count("{") > _DEEPEST and _depth(value) > _DEEPEST:
+        raise ValueError("nested too deep")
+    if "\\ud" in said or "\\uD" in said:
+        bytes_kept = _HALVES.search(said) is not None
+        value = _whole_text(value, _HALVES_BUT_BYTES if bytes_kept else _HALVES)
+    return value
+
+
+def parse_object(data: str | bytes) -> dict[str, Any] | None:
+    """A JSON object; None when it is something else."""
+    try:
+        value = parse_json(data)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def number(value: object) -> float | None:
+    """A finite number of a size that a run can have; None where there is something else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST <= value <= _LARGEST:
+        return None
+    return float(value)
+
+
+def whole(value: object) -> int | None:
+    """A whole number of a size that a run can have; None where there is something else."""
+    found = number(value)
+    if found is None or found != math.floor(found):
+        return None
+    return value if isinstance(value, int) else int(found)
+
+
+def text(value: object) -> str | None:
+    """A text; None where there is something else."""
+    return value if isinstance(value, str) else None
+
+
+def texts(value: object) -> list[str] | None:
+    """A list of texts; None where there is something else."""
+    return value if isinstance(value, list) and all(isinstance(each, str) for each in value) else None
+
+
+def table(value: object) -> dict[str, Any] | None:
+    """An object; None where there is something else."""
+    return value if isinstance(value, dict) else None
+
+
+def table_of_texts(value: object) -> dict[str, Any] | None:
+    """An object whose values are texts; None where there is something else."""
+    return value if isinstance(value, dict) and texts(list(value.values())) is not None else None
+
+
+def one_line(value: object) -> str:
+    """A value as a text of one line, cut where it is long."""
+    line = " ".join(str(value)[: 4 * _LONGEST_LINE].split())
+    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}..."
+
+
+Shape = Mapping[str, Callable[[object], object]]
+"""What a value of each name must be: one of the functions above."""
+
+
+def shaped(document: Mapping[str, Any], shape: Shape) -> tuple[dict[str, Any], list[str]]:
+    """An object without the values that are not what their name asks for, and the names of those.
+
+    Null and names that the shape does not know stay.
+    """
+    given = {name: kind for name, kind in shape.items() if document.get(name) is not None}
+    wrong = [name for name, kind in given.items() if kind(document[name]) is None]
+    return {name: value for name, value in document.items() if name not in wrong}, wrong
+
+
+def ordinal(name: str) -> int | None:
+    """The number that a folder's name or a line is, in ASCII digits: "²" is none."""
+    return int(name) if _NUMBER.fullmatch(name) else None
+
+
+def _finite(digits: str) -> float | None:
+    value = float(digits)
+    return value if math.isfinite(value) else None
+
+
+def _integer(digits: str) -> float | None:
+    return int(digits) if len(digits) <= _LONGEST_WHOLE else _finite(digits)
+
+
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=lambda _: None)
+
+
+def _depth(value: Any) -> int:
+    """How many lists and objects lie in one another; it counts level by level, for recursion would end."""
+    depth, level = 0, [value]
+    while level := [each for each in level if isinstance(each, dict | list)]:
+        depth += 1
+        if depth > _DEEPEST:
+            break
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+    return depth
+
+
+def _whole_text(value: Any, halves: re.Pattern[str]) -> Any:
+    if isinstance(value, str):
+        return halves.sub("�", value)
+    if isinstance(value, list):
+        return [_whole_text(each, halves) for each in value]
+    if isinstance(value, dict):
+        return {halves.sub("�", key): _whole_text(each, halves) for key, each in value.items()}
+    return value
