@@ -5,11 +5,12 @@ For a ledger that was lost, another laptop, or a run that another laptop has res
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
 
 _MARK = "\x1eclusterkit-roster"
 
@@ -32,8 +33,9 @@ done
 _DETAIL = rf"""
 ck_detail() {{
   [ ! -e "$1/moved.json" ] || return 0
+  [ -f "$1/run.json" ] || return 0
   printf '%s\n' "{_MARK} detail $1"
-  sed '/^    "diff": "/s/: ".*"/: null/' "$1/run.json" 2>/dev/null
+  head -c {DOCUMENT_BYTES} "$1/run.json" 2>/dev/null | sed '/^    "diff": "/s/: ".*"/: null/'
 }}
 """
 
@@ -81,10 +83,6 @@ def parse_details(stdout: str) -> dict[str, Mapping[str, Any]]:
     details: dict[str, Mapping[str, Any]] = {}
     for chunk in stdout.split(f"{_MARK} detail ")[1:]:
         path, _, rest = chunk.partition("\n")
-        try:
-            value = json.loads(rest.partition(_MARK)[0])
-        except ValueError:
-            continue
-        if isinstance(value, dict):
+        if (value := parse_object(rest.partition(_MARK)[0])) is not None:
             details[path] = value
     return details

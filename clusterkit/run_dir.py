@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from clusterkit.errors import RunError
-from clusterkit.record import Attempt
+from clusterkit.reading import read_limited
+from clusterkit.record import Attempt, read_record
+from clusterkit.untrusted import DOCUMENT_BYTES, RECORD_BYTES, number, ordinal, parse_object
 
 _YEAR_9999 = 253_370_764_800
-_LARGEST = 64 << 20
-"""Bytes. What comes from a cluster is not trusted to be small."""
 
 
 @dataclass(frozen=True)
@@ -58,38 +57,35 @@ def read_run_dir(path: Path) -> RunDirectory:
             f"{path}: no run lies here (run.json is missing or not readable)",
             hint="`clusterkit sync-results` brings runs home",
         )
-    folders = [folder for folder in path.glob("attempts/*") if folder.name.isdecimal()]
     attempts = tuple(
         Attempt(
-            number=int(folder.name),
-            start=read_object(folder / "start.json"),
-            exit=read_object(folder / "exit.json"),
+            number=number,
+            start=_record(folder / "start.json"),
+            exit=_record(folder / "exit.json"),
             # That it is there is what counts.
-            cancel=(read_object(folder / "cancel.json") or {})
-            if (folder / "cancel.json").is_file()
-            else None,
+            cancel=(_record(folder / "cancel.json") or {}) if (folder / "cancel.json").is_file() else None,
         )
-        for folder in sorted(folders, key=lambda folder: int(folder.name))
+        for number, folder in _numbered(path / "attempts")
     )
-    return RunDirectory(path, document, attempts, read_object(path / "stopped.json"))
+    return RunDirectory(path, document, attempts, _record(path / "stopped.json"))
 
 
 def newest_request(folder: Path) -> dict[str, Any]:
     """request.json of a run's newest submission that was not refused; empty when there is none."""
-    folders = sorted(
-        (path.parent for path in folder.glob("submissions/*/request.json") if path.parent.name.isdecimal()),
-        key=lambda each: (not _refused(each), int(each.name)),
-    )
-    return (read_object(folders[-1] / "request.json") if folders else None) or {}
+    there = [path for _, path in _numbered(folder / "submissions") if (path / "request.json").exists()]
+    taken = [path for path in there if not _refused(path)]
+    return (_record((taken or there)[-1] / "request.json") if there else None) or {}
+
+
+def _numbered(folder: Path) -> list[tuple[int, Path]]:
+    """The folders in one that are called by a number, by that number."""
+    named = ((ordinal(path.name), path) for path in folder.glob("*"))
+    return sorted((each, path) for each, path in named if each is not None)
 
 
 def _refused(submission: Path) -> bool:
-    try:
-        with (submission / "status").open("rb") as file:
-            status = file.read(16).strip()
-    except OSError:  # of a group it is a link to what lies on the cluster
-        return False
-    return status.isdigit() and int(status) != 0
+    status = read_limited(submission / "status", 16)  # of a group it is a link to what lies on the cluster
+    return bool(status and ordinal(status.decode("ascii", "replace").strip()))
 
 
 def table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -100,26 +96,17 @@ def table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def moment(document: Mapping[str, Any], key: str) -> float | None:
     """Unix seconds in a document; None where there is no time that a calendar has."""
-    value = document.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 <= value < _YEAR_9999 else None
+    value = number(document.get(key))
+    return value if value is not None and 0 <= value < _YEAR_9999 else None
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a small file; None when it is missing, far too large or something else."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
-    except OSError:
-        return None
-    return parse_object(data) if len(data) <= _LARGEST else None
+    """The JSON object in a small file; None when it is missing, too large or something else."""
+    data = read_limited(path, DOCUMENT_BYTES)
+    return None if data is None else parse_object(data)
 
 
-def parse_object(data: bytes | str) -> dict[str, Any] | None:
-    """A JSON object; None when it is something else."""
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
+def _record(path: Path) -> dict[str, Any] | None:
+    """The object in a small file, in which every known value has its type; None when there is none."""
+    data = read_limited(path, RECORD_BYTES)
+    return None if data is None else read_record(path.name, data)[0]

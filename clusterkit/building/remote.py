@@ -175,7 +175,7 @@ class RemoteBuild:
                 self.waiting = known.reason
                 self.say(f"waiting: {known.reason or known.raw_state}")
             return ""
-        words = self._sh('tail -n 1 "$1/slurm.log" 2>/dev/null || :', self.folder).strip()
+        words = self._sh('tail -c 4000 "$1/slurm.log" 2>/dev/null | tail -n 1 || :', self.folder).strip()
         said = [word for word in (known.raw_state if known else "", words) if word]
         return ", ".join(said) or "the scheduler does not know it any more"
 

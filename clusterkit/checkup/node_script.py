@@ -103,7 +103,7 @@ set +u
 trap - ERR
 set +e -u
 ck_part prelude printf '%s' "$fails"
-ck_part prelude-said tail -n 3 "$folder/prelude"
+ck_part prelude-said sh -c 'tail -c 4000 "$1" | tail -n 3' sh "$folder/prelude"
 """
 
 _BINDS = r"""

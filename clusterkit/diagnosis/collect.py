@@ -20,6 +20,7 @@ _SECONDS = 10
 """For each question to Slurm, a file system or a quota server."""
 _LOG_LINES, _LOG_BYTES = 200, 40_000
 _PART_BYTES = 8_000
+_SCRIPT_BYTES = 1 << 20
 _JOB_ID = re.compile(r"(?P<number>[0-9]+(?:_[0-9]+)?)(?:;(?P<cluster>[A-Za-z0-9_.-]+))?")
 
 
@@ -54,23 +55,31 @@ ck_part() {{
   {{ $ck_limit "$@" 2>&1 </dev/null || [ $? -ne 124 ] || echo 'no answer within {_SECONDS} s'; }} |
     tr -d '\036' | tail -c "${{ck_bytes:-{_PART_BYTES}}}"
 }}
-ck_value() {{ (eval "printf %s $(sed -n "s/^$1=//p" job.sh 2>/dev/null | head -n 1)") 2>/dev/null; }}
+ck_script() {{ [ ! -f job.sh ] || head -c {_SCRIPT_BYTES} job.sh; }}
+ck_value() {{ ck_script | sed -n "s/^$1=//p" | head -n 1 | sed "s/'\"'\"'/$ck_fs/g; s/'//g; s/$ck_fs/'/g"; }}
+ck_tail() {{
+  [ -f "$1" ] || return 0
+  ck_part "$1" sh -c 'tail -c "$2" "$1" | tail -n "$3"' sh "$1" "${{ck_bytes:-{_PART_BYTES}}}" "$2"
+}}
 """
 
-# job.sh is our own file and quotes its values for the shell, so `ck_value` may evaluate them.
+# A program can write into its run directory: job.sh is read as text and never evaluated, and a log may be
+# huge, have no line ends, or be no file.
 _FILES = rf"""
 cd "$ck_run" 2>/dev/null || cd /
 ck_scratch=$(ck_value scratch_root) ck_image=$(ck_value image) ck_work=$(ck_value workdir)
 ck_part about printf '%s\n' "user $(id -u) $(id -un)" "home $HOME" "host $(uname -n)" "now $(date +%s)" \
   "scratch ${{ck_scratch:-}}" "image ${{ck_image:-}}" "workdir ${{ck_work:-}}"
 ck_part files ls -lAn . attempts
-ck_part script grep -E '^#SBATCH |^  --bind |^verify|^(python|runtime|image)=' job.sh
-ck_part slurm.log tail -n 60 slurm.log
+[ ! -f job.sh ] ||
+  ck_part script sh -c 'head -c {_SCRIPT_BYTES} job.sh | grep -E "$1"' sh \
+    '^#SBATCH |^  --bind |^verify|^(python|runtime|image)='
+ck_tail slurm.log 60
 ck_newest=$(ls attempts 2>/dev/null | grep -x '[0-9]*' | sort -n | tail -n 1)
 if [ -n "$ck_newest" ]; then
   ck_bytes={_LOG_BYTES}
   for ck_file in "attempts/$ck_newest/log" "attempts/$ck_newest/stderr"; do
-    [ ! -f "$ck_file" ] || ck_part "$ck_file" tail -n {_LOG_LINES} "$ck_file"
+    ck_tail "$ck_file" {_LOG_LINES}
   done
   ck_bytes=
 fi
@@ -78,6 +87,7 @@ fi
 [ -z "${{ck_work:-}}" ] || ck_part workdir ls -ldLn "$ck_work"
 for ck_root in run:"$ck_run" scratch:"${{ck_scratch:-}}" home:"$HOME"; do
   ck_place=${{ck_root#*:}}
+  case $ck_place in /*) ;; *) continue ;; esac
   while [ -n "$ck_place" ] && [ ! -e "$ck_place" ]; do ck_place=${{ck_place%/*}}; done
   [ -z "$ck_place" ] || ck_part "df ${{ck_root%%:*}} $ck_place" df -Pk "$ck_place"
 done
@@ -103,7 +113,7 @@ ck_ask_controller() {{
   ck_said=$($ck_limit scontrol $ck_at show job "$ck_job" 2>&1 </dev/null)
   ck_part job printf '%s\n' "$ck_said"
   ck_partition=$(ck_word Partition)
-  [ -n "$ck_partition" ] || ck_partition=$(sed -n 's/^#SBATCH --partition=//p' job.sh 2>/dev/null | head -n 1)
+  [ -n "$ck_partition" ] || ck_partition=$(ck_script | sed -n 's/^#SBATCH --partition=//p' | head -n 1)
   if [ -n "$ck_partition" ]; then
     ck_part partition scontrol $ck_at show partition "${{ck_partition%%,*}}"
     ck_part nodes sinfo $ck_at -h -N -p "$ck_partition" -o "$ck_nodes"

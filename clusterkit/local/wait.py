@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from clusterkit.local.processes import job_id, living_pid
+from clusterkit.reading import read_limited
+from clusterkit.untrusted import RECORD_BYTES, ordinal, parse_object
 
 SLOTS = "slots"
 """Folder of the locks, in the group's folder."""
@@ -93,12 +95,10 @@ def _become(command: Sequence[str]) -> NoReturn:
 
 
 def _completed(run_dir: Path) -> bool:
-    numbers = [int(path.name) for path in run_dir.glob("attempts/*") if path.name.isdecimal()]
-    try:
-        record = json.loads((run_dir / "attempts" / str(max(numbers, default=0)) / "exit.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(record, dict) and record.get("why") == "completed"
+    numbers = [ordinal(path.name) or 0 for path in run_dir.glob("attempts/*")]
+    path = run_dir / "attempts" / str(max(numbers, default=0)) / "exit.json"
+    record = parse_object(read_limited(path, RECORD_BYTES) or b"")
+    return record is not None and record.get("why") == "completed"
 
 
 def _lock(path: Path) -> bool:

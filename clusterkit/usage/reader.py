@@ -6,13 +6,13 @@ The script prints raw facts; shares and rates are computed here, from two sample
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from clusterkit.units import CLOCKS_DIFFER
+from clusterkit.untrusted import parse_object
 from clusterkit.usage.script import GPU_FIELDS, MARK
 
 _MIB = 1 << 20
@@ -108,7 +108,7 @@ class UsageReader:
         processes = _processes(sections.get("processes", ([], []))[1], rates)
         memory, limit = _memory(*sections.get("memory", ([], [])))
         words, lines = sections.get("heartbeat", ([], []))
-        beat = _object("\n".join(lines))
+        beat = parse_object("\n".join(lines))
         return Usage(
             time=moment,
             node=self._node,
@@ -214,11 +214,3 @@ def _number(text: str) -> float | None:
     """A number, also one that nvidia-smi puts a blank around; None for `[N/A]` and the like."""
     match = _CSV_NUMBER.match(text.strip())
     return float(match[0]) if match else None
-
-
-def _object(text: str) -> Mapping[str, Any] | None:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from clusterkit.untrusted import RECORD_BYTES
+
 MARK = "\x1eclusterkit-usage"
 GPU_FIELDS = "index,name,utilization.gpu,memory.used,memory.total,power.draw,temperature.gpu"
 
@@ -69,7 +71,7 @@ while :; do
   echo "$mark sample $(date +%s.%N)"
   beat=$run/heartbeat.json
   echo "$mark heartbeat" $(stat -c %Y "$beat" 2>/dev/null || stat -f %m "$beat" 2>/dev/null)
-  cat "$beat" 2>/dev/null
+  test ! -f "$beat" || head -c {RECORD_BYTES} "$beat" 2>/dev/null
   echo
   gpu
   memory

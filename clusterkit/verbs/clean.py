@@ -23,6 +23,7 @@ from clusterkit.results.pull import list_runs
 from clusterkit.results.selection import CLEANED
 from clusterkit.site import connected
 from clusterkit.transport.base import Progress, ProgressCallback, Transport
+from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
 from clusterkit.verbs.observe import Observer
 from clusterkit.verbs.places import choose_runs, place
 from clusterkit.verbs.selection import known_state, settled
@@ -237,11 +238,8 @@ def _digests(results: Path, going: Sequence[Removable], progress: ProgressCallba
 
 def _earlier(transport: Transport, path: str) -> list[Any]:
     """The entries of a cleaned.json that is there already."""
-    done = transport.run(["cat", path], check=False)
-    try:
-        entries = json.loads(done.stdout)["cleanings"] if done.returncode == 0 else []
-    except (ValueError, KeyError, TypeError, RecursionError):
-        entries = []
+    done = transport.run(["head", "-c", str(DOCUMENT_BYTES), path], check=False)
+    entries = (parse_object(done.stdout) or {}).get("cleanings") if done.returncode == 0 else []
     return entries if isinstance(entries, list) else []
 
 

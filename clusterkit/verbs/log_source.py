@@ -22,6 +22,8 @@ _RELOGINS = 8
 """Connections that may die one after the other without a byte between them."""
 _PATIENCE_SECONDS = 900.0
 """How long a follower waits for the network to come back."""
+_WINDOW = 8 << 20
+"""Bytes at the end of a log in which its last lines are looked for."""
 _QUIET_SECONDS = 60
 """A log that does not grow for so long may be one of a job that is gone; whoever follows looks again."""
 
@@ -45,12 +47,14 @@ _STREAM = rf"""
 file=$1 offset=$2 lines=$3
 size=$(($(wc -c <"$file"))) || exit 3
 if test -z "$offset" && test -n "$lines"; then
-  window=1048576
+  window={_WINDOW >> 3}
   while :; do
     test "$window" -lt "$size" || window=$size
+    # a log may have no line ends: then its last bytes are shown
     last=$(($(tail -c +$((size - window + 1)) "$file" | head -c "$window" | tail -n "$lines" | wc -c)))
     if test "$last" -lt "$window" || test "$window" -ge "$size"; then break; fi
-    window=$((window * 64))
+    test "$window" -lt {_WINDOW} || break
+    window=$((window * 8))
   done
   offset=$((size - last))
 fi

@@ -9,15 +9,18 @@ from typing import Any
 
 from clusterkit.errors import RunError
 from clusterkit.ledger import Ledger, LedgerRun
-from clusterkit.run_dir import newest_request, parse_object, read_run_dir
+from clusterkit.run_dir import newest_request, read_run_dir
 from clusterkit.transport.base import Transport
+from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
 from clusterkit.verbs.pulled import pulled_run
 
 _READ = (
-    'cat "$1/run.json" || exit 1; printf "\\036"; '
-    'n=; taken=; for n in $(ls "$1/submissions" 2>/dev/null | sort -n); do '
-    'case $(cat "$1/submissions/$n/status" 2>/dev/null) in "" | 0) taken=$n ;; esac; done; '
-    'n=${taken:-$n}; test -z "$n" || cat "$1/submissions/$n/request.json" 2>/dev/null || true'
+    f'small() {{ test -f "$1" && head -c {DOCUMENT_BYTES} "$1"; }}\n'
+    'test -e "$1/run.json" || { echo "No such file: $1/run.json" >&2; exit 1; }; '
+    'small "$1/run.json"; printf "\\036"; '
+    'n=; taken=; for n in $(ls "$1/submissions" 2>/dev/null | grep -x "[0-9]*" | sort -n | tail -n 1000); do '
+    'case $(small "$1/submissions/$n/status" 2>/dev/null) in "" | 0) taken=$n ;; esac; done; '
+    'n=${taken:-$n}; test -z "$n" || small "$1/submissions/$n/request.json" 2>/dev/null || true'
 )
 """run.json and the newest request.json that was not refused, of the run directory $1, with a record separator
 between."""

@@ -15,11 +15,11 @@ from clusterkit.plan import TOTAL_STEPS, option_of, trains, with_hardware, with_
 from clusterkit.record import collect_script, parse_collect
 from clusterkit.results.cleaning import REMAINING, removed_checkpoint
 from clusterkit.results.selection import CLEANED
-from clusterkit.run_dir import parse_object
 from clusterkit.scheduler import JobState
 from clusterkit.site import Site, open_site
 from clusterkit.slurm.abilities import Choice
 from clusterkit.state import RunState
+from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
 from clusterkit.verbs.deploy import Bar
 from clusterkit.verbs.fitting import check_fit
 from clusterkit.verbs.handover import hand_over, settle
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 
-_DOCUMENT = """
+_DOCUMENT = f"""
 [ ! -e "$ck_here/moved.json" ] || echo moved
 printf '\\036'
-[ ! -r "$ck_here/run.json" ] || { echo y; cat "$ck_here/run.json"; }
+[ ! -r "$ck_here/run.json" ] || echo y
+[ ! -f "$ck_here/run.json" ] || head -c {DOCUMENT_BYTES} "$ck_here/run.json"
 printf '\\036'
 """
 """Prints whether the run in $ck_here has moved on, and run.json after a `y` where there is one, each with a

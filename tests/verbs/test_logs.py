@@ -6,9 +6,11 @@ import json
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from clusterkit.verbs import log_source
 from tests.verbs.conftest import Project
 
 TALK = """
@@ -119,3 +121,14 @@ def test_a_log_that_is_not_there_any_more(talk: Project) -> None:
     gone = talk.run("logs", "--all")
     assert gone.stdout == ""
     assert "the log of attempt 0 is not on local any more, and was not synced" in gone.stderr
+
+
+def test_a_log_without_line_ends_is_not_read_from_its_beginning(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        file.truncate(1 << 40)
+    argv = ["sh", "-c", log_source._STREAM, "sh", str(log), "", "50", ""]
+    done = subprocess.run(argv, capture_output=True, timeout=60, check=True)
+    offset, _, said = done.stdout.partition(b"\n")
+    assert int(offset) == (1 << 40) - len(said)
+    assert len(said) == log_source._WINDOW
