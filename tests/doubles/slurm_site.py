@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import os
 import re
 import subprocess
 import sys
@@ -148,9 +149,12 @@ class SlurmSite:
             target.write_text(text)
 
     def beat(self, member: Member, **changes: Any) -> None:
-        """A heartbeat of this moment."""
-        path = self.root / "runs" / member.run_id / "heartbeat.json"
-        path.write_text(json.dumps(heartbeat(member) | changes))
+        """A heartbeat of this moment, or of the `time` given; its file and the start are no younger."""
+        folder = self.root / "runs" / member.run_id
+        (folder / "heartbeat.json").write_text(json.dumps(heartbeat(member) | changes))
+        if "time" in changes:
+            for path in (folder / "heartbeat.json", *folder.glob("attempts/*/start.json")):
+                os.utime(path, (changes["time"], changes["time"]))
 
     def remember(self, members: Sequence[Member], *, asked: bool = True) -> None:
         """Put the runs into the ledger, those that have ended as settled if they were `asked` about."""
