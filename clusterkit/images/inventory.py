@@ -151,7 +151,7 @@ def parse_inventory(text: str) -> Inventory:
         TransportError: the output was cut short.
     """
     found, ended = Inventory(), False
-    for line in text.splitlines():
+    for line in text.split("\n"):
         match line.split(" ", 3):
             case ["now", clock]:
                 found.now = int(clock)
@@ -195,4 +195,4 @@ def remove(site: Site, things: Collection[tuple[str, str]]) -> set[str]:
     argv = ["sh", "-c", _REMOVE, "sh", site.layout.images, site.layout.snapshots, str(YOUNG_MINUTES)]
     stdin = "".join(f"{kind} {name}\n" for kind, name in things).encode()
     answer = site.transport.run(argv, stdin=stdin, timeout=None).text
-    return {line.removeprefix("kept ") for line in answer.splitlines() if line.startswith("kept ")}
+    return {line.removeprefix("kept ") for line in answer.split("\n") if line.startswith("kept ")}

@@ -68,7 +68,7 @@ def _start_array(options: argparse.Namespace, command: Sequence[str]) -> None:
         raise SystemExit(f"{options.array} is no range of tasks")
     folder = Path(options.run_dir)
     (folder / SLOTS).mkdir(mode=0o700, exist_ok=True)
-    members = (folder / "members").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    members = (folder / "members").read_text(encoding="utf-8", errors="surrogateescape").split("\n")
     own = [text.partition(":")[::2] for text in options.after_task]
     for task in range(int(match[1]), int(match[2]) + 1):
         run_dir = Path(members[task])

@@ -100,7 +100,7 @@ class There(SftpFiles):
             stdin=b"".join(b"./" + raw_path(name) + b"\0" for name in names),
         )
         found = [
-            line.lstrip("\\")[:64] for line in done.text.splitlines()
+            line.lstrip("\\")[:64] for line in done.text.split("\n")[:-1]
         ]  # a backslash: the name is escaped
         if len(found) != len(names):
             raise TransportError(f"{self.where}: sha256sum gave {len(found)} answers for {len(names)} files")

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 ODD_NAMES = (
+    "vertical\vtab and\u2028line separator",
     "plain",
     "two words",
     "-rf",
