@@ -5,15 +5,18 @@ A cache of convenience: the run directories on the cluster are the truth.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterable
+from contextlib import closing, suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from clusterkit import naming
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import make_ignored
+from clusterkit.ledger_faults import ledger_fault
 
 _VERSION = 3
 _BUSY_SECONDS = 10.0
@@ -80,25 +83,58 @@ _TABLES = (
 )
 
 
-class Ledger:
-    """The project's ledger, `.clusterkit/ledger.sqlite3`. Use as a context manager."""
+def _make_folder(folder: Path) -> None:
+    try:
+        make_ignored(folder)
+    except OSError as error:
+        raise ClusterkitError(
+            f"{folder}: cannot be made: {error.strerror}", hint="use a project folder that you can write to"
+        ) from error
 
-    def __init__(self, path: Path) -> None:
-        make_ignored(path.parent)
+
+def _copy(path: Path, memory: sqlite3.Connection) -> None:
+    """What the file and its log hold; SQLite itself reads a log only where it may write beside it."""
+    import shutil
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="clusterkit-") as folder:
+        for each in path.parent.glob(f"{path.name}*"):
+            if not each.name.endswith("-shm"):  # SQLite makes it anew out of the log
+                with suppress(FileNotFoundError):  # a log goes away with the command that wrote it
+                    shutil.copyfile(each, Path(folder, each.name))
+        with closing(sqlite3.connect(Path(folder, path.name))) as file:
+            file.backup(memory)
+
+
+class Ledger:
+    """The project's ledger, `.clusterkit/ledger.sqlite3`. Use as a context manager.
+
+    Args:
+        path: the file, which is made where it is missing.
+        copy: leave the file as it is, and use a copy in memory, empty where there is no file.
+
+    Raises:
+        ClusterkitError: it cannot be used; see `ledger_fault`.
+        OSError: the file cannot be copied.
+    """
+
+    def __init__(self, path: Path, *, copy: bool = False) -> None:
+        if not copy:
+            _make_folder(path.parent)
         try:
-            self.connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+            place = ":memory:" if copy else path
+            self.connection = sqlite3.connect(place, timeout=_BUSY_SECONDS, isolation_level=None)
+            if copy:
+                _copy(path, self.connection)
             self._migrate(path)
-        except sqlite3.OperationalError as error:  # busy, read-only, a full disk: nothing is wrong with it
-            raise ClusterkitError(
-                f"{path}: cannot be used: {error}",
-                hint="another clusterkit may be busy with it (try again), or the disk is full or read-only",
-            ) from error
         except sqlite3.DatabaseError as error:
-            self.connection.close()
-            raise ClusterkitError(
-                f"{path}: not a readable ledger: {error}",
-                hint="move it away; runs and results are not lost, the ledger is only a cache",
-            ) from error
+            raise ledger_fault(error, path) or error from error
+
+    @classmethod
+    def for_reading(cls, path: Path) -> Ledger:
+        """For a command that can do without remembering what it learns, where nothing can be written."""
+        places = [each for each in (path, path.parent, path.parent.parent) if each.exists()][:2]
+        return cls(path, copy=not all(os.access(each, os.W_OK) for each in places))
 
     def _migrate(self, path: Path) -> None:
         version = self.connection.execute("PRAGMA user_version").fetchone()[0]

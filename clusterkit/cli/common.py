@@ -133,14 +133,20 @@ def without_plugins() -> Iterator[None]:
             os.environ[_NO_PLUGINS] = before
 
 
-def open_ledger(settings: Settings) -> Ledger:
-    """This project's ledger; what a killed command has left beside it is removed."""
+def open_ledger(settings: Settings, *, only_reads: bool = False) -> Ledger:
+    """This project's ledger; what a killed command has left beside it is removed.
+
+    Args:
+        settings: of the project.
+        only_reads: the command can do without remembering what it learns, where nothing can be written.
+    """
     from clusterkit.folders import sweep
     from clusterkit.ledger import Ledger
 
     home = settings.project_dir / ".clusterkit"
     sweep(home)
-    return Ledger(home / "ledger.sqlite3")
+    path = home / "ledger.sqlite3"
+    return Ledger.for_reading(path) if only_reads else Ledger(path)
 
 
 def asking_for(

@@ -62,7 +62,7 @@ class Project:
         try:
             if not path.is_file():
                 return []
-            with Ledger(path) as ledger:
+            with Ledger.for_reading(path) as ledger:
                 return ledger.runs()[::-1]
         except (ClusterkitError, sqlite3.Error, OSError):
             return []

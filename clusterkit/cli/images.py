@@ -29,7 +29,7 @@ def images(
 
     settings = load(config)
     where = settings.cluster(cluster)
-    with open_ledger(settings) as ledger:
+    with open_ledger(settings, only_reads=True) as ledger:
         rows = list_images(where, ledger)
     (print_json if as_json else show_images)(where.name, rows)
 
@@ -50,5 +50,5 @@ def gc(
 
     settings = load(config)
     agrees = ask_first(dry_run=dry_run, yes=yes)
-    with open_ledger(settings) as ledger:
+    with open_ledger(settings, only_reads=dry_run) as ledger:
         show_collected(verb(settings.cluster(cluster), ledger, ended=ended, agrees=agrees))

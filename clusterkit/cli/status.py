@@ -65,7 +65,7 @@ def status(
         since=parse_since(since, datetime.now(UTC)) if since else None,
     )
     settings = load(config)
-    with open_ledger(settings) as ledger:
+    with open_ledger(settings, only_reads=True) as ledger:
         if watch:
             from clusterkit.ui.watch import show_watch
             from clusterkit.verbs.watch import watch as looks

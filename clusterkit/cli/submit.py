@@ -154,7 +154,7 @@ def submit(
             "--in-one has one process train all runs of a pack, and this asks for no packs",
             hint="add --seeds and --pack: --seeds 1..8 --pack 8 --in-one",
         )
-    with open_ledger(settings) as ledger:
+    with open_ledger(settings, only_reads=dry_run or script) as ledger:
         if group.several:
             _submit_group(settings, group, ledger, dry_run=dry_run, script=script, yes=yes)
         elif dry_run or script:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,13 +31,8 @@ def copies(settings: Settings) -> Iterator[Copies]:
     """Copies of the ledger and of the chunk lists, empty where there are none yet."""
     remembered = settings.project_dir / ".clusterkit"
     with tempfile.TemporaryDirectory(prefix="clusterkit-plan-") as folder:
-        ledger, chunks = Path(folder) / "ledger", Path(folder) / "chunks"
-        ledger.mkdir()
-        for path in remembered.glob("ledger.sqlite3*"):
-            if not path.name.endswith("-shm"):  # SQLite makes it anew out of the log
-                with suppress(FileNotFoundError):  # a log goes away with the command that wrote it
-                    shutil.copyfile(path, ledger / path.name)
+        chunks = Path(folder) / "chunks"
         if chunk_cache(settings).is_dir():
             shutil.copytree(chunk_cache(settings), chunks)
-        with Ledger(ledger / "ledger.sqlite3") as copy:
+        with Ledger(remembered / "ledger.sqlite3", copy=True) as copy:
             yield Copies(copy, chunks)
