@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from clusterkit import account
 from clusterkit.cli.complete import FILES, Candidate, Project, project, values_of
 from clusterkit.errors import ClusterkitError, ConfigError
 
@@ -77,7 +78,11 @@ def _install(shell: Shell, text: str) -> list[str]:
     Raises:
         ClusterkitError: a file cannot be written.
     """
-    home = Path.home()
+    home = account.home()
+    if home is None:
+        raise ClusterkitError(
+            "your home folder is not known", hint="set HOME, or load what is printed without --install"
+        )
     if shell is Shell.FISH:
         base = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
         return [_write(base / "fish" / "completions" / "clusterkit.fish", text)]

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from clusterkit import account
 from clusterkit.config.layers import BUILT_IN, Layer
 from clusterkit.errors import ConfigError
 from clusterkit.resources import resource
@@ -92,10 +93,8 @@ def display_path(file: Path) -> str:
 
 def home_folder() -> Path | None:
     """The home folder; None for a user without one, as in some containers."""
-    try:
-        return Path.home().resolve()
-    except RuntimeError:
-        return None
+    home = account.home()
+    return home and home.resolve()
 
 
 def _is_file(file: Path) -> bool:

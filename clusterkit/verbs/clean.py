@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import platform
 import tempfile
@@ -14,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clusterkit import account
 from clusterkit.errors import ClusterkitError, RunError, TransportError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.results.check import sha256_of
@@ -168,7 +168,7 @@ def _remove(
     with bar("reading what is here", sum(one.bytes for one in going)) as progress:
         digests = _digests(results, going, progress)
     earlier = {one.run_id: _earlier(transport, f"{root}/{one.run_id}/{CLEANED}") for one in going}
-    by = f"{getpass.getuser()}@{platform.node()}"
+    by = f"{account.user_name()}@{platform.node()}"
     entries = {one.run_id: cleaning(one, digests, by=by, time=time.time()) for one in going}
     stdin, numbered = b"", list[RemoteFile]()
     for one in going:

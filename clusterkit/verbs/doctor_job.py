@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from clusterkit import account
 from clusterkit.checkup import Place, Result, Verdict, container, laptop, named, node
 from clusterkit.checkup.answer import Answer, parse
 from clusterkit.checkup.applies import trains, wants_gpu
@@ -261,7 +261,7 @@ def _waited(job_id: str, reason: str, wait: int) -> _Came:
 def _server() -> tuple[str, int]:
     """W&B's host and port, or the usual one where its address is not to be had."""
     try:
-        address = urlsplit(credentials.base_url(os.environ, Path.home()))
+        address = urlsplit(credentials.base_url(os.environ, account.home_or_root()))
     except WandbError:
         address = urlsplit(credentials.DEFAULT_URL)
     return address.hostname or "api.wandb.ai", address.port or (443 if address.scheme == "https" else 80)

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from clusterkit import account
 from clusterkit.checkup import Result, Verdict, laptop, words
 from clusterkit.checkup.check import failed, passed, warned
 from clusterkit.errors import ClusterkitError, TransportError, WandbError
@@ -206,8 +207,8 @@ def _image(exam: Examination) -> Verdict:
 
 def _wandb_login() -> Verdict:
     try:
-        url = credentials.base_url(os.environ, Path.home())
-        found = credentials.find(os.environ, Path.home())
+        url = credentials.base_url(os.environ, account.home_or_root())
+        found = credentials.find(os.environ, account.home_or_root())
     except WandbError as error:
         return laptop.fault(error)
     trouble, version = None, ""
@@ -224,8 +225,8 @@ def _wandb_server(exam: Examination) -> Verdict:
     project = exam.settings.project.wandb
     found = None
     try:
-        url = credentials.base_url(os.environ, Path.home())
-        found = credentials.find(os.environ, Path.home())
+        url = credentials.base_url(os.environ, account.home_or_root())
+        found = credentials.find(os.environ, account.home_or_root())
         if found is None:
             answers(url, timeout=_SERVER_SECONDS)
             return passed(f"{url} answers")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from clusterkit import account
 from clusterkit.config.lines import quoted
 from clusterkit.config.settings import Settings, settings_from
 from clusterkit.config.sources import built_in_layers
@@ -178,7 +179,7 @@ def _as_before(request: InitRequest, name: str, before: dict[str, object]) -> In
 
 def _at(written: str, file: Path) -> Path:
     """A path of this machine as settings hold it: a relative one starts at their folder."""
-    return file.parent / Path(written).expanduser()
+    return file.parent / account.expanded(written)
 
 
 def _check_options(settings: Settings, request: InitRequest, name: str) -> None:
@@ -199,7 +200,7 @@ def _check_options(settings: Settings, request: InitRequest, name: str) -> None:
 
 def _image(written: str, project: Path) -> str:
     """An image's path as settings hold it: from the project folder if it lies there."""
-    image = Path(written).expanduser().absolute()
+    image = account.expanded(written).absolute()
     return str(image.relative_to(project) if image.is_relative_to(project) else image)
 
 

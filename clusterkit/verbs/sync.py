@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clusterkit import account
 from clusterkit.errors import RunError, WandbError
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.results.pull import PulledRun, pull_runs
@@ -145,7 +146,7 @@ def upload(
     states = {run.run_id: run.state for run in runs}
     uploads: list[RunUpload] = []
     try:
-        found = credentials.find(environment, Path.home())
+        found = credentials.find(environment, account.home_or_root())
         if found is None:
             return replace(synced, waiting_for_key=sum(logs.values()))
         for upload in upload_runs(
