@@ -1,5 +1,18 @@
-"""`python -m clusterkit`."""
+"""`clusterkit`, and `python -m clusterkit`."""
 
-from clusterkit.cli.app import main
+from clusterkit.cli.edge import run
 
-main()
+
+def main() -> None:
+    """Console entry point. Every fault ends in two lines and a documented exit code."""
+    run(_command)
+
+
+def _command() -> None:
+    from clusterkit.cli.app import command
+
+    command()
+
+
+if __name__ == "__main__":
+    main()

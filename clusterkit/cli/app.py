@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -40,8 +41,8 @@ from clusterkit.cli import (
     watch,
     why,
 )
+from clusterkit.cli.edge import run
 from clusterkit.cli.guide import Command, Grouped
-from clusterkit.errors import ClusterkitError
 
 app = typer.Typer(
     name="clusterkit",
@@ -125,24 +126,36 @@ def _complete() -> None:
     typer.echo(completion.answer(typer.main.get_command(app), line, os.environ.get(completion.SHELL, "")))
 
 
-def main() -> None:
-    """Console entry point. Foreseeable faults end in one line and a documented exit code."""
-    if completion.LINE in os.environ:
-        _complete()
-        return
-    _leave_out_the_others(sys.argv[1:])
-    try:
-        app()
-    except ClusterkitError as error:
-        from clusterkit.ui.console import show_error
+def command() -> None:
+    """Run what the command line says. Whatever it raises is told at the edge; see `clusterkit.cli.edge`.
 
-        show_error(error)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output (less, head) has gone: not an error, and nobody is left to tell.
-        sys.stderr.close()
-        sys.exit(141)
+    Raises:
+        SystemExit: the command line is wrong, or the command ends with an exit code of its own.
+    """
+    if completion.LINE in os.environ:
+        with suppress(Exception):
+            _complete()
+        return
+    words = sys.argv[1:]
+    _leave_out_the_others(words)
+    try:
+        # Not `app()`: it has exit codes of its own for Ctrl-C, Ctrl-D and a reader that has gone.
+        group = typer.main.get_command(app)
+        with group.make_context("clusterkit", words) as context:
+            group.invoke(context)
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # by which Typer's faults of a command line are known
+            raise
+        error.show()  # type: ignore[attr-defined]
+        sys.exit(error.exit_code)  # type: ignore[attr-defined]
     finally:
         gc.freeze()  # else the end of Python searches every object for garbage, several times, for nothing
+
+
+def main() -> None:
+    """Run the command line where all of this is imported already; see `clusterkit.__main__`."""
+    run(command)

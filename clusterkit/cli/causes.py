@@ -1,0 +1,85 @@
+"""What the world does to a command, as faults: one table for the errors of files, disks and connections."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+from clusterkit.errors import ClusterkitError, TransportError
+
+_DISK_FULL = "free some room there (`df -h` shows where), then repeat the command"
+_OWNER = "check who owns it and its mode (`ls -ld` shows both), or use another folder"
+_OTHER_FOLDER = "use a folder that can be written"
+_FILES = {
+    errno.EACCES: ("permission denied", _OWNER),
+    errno.EPERM: ("not permitted", _OWNER),
+    errno.ENOSPC: ("no space left on the disk", _DISK_FULL),
+    errno.EDQUOT: ("your disk quota is used up", _DISK_FULL),
+    errno.EFBIG: ("the file would be larger than is allowed", "see `ulimit -f`, or use another disk"),
+    errno.EROFS: ("the file system is read-only", _OTHER_FOLDER),
+    errno.EISDIR: ("is a folder, and a file is meant", "name a file"),
+    errno.ENOTDIR: ("a file stands where a folder is meant", "name a folder, or move the file away"),
+    errno.EEXIST: ("is there already", "move it away, or name another"),
+    errno.ENOTEMPTY: ("is a folder that is not empty", "move it away, or name another"),
+    errno.ENOENT: ("no such file or folder", "check the path; it may have been moved meanwhile"),
+    errno.ENAMETOOLONG: ("the name is too long", "use a shorter one"),
+    errno.ELOOP: ("links that lead in a circle", "mend the link"),
+    errno.EMFILE: ("too many open files", "`ulimit -n 4096` allows more in this shell"),
+    errno.ENFILE: ("too many open files on this machine", "end other programs, then try again"),
+    errno.EAGAIN: ("this machine can start nothing more for now", "end other programs, or see `ulimit -u`"),
+    errno.ENOMEM: ("out of memory", "end other programs, then try again"),
+    errno.EBUSY: ("is in use", "end what uses it, then try again"),
+    errno.ETXTBSY: ("is running, and cannot be changed", "end it, then try again"),
+    errno.EIO: ("cannot be read or written: input/output error", "the disk or its server has a fault"),
+    errno.ESTALE: ("is gone from its file server", "leave the folder and enter it again"),
+    errno.ENOEXEC: ("is no program of this machine", "install the one for this machine"),
+}
+"""Number of the error -> what happened, and what to do."""
+
+
+def fault_of(error: BaseException) -> ClusterkitError | None:
+    """The fault that an exception of Python's own library means; None where it can only be our mistake."""
+    if isinstance(error, ClusterkitError):
+        return error
+    if isinstance(error, OSError):
+        return _of_system(error)
+    if isinstance(error, MemoryError):
+        return ClusterkitError("this machine has no memory left", hint="end other programs, then try again")
+    if "sqlite3" in sys.modules:  # else it cannot be one of its own
+        import sqlite3
+
+        from clusterkit.ledger_faults import ledger_fault
+
+        if isinstance(error, sqlite3.DatabaseError):
+            return ledger_fault(error)
+    return None
+
+
+def _of_system(error: OSError) -> ClusterkitError | None:
+    if error.errno is None and not isinstance(error, TimeoutError):
+        return None
+    where = _where(error)
+    if not where and error.errno == errno.ENOENT and not _has_folder():
+        return ClusterkitError("the current folder is gone", hint="`cd` into one that is there")
+    where = where or "a file"
+    if error.errno in _FILES:
+        what, hint = _FILES[error.errno]
+        return ClusterkitError(f"{where}: {what}", hint=hint)
+    what = error.strerror or str(error) or type(error).__name__
+    if isinstance(error, ConnectionError | TimeoutError) or type(error).__module__ == "socket":
+        return TransportError(f"a connection broke: {what}", hint="check the network, then try again")
+    return ClusterkitError(f"{where}: {what}", hint="mend that, then repeat the command")
+
+
+def _where(error: OSError) -> str:
+    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    return " -> ".join(names)
+
+
+def _has_folder() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - asked of the system, not of a path
+    except OSError:
+        return False
+    return True

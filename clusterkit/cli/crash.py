@@ -1,0 +1,123 @@
+"""Keeps what nobody foresaw: a traceback goes into a private file, to be sent to us, not onto the screen."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import tempfile
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from clusterkit import __version__, account
+from clusterkit.errors import ClusterkitError
+
+UNEXPECTED = 70
+"""Exit code of a mistake in clusterkit itself; EX_SOFTWARE of sysexits.h."""
+_HIDDEN = "***"
+_WORDS = r"(?:key|token|secret|passw|passphrase|auth|credential)"
+_SECRET = re.compile(_WORDS, re.IGNORECASE)
+_NAMED = re.compile(rf"([\w.-]*{_WORDS}[\w.-]*['\"]?\s*[=:]\s*)\S+", re.IGNORECASE)
+_SEEMS_SECRET = re.compile(
+    r"[0-9a-f]{32,}"  # a key of W&B
+    r"|(?=\w*\d)(?=\w*[A-Za-z])\w{36,}"  # of GitHub, Hugging Face and others
+    r"|(?<=://)[^/@\s]+(?=@)",  # of an address
+    re.IGNORECASE,
+)
+
+
+class UnexpectedError(ClusterkitError):
+    """Something happened that clusterkit does not foresee: a mistake of ours."""
+
+    exit_code = UNEXPECTED
+
+
+def unexpected(error: BaseException, words: Sequence[str]) -> UnexpectedError:
+    """The fault to show for an exception, whose traceback is written into a file.
+
+    Args:
+        error: what was raised.
+        words: of the command line, without the program's name.
+    """
+    last = masked_text("".join(traceback.format_exception_only(error)).strip().splitlines()[-1])
+    text = _report(error, words)
+    kept = next((file for folder in _folders() if (file := _written(folder, text))), None)
+    if kept is None:
+        hint = "please report this line; there was no place to write the details to"
+    else:
+        hint = f"please report it; the details are in {kept}, without the values of variables"
+    return UnexpectedError(f"a mistake in clusterkit itself: {last}", hint=hint)
+
+
+def masked(words: Iterable[str]) -> list[str]:
+    """Words of a command line without what may be secret: named so, looking so, or a program's own.
+
+    >>> masked(["submit", "--sbatch", "export=API_KEY=abc", "--", "--password", "x"])
+    ['submit', '--sbatch', 'export=API_KEY=***', '--', '***', '***']
+    """
+    told: list[str] = []
+    hide, foreign = False, False
+    for word in words:
+        if foreign or hide:
+            told.append(_HIDDEN)
+            hide = False
+            continue
+        foreign = word == "--"
+        name, sign, _ = word.rpartition("=")
+        if sign and _SECRET.search(name):
+            told.append(f"{name}={_HIDDEN}")
+        else:
+            hide = word.startswith("--") and not sign and bool(_SECRET.search(word))
+            told.append(_SEEMS_SECRET.sub(_HIDDEN, word))
+    return told
+
+
+def masked_text(text: str) -> str:
+    """A message without the values of what is named as a secret."""
+    return _SEEMS_SECRET.sub(_HIDDEN, _NAMED.sub(rf"\1{_HIDDEN}", text))
+
+
+def _report(error: BaseException, words: Sequence[str]) -> str:
+    """Frames without their local variables, and messages without what may be secret."""
+    seen = traceback.TracebackException.from_exception(error, capture_locals=False)
+    lines = [
+        f"clusterkit {__version__}, Python {platform.python_version()}, {platform.platform()}\n",
+        f"clusterkit {' '.join(masked(words))}\n\n",
+        *(line if line.startswith("  ") else masked_text(line) for line in seen.format()),
+    ]
+    return "".join(lines)
+
+
+def _folders() -> Iterator[Path]:
+    """Where the file may lie, best first: the project's own, the user's for states, the one for all."""
+    with suppress(OSError):  # the current folder is gone
+        here = Path.cwd()
+        yield from (folder / ".clusterkit" for folder in (here, *here.parents))
+    base, home = os.environ.get("XDG_STATE_HOME", ""), account.home()
+    states = Path(base) if base.startswith("/") else home and home / ".local" / "state"
+    if states and (base or (home and home.is_dir())):
+        folder = states / "clusterkit"
+        with suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield folder
+    with suppress(OSError):  # no temporary folder can be written
+        yield Path(tempfile.gettempdir())
+
+
+def _written(folder: Path, text: str) -> Path | None:
+    """A new file that only the user may read; None where it cannot be made."""
+    begin = time.strftime("crash-%Y%m%d-%H%M%S-")
+    try:
+        number, name = tempfile.mkstemp(".txt", begin, folder)
+    except OSError:
+        return None
+    try:
+        with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError:  # a full disk
+        Path(name).unlink(missing_ok=True)
+        return None
+    return Path(name)

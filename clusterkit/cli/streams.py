@@ -1,0 +1,104 @@
+"""The three standard streams, made to take whatever a shell hands over and whatever is printed."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import sys
+
+from clusterkit.errors import ClusterkitError
+
+READER_GONE = 141
+"""Exit code when the reader of standard output has gone; SIGPIPE ends other programs with the same."""
+_DEGRADE = "clusterkit.degrade"
+_PLAIN = {"━": "=", "─": "-", "●": "o", "│": "|", "┤": "|", "→": ">", "…": "."} | dict(
+    zip("▁▂▃▄▅▆▇█", "__--==##", strict=True)
+)
+"""What stands for our own signs where the encoding lacks them; as wide, so that tables stay straight."""
+_BRAILLE = range(0x2800, 0x2900)
+
+
+class OutputError(ClusterkitError):
+    """Standard output cannot be written; with `READER_GONE` nobody is left to tell."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(
+            f"standard output cannot be written: {error.strerror}",
+            hint="free some room or send the output elsewhere; the command itself may have done its work",
+        )
+        if isinstance(error, BrokenPipeError):
+            self.exit_code = READER_GONE
+
+
+class _Stream(io.FileIO):
+    """A stream that fails once, if at all: what is flushed at the end of Python must not fail again."""
+
+    def __init__(self, number: int, *, needed: bool) -> None:
+        super().__init__(number, "wb", closefd=False)
+        self._needed = needed
+
+    def write(self, data: object) -> int | None:  # type: ignore[override]
+        """Writes bytes.
+
+        Raises:
+            OutputError: they cannot be written, and the stream is needed.
+        """
+        try:
+            return super().write(data)  # type: ignore[arg-type]
+        except OSError as error:
+            if not self._needed:
+                return len(data)  # type: ignore[arg-type]
+            self._needed = False
+            raise OutputError(error) from None
+
+
+def prepare() -> None:
+    """Replace the standard streams by ones that never surprise.
+
+    A closed one is as good as /dev/null. Characters that an encoding lacks are printed as others. Standard
+    error is for people: where it cannot be written, the command goes on.
+    """
+    codecs.register_error(_DEGRADE, _degrade)
+    if sys.stdin is None:
+        sys.stdin = open(_nothing(0), encoding="utf-8", closefd=False)  # noqa: SIM115
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+    sys.stdout = _text(sys.stdout, 1, needed=True)
+    sys.stderr = _text(sys.stderr, 2, needed=False)
+
+
+def _nothing(number: int) -> int:
+    """Opens /dev/null as a stream that was closed, for the programs we start, too."""
+    opened = os.open(os.devnull, os.O_RDWR)
+    if opened == number:
+        os.set_inheritable(number, True)
+    else:
+        os.dup2(opened, number)
+        os.close(opened)
+    return number
+
+
+def _text(stream: object, number: int, *, needed: bool) -> io.TextIOWrapper:
+    old = stream if isinstance(stream, io.TextIOWrapper) else None
+    raw = _Stream(old.fileno() if old else _nothing(number), needed=needed)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=old.encoding if old else "utf-8",
+        errors=_DEGRADE,
+        line_buffering=not needed or raw.isatty(),
+    )
+
+
+def _degrade(error: UnicodeError) -> tuple[str, int]:
+    """See `codecs.register_error`: what stands for characters that cannot be written."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return "".join(map(_plain, text)), error.end
+
+
+def _plain(character: str) -> str:
+    if ord(character) in _BRAILLE:  # dots of a curve
+        return " " if ord(character) == _BRAILLE.start else "*"
+    return _PLAIN.get(character, "?")
