@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _SPARK = 24
 """Columns of a small curve at most."""
-_REST = 60
-"""Columns of all that stands beside it."""
+_LEAST = 8
+"""With fewer there is none."""
+_VALUE, _STEP, _GAP = 7, 5, 2
+"""Columns of a value, of the steps, and between two columns."""
 
 
 def view_group(looks: Sequence[Curves], width: int, height: int | None) -> RenderableType:
@@ -35,7 +37,7 @@ def view_group(looks: Sequence[Curves], width: int, height: int | None) -> Rende
     table.add_column("step", justify="right", no_wrap=True)
     for name in names:
         table.add_column(printable(name), justify="right", no_wrap=True)
-    columns = max(0, min(_SPARK, width - _REST))
+    columns = _room(looks, names, width)
     if columns:
         table.add_column(Text(printable(names[0]), "dim"), no_wrap=True)
     fitting = len(looks) if height is None else max(1, height - 2)
@@ -51,6 +53,18 @@ def view_group(looks: Sequence[Curves], width: int, height: int | None) -> Rende
     hidden = len(looks) - fitting
     more = [Text(f"and {hidden} more runs", "dim")] if hidden > 0 else []
     return Group(table, *more)
+
+
+def _room(looks: Sequence[Curves], names: Sequence[str], width: int) -> int:
+    """Columns that are left for a small curve."""
+    fixed = [
+        max(len(one.run.run_id) for one in looks),
+        max(len(str(one.state.state)) for one in looks),
+        _STEP,
+    ]
+    taken = sum(fixed) + sum(max(_VALUE, len(name)) for name in names) + _GAP * (len(fixed) + len(names))
+    room = min(_SPARK, width - taken)
+    return room if room >= _LEAST else 0
 
 
 def _value(panel: Panel | None) -> str:
