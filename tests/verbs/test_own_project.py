@@ -110,7 +110,7 @@ def test_progress_of_a_run_that_is_stopped_and_goes_on(foreign: Project) -> None
     foreign.until(lambda: row(foreign, run_id)["steps_per_second"] is not None)  # its second look or so
     state = row(foreign, run_id)
     assert state["state"] == "RUNNING"
-    assert 5 < state["steps_per_second"] < 60
+    assert 0 < state["steps_per_second"] < 60
     assert state["eta_seconds"] > 100
     assert re.fullmatch(r"will not finish: stops at \d+%, at its time limit", state["outlook"])
     start = json.loads((foreign.run_dir(run_id) / "attempts/0/start.json").read_text())
