@@ -43,8 +43,7 @@ def parse_json(data: str | bytes) -> Any:
     if said.count("[") + said.count("{") > _DEEPEST and _depth(value) > _DEEPEST:
         raise ValueError("nested too deep")
     if "\\ud" in said or "\\uD" in said:
-        bytes_kept = _HALVES.search(said) is not None
-        value = _whole_text(value, _HALVES_BUT_BYTES if bytes_kept else _HALVES)
+        value = whole_text(value, _HALVES_BUT_BYTES if _HALVES.search(said) else _HALVES)
     return value
 
 
@@ -98,6 +97,17 @@ def one_line(value: object) -> str:
     return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}..."
 
 
+def whole_text(value: Any, halves: re.Pattern[str] = _HALVES) -> Any:
+    """A value whose texts can be encoded: U+FFFD stands for each half of a surrogate pair."""
+    if isinstance(value, str):
+        return halves.sub("�", value)
+    if isinstance(value, list):
+        return [whole_text(each, halves) for each in value]
+    if isinstance(value, dict):
+        return {halves.sub("�", key): whole_text(each, halves) for key, each in value.items()}
+    return value
+
+
 Shape = Mapping[str, Callable[[object], object]]
 """What a value of each name must be: one of the functions above."""
 
@@ -138,13 +148,3 @@ def _depth(value: Any) -> int:
             break
         level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
     return depth
-
-
-def _whole_text(value: Any, halves: re.Pattern[str]) -> Any:
-    if isinstance(value, str):
-        return halves.sub("�", value)
-    if isinstance(value, list):
-        return [_whole_text(each, halves) for each in value]
-    if isinstance(value, dict):
-        return {halves.sub("�", key): _whole_text(each, halves) for key, each in value.items()}
-    return value

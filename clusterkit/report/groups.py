@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.errors import RunError
-from clusterkit.report.metrics import Row, latest, own_names, parse, stretched
+from clusterkit.report import metrics
+from clusterkit.report.metrics import Row, latest, own_names, stretched
 from clusterkit.report.statistics import Interval, student, wilson
 from clusterkit.run_dir import RunDirectory, read_run_dir, table
 
@@ -212,12 +213,7 @@ def read_runs(folders: Iterable[Path]) -> list[Run]:
     runs = []
     for folder in folders:
         directory = read_run_dir(folder)
-        try:
-            with (folder / "metrics.jsonl").open("rb") as lines:
-                rows = tuple(parse(lines))
-        except FileNotFoundError:
-            rows = ()
-        runs.append(Run(directory, rows))
+        runs.append(Run(directory, metrics.read(folder / "metrics.jsonl")))
     return runs
 
 

@@ -1,4 +1,4 @@
-"""Reads metrics.jsonl (docs/run-directory.md). Pure."""
+"""Reads metrics.jsonl (docs/run-directory.md), whatever its size."""
 
 from __future__ import annotations
 
@@ -7,8 +7,23 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from clusterkit.reading import open_regular
+from clusterkit.untrusted import number, whole_text
+
+BUDGET = 24 << 20
+"""Bytes of lines of which every row is kept; as Python objects they take several times as much."""
+LONGEST_LINE = 1 << 20
+"""Bytes of a line that can be a row."""
+_KINDS = 100
+"""Kinds of rows that a file can have."""
+_LARGEST = 1e100
+"""Differences of larger numbers may be infinite, and none of a run is so large."""
 
 _OF_THE_FORM = re.compile(
     r"(success|success_low|success_high|return|time|gpu|cpu|memory)/.*|schema|total_steps|steps_per_second"
@@ -31,21 +46,116 @@ class Row:
     """Everything else in the line."""
 
     def number(self, key: str) -> float | None:
-        """A finite number, or None."""
+        """A finite number that can be drawn, or None."""
         return _finite(self.values.get(key))
 
 
-def parse(lines: Iterable[bytes]) -> list[Row]:
-    """The rows of a metrics file, in file order.
+class Rows:
+    """Rows of a metrics file in file order, in bounded memory.
 
-    Lines that are no row are left out: the last one may be half written, and a program of the user's own
-    may write others.
+    Every row is kept up to `budget` bytes of lines. Beyond that, the kind of row that takes the most bytes
+    keeps every second row, then every fourth, and so on, and always its last. Evaluations stay whole as long
+    as they take less than the training rows do.
     """
-    return list(each(lines))
+
+    def __init__(self, budget: int = BUDGET) -> None:
+        self._budget = budget
+        self._count = self._bytes = 0
+        self._kinds: dict[str, _Kind] = {}
+
+    def add(self, lines: Iterable[bytes]) -> None:
+        """Take over the rows among some lines.
+
+        What is no row is left out: the last line may be half written, and a program of the user's own may
+        write others.
+        """
+        for line in lines:
+            if (row := _row(line)) is None:
+                continue
+            if row.kind not in self._kinds and len(self._kinds) == _KINDS:
+                continue
+            kind = self._kinds.setdefault(row.kind, _Kind())
+            self._count += 1
+            self._bytes += kind.add(_Place(self._count, len(line), row))
+            while self._bytes > self._budget:
+                most = max(self._kinds.values(), key=lambda each: each.bytes)
+                if not (freed := most.thin()):
+                    break
+                self._bytes -= freed
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """What is kept."""
+        places = [place for kind in self._kinds.values() for place in kind.kept()]
+        return tuple(place.row for place in sorted(places, key=lambda place: place.number))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A row, its number in the file and the bytes of its line."""
+
+    number: int
+    bytes: int
+    row: Row
+
+
+class _Kind:
+    """The rows of one kind: one of every `stride`, and the last."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._stride, self._seen = 1, 0
+        self._places: list[_Place] = []
+        self._last: _Place | None = None
+
+    def add(self, place: _Place) -> int:
+        """Take over the next row; returns by how many bytes more is kept."""
+        kept = self._seen % self._stride == 0
+        self._seen += 1
+        self._last = place
+        if kept:
+            self._places.append(place)
+            self.bytes += place.bytes
+        return place.bytes if kept else 0
+
+    def thin(self) -> int:
+        """Drop every second row; returns the bytes that frees."""
+        if len(self._places) < 2:
+            return 0
+        self._stride *= 2
+        gone = sum(place.bytes for place in self._places[1::2])
+        del self._places[1::2]
+        self.bytes -= gone
+        return gone
+
+    def kept(self) -> Iterator[_Place]:
+        yield from self._places
+        if self._last is not None and self._last is not self._places[-1]:
+            yield self._last
+
+
+def parse(lines: Iterable[bytes]) -> list[Row]:
+    """The rows of a metrics file, in file order; see `Rows` for what is kept of a large one."""
+    rows = Rows()
+    rows.add(lines)
+    return list(rows.rows)
+
+
+def read(path: Path) -> tuple[Row, ...]:
+    """The rows of a metrics file; none where it is missing or no regular file."""
+    rows = Rows()
+    with suppress(OSError), open_regular(path) as file:
+        rows.add(lines_of(file))
+    return rows.rows
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; a very long one comes in pieces, none of which is a row."""
+    return iter(partial(file.readline, LONGEST_LINE), b"")
 
 
 def each(lines: Iterable[bytes]) -> Iterator[Row]:
-    """The same, one after another."""
+    """All rows among some lines, one after another."""
     return (row for line in lines if (row := _row(line)) is not None)
 
 
@@ -108,21 +218,17 @@ def stretched(rows: Iterable[Row], prefix: str, stretch: int) -> list[Row]:
 
 def _row(line: bytes) -> Row | None:
     try:
-        document = json.loads(line)
+        document = whole_text(json.loads(line)) if b"\\ud" in line or b"\\uD" in line else json.loads(line)
         kind, step = document.pop("kind"), document.pop("step")
         time, attempt = document.pop("time", 0.0), document.pop("attempt", 0)
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         return None
-    if not isinstance(kind, str) or any(_finite(number) is None for number in (step, time, attempt)):
+    if not isinstance(kind, str) or any(number(value) is None for value in (step, time, attempt)):
         return None
     return Row(kind, int(step), float(time), int(attempt), document)
 
 
 def _finite(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST <= value <= _LARGEST:
         return None
-    try:
-        number = float(value)
-    except OverflowError:  # a whole number of hundreds of digits
-        return None
-    return number if math.isfinite(number) else None
+    return float(value)

@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from clusterkit.reading import open_regular
+
 _LONGEST_LINE = 1 << 20
 _MEASURES = ("success/mean", "return/mean")
 """What evaluations are compared by; the second only if none of them has the first."""
@@ -26,7 +28,7 @@ def best_step(metrics: Path) -> int | None:
     """
     found: dict[str, dict[int, tuple[int, float]]] = {measure: {} for measure in _MEASURES}
     try:
-        with metrics.open("rb") as file:
+        with open_regular(metrics) as file:
             while line := file.readline(_LONGEST_LINE):
                 if b'"eval"' not in line:
                     continue

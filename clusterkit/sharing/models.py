@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from clusterkit.errors import RunError
-from clusterkit.report.metrics import Row, each, latest
+from clusterkit.reading import open_regular
+from clusterkit.report.metrics import Row, each, latest, lines_of
 from clusterkit.run_dir import read_object
 
 FINAL_MODEL = "final_model.pt"
-_LONGEST_ROW = 1 << 20
-"""Bytes; what is longer is no row."""
 _MEASURES = ("success/mean", "return/mean")
 
 
@@ -35,15 +34,12 @@ def telling_rows(run_dir: Path) -> list[Row]:
     """
     evaluations: list[Row] = []
     last: Row | None = None
-    try:
-        with (run_dir / "metrics.jsonl").open("rb") as file:
-            for row in each(iter(partial(file.readline, _LONGEST_ROW), b"")):
-                last = row if last is None or row.step >= last.step else last
-                if row.kind == "eval":
-                    values = {name: row.values[name] for name in _MEASURES if name in row.values}
-                    evaluations.append(replace(row, values=values))
-    except FileNotFoundError:
-        return []
+    with suppress(OSError), open_regular(run_dir / "metrics.jsonl") as file:
+        for row in each(lines_of(file)):
+            last = row if last is None or row.step >= last.step else last
+            if row.kind == "eval":
+                values = {name: row.values[name] for name in _MEASURES if name in row.values}
+                evaluations.append(replace(row, values=values))
     return evaluations if last is None else [*evaluations, replace(last, kind="last", values={})]
 
 

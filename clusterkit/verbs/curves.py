@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
 from clusterkit.ledger import LedgerRun
-from clusterkit.report.metrics import Row, parse
+from clusterkit.report import metrics
+from clusterkit.report.metrics import LONGEST_LINE, Row, Rows
 from clusterkit.run_dir import read_run_dir
 from clusterkit.scheduler import JobState
 from clusterkit.site import connected
@@ -91,21 +92,22 @@ def curves(
 
 def _looks(cluster: Cluster, source: LogSource, follow: bool) -> Iterator[Curves]:
     here = cluster.kind == "local"
-    metrics = Metrics(source)
+    there = Metrics(source)
     state, asked = known_state(source.run), float("-inf")
     while True:
         if here or time.monotonic() - asked >= ASK_SECONDS:
             with suppress(SchedulerError):  # it says so of itself soon enough; the metrics are there
                 (state,) = source.patiently(lambda: query(cluster, source.transport, [source.run]))
             asked = time.monotonic()
-        metrics.read()  # after the question: of a run that has ended it reads all there is
+        there.read()  # after the question: of a run that has ended it reads all there is
         over = not (state.state.active or (follow and state.state is JobState.UNKNOWN))
-        if over and not metrics.rows:
+        rows = there.rows
+        if over and not rows:
             raise RunError(
                 f"{source.run.run_id} is {state.state} and has written no metrics",
                 hint=f"`clusterkit why {source.run.run_id}` looks for the reason",
             )
-        yield Curves(source.run, state, tuple(metrics.rows))
+        yield Curves(source.run, state, rows)
         if over or not follow:
             return
         time.sleep(LOCAL_SECONDS if here else LOOK_SECONDS)
@@ -115,10 +117,15 @@ class Metrics:
     """The run's metrics.jsonl on its cluster, read by its tails."""
 
     def __init__(self, source: LogSource) -> None:
-        self.rows: list[Row] = []
+        self._rows = Rows()
         self._source = source
         self._offset = 0
         self._rest = b""
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """What is kept of all that was read."""
+        return self._rows.rows
 
     def read(self) -> None:
         """Take over what is new."""
@@ -128,7 +135,9 @@ class Metrics:
             data = self._source.patiently(lambda argv=argv: self._source.transport.run(argv)).stdout  # type: ignore[misc]
             self._offset += len(data)
             *lines, self._rest = (self._rest + data).split(b"\n")
-            self.rows += parse(lines)
+            self._rows.add(lines)
+            if len(self._rest) > LONGEST_LINE:
+                self._rest = self._rest[:1]  # no row any more, up to the end of its line
             if len(data) < _PIECE:
                 return
 
@@ -136,7 +145,7 @@ class Metrics:
 def synced(run: LedgerRun, copy: Path, state: RunState) -> Curves:
     """A run by its copy here."""
     written = datetime.fromtimestamp(copy.stat().st_mtime).astimezone()
-    return Curves(run, state, tuple(parse(copy.read_bytes().splitlines())), synced=written)
+    return Curves(run, state, metrics.read(copy), synced=written)
 
 
 def how_it_ended(run: LedgerRun, copy: Path) -> RunState | None:

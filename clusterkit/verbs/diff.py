@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from clusterkit.ledger import Ledger
-from clusterkit.report.metrics import parse
+from clusterkit.report import metrics
 from clusterkit.run_dir import read_run_dir
 from clusterkit.sharing.comparison import Changed, Code, Comparison, changed_in, compare
 from clusterkit.sharing.description import Description, describe
@@ -50,11 +50,7 @@ def _describe(
         assert found.run is not None, "else it is not known where it lies"
         where = f"{found.run.cluster}:{found.run.run_dir}"
         return describe(found.document, where, request=found.request)
-    try:
-        with (found.folder / "metrics.jsonl").open("rb") as lines:
-            rows = parse(lines)
-    except FileNotFoundError:
-        rows = []
+    rows = metrics.read(found.folder / "metrics.jsonl")
     attempts = read_run_dir(found.folder).attempts
     return describe(found.document, str(found.folder), request=found.request, rows=rows, attempts=attempts)
 

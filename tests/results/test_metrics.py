@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+from itertools import pairwise
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.report.metrics import Row, latest, own_names, parse, with_number
+from clusterkit.report.metrics import (
+    LONGEST_LINE,
+    Row,
+    Rows,
+    each,
+    latest,
+    own_names,
+    parse,
+    read,
+    with_number,
+)
 
 ROWS = st.lists(
     st.builds(
@@ -101,3 +114,54 @@ def test_what_a_program_writes_of_one_step_in_two_lines_is_all_there() -> None:
         name: [(row.step, row.number(name)) for row in with_number(rows, name)] for name in own_names(rows)
     }
     assert points == {"loss": [(1, 0.5), (2, 0.3)], "accuracy": [(1, 0.1)]}
+
+
+def train(step: int, **values: float) -> bytes:
+    return json.dumps({"kind": "train", "step": step, "loss": 0.5, **values}).encode() + b"\n"
+
+
+def evaluation(step: int) -> bytes:
+    return json.dumps({"kind": "eval", "step": step, "success/mean": 0.5}).encode() + b"\n"
+
+
+def test_of_a_large_file_training_rows_are_thinned_and_the_last_ones_stay() -> None:
+    rows = Rows(budget=20_000)
+    rows.add(
+        line for step in range(10_001) for line in ([train(step)] + [evaluation(step)] * (step % 100 == 0))
+    )
+    kept = rows.rows
+    steps = [row.step for row in kept if row.kind == "train"]
+    assert [row.step for row in kept if row.kind == "eval"] == list(range(0, 10_001, 100))
+    assert 100 < len(steps) < 400
+    assert (steps[0], steps[-1]) == (0, 10_000)
+    assert len({after - before for before, after in pairwise(steps[:-1])}) == 1
+    assert kept == tuple(sorted(kept, key=lambda row: (row.step, row.kind != "train")))
+
+
+def test_a_small_file_is_kept_whole() -> None:
+    lines = [line for step in range(100) for line in (train(step), evaluation(step))]
+    assert parse(lines) == list(each(lines))
+
+
+def test_a_line_without_end_is_no_row_and_is_never_held(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(train(1) + b'{"kind": "train", "x": "' + b"y" * (3 * LONGEST_LINE) + b'"}\n' + train(2))
+    assert [row.step for row in read(path)] == [1, 2]
+
+
+def test_what_is_no_file_has_no_rows(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert read(tmp_path / "pipe") == read(tmp_path / "nothing") == read(tmp_path) == ()
+
+
+def test_hostile_values() -> None:
+    rows = parse(
+        [
+            b'{"kind": "train", "step": ' + b"9" * 400 + b"}",
+            b'{"kind": "train", "step": 1, "loss": ' + b"9" * 4299 + b', "huge": 1e300, "\\ud800": 1}',
+            b'{"kind": "train", "step": 2, "time": 1e200}',
+            b'{"kind": "train", "step": 3, "deep": ' + b"[" * 100_000 + b"}",
+        ]
+    )
+    assert [row.step for row in rows] == [1]
+    assert (rows[0].number("loss"), rows[0].number("huge"), rows[0].number("\ufffd")) == (None, None, 1.0)
