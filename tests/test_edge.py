@@ -201,6 +201,20 @@ def test_reading_commands_need_not_write(project: Path) -> None:
     assert sorted(project.rglob("*")) == before
 
 
+def test_reading_commands_need_no_ledger(project: Path) -> None:
+    """A folder where nothing was ever submitted, and nothing can be made."""
+    bare = project.parent / "bare"
+    bare.mkdir(exist_ok=True)
+    (bare / "clusterkit.toml").touch()
+    found = results(
+        "nothing_else", bare, {"status": "status", "why": "why", "cancel": "cancel x"}, user=NOBODY
+    )
+    assert (found["status"].code, found["why"].code, found["cancel"].code) == (0, 8, 1), found
+    assert "no runs yet" in found["status"].err
+    assert ".clusterkit: cannot be made: Permission denied" in found["cancel"].err
+    assert sorted(path.name for path in bare.iterdir()) == ["clusterkit.toml"]
+
+
 @pytest.mark.parametrize(
     ("redirected", "code"),
     [(">&-", 0), ("<&- >&- 2>&-", 0), (">/dev/full", 1), ("2>/dev/full", 0), ("| head -0", 141)],
