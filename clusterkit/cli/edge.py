@@ -5,6 +5,7 @@ On the standard library alone, for it also guards the import of everything else.
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -24,6 +25,9 @@ def run(command: Callable[[], object]) -> NoReturn:
         command: ends by itself, by SystemExit, or by what it raises.
     """
     prepare()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores one of them
+            signal.signal(number, _leave)
     codes: list[int] = []
 
     def of_thread(hook: threading.ExceptHookArgs) -> None:
@@ -35,6 +39,11 @@ def run(command: Callable[[], object]) -> NoReturn:
     sys.unraisablehook = lambda _: None
     code = _code_of(command)
     sys.exit(next(filter(None, [code, *codes, _code_of(sys.stdout.flush)]), 0))
+
+
+def _leave(number: int, _: object) -> NoReturn:
+    """Ends by an exception, so that what runs on a cluster for this command is ended, too."""
+    sys.exit(128 + number)
 
 
 def _code_of(command: Callable[[], object]) -> int:

@@ -28,6 +28,12 @@ from clusterkit.units import format_seconds
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+_DECEIVING = (*range(0x7F, 0xA0), *range(0xD800, 0xE000), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | dict.fromkeys(
+    _DECEIVING, 0xFFFD
+)
+"""Signs for control characters, which a run's text may hold to deceive whoever copies from the page."""
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -71,7 +77,7 @@ class Difference:
 def render(
     groups: Sequence[Group], advice: Sequence[Advice], *, now: datetime, metric: str | None = None
 ) -> str:
-    """The page as HTML text; everything that comes from a run is escaped.
+    """The page as HTML text; everything that comes from a run is escaped, control characters included.
 
     Args:
         groups: of runs that are evaluated, or of programs of the user's own.
@@ -99,7 +105,7 @@ def render(
         summarise(group, one, number % charts.INK, metric)
         for number, (group, one) in enumerate(zip(groups, advice, strict=True))
     ]
-    return environment.get_template("report.html.j2").render(
+    page = environment.get_template("report.html.j2").render(
         title=groups[0].label if len(groups) == 1 else f"{len(groups)} groups of runs",
         groups=groups,
         summaries=summaries,
@@ -124,6 +130,7 @@ def render(
         written=f"{now.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
         version=__version__,
     )
+    return page.translate(_VISIBLE)
 
 
 def summarise(group: Group, advice: Advice, colour: int = 0, metric: str | None = None) -> Summary:

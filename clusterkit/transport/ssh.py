@@ -69,7 +69,7 @@ class SshTransport:
             except TimeUp:
                 session.end()
                 raise faults.timed_out(argv, timeout or 0.0, where=self._where) from None
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that ends us
                 session.end()
                 raise
             completed = Completed(tuple(argv), status, stdout, session.error_bytes())
@@ -85,7 +85,7 @@ class SshTransport:
                     session.end_input()
                 yield from session.output()
                 status = session.wait()
-            except (GeneratorExit, KeyboardInterrupt):
+            except (GeneratorExit, KeyboardInterrupt, SystemExit):
                 session.end()
                 raise
             completed = Completed(tuple(argv), status, b"", session.error_bytes())

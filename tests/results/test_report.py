@@ -156,6 +156,7 @@ def test_the_page_needs_no_network(tmp_path: Path) -> None:
 
 def test_names_cannot_break_the_page_or_the_pictures(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script> \"'& --> $\\frac{x$ {{ 7*7 }}"
+    written, evil = evil + " \u241b[31m\ufffd", evil + " \x1b[31m\u202e"
     folder = make_run_dir(
         tmp_path,
         "demo-1",
@@ -183,7 +184,8 @@ def test_names_cannot_break_the_page_or_the_pictures(tmp_path: Path) -> None:
     assert all("onload" not in attributes for _, attributes in page.tags)
     assert "{{ 7*7 }}" in page.text
     assert page.open == []
-    assert evil in page.text
+    assert written in page.text
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
     assert "<script" not in text
     for drawn in reported.files:
         if drawn.suffix == ".svg":

@@ -258,6 +258,29 @@ def test_ctrl_c_leaves_what_has_arrived(serve: Callable[..., LoopbackSshd], here
     assert (there / "big").read_bytes() == data
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_what_runs_there_ends_with_the_command(
+    serve: Callable[..., LoopbackSshd], tmp_path: Path, number: signal.Signals
+) -> None:
+    server = serve()
+    script = (
+        "import sys, pathlib\n"
+        "from clusterkit.cli.edge import run\n"
+        "from clusterkit.transport.factory import connect\n"
+        "def command():\n"
+        "    t = connect('node', ssh_config=pathlib.Path(sys.argv[1]))\n"
+        '    told = \'echo $$ >"$1.new"; mv "$1.new" "$1"; sleep 1000\'\n'
+        "    t.run(['sh', '-c', told, 'sh', sys.argv[2]])\n"
+        "run(command)\n"
+    )
+    pid = tmp_path / "pid"
+    process = subprocess.Popen([sys.executable, "-c", script, str(server.ssh_config), str(pid)])
+    wait_for(pid.exists)
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number
+    wait_for(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
+
+
 # full disks ----------------------------------------------------------------------------------
 
 
