@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from clusterkit.errors import ClusterkitError
 from clusterkit.report.groups import Group, Point
 from clusterkit.report.panels import format_value
+from clusterkit.report.words import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,6 +73,7 @@ def save_figure(draw: Callable[[Figure], None], inches: tuple[float, float], ste
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
+        from matplotlib.text import Text
     except ImportError:
         raise ClusterkitError(
             "matplotlib is not installed here, so no PNG and no SVG was drawn",
@@ -80,6 +82,8 @@ def save_figure(draw: Callable[[Figure], None], inches: tuple[float, float], ste
     with rc_context(_STYLE):
         figure = Figure(figsize=inches, layout="constrained")
         draw(figure)
+        for text in figure.findobj(Text):
+            text.set_text(visible(text.get_text()))
         paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
         figure.savefig(paths[0], dpi=150, metadata={"Software": None})
         figure.savefig(paths[1], metadata={"Date": None})

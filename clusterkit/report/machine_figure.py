@@ -13,6 +13,7 @@ from clusterkit.report.figures import INK, PALETTE, save_figure
 from clusterkit.report.groups import Group
 from clusterkit.report.measured import Measured
 from clusterkit.report.panels import format_value
+from clusterkit.report.words import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,7 +97,7 @@ def _draw_split(axes: Axes, split: Bars) -> None:
             told.add(piece.colour)
             axes.barh(row, piece.width, left=piece.left, color=colour, label=label)
     axes.grid(False)
-    axes.set_yticks(range(len(split.bars)), [bar.label for bar in split.bars])
+    axes.set_yticks(range(len(split.bars)), [visible(bar.label) for bar in split.bars])
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
     axes.set_title(split.title, loc="left", fontweight="bold")

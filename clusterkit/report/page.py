@@ -20,19 +20,13 @@ from clusterkit.report.groups import Group, Point
 from clusterkit.report.main_metric import Result, result
 from clusterkit.report.paper import Published, published
 from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
-from clusterkit.report.words import share
+from clusterkit.report.words import share, visible
 from clusterkit.resources import resource
 from clusterkit.run_dir import table
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-
-_DECEIVING = (*range(0x7F, 0xA0), *range(0xD800, 0xE000), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
-_VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | dict.fromkeys(
-    _DECEIVING, 0xFFFD
-)
-"""Signs for control characters, which a run's text may hold to deceive whoever copies from the page."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +124,7 @@ def render(
         written=f"{now.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
         version=__version__,
     )
-    return page.translate(_VISIBLE)
+    return visible(page)
 
 
 def summarise(group: Group, advice: Advice, colour: int = 0, metric: str | None = None) -> Summary:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 GIB = 1 << 30
 
+_CONTROLS = (*(code for code in range(32) if chr(code) not in "\t\n"), *range(0x7F, 0xA0))
+_DIRECTIONS = (*range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_UNSEEN = dict.fromkeys((*_CONTROLS, *_DIRECTIONS, *range(0xD800, 0xE000)), 0xFFFD)
+
 
 def size(count: float) -> str:
     """Bytes: "640 MiB", "3.2 GiB", "48 GiB"."""
@@ -15,3 +19,8 @@ def size(count: float) -> str:
 def share(value: float) -> str:
     """A share of 0..1: "0.4%", "12%"; never "0%" for something."""
     return f"{value:.1%}" if 0 < value < 0.01 else f"{value:.0%}"
+
+
+def visible(text: str) -> str:
+    """A text with U+FFFD for control characters, by which a run could deceive whoever reads it."""
+    return text.translate(_UNSEEN)

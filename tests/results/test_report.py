@@ -156,7 +156,7 @@ def test_the_page_needs_no_network(tmp_path: Path) -> None:
 
 def test_names_cannot_break_the_page_or_the_pictures(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script> \"'& --> $\\frac{x$ {{ 7*7 }}"
-    written, evil = evil + " \u241b[31m\ufffd", evil + " \x1b[31m\u202e"
+    written, evil = evil + " \ufffd[31m\ufffd", evil + " \x1b[31m\u202e"
     folder = make_run_dir(
         tmp_path,
         "demo-1",
