@@ -45,7 +45,7 @@ def top(
     ] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Show live what a running run uses, or those of a group.
+    """Show live what a running run, or a group, uses.
 
     GPUs, processors, memory and processes, from inside its job; Ctrl-C leaves it.
     """

@@ -19,7 +19,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Print the curves once.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Draw the curves of a run in the terminal, live; of a group, a line of each run.
+    """Draw the curves of a run or group in the terminal, live.
 
     Success, return and speed, from the metrics it writes, on its cluster or as they were synced; no account
     is needed. Ctrl-C leaves it.
