@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from clusterkit.asking import UnansweredError, ask, ask_hidden
 from clusterkit.errors import TransportError
 
 
@@ -60,7 +61,7 @@ def ask_on_terminal(question: Question) -> list[str]:
     """Ask the person at the terminal.
 
     Raises:
-        TransportError: there is no terminal to ask on.
+        TransportError: there is no terminal to ask on, or its input ended before there was an answer.
     """
     if not question.prompts:
         for text in (question.title, question.instructions):
@@ -74,19 +75,15 @@ def ask_on_terminal(question: Question) -> list[str]:
             f"{question.where} asks for {question.wanted!r}, and there is no terminal to ask on",
             hint="run the command in a terminal, or use a key that needs no answer (ssh-agent, ssh-add)",
         )
-    from getpass import getpass
-
     for text in (question.title, question.instructions):
         if text.strip():
             print(text.strip(), file=sys.stderr)  # noqa: T201
     label = f"[{question.where}] "
-    return [_ask(label + prompt.text, echo=prompt.echo, hidden=getpass) for prompt in question.prompts]
+    return [_ask(label + prompt.text, echo=prompt.echo) for prompt in question.prompts]
 
 
-def _ask(text: str, *, echo: bool, hidden: Callable[[str], str]) -> str:
-    if not text.endswith(" "):
-        text += " "
-    if not echo:
-        return hidden(text)
-    print(text, end="", file=sys.stderr, flush=True)  # noqa: T201 - stdout may be a pipe
-    return sys.stdin.readline().rstrip("\n")
+def _ask(text: str, *, echo: bool) -> str:
+    try:
+        return ask(text) if echo else ask_hidden(text)
+    except UnansweredError as error:
+        raise TransportError(error.cause, hint=error.hint) from None

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import typer
-
+from clusterkit.asking import agree
 from clusterkit.errors import ConfigError, SchedulerError, TransportError
 from clusterkit.scheduler import JobState
 from clusterkit.ui.console import err, note, out
@@ -36,7 +35,7 @@ def ask_first(chosen: Chosen, *, yes: bool) -> Agree:
             return True
         err.print(status_table(rows, width=err.width)[0])
         what = "this run" if len(rows) == 1 else f"these {len(rows)} runs"
-        return typer.confirm(f"Cancel {what}?", err=True)
+        return agree(f"Cancel {what}?")
 
     return agrees
 

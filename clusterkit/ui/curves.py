@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -63,10 +62,12 @@ def is_live() -> bool:
 def show_live(looks: Iterator[Look], draw: Draw[Look]) -> None:
     """Redraw until the run has ended, or Ctrl-C; what was seen last stays."""
     last = first = next(looks)  # a login that asks something asks it before the screen is taken
-    with contextlib.suppress(KeyboardInterrupt), Live(console=out, auto_refresh=False, screen=True) as live:
-        for last in itertools.chain([first], looks):
-            live.update(draw(last, out.width, out.height - 1), refresh=True)
-    out.print(draw(last, out.width, out.height - 1))
+    try:
+        with Live(console=out, auto_refresh=False, screen=True) as live:
+            for last in itertools.chain([first], looks):
+                live.update(draw(last, out.width, out.height - 1), refresh=True)
+    finally:
+        out.print(draw(last, out.width, out.height - 1))
 
 
 def show_once(looks: Iterator[Look], draw: Draw[Look]) -> None:

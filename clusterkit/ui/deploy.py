@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from clusterkit.asking import agree
 from clusterkit.ui import console
 from clusterkit.ui.console import bold, say
 from clusterkit.ui.text import format_bytes, printable
@@ -134,10 +135,8 @@ def ask_about_large(files: Sequence[Large], limit: int) -> bool:
         console.note(f"{printable(name)}: {format_bytes(size)}")
     if len(files) > _NAMES:
         console.note(f"and {len(files) - _NAMES} more")
-    import typer
-
     over = "is over" if len(files) == 1 else "are over"
-    return typer.confirm(f"{over} the limit of {format_bytes(limit)} a file. Send?", default=False, err=True)
+    return agree(f"{over} the limit of {format_bytes(limit)} a file. Send?")
 
 
 def _state(present: bool, size: int, files: int | None = None) -> str:

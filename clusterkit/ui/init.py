@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.asking import agree, ask
 from clusterkit.config.sources import display_path
 from clusterkit.errors import ConfigError
 from clusterkit.survey.choices import Choice
@@ -31,7 +31,7 @@ def choose_host(hosts: Sequence[str]) -> str:
         err.print(Text.assemble((f"{number:>3}  ", "bold"), host))
     first = f" [1 to {min(len(hosts), _MOST_HOSTS)}, or as you type it after ssh]" if hosts else ""
     while True:
-        said = _ask(f"Which host?{first}")
+        said = ask(f"Which host?{first}:").strip()
         if said.isdecimal() and 1 <= int(said) <= len(hosts):
             return hosts[int(said) - 1]
         if said and not said.isdecimal():
@@ -48,7 +48,7 @@ def choose(choice: Choice) -> str:
     names = [option.value for option in choice.options]
     free = choice.flag == "--root"
     while True:
-        said = _ask(f"1 to {len(names)}{', or another path' if free else ''} [1]")
+        said = ask(f"1 to {len(names)}{', or another path' if free else ''} [1]:").strip()
         if not said:
             return names[0]
         if said.isdecimal() and 1 <= int(said) <= len(names):
@@ -74,7 +74,7 @@ def refuse(choice: Choice) -> str:
 
 def confirmed(proposal: Proposal) -> bool:
     """Ask whether the differences that were shown are to be written."""
-    return typer.confirm(f"Write {display_path(proposal.file)}?", err=True)
+    return agree(f"Write {display_path(proposal.file)}?")
 
 
 def show_examples(examples: Mapping[str, str]) -> None:
@@ -195,8 +195,3 @@ def _gpus(done: Described) -> Table:
             Text(" ".join(words)),
         )
     return table
-
-
-def _ask(question: str) -> str:
-    answer = typer.prompt(question, default="", show_default=False, err=True)
-    return str(answer).strip()

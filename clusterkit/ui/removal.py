@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-import typer
-
+from clusterkit.asking import agree
 from clusterkit.errors import ConfigError
 from clusterkit.ui.console import note
 from clusterkit.ui.text import format_bytes
@@ -32,7 +31,7 @@ def may_remove(command: str, size: int, where: str, *, dry_run: bool, yes: bool)
     if not sys.stdin.isatty():
         cause = f"{command} asks before it removes anything, and there is no terminal to ask on"
         raise ConfigError(cause, hint="use --yes or --dry-run")
-    agreed = typer.confirm(f"Remove this on {where} and free {format_bytes(size)}?", err=True)
+    agreed = agree(f"Remove this on {where} and free {format_bytes(size)}?")
     if not agreed:
         note("nothing was removed")
     return agreed

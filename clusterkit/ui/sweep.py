@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from clusterkit.asking import agree
 from clusterkit.submission import array_id
 from clusterkit.ui.console import err, note, out
 from clusterkit.ui.submit import warn_lacking
@@ -64,9 +65,7 @@ def show_plan(plan: GroupPlan, *, to: Console = err, rows: int = _ROWS) -> None:
 
 def confirmed(plan: GroupPlan) -> bool:
     """Ask a person whether so many runs are meant."""
-    import typer
-
-    return typer.confirm(f"Submit {len(plan.members)} runs?", err=True)
+    return agree(f"Submit {len(plan.members)} runs?")
 
 
 def show_group(done: SubmittedGroup) -> None:

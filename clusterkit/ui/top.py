@@ -46,23 +46,24 @@ def is_live() -> bool:
 def show_live(samples: Samples) -> None:
     """Redraw until the run has ended, or Ctrl-C; what was seen last stays."""
     latest: dict[str, tuple[float, Inside, Usage]] = {}
-    with (
-        contextlib.closing(samples),
-        contextlib.suppress(KeyboardInterrupt),
-        Live(console=out, auto_refresh=False, screen=True) as live,
-    ):
-        for place, usage in samples:
-            now = time.monotonic()
-            latest[place.run.run_id] = now, place, usage
-            longest = _FORGET_SECONDS * len(latest)  # the runs of a group take turns
-            latest = {name: one for name, one in latest.items() if now - one[0] <= longest}
-            room = out.height // len(latest) - _OTHER_LINES - max(1, len(usage.gpus))
-            views = (view(at, used, processes=max(_FEWEST, room)) for _, at, used in latest.values())
-            live.update(Group(*views), refresh=True)
-    if not latest:
-        note(_NOTHING)
-    for _, place, usage in latest.values():
-        out.print(view(place, usage, processes=_FEWEST))
+    try:
+        with (
+            contextlib.closing(samples),
+            Live(console=out, auto_refresh=False, screen=True) as live,
+        ):
+            for place, usage in samples:
+                now = time.monotonic()
+                latest[place.run.run_id] = now, place, usage
+                longest = _FORGET_SECONDS * len(latest)  # the runs of a group take turns
+                latest = {name: one for name, one in latest.items() if now - one[0] <= longest}
+                room = out.height // len(latest) - _OTHER_LINES - max(1, len(usage.gpus))
+                views = (view(at, used, processes=max(_FEWEST, room)) for _, at, used in latest.values())
+                live.update(Group(*views), refresh=True)
+        if not latest:
+            note(_NOTHING)
+    finally:
+        for _, place, usage in latest.values():
+            out.print(view(place, usage, processes=_FEWEST))
 
 
 def show_once(samples: Samples) -> None:
@@ -77,7 +78,7 @@ def show_once(samples: Samples) -> None:
 
 def print_json(samples: Samples) -> None:
     """An object a line on standard output; see docs/commands.md."""
-    with contextlib.closing(samples), contextlib.suppress(KeyboardInterrupt):
+    with contextlib.closing(samples):
         for place, usage in samples:
             head = {
                 "schema": 1,

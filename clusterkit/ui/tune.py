@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.asking import agree
 from clusterkit.config.sources import display_path
 from clusterkit.measurements import FILE
 from clusterkit.numbers import beside
@@ -174,7 +174,7 @@ def agreed(change: Proposal, *, yes: bool) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         note("nothing was written; --yes writes it")
         return False
-    return typer.confirm(f"Write this into {display_path(change.file)}?", err=True)
+    return agree(f"Write this into {display_path(change.file)}?")
 
 
 def show_written(change: Proposal, profile: str) -> None:

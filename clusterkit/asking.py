@@ -1,0 +1,62 @@
+"""The one way to ask the person at the terminal. Questions go to standard error: stdout may be a pipe."""
+
+from __future__ import annotations
+
+import sys
+
+from clusterkit.errors import ClusterkitError
+
+
+class UnansweredError(ClusterkitError):
+    """The input ended, by Ctrl-D or because it is closed, before a question was answered."""
+
+    def __init__(self, question: str) -> None:
+        asked = " ".join(question.split()).rstrip(":")
+        super().__init__(f"nothing was answered to: {asked}", hint="repeat the command and answer it")
+
+
+def ask(question: str) -> str:
+    """One line, spaces and all.
+
+    Raises:
+        UnansweredError: the input ended.
+    """
+    print(f"{question.rstrip()} ", end="", file=sys.stderr, flush=True)  # noqa: T201
+    line = sys.stdin.readline()
+    if not line:
+        _end_line()
+        raise UnansweredError(question)
+    return line.rstrip("\n")
+
+
+def ask_hidden(question: str) -> str:
+    """One line that is not shown while it is typed.
+
+    Raises:
+        UnansweredError: the input ended.
+    """
+    from getpass import getpass
+
+    try:
+        return getpass(f"{question.rstrip()} ")
+    except EOFError:
+        _end_line()
+        raise UnansweredError(question) from None
+
+
+def agree(question: str) -> bool:
+    """Yes or no; an empty answer is no.
+
+    Raises:
+        UnansweredError: the input ended.
+    """
+    while True:
+        said = ask(f"{question} [y/N]:").strip().lower()
+        if said in ("y", "yes"):
+            return True
+        if said in ("", "n", "no"):
+            return False
+
+
+def _end_line() -> None:
+    print(file=sys.stderr)  # noqa: T201 - Ctrl-D leaves the cursor behind the question
