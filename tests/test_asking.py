@@ -38,6 +38,7 @@ def test_the_end_of_the_input_is_no_answer() -> None:
 def test_ctrl_c_at_a_question_ends_with_130() -> None:
     for name, (code, shown) in typed(b"\x03").items():
         assert code == 130, (name, shown)
+        assert shown.endswith("\n"), (name, shown)  # the shell's prompt begins a line
         assert "error" not in shown, name
         assert "Traceback" not in shown, name
 

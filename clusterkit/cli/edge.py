@@ -52,6 +52,8 @@ def _code_of(command: Callable[[], object]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except KeyboardInterrupt:
+        if sys.stderr.isatty():  # the shell's prompt would stand behind ^C, or behind a question
+            sys.stderr.write("\n")
         return INTERRUPTED
     except BaseException as error:
         return _show(error)

@@ -21,7 +21,7 @@ _POSITION = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 def user_file() -> Path | None:
     """The user's own settings file if there is one."""
     file = user_path()
-    return file if file and _is_file(file) else None
+    return file if file and _is_there(file) else None
 
 
 def user_path() -> Path | None:
@@ -42,7 +42,7 @@ def find_project_file(start: Path) -> Path | None:
     for folder in (start, *start.parents):
         if folder == home and folder != start:
             return None
-        if _is_file(folder / PROJECT_FILE):
+        if _is_there(folder / PROJECT_FILE):
             return folder / PROJECT_FILE
     return None
 
@@ -68,8 +68,12 @@ def read_layer(file: Path, *, label: str | None = None, prefix: tuple[str, ...] 
     """
     name = label or display_path(file)
     try:
-        text = file.read_bytes().decode("utf-8")
+        text = file.read_bytes().decode("utf-8-sig")  # Notepad writes a byte order mark
         data: dict[str, Any] = tomllib.loads(text)
+    except IsADirectoryError:
+        raise ConfigError(
+            f"{name}: is a folder, not a settings file", hint="rename or remove the folder"
+        ) from None
     except OSError as error:
         raise ConfigError(
             f"{name}: cannot be read: {error.strerror}", hint="check the path and its permissions"
@@ -97,10 +101,13 @@ def home_folder() -> Path | None:
     return home and home.resolve()
 
 
-def _is_file(file: Path) -> bool:
-    """Whether we can see such a file; a folder we may not enter holds none for us."""
+def _is_there(file: Path) -> bool:
+    """Whether something has a settings file's name, if only a folder or a broken link: reading it says so.
+
+    A folder that we may not enter holds none for us.
+    """
     try:
-        return file.is_file()
+        return file.is_file() or file.is_dir() or file.is_symlink()
     except OSError:
         return False
 

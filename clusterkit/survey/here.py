@@ -10,7 +10,8 @@ from clusterkit.survey.known_gpus import recognise
 from clusterkit.survey.tables import Entry, Table
 
 PROFILE = "here"
-_DEMO = "local-demo"
+DEMO = "local-demo"
+"""The shipped profile that trains with the bundled trainer; a program of one's own has no use for it."""
 _ABOUT = "Runs go to this machine: `clusterkit submit`. `clusterkit init HOST` adds a Slurm cluster."
 
 
@@ -39,7 +40,7 @@ def draft(has: Hardware, program: Sequence[str] | None, python: str | None) -> H
     if program is None:
         head += ('A program of your own instead of the bundled trainer: program = ["python", "train.py"]',)
         project.append(
-            Entry("default_profile", _DEMO, "shipped: four tasks in minutes; `clusterkit profiles`")
+            Entry("default_profile", DEMO, "shipped: four tasks in minutes; `clusterkit profiles`")
         )
         return Here(Table(("project",), tuple(project), head), tuple(tables))
     project.append(Entry("default_profile", PROFILE, "what a run asks for, below"))

@@ -63,6 +63,15 @@ def added(text: str, project: Table, tables: Sequence[Table]) -> str:
     return end.join(_stripped(lines)) + end
 
 
+def without_key(text: str, key: Key) -> str:
+    """The text without a key's line; unchanged where no line below the table's header begins with the key."""
+    lines = text.split("\n")
+    number = key_lines(text).get(key)
+    if number is None or not lines[number - 1].lstrip().startswith(key[-1]):
+        return text
+    return "\n".join(lines[: number - 1] + lines[number:])
+
+
 def table_of(text: str, cluster: str) -> dict[str, object]:
     """The cluster's table as it stands in a file's text; empty where it has none."""
     found = tomllib.loads(text).get("clusters", {})

@@ -31,7 +31,7 @@ def choose_host(hosts: Sequence[str]) -> str:
         err.print(Text.assemble((f"{number:>3}  ", "bold"), host))
     first = f" [1 to {min(len(hosts), _MOST_HOSTS)}, or as you type it after ssh]" if hosts else ""
     while True:
-        said = ask(f"Which host?{first}:").strip()
+        said = ask(f"Which host?{first}{':' if first else ''}").strip()
         if said.isdecimal() and 1 <= int(said) <= len(hosts):
             return hosts[int(said) - 1]
         if said and not said.isdecimal():

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from clusterkit.config.settings import Settings
 from clusterkit.errors import ConfigError
-from clusterkit.survey.here import draft
-from clusterkit.survey.merge import added
+from clusterkit.survey.here import DEMO, draft
+from clusterkit.survey.merge import added, without_key
 from clusterkit.verbs.fitting import hardware_of
 from clusterkit.verbs.own_words import started
 from clusterkit.verbs.settings_file import Proposal, checked, read
@@ -52,7 +52,11 @@ def init_local(file: Path, program: str | None) -> Local:
     has = hardware_of(settings.cluster("local"))
     assert has is not None
     here = draft(has, chosen, _python(file.parent) if chosen else None)
-    new = added(old or "", here.project, here.tables)
+    kept = old or ""
+    # What `init --local` writes without a program trains with the bundled trainer.
+    if chosen and not own and settings.project.default_profile == DEMO:
+        kept = without_key(kept, ("project", "default_profile"))
+    new = added(kept, here.project, here.tables)
     return Local(file, old, new, checked(file, new), has.words)
 
 

@@ -103,7 +103,7 @@ def _behind(rest: Sequence[str]) -> str:
 
 def _has_table(project: Path) -> bool:
     try:
-        return "project" in tomllib.loads((project / PROJECT_FILE).read_text(encoding="utf-8"))
+        return "project" in tomllib.loads((project / PROJECT_FILE).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError):
         return False
 

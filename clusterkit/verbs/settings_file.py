@@ -18,6 +18,7 @@ from clusterkit.config.sources import (
     find_project_file,
     home_folder,
     read_layer,
+    user_file,
     user_path,
 )
 from clusterkit.errors import ConfigError
@@ -97,7 +98,7 @@ def save(proposal: Proposal) -> None:
     file, name = proposal.file.resolve(), display_path(proposal.file)  # a link stays one
     try:
         now = file.read_bytes() if file.exists() else None
-        if now != (None if proposal.old is None else proposal.old.encode()):
+        if _text(now) != proposal.old:
             raise ConfigError(f"{name} was changed meanwhile; nothing was written", hint="do it again")
         file.parent.mkdir(parents=True, exist_ok=True)
         mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
@@ -119,6 +120,11 @@ def save(proposal: Proposal) -> None:
         ) from None
 
 
+def _text(data: bytes | None) -> str | None:
+    """What `read` makes of a file's bytes."""
+    return None if data is None else data.decode("utf-8-sig", "replace")
+
+
 def read(file: Path) -> str | None:
     """A file's text; None where there is none."""
     if not file.exists():
@@ -134,8 +140,8 @@ def checked(file: Path, text: str) -> Settings:
     """
     layer = Layer(display_path(file), tomllib.loads(text), file, text)
     layers, files = [*built_in_layers(file.parent)], [file]
-    own = user_path()
-    if own is not None and own != file and own.is_file():
+    own = user_file()
+    if own is not None and own != file:
         layers.append(read_layer(own))
         files.insert(0, own)
     return settings_from((*layers, layer), file.parent, tuple(files))

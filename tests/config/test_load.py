@@ -177,6 +177,28 @@ def test_a_broken_file_is_named_with_its_line(place: Place, data: bytes, cause: 
     assert caught.value.hint
 
 
+def test_a_byte_order_mark_changes_nothing(place: Place) -> None:
+    (place.project / "clusterkit.toml").write_bytes(b'\xef\xbb\xbf[project]\nname = "x"\n')
+    assert load_settings().project.name == "x"
+
+
+@pytest.mark.parametrize("broken", ["folder", "link"])
+@pytest.mark.parametrize("whose", ["project", "user"])
+def test_a_file_that_cannot_be_one_is_not_passed_over(place: Place, broken: str, whose: str) -> None:
+    file = place.project / "clusterkit.toml"
+    if whose == "user":
+        file = place.user("")
+        file.unlink()
+    if broken == "folder":
+        file.mkdir()
+    else:
+        file.symlink_to("gone.toml")
+    words = {"folder": "is a folder", "link": "cannot be read"}
+    with pytest.raises(ConfigError, match=words[broken]) as caught:
+        load_settings()
+    assert caught.value.hint
+
+
 def test_a_missing_file_is_named(place: Place) -> None:
     with pytest.raises(ConfigError, match=r"^nowhere\.toml: cannot be read: No such file"):
         load_settings(config=Path("nowhere.toml"))

@@ -76,6 +76,17 @@ def test_the_program_that_is_named_and_its_own_python(fresh: Project) -> None:
     assert "sets program = ['bash', '-c', 'echo $0'] already" in other
 
 
+def test_a_program_that_comes_later_gets_its_profile(fresh: Project) -> None:
+    """The shipped demo, which was the default without a program, would train with the bundled trainer."""
+    (fresh.folder / "train.py").rename(fresh.folder / "later")
+    fresh.run("init", "--local")
+    assert written(fresh)["project"]["default_profile"] == "local-demo"
+    (fresh.folder / "later").rename(fresh.folder / "train.py")
+    fresh.run("init", "--local", "--force")
+    assert written(fresh)["project"]["default_profile"] == "here"
+    assert "nothing to change" in fresh.run("init", "--local").stderr
+
+
 def test_what_does_not_go_together(fresh: Project) -> None:
     assert "--program goes with --local" in fresh.run("init", "uni", "--program", "x", code=3).stderr
     assert "--local is this machine" in fresh.run("init", "uni", "--local", code=3).stderr
