@@ -40,6 +40,6 @@ def cancel(
 
     settings = load(config)
     chosen = Chosen(tuple(names or ()), group=group, everything=everything, cluster=cluster)
-    with open_ledger(settings) as ledger:
+    with open_ledger(settings, of=names or ()) as ledger:
         code = show_cancelled(verb(settings, ledger, chosen, agrees=ask_first(chosen, yes=yes)))
     raise typer.Exit(code)

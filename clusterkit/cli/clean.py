@@ -47,7 +47,7 @@ def clean(
         raise ConfigError(f"--older: {error}", hint="write a time, e.g. 30d or 12h") from None
     request = CleanRequest(tuple(runs or ()), cluster, everything, seconds)
     settings = load(config)
-    with open_ledger(settings) as ledger:
+    with open_ledger(settings, of=runs or ()) as ledger:
         agrees = ask_first(dry_run=dry_run, yes=yes)
         code = show_cleaned(verb(settings, request, ledger, agrees=agrees, bar=transfer_bar))
     raise typer.Exit(code)

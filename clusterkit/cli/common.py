@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -133,20 +134,41 @@ def without_plugins() -> Iterator[None]:
             os.environ[_NO_PLUGINS] = before
 
 
-def open_ledger(settings: Settings, *, only_reads: bool = False) -> Ledger:
+def open_ledger(settings: Settings, *, only_reads: bool = False, of: Iterable[str] | None = None) -> Ledger:
     """This project's ledger; what a killed command has left beside it is removed.
 
     Args:
         settings: of the project.
         only_reads: the command can do without remembering what it learns, where nothing can be written.
+        of: the runs, or folders, that a command about earlier runs names; None for any other command.
+
+    Raises:
+        ConfigError: a command about earlier runs was typed outside of every project.
     """
     from clusterkit.folders import sweep
     from clusterkit.ledger import Ledger
 
     home = settings.project_dir / ".clusterkit"
+    if of is not None and not any(os.path.lexists(name) for name in of):
+        _must_be_project(settings, home)
     sweep(home)
     path = home / "ledger.sqlite3"
     return Ledger.for_reading(path) if only_reads else Ledger(path)
+
+
+def _must_be_project(settings: Settings, home: Path) -> None:
+    from clusterkit.config.sources import user_file
+    from clusterkit.errors import ConfigError
+
+    if home.exists() or set(settings.files) - {user_file()}:
+        return
+    above = next((each for each in home.parents[1:] if (each / home.name).is_dir()), None)
+    raise ConfigError(
+        f"{settings.project_dir}: no project: no clusterkit.toml here or above, and no {home.name} here",
+        hint=f"`cd {shlex.quote(str(above))}`, where runs were submitted"
+        if above
+        else "`cd` into the project; or `clusterkit init` begins one here",
+    )
 
 
 def asking_for(

@@ -30,7 +30,7 @@ def shell(
     from clusterkit.verbs.shell import shell as verb
 
     settings = load(config)
-    with open_ledger(settings, only_reads=True) as ledger:
+    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         run = ledger.find_one(name)
     terminal = own_terminal(needed=not command)
     status = verb(settings, run, command or (), terminal=terminal, on_entry=show_entry(quiet=bool(command)))
@@ -54,7 +54,7 @@ def top(
     from clusterkit.verbs.top import top_group
 
     settings = load(config)
-    with open_ledger(settings, only_reads=True) as ledger:
+    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
     once = once or not (as_json or is_live())
     show = print_json if as_json else show_once if once else show_live

@@ -45,7 +45,7 @@ def logs(
     from clusterkit.verbs.logs import logs as verb
 
     settings = load(config)
-    with open_ledger(settings, only_reads=True) as ledger:
+    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         run = ledger.find_one(name)
     lines = 50 if tail is None and not everything else tail
     wanted = Wanted(lines=lines, attempt=attempt, everything=everything, stderr=stderr, follow=follow)

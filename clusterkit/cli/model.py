@@ -52,7 +52,7 @@ def evaluate(
     from clusterkit.verbs.model import evaluate as verb
 
     settings = load(config)
-    with open_ledger(settings, only_reads=True) as ledger:
+    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         model = choose_model(settings, ledger, name, checkpoint, environment)
     show_choice(model)
     with working(f"{episodes} episodes of each task"):
@@ -88,7 +88,7 @@ def play(
     from clusterkit.verbs.model import play as verb
 
     settings = load(config)
-    with open_ledger(settings, only_reads=True) as ledger:
+    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         model = choose_model(settings, ledger, name, checkpoint, environment)
     show_choice(model)
     folder = out or model.home / "videos"

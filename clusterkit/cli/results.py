@@ -70,7 +70,7 @@ def sync_results(
     except ValueError as error:
         raise ConfigError(f"--bandwidth-limit: {error}") from None
     settings = load(config)
-    with open_ledger(settings) as ledger, ExitStack() as stack:
+    with open_ledger(settings, of=runs or ()) as ledger, ExitStack() as stack:
         login = None if watch else _log_in_ahead(settings, ledger, runs or (), cluster, stack)
 
         from clusterkit.ui.console import note
@@ -165,11 +165,11 @@ def report(
         from clusterkit.ui.advice import show_advice
         from clusterkit.verbs.report import advise_runs
 
-        with open_ledger(settings, only_reads=True) as ledger:
+        with open_ledger(settings, only_reads=True, of=runs or ()) as ledger:
             show_advice(advise_runs(find_pulled(settings.project.results, runs or ["last"], ledger)))
         return
     results = settings.project.results
-    with open_ledger(settings, only_reads=True) as ledger:
+    with open_ledger(settings, only_reads=True, of=runs or ()) as ledger:
         folders = find_pulled(results, runs or ["last"], ledger)
     folder = out or report_folder(results, folders)
     show_reported(verb(folders, folder, now=datetime.now(UTC), metric=metric))

@@ -58,5 +58,5 @@ def resume(
         until_done=until_done,
         sbatch=sbatch,
     )
-    with open_ledger(settings) as ledger:
+    with open_ledger(settings, of=[name]) as ledger:
         show_resumed(verb(settings, request, ledger, name, bar=transfer_bar))

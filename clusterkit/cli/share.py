@@ -41,7 +41,7 @@ def diff(
     from clusterkit.verbs.diff import diff as verb
 
     settings = load(config)
-    with open_ledger(settings, only_reads=True) as ledger:
+    with open_ledger(settings, only_reads=True, of=[a, b]) as ledger:
         comparison = verb(settings, ledger, a, b)
     (print_json if as_json else show_diff)(comparison)
 
@@ -69,7 +69,7 @@ def export(
     from clusterkit.verbs.export import export as verb
 
     settings = load(config)
-    with open_ledger(settings, only_reads=True) as ledger:
+    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         for exported in verb(settings, ledger, name, out, with_image=with_image, bar=transfer_bar):
             show_exported(exported)
 
@@ -118,5 +118,5 @@ def rerun(
         until_done=until_done,
         sbatch=sbatch,
     )
-    with open_ledger(settings) as ledger:
+    with open_ledger(settings, of=[name]) as ledger:
         show_rerun(verb(settings, RerunRequest(again, new_name, seed), ledger, name, bar=transfer_bar))

@@ -51,6 +51,7 @@ def status(
     """
     from datetime import UTC, datetime
 
+    from clusterkit.errors import TransportError
     from clusterkit.ui.status import show_status
     from clusterkit.ui.status_json import print_json
     from clusterkit.verbs.selection import Selection, parse_since, parse_states
@@ -65,7 +66,7 @@ def status(
         since=parse_since(since, datetime.now(UTC)) if since else None,
     )
     settings = load(config)
-    with open_ledger(settings, only_reads=True) as ledger:
+    with open_ledger(settings, only_reads=True, of=names or ()) as ledger:
         if watch:
             from clusterkit.ui.watch import show_watch
             from clusterkit.verbs.watch import watch as looks
@@ -78,3 +79,8 @@ def status(
         print_json(report)
     else:
         show_status(report, expand=expand or bool(groups))
+    if report.nothing_learnt:
+        raise TransportError(
+            f"no run is known here, and {', '.join(report.silent)} gives no answer",
+            hint="mend the connection, then ask again: runs may be there",
+        )

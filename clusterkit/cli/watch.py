@@ -29,7 +29,7 @@ def watch(
     from clusterkit.verbs.curves import curves
 
     settings = load(config)
-    with open_ledger(settings, only_reads=True) as ledger:
+    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
     live = is_live() and not once
     if len(runs) > 1:

@@ -28,7 +28,7 @@ def why(
     from clusterkit.verbs.why import why as verb
 
     settings = load(config)
-    with open_ledger(settings, only_reads=True) as ledger:
+    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
         if len(runs) > 1:
             from clusterkit.ui.why_group import print_group_json, show_causes

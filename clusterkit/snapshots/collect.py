@@ -124,7 +124,7 @@ def _names(root: Path, excluded: Patterns, below: str = "") -> Iterator[str]:
 def _ignored(root: Path) -> tuple[str, ...]:
     path = root / IGNORE_FILE
     try:
-        return ignore_file(path.read_text(encoding="utf-8"), str(path))
+        return ignore_file(path.read_text(encoding="utf-8-sig"), str(path))
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:

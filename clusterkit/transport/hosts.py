@@ -47,7 +47,7 @@ def _hosts(file: Path, folder: Path, read: set[Path]) -> list[str]:
 def _lines(file: Path) -> list[list[str]]:
     """Keyword and arguments of each line; a file that cannot be read has none."""
     try:
-        text = file.read_text(errors="replace")
+        text = file.read_text("utf-8-sig", "replace")
     except OSError:
         return []
     found = []

@@ -240,7 +240,7 @@ def _resolve_without_ssh(
 
     wanted = parse_destination(destination)
     path = config or account.home_or_root() / ".ssh" / "config"
-    text = path.read_text(errors="replace") if path.exists() else ""
+    text = path.read_text("utf-8-sig", "replace") if path.exists() else ""
     beyond = re.search(r"^\s*(?:(include)\s|(match)\s.*\bexec\b)", text, re.IGNORECASE | re.MULTILINE)
     if beyond:
         what = "Include" if beyond[1] else "Match exec"

@@ -102,6 +102,8 @@ def show_status(report: StatusReport, *, expand: bool = False) -> None:
         runs = "1 run" if count == 1 else f"{count} runs"
         note(f"found {runs} on {cluster} that this ledger did not know")
     if not report.rows:
+        if report.nothing_learnt:
+            return
         note(
             "no such runs; `clusterkit status --all` lists every one"
             if report.known

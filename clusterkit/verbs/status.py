@@ -48,6 +48,11 @@ class StatusReport:
     known: int = 0
     """Runs in the ledger, shown or not."""
 
+    @property
+    def nothing_learnt(self) -> bool:
+        """No run is known, and not every cluster that may have some has answered."""
+        return not self.rows and not self.known and bool(self.silent)
+
 
 @dataclass(frozen=True)
 class Answer:
