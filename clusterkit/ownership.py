@@ -16,7 +16,7 @@ from clusterkit.resources import resource
 
 EXIT_CODE = 77
 """Exit status of a job, or of a look at a cluster, that refuses a folder which others could change."""
-_LINE = re.compile(r"^(owner|group|others|links|unknown) (\S+) (\S+) (\S+) (.*)$", re.MULTILINE)
+_LINE = re.compile(r"^(owner|group|others|links|missing|unknown) (\S+) (\S+) (\S+) (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Finding:
     """A file, folder or link that somebody else could change, or whose owner is not known."""
 
     kind: str
-    """`owner`, `group`, `others`: who could change it; `links`: too many links; `unknown`: it is nobody's."""
+    """`owner`, `group`, `others`: who could change it; `links`: too many; `missing`: gone; `unknown`."""
     mode: str
     """As `ls -l` shows it."""
     owner: str
@@ -37,6 +37,8 @@ class Finding:
         """One line: what it is and who could change it."""
         if self.kind == "links":
             return f"{self.path} is a link that leads nowhere"
+        if self.kind == "missing":
+            return f"{self.path} was made and is not there any more"
         if self.kind == "unknown":
             return f"the owner of {self.path} is not known here (it shows {self.owner}, {self.mode})"
         who = {

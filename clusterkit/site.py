@@ -237,11 +237,12 @@ def scheduler_of(cluster: Cluster) -> Scheduler:
 # $1 is the group that may read images and snapshots, or nothing; $2 the mode of their folders then.
 _CREATE = """
 umask 077
-made=
 for folder in "$store" "$root/snapshots" "$root/runs" "$root/cache" "$scratch"; do
-    test -d "$folder" || { mkdir -p "$folder" && made=yes; } || exit 1
+    test -d "$folder" || mkdir -p "$folder" || exit 1
 done
-test -z "$made" || own_roots
+own_must=yes groups=
+test ! -e "$root/groups" || groups=$root/groups
+own_roots "$root" "$root/runs" ${groups:+"$groups"} "$root/snapshots" "$root/cache" "$store" "$scratch/"
 for folder in "$root" "$store" "$root/snapshots"; do
     test -z "$1" || test ! -O "$folder" || { chgrp "$1" "$folder" && chmod "$2" "$folder"; } || exit 1
 done
@@ -254,15 +255,14 @@ while test ! -e "$near" && test -n "$near"; do near=${near%/*}; done
 df -Pk "${near:-/}" 2>/dev/null | awk 'NR == 2 { free = $4 } END { print free }'
 printf '%s' "$own_notes"
 """
-# Before anything is made there, and again afterwards: somebody may have been quicker.
+# Before anything is made there, and again afterwards: somebody may have been quicker, and hidden it before.
 _OWNED = f"""
 own_roots() {{
-    own_check "$root" "$root/runs" "$root/groups" "$root/snapshots" "$root/cache" "$store" "$scratch/" &&
-        return
+    own_check "$@" && return
     printf '%s%s' "$own_faults" "$(id -un)"
     exit {ownership.EXIT_CODE}
 }}
-own_roots
+own_roots "$root" "$root/runs" "$root/groups" "$root/snapshots" "$root/cache" "$store" "$scratch/"
 """
 
 

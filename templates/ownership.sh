@@ -9,6 +9,7 @@
 #
 # own_trust: names or numbers, one a line, of users who may own and of groups who may write; `*` is everybody.
 # own_group: a group who may write.
+# own_must: not empty where all of it has to be there: it was just made, and could be hidden from the look (`missing`).
 # shellcheck shell=sh disable=SC2154  # the caller sets both
 own_check() {
   own_nl='
@@ -41,7 +42,8 @@ own_check() {
     done
     shift "$own_count"
     [ $# -gt 0 ] || break
-    own_lines=$(LC_ALL=C QUOTING_STYLE=literal command ls -ldn -- "$@" 2>/dev/null)
+    own_lines=$(LC_ALL=C QUOTING_STYLE=literal command ls -ldn -- "$@" 2>/dev/null) ||
+      [ -z "${own_must-}" ] || own_faults="${own_faults}missing - - - $own_path$own_nl"
     own_links=''
     IFS=$own_nl
     for own_line in $own_lines; do
@@ -81,7 +83,8 @@ own_judge() { # MODE UID GID PATH
     ????????w*)
       if own_trusted others "$4"; then own_tell notes others "$@"; else own_tell faults others "$@"; fi ;;
     ?????w*)
-      if own_private "$3"; then return 0; fi
+      # an access control list names others, and shows what they may do as what the group may
+      case $1 in *+) ;; *) if own_private "$3"; then return 0; fi ;; esac
       if own_trusted group "$4"; then own_tell notes group "$@"; else own_tell faults group "$@"; fi ;;
   esac
 }
@@ -121,5 +124,6 @@ own_tell() { # faults|notes KIND MODE UID GID PATH
 
 own_say() { # the first fault, as a sentence
   own_line=${own_faults%%"$own_nl"*}
+  case $own_line in missing*) printf '%s\n' "/${own_line#* /} is not there any more" && return ;; esac
   printf '%s\n' "another user could change /${own_line#* /} (${own_line%% /*}); clusterkit doctor says more"
 }

@@ -35,10 +35,14 @@ def share(tmp_path: Path) -> Path:
     return folder(tmp_path / "share", 0, 0o755)
 
 
-def look(shell: str, *paths: Path | str, trust: tuple[str, ...] = (), group: str | None = None) -> list[str]:
+def look(
+    shell: str, *paths: Path | str, trust: tuple[str, ...] = (), group: str | None = None, must: bool = False
+) -> list[str]:
     """`KIND name` of each fault, as Alice sees it; notes have a `+`."""
-    script = ownership.fragment(trust, group) + (
-        'own_check "$@"; status=$?\nprintf "%s--\\n%s--\\n%s" "$own_faults" "$own_notes" "$status"'
+    script = (
+        ownership.fragment(trust, group)
+        + f"own_must={'yes' if must else ''}\n"
+        + ('own_check "$@"; status=$?\nprintf "%s--\\n%s--\\n%s" "$own_faults" "$own_notes" "$status"')
     )
     argv = [*(["busybox", "sh"] if shell == "busybox" else [shell]), "-uc", script, "sh", *map(str, paths)]
     alice = ["setpriv", f"--reuid={ALICE}", f"--regid={ALICE}", f"--groups={ALICE},{LAB}", "--"]
@@ -192,6 +196,28 @@ def test_a_group_of_ones_own_name_is_private(tmp_path: Path) -> None:
     shared = folder(tmp_path / "shared", 0, 0o775, 0)
     done = subprocess.run(["sh", "-c", script, "sh", shared], capture_output=True, text=True)
     assert done.stdout == "fine\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_what_was_made_has_to_be_there(share: Path, shell: str) -> None:
+    """Bob may hide his folder in a sticky one while somebody looks."""
+    tmp = folder(share / "tmp", 0, 0o1777)
+    for there, found in ((folder(tmp / "mine"), []), (tmp / "hidden/root", ["missing root"])):
+        assert look(shell, f"{there}/", must=True) == found
+
+
+def test_a_list_of_others_makes_no_private_group(tmp_path: Path) -> None:
+    """`ls` shows with a `+` that an access control list names somebody, by its mask in the group's place."""
+    fake = folder(tmp_path / "bin", 0, 0o755) / "ls"
+    fake.write_text('#!/bin/sh\nexec /bin/ls "$@" | sed "s|^\\(drwxrwx---\\)|\\1+|"\n')
+    fake.chmod(0o755)
+    shared = folder(tmp_path / "shared", 0, 0o770, 0)
+    script = ownership.fragment((), None) + 'own_check "$1"; printf %s "$own_faults"'
+    said = [
+        subprocess.run(["sh", "-c", script, "sh", shared], capture_output=True, text=True, env={"PATH": path})
+        for path in ("/bin:/usr/bin", f"{fake.parent}:/bin:/usr/bin")
+    ]
+    assert [done.stdout for done in said] == ["", f"group drwxrwx---+ root root {shared}\n"]
 
 
 def test_the_cure_is_one_that_the_user_can_carry_out() -> None:

@@ -43,17 +43,15 @@ clean() {
 trap clean EXIT
 trap 'say "interrupted"; exit 143' HUP INT TERM USR1
 say "building on $(uname -n)"
-own_check "$folder" "$images" "$cache" "$scratch/" || {
-  say "FATAL: $(own_say)"
-  finish @UNSAFE@
-}
+owned() { own_check "$@" || { say "FATAL: $(own_say)"; finish @UNSAFE@; }; }
+owned "$folder" "$images" "$cache" "$scratch/"
 @PRELUDE@
 set +e
 command -v "$runtime" >/dev/null || {
   say "FATAL: $runtime is not on PATH: add what provides it (module load ...) to the cluster's prelude"
   finish 127
 }
-mkdir -p "$scratch" && tmp=$(mktemp -d "$scratch/build-XXXXXXXX") || {
+mkdir -p "$scratch" && own_must=yes && owned "$scratch/" && tmp=$(mktemp -d "$scratch/build-XXXXXXXX") || {
   say "FATAL: the scratch folder $scratch cannot be used"
   finish 1
 }

@@ -75,7 +75,8 @@ _SCRATCH = r"""
 [ -d "$scratch_root" ] || made=$scratch_root
 try_scratch() {
   [ "$ck_status" -eq 0 ] || return 1
-  mkdir -p -- "$scratch_root" && mkdir -- "$scratch_root/$name" &&
+  mkdir -p -- "$scratch_root" && own_must=yes && own_check "$scratch_root/" &&
+    mkdir -- "$scratch_root/$name" &&
     head -c BYTES /dev/zero >"$scratch_root/$name/probe" || return 1
   rm -f -- "$scratch_root/$name/probe"
   df -Pk "$scratch_root/$name" | tail -n 1

@@ -21,15 +21,16 @@ must_be_owned() {
   echo "[clusterkit] $(own_say)" >&2
   exit UNSAFE
 }
+own_must=yes
 must_be_owned "$1"
 eval "$(grep -e '^run_id=' -e '^scratch_root=' "$1")"
 enter=$scratch_root/$run_id-$2/enter terminal=$3
 shift 3
-must_be_owned "$enter"
 if [ ! -r "$enter" ]; then
   echo "[clusterkit] there is no way in: the program has not been started yet, or has just ended" >&2
   exit 125
 fi
+must_be_owned "$enter"
 for name in $(compgen -e); do unset "$name" 2>/dev/null; done
 . "$enter"
 export TERM="$terminal" APPTAINERENV_TERM="$terminal" SINGULARITYENV_TERM="$terminal"

@@ -49,6 +49,26 @@ def test_other_places_are_refused_in_the_exit_record(tmp_path: Path, planted: st
     assert run.exit["detail"] in run.log()
 
 
+def test_a_scratch_that_hides_from_the_looks_is_not_used(tmp_path: Path) -> None:
+    """Bob moves his folder to and fro in a sticky one: it is there when it is made, not when it is judged."""
+    run = Run(tmp_path, python("ready()"))
+    bobs = tmp_path / "bobs"
+    bobs.mkdir(mode=0o777)
+    os.chown(bobs, BOB, BOB)
+    shim = tmp_path / "bin/mkdir"
+    shim.parent.mkdir()
+    # What is made is there already; then it is hidden, and comes back for the next who makes something in it.
+    shim.write_text(
+        f'#!/bin/sh\ncase $* in "-p -- {run.scratch}") exit 0 ;; '
+        f'*{run.scratch}/*) ln -sfn {bobs} {run.scratch} ;; esac\nexec /bin/mkdir "$@"\n'
+    )
+    shim.chmod(0o755)
+    assert run.run(PATH=f"{shim.parent}:{os.environ['PATH']}") == 77
+    assert not ran(run)
+    assert not list(bobs.iterdir())
+    assert run.exit["detail"] == f"{run.scratch} is not there any more"
+
+
 def test_what_the_settings_trust_and_a_sticky_scratch_run(tmp_path: Path) -> None:
     run = Run(tmp_path, python("ready()"), job={"trust": (str(BOB),)})
     run.scratch.mkdir()
