@@ -319,3 +319,20 @@ def test_what_may_be_secret_is_not_kept() -> None:
     ]
     told = masked_text("no such host: WANDB_API_KEY=abc, https://me:pw@host/x")
     assert told == "no such host: WANDB_API_KEY=*** https://***@host/x"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("{'HF_TOKEN': 'hush hush'}", "{'HF_TOKEN': ***}"),
+        ("Authorization: Bearer hush", "Authorization: Bearer ***"),
+        ("Command '['ssh', '--password', 'hush']'", "Command '['ssh', '--password', ***]'"),
+        ("x --api-key hush y", "x --api-key *** y"),
+    ],
+)
+def test_a_message_keeps_no_secret_of_several_words_or_in_a_list(text: str, kept: str) -> None:
+    assert masked_text(text) == kept
+
+
+def test_what_follows_a_secret_in_one_word_hides_nothing_before_it() -> None:
+    assert masked(["export=ALL,HF_TOKEN=hush,A=1"]) == ["export=ALL,HF_TOKEN=***"]

@@ -20,7 +20,12 @@ UNEXPECTED = 70
 _HIDDEN = "***"
 _WORDS = r"(?:key|token|secret|passw|passphrase|auth|credential)"
 _SECRET = re.compile(_WORDS, re.IGNORECASE)
-_NAMED = re.compile(rf"([\w.-]*{_WORDS}[\w.-]*['\"]?\s*[=:]\s*)\S+", re.IGNORECASE)
+_GIVEN = re.compile(rf".*?{_WORDS}[^=]*=", re.IGNORECASE | re.DOTALL)
+_NAMED = re.compile(
+    rf"""((?:[\w.-]*{_WORDS}[\w.-]*(?:['"]?\s*[=:]\s*|['"],\s+(?=['"]))|--[\w-]*{_WORDS}[\w-]*\s+)"""
+    r"""(?:bearer\s+|basic\s+)?)(?:"[^"]*"?|'[^']*'?|\S+)""",
+    re.IGNORECASE,
+)
 _SEEMS_SECRET = re.compile(
     r"[0-9a-f]{32,}"  # a key of W&B
     r"|(?=\w*\d)(?=\w*[A-Za-z])\w{36,}"  # of GitHub, Hugging Face and others
@@ -66,11 +71,10 @@ def masked(words: Iterable[str]) -> list[str]:
             hide = False
             continue
         foreign = word == "--"
-        name, sign, _ = word.rpartition("=")
-        if sign and _SECRET.search(name):
-            told.append(f"{name}={_HIDDEN}")
+        if given := _GIVEN.match(word):
+            told.append(f"{given[0]}{_HIDDEN}")
         else:
-            hide = word.startswith("--") and not sign and bool(_SECRET.search(word))
+            hide = word.startswith("--") and "=" not in word and bool(_SECRET.search(word))
             told.append(_SEEMS_SECRET.sub(_HIDDEN, word))
     return told
 

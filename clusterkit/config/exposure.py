@@ -13,13 +13,16 @@ HINT = (
     "keep it on the cluster in a file that only you can read (W&B: ~/.netrc), and let a line of `prelude` "
     "read it there"
 )
-_NAME = r"API_?KEY|ACCESS_?KEY|SECRET|TOKEN|PASSWORD"
-_SECRET_NAME = re.compile(rf"(?:^|_)(?:{_NAME})$", re.IGNORECASE)
+_NAME = r"(?:API|ACCESS|SECRET|PRIVATE)_?KEY|SECRET|TOKEN|PASSPHRASE"
+_SECRET_NAME = re.compile(rf"(?:(?:^|_)(?:{_NAME})|PASSWORD|PASSWD|SSHPASS)$", re.IGNORECASE)
 # A value that begins with `$` is looked up where the text runs; an empty one gives nothing away.
-_VALUE = r"""=(?:["'](?![\s$"']|$)|(?![\s$,;"']|$))"""
+_VALUE = r"""\+?=(?:""|'')*(?:["'](?![\s$"']|$)|\$["'](?!["'])|(?![\s$,;"']|$))"""
 _VARIABLE = re.compile(rf"(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*){_VALUE}")
 # Among the arguments of a program a token may be a word of a text, so only what names a key counts there.
-_KEY = re.compile(r"(?:^|[-_.+])(?:api[-_]?key|access[-_]?key|password)$", re.IGNORECASE)
+_KEY = re.compile(
+    r"(?:^|[-_.+])(?:(?:api|access|secret)[-_]?key|(?:hf|access)[-_]token|client[-_]secret|password|passwd)$",
+    re.IGNORECASE,
+)
 _GIVEN = re.compile(_VALUE)
 
 

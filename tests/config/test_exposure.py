@@ -11,7 +11,14 @@ from clusterkit.errors import ConfigError
 from tests.config.conftest import Place
 from tests.config.test_problems import PROFILE, fault
 
-VALUES = ("ALL,WANDB_API_KEY=abc123", "WANDB_API_KEY=abc123", 'A=1,HF_TOKEN="abc123"', "my token=abc123")
+VALUES = (
+    "ALL,WANDB_API_KEY=abc123",
+    "WANDB_API_KEY=abc123",
+    'A=1,HF_TOKEN="abc123"',
+    "my token=abc123",
+    "AWS_SECRET_KEY=abc123",
+    "PGPASSWORD=abc123",
+)
 HARMLESS = (
     "ALL",
     "NONE,WANDB_API_KEY",
@@ -73,6 +80,14 @@ def test_a_prelude_may_look_a_secret_up(place: Place) -> None:
         (["x", "--api-key=abc"], "--api-key"),
         (["x", "--wandb_api_key", "abc"], "--wandb_api_key"),
         (["x", "wandb.password=abc"], "wandb.password"),
+        (["x", "--hf-token", "abc"], "--hf-token"),
+        (["x", "--secret_key=abc"], "--secret_key"),
+        (["sh", "-c", "HF_TOKEN=$'abc' x"], "HF_TOKEN"),
+        (["sh", "-c", "HF_TOKEN=''abc x"], "HF_TOKEN"),
+        (["sh", "-c", "HF_TOKEN+=abc x"], "HF_TOKEN"),
+        (["sh", "-c", "HF_TOKEN='' x"], None),
+        (["sh", "-c", 'HF_TOKEN="$A" x'], None),
+        (["x", "--use-auth-token", "True"], None),
         (["sh", "-c", "export HF_TOKEN=$(cat ~/.hf)"], None),
         (["x", "--pad-token=abc", "--tokens=5", "eos_token=1"], None),
         (["x", "--api-key", "--seed", "1"], None),
