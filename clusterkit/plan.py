@@ -11,6 +11,7 @@ from clusterkit.config.exposure import HINT, secret_argument
 from clusterkit.errors import ConfigError, RecipeLockedError
 from clusterkit.placeholders import fill, has_place
 from clusterkit.recipe_names import load, resolve
+from clusterkit.resources import page
 from trainer import recipe as recipes
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def _ranks(profile: Profile, recipe: recipes.Recipe) -> list[str]:
     if str(nodes) != "1":
         raise ConfigError(
             f"profile {profile.name} asks for {nodes} nodes, and a training uses the GPUs of one",
-            hint="docs/trainer.md, Several GPUs, shows how to start one on several nodes by hand",
+            hint=f"{page('trainer.md')}, Several GPUs, shows how to start one on several nodes by hand",
         )
     try:
         recipes.check_shares(recipe, profile.num_envs, profile.gpu_count)

@@ -1,4 +1,4 @@
-"""Finds the data that ships with the package: templates/ and containers/.
+"""Finds the data that ships with the package: templates/, containers/ and docs/.
 
 In a wheel they lie inside the package; in a checkout they are top-level folders.
 """
@@ -19,6 +19,15 @@ def resource(*parts: str) -> Path:
         if candidate.exists():
             return candidate
     raise FileNotFoundError(f"{'/'.join(parts)} is missing from this installation of clusterkit")
+
+
+def page(name: str) -> str:
+    """Where a person finds a page of the documentation on this machine, e.g. ``page("configuration.md")``.
+
+    Raises:
+        FileNotFoundError: the installation is damaged.
+    """
+    return str(resource("docs", name))
 
 
 def launcher() -> bytes:

@@ -13,6 +13,7 @@ import typer
 from clusterkit.cli.app import app
 from clusterkit.cli.examples import GUIDES, PANELS
 from clusterkit.cli.guide import epilog
+from clusterkit.resources import page
 
 GROUP: Any = typer.main.get_command(app)
 NAV = (Path(__file__).resolve().parent.parent / "mkdocs.yml").read_text()
@@ -31,7 +32,8 @@ def test_the_examples_of_a_command(name: str) -> None:
         command.make_context(name, shlex.split(arguments))
     assert guide.see
     for other in guide.see:
-        assert other in GROUP.commands or f"- {other}: " in NAV, f"{other} is neither a command nor a page"
+        assert other in GROUP.commands or f": {other}\n" in NAV, f"{other} is neither a command nor a page"
+        assert other in GROUP.commands or f"  {page(other)}" in epilog(name).splitlines()
     assert name not in guide.see
 
 
@@ -39,10 +41,13 @@ def test_the_examples_of_a_command(name: str) -> None:
 def test_the_help_of_a_command(name: str) -> None:
     command = GROUP.commands[name]
     text = command.get_help(command.make_context(name, [], resilient_parsing=True))
-    assert all(len(line) <= 80 for line in text.splitlines())
+    assert all(
+        len(line) <= 80 for line in text.splitlines() if not line.lstrip().startswith("/")
+    )  # a page's path
     for line in epilog(name).splitlines()[1:]:
         if line.startswith("  clusterkit"):
             assert f"  {line}\n" in f"{text}\n"  # neither wrapped nor joined to others
+    assert all(f"    {page(one)}\n" in f"{text}\n" for one in GUIDES[name].see if one not in GUIDES)
     assert not re.search(r"<\w+(\[\w+\])?>", text), "a Python type"
 
 

@@ -1,15 +1,19 @@
 """The package as a user gets it: a light import, and its data found in a checkout and in a wheel."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from clusterkit.cli.app import app
 from clusterkit.cli.examples import GUIDES, PANELS
+from clusterkit.resources import page
 from tests import forked
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,6 +27,7 @@ print(sorted(p.name for p in resource("templates", "profiles").iterdir()))
 print(sorted(p.name for p in resource("containers").iterdir() if p.name != "__pycache__"))
 print(recipe.names())
 print(len(launcher()))
+print(sorted(p.name for p in resource("docs").glob("*.md")))
 """
 
 
@@ -111,3 +116,26 @@ def test_the_wheel_holds_what_the_checkout_holds(tmp_path: Path) -> None:
     assert installed[0] == str(site / "clusterkit" / "_data" / "templates" / "job.sh.j2")
     assert checkout[0] == str(ROOT / "templates" / "job.sh.j2")
     assert installed[1:] == checkout[1:]
+
+
+def test_every_page_that_is_named_is_in_the_wheel() -> None:
+    """A hint or help text names a page by where it lies on this machine, and the wheel holds it."""
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["force-include"]["docs"] == "clusterkit/_data/docs"
+    for file in (ROOT / "clusterkit").rglob("*.py"):
+        for text, documented in _texts(file):
+            if not documented:
+                assert not re.search(r"\bdocs/\w", text), (
+                    f"{file.name} names {text!r}: `page` says where it is"
+                )
+            for name in re.findall(r"^[a-z-]+\.md$", text):
+                assert Path(page(name)).is_file()
+
+
+def _texts(file: Path) -> Iterator[tuple[str, bool]]:
+    """Every text in a module, and whether it is documentation of the code."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value, id(node) in documentation

@@ -18,7 +18,7 @@ class Guide(NamedTuple):
     examples: tuple[tuple[str, str], ...]
     """Arguments, and what they do; empty where it is plain."""
     see: tuple[str, ...]
-    """Commands, or titles of pages in the documentation."""
+    """Commands, or pages of docs/."""
 
 
 GUIDES = {
@@ -30,7 +30,7 @@ GUIDES = {
             ("uni --diff", "what would change today; writes nothing"),
             ("--local", "this machine alone, and your program; no login"),
         ),
-        ("doctor", "config", "Your first cluster"),
+        ("doctor", "config", "first-cluster.md"),
     ),
     "doctor": Guide(
         START,
@@ -39,7 +39,7 @@ GUIDES = {
             ("--no-job --profile a40-2m", "all but the node"),
             ("--fix", "and mend what is safe to mend"),
         ),
-        ("init", "why", "Is everything ready?"),
+        ("init", "why", "doctor.md"),
     ),
     "login": Guide(
         START,
@@ -48,7 +48,7 @@ GUIDES = {
             ("uni --keep 30m", "until half an hour has passed without a command"),
             ("uni --accept-new", "a host that was never logged in to"),
         ),
-        ("logout", "Two factors, jump hosts, host keys"),
+        ("logout", "ssh.md"),
     ),
     "build": Guide(
         START,
@@ -58,7 +58,7 @@ GUIDES = {
             ("mine.sif --from docker-daemon:mine:latest", "convert a Docker image"),
             ("mine.sif --definition mine.def", "a definition of your own"),
         ),
-        ("deploy", "images", "Images"),
+        ("deploy", "images", "images.md"),
     ),
     "deploy": Guide(
         START,
@@ -67,7 +67,7 @@ GUIDES = {
             ("--plan", "what would be sent, and how long it takes"),
             ("--cluster uni --image mine.sif", "another cluster, another image"),
         ),
-        ("submit", "gc", "Images"),
+        ("submit", "gc", "images.md"),
     ),
     "config": Guide(
         START,
@@ -76,27 +76,27 @@ GUIDES = {
             ("--show-origin", "and where each value was written"),
             ("profiles.a40-2m", "one part of it"),
         ),
-        ("profiles", "Configuration"),
+        ("profiles", "configuration.md"),
     ),
     "profiles": Guide(
         START,
         (("", "a line for each"), ("--config other/clusterkit.toml", "of another project")),
-        ("config", "submit", "Profiles"),
+        ("config", "submit", "profiles.md"),
     ),
     "demo": Guide(
         START,
         (("", "four Meta-World tasks, a few minutes"), ("--profile local-demo", "the same, by name")),
-        ("report", "Start"),
+        ("report", "index.md"),
     ),
     "completion": Guide(
         START,
         (("--install", "for your shell"), ("zsh", "print the script for zsh")),
-        ("Commands",),
+        ("commands.md",),
     ),
     "logout": Guide(
         START,
         (("", "every kept login"), ("uni", "only that of this cluster")),
-        ("login", "Two factors, jump hosts, host keys"),
+        ("login", "ssh.md"),
     ),
     "plan": Guide(
         RUN,
@@ -105,7 +105,7 @@ GUIDES = {
             ("--profile a40-2m --times 1h,4h,1d", "which request starts first"),
             ("--compare", "the profile on every GPU"),
         ),
-        ("submit", "Before a run"),
+        ("submit", "plan.md"),
     ),
     "tune": Guide(
         RUN,
@@ -113,7 +113,7 @@ GUIDES = {
             ("--profile a40-2m --dry-run", "what would be submitted"),
             ("--profile a40-2m --minutes 10", "measure, then ask to write the profile"),
         ),
-        ("plan", "report", "The fastest settings"),
+        ("plan", "report", "tune.md"),
     ),
     "submit": Guide(
         RUN,
@@ -123,7 +123,7 @@ GUIDES = {
             ("--profile a40-2m --seeds 42..51", "ten runs, one job array"),
             ("--profile check -- --json", "what follows -- is the program's"),
         ),
-        ("status", "resume", "Sweeps, packs, pipelines", "Past the time limit"),
+        ("status", "resume", "sweeps.md", "until-done.md"),
     ),
     "resume": Guide(
         RUN,
@@ -132,7 +132,7 @@ GUIDES = {
             ("last --time 12h", "with more time"),
             ("last --cluster other", "move it to another cluster"),
         ),
-        ("rerun", "why", "Past the time limit"),
+        ("rerun", "why", "until-done.md"),
     ),
     "rerun": Guide(
         RUN,
@@ -140,7 +140,7 @@ GUIDES = {
             ("last --seed 7", "the same code and image, another seed"),
             ("paper.tar.zst --cluster uni", "out of an export"),
         ),
-        ("export", "resume", "Using and sharing a run"),
+        ("export", "resume", "sharing.md"),
     ),
     "cancel": Guide(
         RUN,
@@ -157,7 +157,7 @@ GUIDES = {
             ("--profile a40-2m", "two minutes on a node of that profile"),
             ("--profile a40-2m --cluster uni", "on this cluster"),
         ),
-        ("submit", "Past the time limit"),
+        ("submit", "until-done.md"),
     ),
     "status": Guide(
         WATCH,
@@ -167,12 +167,12 @@ GUIDES = {
             ("--state failed --since 2d", "only these"),
             ("last --json", "for scripts"),
         ),
-        ("why", "logs", "Where runs stand"),
+        ("why", "logs", "status.md"),
     ),
     "why": Guide(
         WATCH,
         (("last", ""), ("mt10-20260102 --json", "a run by the beginning of its id, for scripts")),
-        ("status", "logs", "Troubleshooting"),
+        ("status", "logs", "troubleshooting.md"),
     ),
     "logs": Guide(
         WATCH,
@@ -192,7 +192,7 @@ GUIDES = {
     "top": Guide(
         WATCH,
         (("last", ""), ("last --once", ""), ("last --json", "an object a line")),
-        ("shell", "Reports and advice"),
+        ("shell", "report.md"),
     ),
     "sync-results": Guide(
         RESULTS,
@@ -202,7 +202,7 @@ GUIDES = {
             ("--checkpoints all --bandwidth-limit 10M", "with replay data, at ease"),
             ("--wandb-dry-run", "what would be uploaded"),
         ),
-        ("report", "clean", "W&B without internet"),
+        ("report", "clean", "wandb.md"),
     ),
     "report": Guide(
         RESULTS,
@@ -211,7 +211,7 @@ GUIDES = {
             ("mt10-20260102-030405-k3f9 --out paper", "all seeds of a sweep"),
             ("last --advice", "what to ask for next time"),
         ),
-        ("watch", "diff", "Reports and advice"),
+        ("watch", "diff", "report.md"),
     ),
     "evaluate": Guide(
         RESULTS,
@@ -219,7 +219,7 @@ GUIDES = {
             ("last --episodes 50", ""),
             ("last --checkpoint best --json", "for scripts"),
         ),
-        ("play", "Using and sharing a run"),
+        ("play", "sharing.md"),
     ),
     "play": Guide(
         RESULTS,
@@ -227,27 +227,29 @@ GUIDES = {
             ("last", "a video for each task"),
             ("last --task reach --task drawer-close --out films", ""),
         ),
-        ("evaluate", "Using and sharing a run"),
+        ("evaluate", "sharing.md"),
     ),
     "diff": Guide(
         RESULTS,
         (("mt10-20260102 last", "two runs by name"), ("results/mine last --json", "a folder and a run")),
-        ("report", "Using and sharing a run"),
+        ("report", "sharing.md"),
     ),
     "export": Guide(
         RESULTS,
         (("last", ""), ("last --with-image -o paper.tar.zst", "with the image itself")),
-        ("rerun", "Using and sharing a run"),
+        ("rerun", "sharing.md"),
     ),
     "clean": Guide(
         HOUSE,
         (("--dry-run", "what is here too, and would go"), ("--older 30d --yes", "of old runs, no question")),
         ("sync-results", "gc"),
     ),
-    "images": Guide(HOUSE, (("", ""), ("--cluster uni --json", "for scripts")), ("gc", "deploy", "Images")),
+    "images": Guide(
+        HOUSE, (("", ""), ("--cluster uni --json", "for scripts")), ("gc", "deploy", "images.md")
+    ),
     "gc": Guide(
         HOUSE,
         (("--dry-run", "what no run uses"), ("--ended", "also what only ended runs used; asks first")),
-        ("images", "clean", "Images"),
+        ("images", "clean", "images.md"),
     ),
 }

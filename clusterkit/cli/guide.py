@@ -11,6 +11,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 from clusterkit.cli.examples import GUIDES, PANELS
+from clusterkit.resources import page
 
 _OTHERS = "More"
 _ORDER = {name: place for place, name in enumerate(GUIDES)}
@@ -39,15 +40,9 @@ def epilog(command: str) -> str:
             for line, (_, what) in zip(lines, guide.examples, strict=True)
             for text in ([f"  # {what}"] if what else []) + [f"  {line}"]
         ]
-    see = "; ".join(
-        part
-        for part in (
-            ", ".join(f"clusterkit {one}" for one in guide.see if one in GUIDES),
-            ", ".join(f'"{one}"' for one in guide.see if one not in GUIDES),
-        )
-        if part
-    )
-    return "\n".join(["\b", "Examples:", *examples, "", f"See also: {see}"])
+    commands = ", ".join(f"clusterkit {one}" for one in guide.see if one in GUIDES)
+    pages = [f"  {page(one)}" for one in guide.see if one not in GUIDES]
+    return "\n".join(["\b", "Examples:", *examples, "", "\b", f"See also: {commands}".rstrip(), *pages])
 
 
 class Command(TyperCommand):

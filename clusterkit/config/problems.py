@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from clusterkit.config.layers import DEFAULT, Merged
 from clusterkit.config.lines import Key, join_key
 from clusterkit.errors import ConfigError
+from clusterkit.resources import page
 
 _CLUSTER_KEYS = ("partition", "account", "qos", "constraint", "host", "root", "container", "image", "binds")
 _EXPECTED = {
@@ -38,7 +39,7 @@ def config_error(error: ValidationError, merged: Merged, root: type[BaseModel]) 
     lines = [f"{_place(key, merged)}{found[key][0]}" for key in ordered]
     hints = [hint for _, hint in found.values() if hint]
     if len(lines) == 1:
-        return ConfigError(lines[0], hint=hints[0] if hints else "see docs/configuration.md")
+        return ConfigError(lines[0], hint=hints[0] if hints else f"see {page('configuration.md')}")
     return ConfigError("\n".join(lines), hint="mend these, then see the outcome with `clusterkit config`")
 
 
@@ -68,7 +69,7 @@ def _describe(detail: ErrorDetails, key: Key, root: type[BaseModel]) -> tuple[st
         case "extra_forbidden":
             return _unknown_key(key, root)
         case "missing":
-            return "is missing", f"add it to [{join_key(key[:-1])}]; see docs/configuration.md"
+            return "is missing", f"add it to [{join_key(key[:-1])}]; see {page('configuration.md')}"
         case "value_error":
             return str(context["error"]), None
         case "literal_error":

@@ -14,6 +14,7 @@ from clusterkit.errors import RunError
 from clusterkit.report import metrics
 from clusterkit.report.metrics import Row, latest, own_names, stretched
 from clusterkit.report.statistics import Interval, student, wilson
+from clusterkit.resources import page
 from clusterkit.run_dir import RunDirectory, read_run_dir, table
 
 _SUCCESS, _RETURN = "success/", "return/"
@@ -194,8 +195,8 @@ def load_runs(folders: Iterable[Path]) -> list[Run]:
         if not any(run.recipe for run in runs):
             raise RunError(
                 f"no numbers are in metrics.jsonl of {names}: there is nothing to plot",
-                hint="let your program write them, in the ten lines of docs/own-project.md, "
-                "and `clusterkit sync-results`",
+                hint=f"let your program write them, as {page('own-project.md')} shows, "
+                "then `clusterkit sync-results`",
             )
         raise RunError(
             f"no evaluation is in metrics.jsonl of {names}: there is nothing to plot",

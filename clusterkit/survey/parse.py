@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from clusterkit import ownership
 from clusterkit.errors import TransportError, last_words
+from clusterkit.resources import page
 from clusterkit.scheduler import parse_time
 from clusterkit.slurm.partitions import partitions
 from clusterkit.space import DF, quota_left, quotas_left
@@ -53,7 +54,7 @@ def parse(answer: str) -> SiteSurvey:
     if len(me) < 3 or "done" not in texts:
         raise TransportError(
             f"the look at the site was cut off: {last_words(answer)}",
-            hint="try again; or write clusterkit.toml by hand, as docs/first-cluster.md shows",
+            hint=f"try again; or write clusterkit.toml by hand, as {page('first-cluster.md')} shows",
         )
     host, user, how = me[:3]
     return SiteSurvey(

@@ -167,4 +167,4 @@ def test_no_python_and_no_option_for_the_seed(foreign: Project) -> None:
     foreign.ended(there)
     assert (foreign.run_dir(there) / "runs" / "progress.csv").is_file()
     foreign.run("sync-results", run_id)
-    assert "ten lines of docs/own-project.md" in foreign.run("report", run_id, code=8).stderr
+    assert "/docs/own-project.md shows" in foreign.run("report", run_id, code=8).stderr
