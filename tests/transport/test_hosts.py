@@ -33,3 +33,9 @@ def test_a_file_as_people_write_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for name in "abcdefgh":
         (folder / name).write_text(f"Include ~/.ssh/*\nHost {name}\n")
     assert set(configured_hosts()) == {"tabbed", "equal", *"abcdefgh"}
+
+
+def test_a_byte_order_mark_hides_no_host(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_bytes(b"\xef\xbb\xbfHost uni\n  HostName uni.example.org\n")
+    assert configured_hosts(config) == ["uni"]
