@@ -127,9 +127,9 @@ def read(
             for entry, source in entries(stream):
                 top, _, name = entry.name.partition("/")
                 root = root or top
-                if top != root or not name or not _harmless(entry.name):
+                if top != root or not name or not _harmless(entry.name) or "\0" in entry.linkname:
                     raise RunError(f"{path}: {entry.name[:_SHOWN]!r} may not be in it")
-                left -= entry.size
+                left -= entry.size + source.header
                 names -= len(name) + len(entry.linkname)
                 if (left < 0 and not own) or names < 0:
                     raise RunError(f"{path}: it unpacks to far more than an export does")
@@ -141,21 +141,23 @@ def read(
                     continue
                 most = None if into is None else wanted(name) if wanted else entry.size
                 if most is not None and entry.size > most:
-                    raise RunError(f"{path}: {name!r} has {entry.size} bytes, {most} at most are right")
+                    raise RunError(
+                        f"{path}: {name[:_SHOWN]!r} has {entry.size} bytes, {most} at most are right"
+                    )
                 if sums is None or name not in sums:
                     raise RunError(f"{path}: {name[:_SHOWN]!r} is not in {SUMS}")
                 target = None if into is None or most is None else into / entry.name
                 if sums.pop(name) != _copy(source, target, entry.mode):
-                    raise RunError(f"{path}: {name!r} is damaged")
+                    raise RunError(f"{path}: {name[:_SHOWN]!r} is damaged")
     except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError) as error:
         raise RunError(f"{path}: cannot be read as an export of clusterkit: {error}") from error
     if sums is None or sums:
-        what = f"{next(iter(sums))!r} is missing" if sums else f"it has no {SUMS}"
+        what = f"{next(iter(sums))[:_SHOWN]!r} is missing" if sums else f"it has no {SUMS}"
         raise RunError(f"{path}: not a whole export of clusterkit: {what}")
     behind = (name for name in links if any(str(up) in links for up in PurePosixPath(name).parents))
     through = next(behind, None)
     if through is not None:
-        raise RunError(f"{path}: {through!r} lies behind a link")
+        raise RunError(f"{path}: {through[:_SHOWN]!r} lies behind a link")
     if into is not None:
         kept = {
             name: target
@@ -173,7 +175,7 @@ def _make_links(path: Path, folder: Path, links: Mapping[str, str]) -> None:
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(target)
         except OSError as error:
-            raise RunError(f"{path}: {name!r} cannot be unpacked: {error.strerror}") from error
+            raise RunError(f"{path}: {name[:_SHOWN]!r} cannot be unpacked: {error.strerror}") from error
 
 
 def _by_name(item: tuple[str, Member]) -> bytes:
@@ -228,7 +230,11 @@ def _parse_sums(data: bytes) -> dict[str, str]:
 
 
 def _harmless(name: str) -> bool:
-    return not name.startswith("/") and all(part not in ("", ".", "..") for part in name.split("/"))
+    return (
+        "\0" not in name
+        and not name.startswith("/")
+        and all(part not in ("", ".", "..") for part in name.split("/"))
+    )
 
 
 def _copy(source: Content, target: Path | None, mode: int) -> str:

@@ -19,8 +19,10 @@ _KEYS = ("path", "linkpath", "size")
 class Content:
     """What is still to be read of an entry."""
 
-    def __init__(self, stream: IO[bytes], size: int) -> None:
+    def __init__(self, stream: IO[bytes], size: int, header: int = 0) -> None:
         self._stream, self._left = stream, size
+        self.header = header
+        """Bytes of the headers before it."""
 
     def read(self, most: int) -> bytes:
         """The next bytes; none at the end.
@@ -43,28 +45,31 @@ def entries(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Content]]:
         ValueError: a header is too long, or of a kind that an export does not have.
         EOFError: the stream is cut short.
     """
-    extended: dict[str, str] = {}
+    extended: dict[str, str] | None = None
+    header = _BLOCK
     while any(block := _exactly(stream, _BLOCK)):
         entry = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-        if entry.type == tarfile.XHDTYPE and not extended:
+        if entry.type == tarfile.XHDTYPE and extended is None:
             if not 0 < entry.size <= _LONGEST_HEADER:
                 raise ValueError(f"a header of {entry.size} bytes")
             extended = _records(_exactly(stream, entry.size))
             _exactly(stream, -entry.size % _BLOCK)
+            header += entry.size
             continue
         if not (entry.isreg() or entry.issym()) or entry.issparse():
             raise ValueError(f"{entry.name!r} is neither a file nor a link")
+        extended = extended or {}
         entry.name = extended.get("path", entry.name)
         entry.linkname = extended.get("linkpath", entry.linkname)
         entry.size = int(extended.get("size", entry.size))
         if entry.size < 0:
             raise ValueError(f"{entry.name!r} has {entry.size} bytes")
-        content = Content(stream, entry.size)
+        content = Content(stream, entry.size, header)
         yield entry, content
         while content.read(_LONGEST_HEADER):
             pass
         _exactly(stream, -entry.size % _BLOCK)
-        extended = {}
+        extended, header = None, _BLOCK
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes:

@@ -141,6 +141,8 @@ HOSTILE = {
     "a device": [("root/evil", tarfile.CHRTYPE, b"")],
     "a pipe": [("root/evil", tarfile.FIFOTYPE, b"")],
     "a file twice": [("root/a", REG, b"x"), ("root/a", REG, b"x")],
+    "a link whose name has a zero byte": [("root/" + "a" * 120 + "\0b", SYM, "x")],
+    "a link to a zero byte": [("root/a", SYM, "x" * 120 + "\0b")],
     "a file that is a folder": [("root/a", REG, b"x"), ("root/a/b", REG, b"x")],
 }
 
@@ -226,6 +228,23 @@ def test_what_is_packed_too_well_is_refused(tmp_path: Path, monkeypatch: pytest.
         archive.read(path, tmp_path / "into")
     assert not (tmp_path / "into").exists()
     archive.read(path, own=True)
+
+
+def test_headers_that_are_packed_too_well_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("root/SHA256SUMS"))
+        for number in range(100):
+            entry = tarfile.TarInfo(f"root/{number}")
+            entry.type, entry.linkname, entry.pax_headers = SYM, "x", {"comment": "0" * 60_000}
+            tar.addfile(entry)
+    archive.read(path)
+    monkeypatch.setattr(archive, "_MOST_TIMES", 100)
+    monkeypatch.setattr(archive, "_LONGEST_SUMS", 1000)
+    with pytest.raises(RunError, match="far more than an export does"):
+        archive.read(path)
 
 
 def test_what_lies_behind_the_end_is_refused(tmp_path: Path) -> None:
