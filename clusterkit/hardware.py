@@ -1,6 +1,6 @@
 """What a machine has, what a run needs, and what is missing there. Pure.
 
-For a backend without a queue: a job there starts at once, whatever it asks for, so nobody else would say no.
+For a backend without a queue: a job there starts at once, whatever it asks for; nothing else would refuse it.
 """
 
 from __future__ import annotations

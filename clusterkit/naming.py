@@ -76,7 +76,7 @@ def only(runs: Sequence[_Run], name: str) -> _Run:
     """
     if len(runs) > 1:
         raise RunError(
-            f"{name!r} means the {len(runs)} runs of group {runs[0].group}, and one is needed",
+            f"{name!r} means the {len(runs)} runs of group {runs[0].group}; this command needs one run",
             hint=f"name one of them: {_listed([run.run_id for run in runs])}",
         )
     return runs[0]

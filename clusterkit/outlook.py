@@ -10,7 +10,7 @@ SMOOTHING_SECONDS = 20.0
 ENOUGH_SECONDS = 5.0
 """A rate from two sightings that are closer says little."""
 LONG_SECONDS = 300.0
-"""After so long a start-up hardly changes the mean since the start."""
+"""Seconds after which the start-up hardly changes the mean since the start."""
 _ENDINGS = {
     "": "will not finish: stops at {share}%, at its time limit",
     "requeue": "will hit the time limit at {share}%, will be requeued",
@@ -29,7 +29,7 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a run goes of late."""
+    """The recent speed of a run."""
 
     rate: float | None = None
     """Steps a second; None until there is enough to tell."""
@@ -38,7 +38,7 @@ class Pace:
 
 
 def pace(now: Sighting, began: Sighting | None, before: Pace) -> Pace:
-    """The recent rate of a program that tells none, from one look to the next.
+    """The recent rate of a program that reports none, from one look to the next.
 
     What a run did before the first look counts only where it has run for long: a start-up is no progress.
 

@@ -199,7 +199,7 @@ def _with_heartbeat(
 
 
 def _recent(record: RunRecord, step: float | None, last: RunState | None, moment: float | None) -> Pace:
-    """How fast a running run goes, by its own word or by two looks at it; never with its start-up."""
+    """The speed of a running run, as it reports it or from two looks at it; the start-up does not count."""
     beat = record.heartbeat or {}
     rate, until = number(beat, "steps_per_second"), number(beat, "time")
     if rate is not None:

@@ -311,7 +311,7 @@ def outcome(
 
 
 def unclear(submission: Submission) -> str:
-    """Why it is not known whether there is a job, while the scheduler gives no answer."""
+    """Why it is not known whether there is a job while the scheduler does not answer."""
     said = f"; it had said: {submission.refusal}" if submission.refusal is not None else ""
     return f"the scheduler cannot be asked whether it has the job{said}"
 

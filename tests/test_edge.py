@@ -120,7 +120,7 @@ def documented() -> set[int]:
 def check(name: str, result: Result) -> None:
     assert result.code in documented(), (name, result)
     assert "Traceback" not in result.out + result.err, (name, result)
-    assert "mistake in clusterkit" not in result.err, (name, result)
+    assert "bug in clusterkit" not in result.err, (name, result)
 
 
 def test_every_command_is_here() -> None:
@@ -160,7 +160,7 @@ def test_a_mistake_of_ours_is_kept_in_a_private_file(tmp_path: Path) -> None:
     for name, result in results("mistake", tmp_path, ANSWERS).items():
         assert result.code == 70, (name, result)
         error, hint = result.err.splitlines()[-2:]
-        assert error == "error: a mistake in clusterkit itself: ZeroDivisionError: planted, with api_key=***"
+        assert error == "error: a bug in clusterkit itself: ZeroDivisionError: planted, with api_key=***"
         kept = re.search(r"details are in (\S+\.txt)", hint)
         assert kept, (name, result)
         file = Path(kept[1])
@@ -176,7 +176,7 @@ def test_a_mistake_in_a_thread(tmp_path: Path) -> None:
     (tmp_path / "clusterkit.toml").touch()
     result = results("mistake_in_a_thread", tmp_path, {"config": "config"})["config"]
     assert (result.code, "Traceback" in result.err) == (70, False)
-    assert "error: a mistake in clusterkit itself: ZeroDivisionError" in result.err
+    assert "error: a bug in clusterkit itself: ZeroDivisionError" in result.err
     assert "[profiles" in result.out  # the command itself went on
 
 
@@ -238,14 +238,14 @@ def test_what_a_shell_does_to_the_streams(redirected: str, code: int, tmp_path: 
     [
         (PermissionError(errno.EACCES, "x", "/f"), "/f: permission denied"),
         (IsADirectoryError(errno.EISDIR, "x", "/f"), "/f: is a folder"),
-        (FileExistsError(errno.EEXIST, "x", "/f"), "/f: is there already"),
-        (NotADirectoryError(errno.ENOTDIR, "x", "/f"), "/f: a file stands"),
+        (FileExistsError(errno.EEXIST, "x", "/f"), "/f: already exists"),
+        (NotADirectoryError(errno.ENOTDIR, "x", "/f"), "/f: a file is where"),
         (OSError(errno.ENOSPC, "x"), "a file: no space left"),
         (OSError(errno.EROFS, "x", "/f"), "/f: the file system is read-only"),
         (OSError(errno.EMFILE, "x", "/f"), "/f: too many open files"),
         (OSError(errno.EXDEV, "odd", b"/f\xff", None, "/g"), "/f\udcff -> /g: odd"),
-        (ConnectionResetError(errno.ECONNRESET, "reset"), "a connection broke: reset"),
-        (TimeoutError("timed out"), "a connection broke: timed out"),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), "a connection was lost: reset"),
+        (TimeoutError("timed out"), "a connection was lost: timed out"),
         (MemoryError(), "no memory left"),
     ],
 )

@@ -55,6 +55,8 @@ def test_the_commands_stand_in_groups() -> None:
     text = GROUP.get_help(GROUP.make_context("clusterkit", [], resilient_parsing=True))
     found = re.findall(r"^(\w+):$", text, re.MULTILINE)
     assert found == ["Options", *PANELS]
+    cut = re.findall(r"^  [a-z-]+  .*\.\.\.$", text, re.MULTILINE)
+    assert not cut, "a command's first sentence is longer than 80 columns hold"
     assert (
         len({line.index(line[16:].strip()) for line in text.splitlines() if re.match(r"  [a-z-]+  ", line)})
         == 1

@@ -1,4 +1,4 @@
-"""What the world does to a command, as faults: one table for the errors of files, disks and connections."""
+"""Turns errors of files, disks and connections into faults, by one table."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _FILES = {
     errno.EDQUOT: ("your disk quota is used up", _DISK_FULL),
     errno.EFBIG: ("the file would be larger than is allowed", "see `ulimit -f`, or use another disk"),
     errno.EROFS: ("the file system is read-only", _OTHER_FOLDER),
-    errno.EISDIR: ("is a folder, and a file is meant", "name a file"),
-    errno.ENOTDIR: ("a file stands where a folder is meant", "name a folder, or move the file away"),
-    errno.EEXIST: ("is there already", "move it away, or name another"),
+    errno.EISDIR: ("is a folder, not a file", "name a file"),
+    errno.ENOTDIR: ("a file is where a folder should be", "name a folder, or move the file away"),
+    errno.EEXIST: ("already exists", "move it away, or name another"),
     errno.ENOTEMPTY: ("is a folder that is not empty", "move it away, or name another"),
     errno.ENOENT: ("no such file or folder", "check the path; it may have been moved meanwhile"),
     errno.ENAMETOOLONG: ("the name is too long", "use a shorter one"),
-    errno.ELOOP: ("links that lead in a circle", "mend the link"),
+    errno.ELOOP: ("symbolic links form a loop", "correct the link"),
     errno.EMFILE: ("too many open files", "`ulimit -n 4096` allows more in this shell"),
     errno.ENFILE: ("too many open files on this machine", "end other programs, then try again"),
     errno.EAGAIN: ("this machine can start nothing more for now", "end other programs, or see `ulimit -u`"),
@@ -32,8 +32,8 @@ _FILES = {
     errno.EBUSY: ("is in use", "end what uses it, then try again"),
     errno.ETXTBSY: ("is running, and cannot be changed", "end it, then try again"),
     errno.EIO: ("cannot be read or written: input/output error", "the disk or its server has a fault"),
-    errno.ESTALE: ("is gone from its file server", "leave the folder and enter it again"),
-    errno.ENOEXEC: ("is no program of this machine", "install the one for this machine"),
+    errno.ESTALE: ("no longer exists on its file server", "leave the folder and enter it again"),
+    errno.ENOEXEC: ("is not a program for this machine", "install the one built for it"),
 }
 """Number of the error -> what happened, and what to do."""
 
@@ -61,15 +61,15 @@ def _of_system(error: OSError) -> ClusterkitError | None:
         return None
     where = _where(error)
     if not where and error.errno == errno.ENOENT and not _has_folder():
-        return ClusterkitError("the current folder is gone", hint="`cd` into one that is there")
+        return ClusterkitError("the current folder is gone", hint="`cd` into one that exists")
     where = where or "a file"
     if error.errno in _FILES:
         what, hint = _FILES[error.errno]
         return ClusterkitError(f"{where}: {what}", hint=hint)
     what = error.strerror or str(error) or type(error).__name__
     if isinstance(error, ConnectionError | TimeoutError) or type(error).__module__ == "socket":
-        return TransportError(f"a connection broke: {what}", hint="check the network, then try again")
-    return ClusterkitError(f"{where}: {what}", hint="mend that, then repeat the command")
+        return TransportError(f"a connection was lost: {what}", hint="check the network, then try again")
+    return ClusterkitError(f"{where}: {what}", hint="correct that, then repeat the command")
 
 
 def _where(error: OSError) -> str:

@@ -31,7 +31,7 @@ def clean(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Free the cluster's disk of what is here too.
+    """Delete from the cluster what has already come home.
 
     Each file is compared by its SHA-256 first. Records, metrics and short logs stay; asks first.
     """

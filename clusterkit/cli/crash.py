@@ -1,4 +1,4 @@
-"""Keeps what nobody foresaw: a traceback goes into a private file, to be sent to us, not onto the screen."""
+"""Handles unforeseen exceptions: the traceback goes into a private file to send to us, not to the screen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clusterkit import __version__, account
 from clusterkit.errors import ClusterkitError
 
 UNEXPECTED = 70
-"""Exit code of a mistake in clusterkit itself; EX_SOFTWARE of sysexits.h."""
+"""Exit code of a bug in clusterkit itself; EX_SOFTWARE of sysexits.h."""
 _HIDDEN = "***"
 _WORDS = r"(?:key|token|secret|passw|passphrase|auth|credential)"
 _SECRET = re.compile(_WORDS, re.IGNORECASE)
@@ -35,7 +35,7 @@ _SEEMS_SECRET = re.compile(
 
 
 class UnexpectedError(ClusterkitError):
-    """Something happened that clusterkit does not foresee: a mistake of ours."""
+    """Something happened that clusterkit does not foresee: a bug of ours."""
 
     exit_code = UNEXPECTED
 
@@ -51,10 +51,10 @@ def unexpected(error: BaseException, words: Sequence[str]) -> UnexpectedError:
     text = _report(error, words)
     kept = next((file for folder in _folders() if (file := _written(folder, text))), None)
     if kept is None:
-        hint = "please report this line; there was no place to write the details to"
+        hint = "please report this line; the details could not be written to any folder"
     else:
         hint = f"please report it; the details are in {kept}, without the values of variables"
-    return UnexpectedError(f"a mistake in clusterkit itself: {last}", hint=hint)
+    return UnexpectedError(f"a bug in clusterkit itself: {last}", hint=hint)
 
 
 def masked(words: Iterable[str]) -> list[str]:

@@ -26,7 +26,7 @@ def drill(
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Rehearse the way past a time limit.
+    """Rehearse how a run goes on past its time limit.
 
     A real job of two minutes, or of --time, is signalled, checkpoints, goes on and is checked. Ends with 1 if
     a step failed.

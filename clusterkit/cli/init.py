@@ -61,7 +61,9 @@ def init(
     ] = False,
     program: Annotated[
         str | None,
-        typer.Option("--program", metavar="COMMAND", help='With --local: your own, e.g. "python train.py".'),
+        typer.Option(
+            "--program", metavar="COMMAND", help='With --local: your own program, e.g. "python train.py".'
+        ),
     ] = None,
     example: Annotated[
         str | None,

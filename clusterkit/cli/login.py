@@ -31,7 +31,7 @@ def login(
     ] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Log in once, for all commands to come.
+    """Log in once, for all later commands.
 
     A background process holds the connection; nothing secret is written down.
     """
@@ -55,7 +55,7 @@ def logout(
     cluster: Annotated[str | None, typer.Argument(metavar="CLUSTER", help="Every one if left out.")] = None,
     config: ConfigOption = None,
 ) -> None:
-    """End a kept login and whatever rides on it."""
+    """End a kept login and the commands that use it."""
     from clusterkit.ui.login import show_logout
     from clusterkit.verbs.login import logout as verb
 

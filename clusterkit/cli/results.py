@@ -136,8 +136,8 @@ def report(
         str | None,
         typer.Option(
             metavar="METRIC",
-            help="The number it is about, by the name it is logged under; success if left out, else the "
-            "return, else the first one that the program logs.",
+            help="Metric to report, by its logged name; if left out, success, else the return, else the "
+            "first one that the program logs.",
         ),
     ] = None,
     advice: Annotated[

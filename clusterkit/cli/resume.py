@@ -39,7 +39,7 @@ def resume(
     sbatch: SbatchOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Go on with a run that ended too early.
+    """Continue a run that ended too early.
 
     One that failed, was cancelled or ran out of time goes on from its newest checkpoint, with the code and
     the image it began with.

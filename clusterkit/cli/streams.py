@@ -54,9 +54,9 @@ class _Stream(io.FileIO):
 
 
 def prepare() -> None:
-    """Replace the standard streams by ones that never surprise.
+    """Replace the standard streams by ones that take everything that is printed.
 
-    A closed one is as good as /dev/null. Characters that an encoding lacks are printed as others. Standard
+    A closed one behaves like /dev/null. Characters that an encoding lacks are printed as others. Standard
     error is for people: where it cannot be written, the command goes on.
     """
     codecs.register_error(_DEGRADE, _degrade)

@@ -68,13 +68,13 @@ def without_fault(words: Sequence[str], said: str) -> tuple[str, list[str] | Non
         name, why = match["name"] or match["click"], (match["why"] or match["told"]).strip()
         place = next((i for i, word in enumerate(own) if word == name or word.startswith(f"{name}=")), None)
         if place is None:
-            return f"change {name}, which the profile or the program's own settings give: {why}", None
+            return f"change {name}, which comes from the profile or the program's own settings: {why}", None
         gone = own[place : place + _span(own, place)]
         rest = own[:place] + own[place + len(gone) :]
-        return f"change `{shlex.join(gone)}`: {why}; the command leaves it out", _joined(head, rest)
+        return f"change `{shlex.join(gone)}`: {why}; the command below leaves it out", _joined(head, rest)
     if match := _MISSING.search(said):
         names = (match["names"] or match["click"]).strip()
-        return f"add {names} behind --, each with its value", None
+        return f"add {names} after --, each with its value", None
     return "", None
 
 
@@ -87,18 +87,19 @@ def _unknown(
         (i for i, word in enumerate(own) if word.partition("=")[0] == names[0].partition("=")[0]), None
     )
     if place is None:
-        return f"change {names[0]}, which the profile or the program's own settings give", None
+        return f"change {names[0]}, which comes from the profile or the program's own settings", None
     if (meant := _MEANT.search(said)) is not None:
         value = own[place].partition("=")[2]
         right = f"{meant[1]}={value}" if value else meant[1]
         changed = [*own[:place], right, *own[place + 1 :]]
-        return f"change `{names[0]}`: the command has {meant[1]} in its place", _joined(head, changed)
+        return f"change `{names[0]}`: the command below has {meant[1]} instead", _joined(head, changed)
     listed = match["several"] and own[place : place + len(names)] == names
     count = len(names) if listed else _span(own, place)
     gone = own[place : place + count]
     rest = own[:place] + own[place + count :]
-    return f"change `{shlex.join(gone)}`: the program does not know it; the command leaves it out", _joined(
-        head, rest
+    return (
+        f"change `{shlex.join(gone)}`: the program does not know it; the command below leaves it out",
+        _joined(head, rest),
     )
 
 

@@ -50,7 +50,7 @@ class Check:
 
 
 def checks(runs: Sequence[tuple[Evidence, Measured]], binding: Binding | None) -> list[Check]:
-    """The guides' rules for runs that asked alike; of a program of the user's own those that can be told."""
+    """The guides' rules for runs with one request; for a program of one's own, those that can be judged."""
     trains = any(evidence.run.recipe for evidence, _ in runs)
     return [
         _gpu(runs, binding),
@@ -166,7 +166,7 @@ def _numbers(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
         told = f"{lost[0]} was not finite at {lost[1]:,} steps"
         return Check(rule, told, Verdict.ACT, "a smaller learning rate; look at what it learns from")
     if not skipped and not any(evidence.run.recipe and evidence.run.training for evidence, _ in runs):
-        return Check(rule, "the program does not tell of updates", Verdict.UNKNOWN)
+        return Check(rule, "the program logs no updates", Verdict.UNKNOWN)
     if not skipped:
         return Check(rule, "no update was skipped", Verdict.FINE)
     return Check(

@@ -73,7 +73,7 @@ def pull_runs(
 ) -> list[PulledRun]:
     """Mirror run directories to `results/<run-id>/`. Safe to interrupt and to repeat.
 
-    One at a time pulls into a folder: who comes meanwhile waits, and finds here what the other has brought.
+    Only one process pulls into a folder at a time; a second one waits, and finds what the first has brought.
 
     Args:
         transport: the open connection.

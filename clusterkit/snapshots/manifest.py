@@ -53,7 +53,7 @@ def pack(data: Manifest) -> bytes:
 
 
 def unpack(packed: bytes) -> Manifest:
-    """A stored manifest; a damaged or far too large one is empty, which only makes more be sent."""
+    """A stored manifest; a damaged or far too large one is empty, so that more is sent than needed."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
             data = file.read(_LARGEST + 1)

@@ -45,7 +45,7 @@ def merged(text: str, draft: Draft) -> str:
 
 
 def added(text: str, project: Table, tables: Sequence[Table]) -> str:
-    """The file's text with what it lacks of these settings; every line that is there stays.
+    """The file's text with those of these settings that it lacks; every existing line stays.
 
     Args:
         text: valid TOML; empty for a new file.

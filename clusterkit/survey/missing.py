@@ -36,14 +36,14 @@ def missing(
 
 
 def check_scheduler(survey: SiteSurvey, host: str) -> None:
-    """Refuse a site whose settings could submit nothing.
+    """Refuse to write settings for a site where nothing could be submitted.
 
     Raises:
         SchedulerError: no Slurm was found there.
     """
     if survey.slurm is None:
         raise SchedulerError(
-            f"{host} has no Slurm that could be found: no settings were written",
+            f"no Slurm was found on {host}: no settings were written",
             hint=f"{_no_slurm(survey).do}; this machine itself is the cluster `local`",
         )
 

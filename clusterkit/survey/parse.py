@@ -53,7 +53,7 @@ def parse(answer: str) -> SiteSurvey:
     me = texts.get("me", "").splitlines()
     if len(me) < 3 or "done" not in texts:
         raise TransportError(
-            f"the look at the site was cut off: {last_words(answer)}",
+            f"the survey of the site was cut off: {last_words(answer)}",
             hint=f"try again; or write clusterkit.toml by hand, as {page('first-cluster.md')} shows",
         )
     host, user, how = me[:3]

@@ -47,7 +47,9 @@ def show_diff(comparison: Comparison) -> None:
     _show_code(comparison)
     without = [run.run_id for run in (comparison.a, comparison.b) if not run.has_results]
     if without:
-        note(f"without results, which are not here: `clusterkit sync-results {' '.join(without)}`")
+        note(
+            f"results were not compared, as they are not here: `clusterkit sync-results {' '.join(without)}`"
+        )
     note(f"{comparison.same} other values are the same")
 
 

@@ -93,7 +93,7 @@ def _show_memory(forecast: Forecast) -> None:
         ranks = forecast.sizes.ranks if forecast.sizes else 1
         each = f", each of {ranks}" if ranks > 1 else ""
         _show_store(f"GPU memory, {forecast.profile.gpu or 'cuda'}{each}", memory.gpu)
-    _show_store("memory of the node", memory.host)
+    _show_store("node memory", memory.host)
     if (used := forecast.used) is not None:
         seen = [f"{format_bytes(used.gpu_memory)} of the GPU" if used.gpu_memory else ""]
         seen += [f"{format_bytes(used.memory)} of the node" if used.memory else ""]
@@ -114,7 +114,7 @@ def _show_store(title: str, store: Store) -> None:
         names = ", ".join(part.name for part in small)
         table.add_row("  small parts", format_bytes(sum(part.bytes for part in small)), names)
     whole = Text(format_bytes(store.needed), style="bold")
-    table.add_row(Text("  in all", style="bold"), whole, _verdict(store))
+    table.add_row(Text("  total", style="bold"), whole, _verdict(store))
     out.print()
     out.print(Text(title, style="bold"))
     out.print(table)
@@ -160,7 +160,9 @@ def _show_time(forecast: Forecast) -> None:
         return
     if speed is None:
         where = f"on {profile.gpu}" if profile.gpu else "without a GPU"
-        _line("time", f"not measured {where}: a short run of yours, synced, tells")
+        _line(
+            "time", f"not measured {where}; a short run of yours gives a figure once its results are synced"
+        )
     else:
         if duration:
             _line(
@@ -195,7 +197,10 @@ def _show_attempts(forecast: Forecast, duration: Duration) -> None:
             _line("attempts", words, "yellow")
     if duration.checkpoints and forecast.profile.checkpoint_every:
         apart = format_seconds(duration.seconds / duration.checkpoints)
-        _line("checkpoints", f"{duration.checkpoints}, one about every {apart}: so much a cut can cost")
+        _line(
+            "checkpoints",
+            f"{duration.checkpoints}, one about every {apart}; an interruption loses at most that much",
+        )
 
 
 def _show_queue(forecast: Forecast) -> None:

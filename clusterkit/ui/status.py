@@ -120,7 +120,7 @@ def show_status(report: StatusReport, *, expand: bool = False) -> None:
         note(summary(report.rows))
     troubled = [row.run.run_id for row in report.rows if row.state.state in _TROUBLED or row.state.stale]
     if troubled:
-        note(f"clusterkit why {troubled[-1]}: the cause, what shows it, and what to do")
+        note(f"clusterkit why {troubled[-1]} shows the cause and what to do")
     if report.left_out > 0:
         note(f"{report.left_out} older runs are not shown; --all shows them")
 

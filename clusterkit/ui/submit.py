@@ -46,7 +46,7 @@ def show_submitted(done: Submitted) -> None:
 
 
 def warn_lacking(lacking: Sequence[str]) -> None:
-    """Say what runs ask for and will not have."""
+    """Say what runs request and the machine lacks."""
     for text in lacking:
         err.print(Text.assemble(("warning: ", "yellow"), text), soft_wrap=True)
 
@@ -54,8 +54,7 @@ def warn_lacking(lacking: Sequence[str]) -> None:
 def warn_untold_seed() -> None:
     """Say that a program of the user's own will not learn its seed by itself."""
     err.print(
-        "[yellow]no argument holds a place for the seed[/]: the program must read $CLUSTERKIT_SEED, or have "
-        "{seed} among its arguments",
+        "[yellow]the arguments do not contain {seed}[/], so the program must read $CLUSTERKIT_SEED",
         soft_wrap=True,
     )
 

@@ -54,13 +54,14 @@ def show_plan(plan: GroupPlan, *, to: Console = err, rows: int = _ROWS) -> None:
         )
     unused = list(dict.fromkeys(name for one in members for name in one.unused))
     if unused:
-        places = ", ".join(f"{{{name}}} or $CLUSTERKIT_SWEEP_{name.upper()}" for name in unused)
+        places = ", ".join(f"{{{name}}}" for name in unused)
+        variables = ", ".join(
+            f"$CLUSTERKIT_{'' if name == 'seed' else 'SWEEP_'}{name.upper()}" for name in unused
+        )
         to.print(
-            f"[yellow]no argument holds a place for {', '.join(unused)}[/]: the program must read the "
-            "environment",
+            f"[yellow]the arguments do not contain {places}[/], so the program must read {variables}",
             soft_wrap=True,
         )
-        to.print(f"  [dim]{places}[/]", soft_wrap=True)
 
 
 def confirmed(plan: GroupPlan) -> bool:

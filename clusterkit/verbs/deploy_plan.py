@@ -35,7 +35,7 @@ class Plan:
     spaces: tuple[Space, ...] = ()
     rate: Rate | None = None
     trusted: tuple[str, ...] = ()
-    """How users whom the settings trust could change the folders there."""
+    """A line for each folder there that a user whom the settings trust could change."""
 
     @property
     def snapshot(self) -> Snapshot:

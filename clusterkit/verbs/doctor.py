@@ -117,4 +117,4 @@ def _examine(exam: Examination, wish: Wish, stack: ExitStack) -> Iterator[Result
         return
     for profile in exam.profiles:
         for place in (Place.NODE, Place.CONTAINER):
-            yield from exam.leave_out(place, skipped("no job is wanted (--no-job)"), profile)
+            yield from exam.leave_out(place, skipped("not checked (--no-job)"), profile)

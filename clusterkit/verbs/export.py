@@ -97,15 +97,18 @@ def export(
 
 
 def _check_out(out: Path) -> None:
-    """Refuses, before anything is brought from the cluster, where nothing can be written.
+    """Checks, before anything is fetched from the cluster, that the archive can be written.
 
     Raises:
-        RunError: it is no name of an archive, or its folder is not there.
+        RunError: it is not the name of an archive, or its folder does not exist.
     """
     if out.is_dir():
         return
     if not out.name.endswith(SUFFIXES):
-        raise RunError(f"{out}: an export is a {' or a '.join(SUFFIXES)}")
+        raise RunError(
+            f"{out}: an export is a {' or a '.join(SUFFIXES)} file",
+            hint="name such a file, or a folder that exists",
+        )
     if not out.parent.is_dir():
         hint = f"make it first: mkdir -p {shlex.quote(str(out.parent))}"
         raise RunError(f"{out}: there is no folder {out.parent}", hint=hint)

@@ -1,4 +1,4 @@
-"""Does a run fit the machine, where no scheduler with a queue would say so? Asked before a submission."""
+"""Checks, before a submission, that a run fits a machine that has no queue."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def need_of(cluster: Cluster, profile: Profile, argv: Sequence[str] = ()) -> Nee
 def check_fit(
     settings: Settings, cluster: Cluster, wanted: Iterable[tuple[Profile, Sequence[str]]]
 ) -> tuple[str, ...]:
-    """See that runs can do their work there at all.
+    """Check that runs can do their work there at all.
 
     Args:
         settings: of the project, for the hint.
@@ -69,7 +69,7 @@ def check_fit(
         wanted: profile and argv of each run.
 
     Returns:
-        What they ask for and will not have, though they start.
+        What they request and the machine lacks, though they start.
 
     Raises:
         SchedulerError: one can never run there; the hint names profiles that can.

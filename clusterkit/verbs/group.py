@@ -46,7 +46,7 @@ class SubmittedGroup:
     lacking: tuple[str, ...] = ()
     """What they ask for and will not have."""
     trusted: tuple[str, ...] = ()
-    """How users whom the settings trust could change the folders there."""
+    """A line for each folder there that a user whom the settings trust could change."""
 
 
 def submit(settings: Settings, planned: GroupPlan, ledger: Ledger, *, bar: Bar) -> SubmittedGroup:

@@ -199,7 +199,7 @@ def _clear(site: Site, parcel: Parcel) -> None:
 
 
 def _unwritten(transport: Transport, root: str, words: str) -> TransportError:
-    """The error for a run that the cluster would not keep: nobody was asked."""
+    """The error for a run that could not be written to the cluster: the scheduler was not asked."""
     said = faults.telling(words) or f"cannot write below {root}"
     return TransportError(
         f"{transport.where}: the run could not be written, and nothing was submitted: {said}",
@@ -208,7 +208,7 @@ def _unwritten(transport: Transport, root: str, words: str) -> TransportError:
 
 
 def _open(transport: Transport, answer: Submission | None, words: str) -> SchedulerError:
-    """The error for a submission of which nobody can tell yet whether there is a job, in the tools' words."""
+    """The error for a submission that may or may not have made a job, in the tools' words."""
     if answer is None:
         cause = f"the submission was cut off there: {last_words(words)}"
     elif answer.refusal is not None:

@@ -40,7 +40,7 @@ class ImageRow:
 
 @dataclass(frozen=True)
 class Young:
-    """What was sent or submitted with so lately that somebody may be about to use it."""
+    """What was sent or used so recently that a submission may be about to use it."""
 
     kind: str
     name: str
@@ -66,7 +66,7 @@ class Rubbish:
     bytes: int
     """On disk."""
     young: tuple[Young, ...] = ()
-    """What no run uses either and stays for now."""
+    """What no run uses, but is kept for now."""
 
     @property
     def things(self) -> list[tuple[str, str]]:

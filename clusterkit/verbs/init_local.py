@@ -66,7 +66,7 @@ def _named(program: str, project: Path) -> list[str]:
     except ValueError as error:
         raise ConfigError(f"--program {program}: {error}", hint="quote it as for a shell") from error
     if not words:
-        raise ConfigError("--program names nothing", hint='write e.g. --program "python train.py"')
+        raise ConfigError("--program is empty", hint='write e.g. --program "python train.py"')
     argv = started(words)
     found = argv[-len(words) :] == words or (project / words[0]).is_file()
     return argv if found else words  # looked up on PATH

@@ -72,7 +72,7 @@ def inside(settings: Settings, run: LedgerRun) -> Iterator[Inside]:
 
 @contextmanager
 def inside_all(settings: Settings, runs: Sequence[LedgerRun]) -> Iterator[list[Inside]]:
-    """Log in to each cluster once, and find the runs that run.
+    """Log in to each cluster once, and find the runs that are running.
 
     Raises:
         RunError: none does.
@@ -91,7 +91,7 @@ def inside_all(settings: Settings, runs: Sequence[LedgerRun]) -> Iterator[list[I
         if not places:
             counts = ", ".join(f"{count} {state}" for state, count in states.items())
             raise RunError(
-                f"none of the {len(runs)} runs of {runs[0].group} runs now: {counts}",
+                f"none of the {len(runs)} runs of {runs[0].group} is running: {counts}",
                 hint=f"`clusterkit status {runs[0].group}` shows them",
             )
         yield places

@@ -37,8 +37,8 @@ def check_arguments(project: Path, arguments: Sequence[str], program: Sequence[s
         if arguments and list(arguments[:2]) == own[:2]:
             same = len(own) if list(arguments[: len(own)]) == own else min(2, len(own))
             raise ConfigError(
-                f"`{shlex.join(arguments[:same])}` behind -- repeats the program that is set already",
-                hint="leave it out: only its arguments come behind --" + _behind(arguments[same:]),
+                f"`{shlex.join(arguments[:same])}` after -- repeats the program that is already set",
+                hint="leave it out: only its arguments go after --" + _behind(arguments[same:]),
             )
         return
     start = next((at for at in range(len(arguments)) if _named(project, arguments, at)), None)
@@ -50,8 +50,8 @@ def check_arguments(project: Path, arguments: Sequence[str], program: Sequence[s
     raise ConfigError(
         f"`{shlex.join(named)}` is a program, and this project sets none: the bundled trainer would get it "
         "as an argument",
-        hint=f"write these lines{_where(project)}, then leave it out behind --{_behind(rest)}; "
-        f"`clusterkit init --local --program {shlex.quote(shlex.join(named))}` writes them, too\n\n"
+        hint=f"add what is below{_where(project)}, and give only its arguments after --{_behind(rest)}; "
+        f"`clusterkit init --local --program {shlex.quote(shlex.join(named))}` adds it, too\n\n"
         f"{_lines(project, started(named))}",
     )
 
@@ -109,7 +109,7 @@ def _has_table(project: Path) -> bool:
 
 
 def _where(project: Path) -> str:
-    return f" below [project] in {PROJECT_FILE}" if _has_table(project) else f" in {PROJECT_FILE}"
+    return f" to [project] in {PROJECT_FILE}" if _has_table(project) else f" to {PROJECT_FILE}"
 
 
 def _lines(project: Path, argv: Sequence[str]) -> str:

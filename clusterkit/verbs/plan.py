@@ -86,7 +86,7 @@ class Forecast:
     """Why the cluster, or the image, could not be looked at."""
     hint: str = ""
     lacking: tuple[Shortage, ...] = ()
-    """What it asks for and the machine does not have, where nobody else would say so."""
+    """What it requests and the machine lacks, where no scheduler would say so."""
 
     @property
     def profile(self) -> Profile:

@@ -93,7 +93,7 @@ def with_gpu(machine: Machine, cluster: Cluster, gpu: str | None) -> Machine:
 def on_hardware(machine: Machine, has: Hardware) -> Machine:
     """What a run gets where a machine gives it no more than it has.
 
-    Nobody holds a run of such a machine to its `memory`, but what it asks for is what it is meant to take.
+    Nothing limits a run on such a machine to its `memory`, but that is what the run is expected to use.
     """
     memory = min((size for size in (machine.host_memory, has.memory) if size is not None), default=None)
     machine = replace(machine, host_memory=memory)
@@ -107,7 +107,7 @@ def memory_on(sizes: Sizes, profile: Profile, machine: Machine, cluster: Cluster
 
 
 def speed_on(sizes: Sizes, rates: Sequence[Rate], gpu: str, cluster: str) -> Speed | None:
-    """How fast a run is to be expected on a cluster's type of GPU, "" for none; None where nothing tells."""
+    """The speed to expect on a cluster's type of GPU ("" for none); None where nothing was measured."""
     return expect(
         rates,
         gpu=gpu,

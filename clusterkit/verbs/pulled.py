@@ -1,4 +1,4 @@
-"""Runs by name where some lie in the results folder that the ledger does not know."""
+"""Finds runs by name, also those in the results folder that the ledger does not know."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Stranger:
 
 
 def folder_of(name: str) -> Path | None:
-    """The run directory that a name is the path of."""
+    """The run directory at a path, if the name is one."""
     folder = Path(name)
     return folder if name and (folder / "run.json").is_file() else None
 

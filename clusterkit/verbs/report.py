@@ -103,7 +103,7 @@ def find_pulled(results: Path, names: Sequence[str], ledger: Ledger) -> list[Pat
 
 
 def report_folder(results: Path, folders: Sequence[Path]) -> Path:
-    """Where a report goes when nobody says: beside its one run, or among those of several, by their group.
+    """Where a report goes by default: beside its one run, or among those of several, by their group.
 
     The results folder is made, ignored by git, if it is not there.
     """

@@ -77,7 +77,7 @@ class Rerun:
     untold: bool = False
     """The seed that was asked for is only in the program's environment."""
     trusted: tuple[str, ...] = ()
-    """How users whom the settings trust could change the folders there."""
+    """A line for each folder there that a user whom the settings trust could change."""
 
 
 @dataclass(frozen=True)

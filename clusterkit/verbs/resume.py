@@ -55,7 +55,7 @@ class Resumed:
     """Name of the newest checkpoint the last attempt has told of; None when it has to begin at the start."""
     choice: Choice | None
     trusted: tuple[str, ...] = ()
-    """How users whom the settings trust could change the folders there."""
+    """A line for each folder there that a user whom the settings trust could change."""
 
 
 def resume(settings: Settings, request: ResumeRequest, ledger: Ledger, name: str, *, bar: Bar) -> Resumed:

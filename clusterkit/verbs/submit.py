@@ -48,9 +48,9 @@ class Submitted:
     untold: bool = False
     """The seed that was asked for is only in the program's environment."""
     lacking: tuple[str, ...] = ()
-    """What it asks for and will not have."""
+    """What it requests and the machine lacks."""
     trusted: tuple[str, ...] = ()
-    """How users whom the settings trust could change the folders there."""
+    """A line for each folder there that a user whom the settings trust could change."""
 
 
 def submit(settings: Settings, request: Request, ledger: Ledger, *, bar: Bar) -> Submitted:

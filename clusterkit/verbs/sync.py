@@ -115,7 +115,7 @@ def sync_results(
                     bandwidth_limit=request.bandwidth_limit,
                     progress=progress,
                     waiting=lambda: tell(
-                        "another sync is at work in the results folder; waiting for its end"
+                        "another sync-results is writing to the results folder; waiting for it"
                     ),
                 )
     order = {run.run_id: number for number, run in enumerate(runs)}

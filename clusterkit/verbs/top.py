@@ -42,7 +42,7 @@ def top(settings: Settings, run: LedgerRun, *, once: bool) -> Generator[tuple[In
 def top_group(
     settings: Settings, runs: Sequence[LedgerRun], *, once: bool
 ) -> Generator[tuple[Inside, Usage], None, None]:
-    """What those of a group's runs use that run, one after the other, again and again until all have ended.
+    """What the running runs of a group use, sampled in turn until all have ended.
 
     One connection a cluster; each sample is a job step of its own.
 

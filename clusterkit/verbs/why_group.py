@@ -35,7 +35,7 @@ class Causes:
     group: str
     runs: int
     shared: tuple[Shared, ...]
-    """What is trouble first, the most frequent first."""
+    """Causes that need action first, then by frequency."""
     not_asked: tuple[str, ...]
     """Runs beyond the `MOST` that are asked about."""
 

@@ -29,7 +29,7 @@ NEWEST = (0, 31)
 """The newest release it was tried with; what its fixes change is proved by the server's answers."""
 
 FIRST_LOOK, NEXT_LOOK = 5.0, 10.0
-"""Seconds until it is first looked whether the client gets on, and then each time."""
+"""Seconds between two checks that the client makes progress."""
 
 _KEPT = frozenset({"WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_INSECURE_DISABLE_SSL"})
 """The user's WANDB_ variables that reach the client; WANDB_MODE and the like would bend the upload."""
@@ -182,7 +182,7 @@ def sync(
 
 
 def _wait(process: subprocess.Popen[bytes], watch: Callable[[float], str | None]) -> str | None:
-    """Wait for the client's end; why it shall be ended before, if something does not go on."""
+    """Wait for the client to end; returns why it must be stopped first, if it makes no progress."""
     begun = time.monotonic()
     pause = FIRST_LOOK
     while True:

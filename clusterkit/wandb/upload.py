@@ -241,7 +241,7 @@ def _locked(lock: int) -> bool:
 
 
 class _Watch:
-    """Says what is there of an upload that takes long, and gives it up when nothing more arrives.
+    """Reports the progress of a long upload, and gives it up when nothing more arrives.
 
     Once the server has all steps, what is left are files; the client itself bounds how long it tries them.
     """

@@ -31,7 +31,7 @@ USAGE = "usage: train.py [-h]\ntrain.py: error: "
             "--sed=3 'a b'",
             "trainer: unknown argument '--sed=3'; did you mean --seed?",
             "--seed=3 'a b'",
-            "change `--sed=3`: the command has --seed in its place",
+            "change `--sed=3`: the command below has --seed instead",
         ),
         (
             "--lr abc -v",
@@ -46,9 +46,9 @@ USAGE = "usage: train.py [-h]\ntrain.py: error: "
             "--lr 1",
             "the following arguments are required: --data, --out",
             None,
-            "add --data, --out behind --",
+            "add --data, --out after --",
         ),
-        ("--lr 1", "argument --steps: invalid int value: 'x'", None, "change --steps, which the profile"),
+        ("--lr 1", "argument --steps: invalid int value: 'x'", None, "change --steps, which comes from"),
         ("--lr 1", "Flags parsing error", None, "mend what stands after `--`"),
     ],
 )

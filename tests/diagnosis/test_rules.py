@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,15 @@ def test_the_answer_is_bounded_and_a_log_cannot_imitate_it(tmp_path: Path) -> No
     run = make_run(tmp_path, line * 5000, slurm_log="y" * 10**6)
     assert len(ask(run)) < 100_000
     assert evidence_of(run).exit["code"] == 1
+
+
+@pytest.mark.parametrize("scheduler", ["local", "slurm"])
+def test_a_run_of_this_machine_is_not_sent_to_this_machine(tmp_path: Path, scheduler: str) -> None:
+    evidence = evidence_of(make_run(tmp_path))
+    there = replace(evidence, subject=replace(evidence.subject, scheduler=scheduler))
+    finding = diagnose(there).finding
+    assert finding.cause.slug == "program-failed"
+    assert ("--cluster local" in finding.cure) is (scheduler == "slurm")
 
 
 def test_bytes_that_are_no_text_do_no_harm(tmp_path: Path) -> None:

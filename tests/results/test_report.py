@@ -361,7 +361,7 @@ def test_a_program_of_ones_own_is_told_by_its_first_number(tmp_path: Path) -> No
     assert "machinedatalab:" in header
     rules = text[text.index("Out of memory") :]
     assert "Plasticity" not in rules
-    assert "finite)not measuredthe program does not tell" in rules
+    assert "finite)not measuredthe program logs no updates" in rules
     row = report(folders, tmp_path / "out", now=NOW, metric="accuracy").rows[0]
     assert (row.result.title, row.result.point.value) == ("accuracy", 1.0)
     with pytest.raises(RunError, match="no run logs a number 'los'") as error:

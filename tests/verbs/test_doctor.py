@@ -76,7 +76,7 @@ def test_what_follows_a_fault_is_skipped_with_its_name(offline: Project) -> None
     done = offline.run("doctor", "--no-job", code=1)
     assert "  FAIL  ledger" in done.stdout
     assert "cure  move it away" in done.stdout
-    assert "no job is wanted (--no-job)" in done.stdout
+    assert "not checked (--no-job)" in done.stdout
     assert "1 failed" in done.stdout
     seen = asks(offline, "--no-job", "-p", "nobody", code=1)
     assert seen["settings"]["outcome"] == "fail"

@@ -130,7 +130,7 @@ def test_a_grid_reaches_the_arguments(foreign: Project) -> None:
         *("submit", "--seeds", "1,2", "--sweep", "lr=0.1,0.3", "--max-parallel", "4"),
         *("--", "--lr", "{lr}", "--steps", "20", "--pause", "0"),
     )
-    assert "no argument holds a place" not in told.stderr
+    assert "the arguments do not contain" not in told.stderr
     runs = [f"{told.stdout.strip()}-{number}" for number in range(4)]
     for run_id in runs:
         foreign.ended(run_id)
@@ -153,7 +153,9 @@ def test_no_python_and_no_option_for_the_seed(foreign: Project) -> None:
     shell = 'time = "5m"\nprogram = ["bash", "run.sh", "{run_dir}"]\ntotal_steps = 100\n'
     settings.write_text(f"{settings.read_text()}\n{untouched}\n[profiles.shell]\n{shell}")
     told = foreign.run("submit", "-p", "shell", "--seed", "7")
-    assert "the program must read $CLUSTERKIT_SEED" in told.stderr
+    assert "so the program must read $CLUSTERKIT_SEED" in told.stderr
+    both = foreign.run("submit", "-p", "shell", "--seeds", "1,2", "--dry-run")
+    assert "so the program must read $CLUSTERKIT_SEED\n" in both.stdout + both.stderr
     run_id = told.stdout.strip()
     foreign.ended(run_id)
     assert row(foreign, run_id)["progress"] == 0.4

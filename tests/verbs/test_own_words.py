@@ -1,4 +1,4 @@
-"""Words behind -- that name a program are refused, with the lines that set it."""
+"""Words after -- that name a program are refused, with the lines that set it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_lines_for_a_file_that_has_the_table(tmp_path: Path) -> None:
 def test_a_program_that_is_set_already_is_not_named_again(tmp_path: Path) -> None:
     own = ["python", "train.py", "--out", "x"]
     check_arguments(tmp_path, ["config.py", "python"], own)
-    with pytest.raises(ConfigError, match="behind -- repeats the program") as told:
+    with pytest.raises(ConfigError, match="after -- repeats the program") as told:
         check_arguments(tmp_path, ["python", "train.py", "--lr", "1"], own)
     assert "`-- --lr 1`" in (told.value.hint or "")
 

@@ -72,7 +72,7 @@ def test_it_changes_nothing_and_needs_no_ledger(trains: Project) -> None:
     before = tree(trains.folder)
     shown = trains.run("plan", "--profile", "local-demo").stdout
     assert tree(trains.folder) == before
-    assert "memory of the node" in shown
+    assert "node memory" in shown
     assert re.search(r"replay +44 MiB +256,000 transitions", shown)
     assert "measured by clusterkit (the recipe's prototype" in shown
     assert "it starts now: this machine has no queue" in shown
@@ -122,7 +122,7 @@ def test_runs_that_shared_a_process_tell_their_speed_and_no_memory(trains: Proje
 
 def test_a_cluster_out_of_reach_takes_only_its_part_of_the_plan(trains: Project) -> None:
     done = trains.run("plan", "--profile", "a40-2m", "--cluster", "far")
-    assert re.search(r"in all +1.1 GiB +fits: 44 GiB of 48 GiB", done.stdout)
+    assert re.search(r"total +1.1 GiB +fits: 44 GiB of 48 GiB", done.stdout)
     assert re.search(r"upload +not known", done.stdout)
     assert "nowhere.invalid" in done.stderr
     found = plans(trains, "--profile", "a40-2m", "--cluster", "far")

@@ -176,6 +176,7 @@ def program_failed(evidence: Evidence) -> Finding | None:
         exited(evidence),
         detail=error.text.strip() if error else f"exit code {code}",
         command=logs(evidence),
+        cure="read its last lines" if evidence.subject.scheduler == "local" else "",
         sure=Sure.GENERAL,
     )
 
