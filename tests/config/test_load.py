@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -227,3 +228,42 @@ def test_a_default_that_does_not_exist_is_blamed_on_its_line(place: Place) -> No
     assert caught.value.cause == "clusterkit.toml:2: project.default_profile: there is no profile 'a40-2n'"
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("did you mean a40-2m?")
+
+
+@pytest.mark.parametrize("marked", ["run.json", "the project's results"])
+def test_settings_that_came_with_a_run_are_not_read(
+    place: Place, monkeypatch: pytest.MonkeyPatch, marked: str
+) -> None:
+    """They name programs that run as the user, as `ssh_config` does."""
+    if marked != "run.json":
+        place.write('[project]\nresults = "results"')
+    run = place.project / "results" / "run-1"
+    (run / "sub").mkdir(parents=True)
+    if marked == "run.json":
+        (run / "run.json").write_text('{"run_id": "run-1"}')
+    theirs = run / "sub" / "clusterkit.toml"
+    theirs.write_text('[project]\nname = "theirs"')
+    monkeypatch.chdir(theirs.parent)
+    with pytest.raises(ConfigError, match="came with results") as caught:
+        load_settings()
+    assert caught.value.hint == "only if you trust it: --config clusterkit.toml"
+    assert load_settings(config=theirs).project.name == "theirs"
+    theirs.unlink()
+    assert load_settings().project_dir == (run / "sub" if marked == "run.json" else place.project)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
+@pytest.mark.parametrize("planted", ["clusterkit.toml", "."])
+def test_settings_of_another_user_are_not_read(
+    place: Place, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    file = place.write('[project]\nname = "theirs"')
+    inner = place.project / "mine"
+    inner.mkdir()
+    os.chown(place.project / planted, 41002, 41002)
+    monkeypatch.chdir(inner)
+    with pytest.raises(ConfigError, match=r"belongs to another user \(number 41002\)"):
+        load_settings()
+    assert load_settings(config=file).project.name == "theirs"
+    os.chown(inner, 41002, 41002)  # as in a container, whose root works in a user's folder
+    assert load_settings().project.name == "theirs"

@@ -92,9 +92,17 @@ def test_a_repository_that_came_with_the_model_tracks_nothing(
         check(project, "evil:X-v0", pulled=False)
     with pytest.raises(UsageError, match="code that came with results"):
         check(project, "evil:X-v0", named="evil:X-v0")
+    step = run / "checkpoints" / "step-1" / "model.pt"  # a file of a checkpoint is of the same run
+    with pytest.raises(UsageError, match="neither installed nor tracked"):
+        refuse_foreign(step, {"environment": "evil:X-v0"}, named=None, pulled=[])
     assert not os.path.lexists(project / "ran")
 
 
 def test_an_environment_that_is_no_name_is_refused(project: Path) -> None:
     with pytest.raises(UsageError, match="is no name"):
         check(project, ["results.run-1.evil:X-v0"])
+
+
+def test_a_program_is_no_environment(project: Path) -> None:
+    with pytest.raises(UsageError, match="is a program"):
+        check(project, "unittest.__main__:X-v0")

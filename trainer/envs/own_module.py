@@ -67,8 +67,11 @@ def refuse_foreign(
     module, colon, _ = environment.partition(":")
     if not colon:
         return  # one that is registered already
+    if "__main__" in module.split("."):
+        raise UsageError(f"the model's environment {environment!r} is a program, which is not run")
     found = _find(module)
     own = model.resolve().parent
+    own = own.parent if own.parent.name == "checkpoints" else own  # a file of a checkpoint
     own = own.parent if own.name == "checkpoints" else own
     inside = Path.cwd().is_relative_to(own)  # then a repository here may have come with the model
     folders = [folder.resolve() for folder in pulled] + ([] if inside else [own])
