@@ -25,6 +25,7 @@ own_check() {
     fi
     own_count=$#
     for own_path; do # replaced by all that lies on the way to it
+      case $own_path in /* | '') ;; *) own_path=$PWD/$own_path ;; esac
       case $own_path in
         */) own_path=${own_path%/} ;;
         *) own_strict=$own_strict$own_path$own_nl ;;

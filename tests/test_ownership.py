@@ -206,6 +206,13 @@ def test_what_was_made_has_to_be_there(share: Path, shell: str) -> None:
         assert look(shell, f"{there}/", must=True) == found
 
 
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_relative_path_is_looked_at_too(share: Path, monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
+    folder(share / "bobs", BOB)
+    monkeypatch.chdir(share)
+    assert look(shell, "bobs", "./bobs/") == ["owner bobs"] * 2
+
+
 def test_a_list_of_others_makes_no_private_group(tmp_path: Path) -> None:
     """`ls` shows with a `+` that an access control list names somebody, by its mask in the group's place."""
     fake = folder(tmp_path / "bin", 0, 0o755) / "ls"
