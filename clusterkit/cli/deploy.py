@@ -27,7 +27,7 @@ def deploy(
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
     send_large: SendLargeOption = False,
     verify_image: Annotated[
-        bool, typer.Option("--verify-image", help="Check an image that is there already, and mend it.")
+        bool, typer.Option("--verify-image", help="Check an image that is already there, and repair it.")
     ] = False,
     config: ConfigOption = None,
 ) -> None:

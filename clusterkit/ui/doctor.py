@@ -112,7 +112,7 @@ class DoctorList:
         style = "green" if sheet.works else "red"
         last = "nothing stands in the way of a run"
         if counts[Outcome.SKIPPED]:
-            last = "nothing has failed; what was skipped is not known"
+            last = "no check that ran has failed"
         if not sheet.works:
             last = "mend what failed, from the top"
         out.print()

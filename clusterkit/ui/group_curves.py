@@ -39,7 +39,7 @@ def view_group(looks: Sequence[Curves], width: int, height: int | None) -> Rende
         table.add_column(printable(name), justify="right", no_wrap=True)
     columns = _room(looks, names, width)
     if columns:
-        table.add_column(Text(printable(names[0]), "dim"), no_wrap=True)
+        table.add_column(Text("curve", "dim"), no_wrap=True)
     fitting = len(looks) if height is None else max(1, height - 2)
     for one, mine in list(zip(looks, shown, strict=True))[:fitting]:
         found = {panel.name: panel for panel in mine}

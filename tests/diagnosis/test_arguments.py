@@ -49,7 +49,7 @@ USAGE = "usage: train.py [-h]\ntrain.py: error: "
             "add --data, --out after --",
         ),
         ("--lr 1", "argument --steps: invalid int value: 'x'", None, "change --steps, which comes from"),
-        ("--lr 1", "Flags parsing error", None, "mend what stands after `--`"),
+        ("--lr 1", "Flags parsing error", None, "correct what follows `--`"),
     ],
 )
 def test_the_argument_at_fault_is_named(

@@ -91,7 +91,7 @@ def test_a_group_has_a_line_for_each_run(project: Project) -> None:
         project.ended(f"{group}-{number}")
     for words in (("last",), (group, "--once")):
         lines = project.run("watch", *words).stdout.splitlines()
-        assert lines[0].split() == ["run", "state", "step", "loss", "loss"]
+        assert lines[0].split() == ["run", "state", "step", "loss", "curve"]
         assert [line.split()[:4] for line in lines[1:]] == [
             [f"{group}-0", "COMPLETED", "30", "0.25"],
             [f"{group}-1", "COMPLETED", "30", "0.25"],

@@ -27,7 +27,7 @@ IMAGE_CHANGED = Cause(
 BIND_MISSING = Cause(
     "bind-missing",
     "a folder that the container should see does not exist on the node",
-    "mend `binds` of the cluster, or make the folder; then submit again",
+    "correct `binds` of the cluster, or make the folder; then submit again",
 )
 RUNTIME_MISSING = Cause(
     "runtime-missing",

@@ -15,7 +15,7 @@ CODE_MISSING = Cause(
 PROGRAM_MISSING = Cause(
     "program-missing",
     "the program does not exist where the run is",
-    "mend the first word of `program`; in a container only what the image and the project hold can be run",
+    "correct the first word of `program`; in a container only what the image and the project hold can be run",
 )
 NO_INTERPRETER = Cause(
     "no-interpreter",

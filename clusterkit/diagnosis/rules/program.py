@@ -15,7 +15,7 @@ from clusterkit.scheduler import JobState
 WRONG_ARGUMENT = Cause(
     "wrong-argument",
     "the program refused its arguments",
-    "mend what stands after `--`, or the profile; `submit --dry-run` shows the exact argv",
+    "correct what follows `--`, or the profile; `submit --dry-run` shows the exact argv",
 )
 DIVERGED = Cause(
     "diverged",

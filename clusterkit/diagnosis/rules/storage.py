@@ -32,7 +32,7 @@ CODE_READ_ONLY = Cause(
 NOT_WRITABLE = Cause(
     "not-writable",
     "a folder cannot be written to",
-    "mend its permissions, or set `root` or `scratch` of the cluster to a folder of your own",
+    "correct its permissions, or set `root` or `scratch` of the cluster to a folder of your own",
 )
 CHANGEABLE = Cause(
     "changeable",

@@ -11,7 +11,7 @@ from clusterkit.slurm.explain import sbatch_error
 REFUSED = Cause(
     "submission-refused",
     "the scheduler refused it",
-    "mend the option that it names, in clusterkit.toml or behind `--sbatch`, and submit again",
+    "correct the option that it names, in clusterkit.toml or after `--sbatch`, and submit again",
 )
 NEVER_SUBMITTED = Cause(
     "never-submitted",

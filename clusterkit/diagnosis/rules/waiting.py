@@ -32,7 +32,7 @@ NEVER_FITS = Cause(
 DEPENDENCY_FAILED = Cause(
     "dependency-failed",
     "the job it waits for has failed, so it will never start",
-    "cancel it; mend and submit the first job, then this one again",
+    "cancel it; correct the first job and submit it again, then this one",
 )
 HELD_BY_YOU = Cause("held-by-you", "it is held, by its own user", "release it")
 LAUNCH_FAILED = Cause(
