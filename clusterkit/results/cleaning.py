@@ -36,6 +36,7 @@ cd -- "$1" || exit 3
 test ! -e "$2" || {{ echo same; exit 4; }}
 umask 077
 LC_ALL=C; export LC_ALL
+top=$(pwd -P)
 # note RUN TEXT: writes the mark. locked TEXT: why nothing more of this run goes.
 note() {{
   said=$({{ printf '%s\\n' "$2" | cat >"$1/.{CLEANED}.tmp" &&
@@ -61,6 +62,8 @@ while IFS= read -r kind && IFS= read -r word && IFS= read -r path; do
   *)
     test -z "$skip" || continue
     test -f "$path" && test ! -L "$path" || continue
+    # what lies behind a linked folder may be the copy at home itself
+    test "$(cd -P -- "${{path%/*}}" 2>/dev/null && pwd -P)" = "${{top%/}}/${{path%/*}}" || continue
     found=$(sum <"$path")
     test "${{found%% *}}" = "$word" || continue
     said=$(rm -f -- "$path" 2>&1) || {{ locked "$said"; continue; }}

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from clusterkit.results.cleaning import REMOVE
 from clusterkit.scheduler import JobState
 from clusterkit.verbs import clean as verb
 from tests.doubles.full_disk import fill, small_disk
@@ -189,6 +190,19 @@ def test_a_link_here_is_no_copy(site: SlurmSite) -> None:
     (here(site, DONE) / "wandb").symlink_to(there(site, DONE) / "wandb")
     site.types("clean", "--yes", DONE.run_id)
     assert (there(site, DONE) / "wandb/offline-run-1/run-1.wandb").exists()
+
+
+def test_a_run_that_becomes_a_link_meanwhile_loses_nothing(tmp_path: Path) -> None:
+    """What lies behind it may be the copy here itself, where home is on the same disks."""
+    copy = write(tmp_path / "results/run-1/attempts/0/stderr", "long\n").parent
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/run-1").symlink_to(tmp_path / "results/run-1")
+    lines = ["run", "1", "run-1", "0", hashlib.sha256(b"long\n").hexdigest(), "run-1/attempts/0/stderr"]
+    argv = ["sh", "-c", REMOVE, "sh", str(tmp_path / "runs"), ".clean-x"]
+    said = "".join(f"{line}\n" for line in lines)
+    done = subprocess.run(argv, input=said, capture_output=True, text=True, check=True)
+    assert done.stdout == "end\n"
+    assert names(copy) == {"stderr"}
 
 
 def test_a_run_that_was_submitted_again_meanwhile(site: SlurmSite, monkeypatch: pytest.MonkeyPatch) -> None:
