@@ -44,7 +44,7 @@ _CURES = {
     "scratch": "set `scratch` of {table} to a folder that answers",
     "shared-memory": "look again",
     "prelude": "no `exit` in `prelude` of {table}, and nothing that waits",
-    "binds": "mend `binds` of {table}",
+    "binds": "correct `binds` of {table}",
     "gpu": "report the node to its administrators",
     "internet": "look again",
     "runtime": "mend `prelude` of {table}",
@@ -181,7 +181,7 @@ def binds(node: Node) -> Verdict:
     """Their sources."""
     missing = node.answer["binds"].lines
     if missing:
-        return failed(f"not on {node.name}: {listed(missing)}", f"mend `binds` of {node.table}")
+        return failed(f"not on {node.name}: {listed(missing)}", f"correct `binds` of {node.table}")
     return passed(f"{len(node.cluster.binds)} there")
 
 

@@ -82,5 +82,5 @@ def status(
     if report.nothing_learnt:
         raise TransportError(
             f"no run is known here, and {', '.join(report.silent)} gives no answer",
-            hint="mend the connection, then ask again: runs may be there",
+            hint="restore the connection, then ask again: runs may be there",
         )

@@ -141,7 +141,7 @@ def resolve(
     if done.returncode != 0:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["ssh -G failed"]
         raise TransportError(
-            f"ssh cannot resolve {destination}: {lines[-1]}", hint="mend the ssh configuration"
+            f"ssh cannot resolve {destination}: {lines[-1]}", hint="correct the ssh configuration"
         )
     text = done.stdout.decode("utf-8", "surrogateescape")
     return parse_ssh_g(text, alias=destination, config=config)

@@ -114,7 +114,7 @@ class DoctorList:
         if counts[Outcome.SKIPPED]:
             last = "no check that ran has failed"
         if not sheet.works:
-            last = "mend what failed, from the top"
+            last = "correct what failed, from the top"
         out.print()
         out.print(Text(f"{', '.join(told)}: {last}", style), soft_wrap=True)
 

@@ -255,7 +255,7 @@ def _waited(job_id: str, reason: str, wait: int) -> _Came:
     text = f"job {job_id} did not start within {wait} s: {explain(reason) or reason}; it was cancelled"
     if _BUSY.fullmatch(reason):
         return _Came(warned(text, "clusterkit doctor --wait 1h, or look again later"))
-    return _Came(failed(text, "mend what the reason names, then look again"))
+    return _Came(failed(text, "correct what the reason names, then run doctor again"))
 
 
 def _server() -> tuple[str, int]:
