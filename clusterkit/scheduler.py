@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from clusterkit.hardware import Hardware
+if TYPE_CHECKING:
+    from clusterkit.hardware import Hardware
 
 REQUEUE_CODE = 85
 """A program exits with this when it has checkpointed after a signal and wants to be started again."""

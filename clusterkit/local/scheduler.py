@@ -6,12 +6,14 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from clusterkit.errors import SchedulerError, last_words
-from clusterkit.hardware import Hardware
-from clusterkit.local import machine
 from clusterkit.local.processes import JOB_ID
 from clusterkit.scheduler import Job, JobState, Parent, parse_time
+
+if TYPE_CHECKING:
+    from clusterkit.hardware import Hardware
 
 _FIND, _FOUND = "\x1eclusterkit-local find ", "\x1eclusterkit-local found"
 _BEGIN, _END = "\x1eclusterkit-local begin", "\x1eclusterkit-local end"
@@ -109,10 +111,14 @@ class LocalScheduler:
 
     def machine_script(self, scratch: str) -> str:
         """Processors, memory, GPUs, disk."""
+        from clusterkit.local import machine  # `status` needs none of it
+
         return machine.script(scratch)
 
     def parse_machine(self, stdout: str) -> Hardware:
         """What this machine has."""
+        from clusterkit.local import machine
+
         return machine.parse(stdout)
 
     def parse_trouble(self, stdout: str) -> str | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from clusterkit.errors import SchedulerError
-from clusterkit.hardware import Hardware
 from clusterkit.scheduler import Job, Parent
 from clusterkit.slurm.parse import JOB_ID, MARK, parse_find, parse_query, parse_submit, parse_trouble
 from clusterkit.slurm.rows import FIELD_SEPARATOR, SACCT_FIELDS, SQUEUE_FIELDS
+
+if TYPE_CHECKING:
+    from clusterkit.hardware import Hardware
 
 QUERY_SECONDS = 20
 """How long squeue and sacct may each take; squeue itself tries for 29 s when the controller is away."""
@@ -147,6 +150,8 @@ class SlurmScheduler:
 
     def parse_machine(self, stdout: str) -> Hardware:
         """Nothing is known."""
+        from clusterkit.hardware import Hardware
+
         del stdout
         return Hardware()
 
