@@ -181,11 +181,13 @@ class Ledger:
         self.add_all([run])
 
     def add_all(self, runs: Iterable[LedgerRun]) -> None:
-        """Record several runs, or none of them."""
+        """Record several runs, or none; a known one keeps its place among those of the same second."""
         marks = ", ".join("?" for _ in _COLUMNS)
+        changes = ", ".join(f"{column} = excluded.{column}" for column in _COLUMNS[1:])
         self.connection.execute("BEGIN IMMEDIATE")
         self.connection.executemany(
-            f"INSERT OR REPLACE INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})",  # noqa: S608 - constants
+            f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks}) "  # noqa: S608 - constants
+            f"ON CONFLICT (run_id) DO UPDATE SET {changes}",
             [astuple(run) for run in runs],
         )
         self.connection.execute("COMMIT")
@@ -247,10 +249,10 @@ class Ledger:
         self.connection.execute("COMMIT")
 
     def runs(self, *, cluster: str | None = None) -> list[LedgerRun]:
-        """All runs, oldest first."""
+        """All runs, oldest first; those of one second as they were submitted."""
         rows = self.connection.execute(
             f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE ?1 IS NULL OR cluster = ?1 "  # noqa: S608
-            "ORDER BY submitted, run_id",
+            "ORDER BY submitted, rowid",
             (cluster,),
         )
         return [LedgerRun(*row) for row in rows]

@@ -31,6 +31,15 @@ def test_runs_survive_closing_and_come_oldest_first(tmp_path: Path) -> None:
     assert path.parent.stat().st_mode & 0o077 == 0
 
 
+def test_runs_of_one_second_stay_as_they_were_submitted(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger.sqlite3") as ledger:
+        for run_id in ("z", "a", "m"):
+            ledger.add(run(run_id))
+        ledger.add(replace(ledger.runs()[0], job_id="9"))
+        assert [one.run_id for one in ledger.runs()] == ["z", "a", "m"]
+        assert ledger.find_one("last").run_id == "m"
+
+
 def test_find_by_id_beginning_job_id_and_last(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l") as ledger:
         ledger.add(run("a40-2m-1-xx", "77", submitted="2026-01-01T00:00:00Z"))
