@@ -20,6 +20,8 @@ BUDGET = 24 << 20
 """Bytes of lines of which every row is kept; as Python objects they take several times as much."""
 LONGEST_LINE = 1 << 20
 """Bytes of a line that can be a row."""
+NO_LINE_BYTES = 64 << 20
+"""Bytes without a line end after which a file is taken to have no more rows: a sparse one may be endless."""
 _KINDS = 100
 """Kinds of rows that a file can have."""
 _LARGEST = 1e100
@@ -150,8 +152,16 @@ def read(path: Path) -> tuple[Row, ...]:
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; a very long one comes in pieces, none of which is a row."""
-    return iter(partial(file.readline, LONGEST_LINE), b"")
+    """The lines of a file; a very long one comes in pieces, none of which is a row.
+
+    What follows `NO_LINE_BYTES` without a line end is not read.
+    """
+    without_end = 0
+    for piece in iter(partial(file.readline, LONGEST_LINE), b""):
+        yield piece
+        without_end = 0 if piece.endswith(b"\n") else without_end + len(piece)
+        if without_end >= NO_LINE_BYTES:
+            return
 
 
 def each(lines: Iterable[bytes]) -> Iterator[Row]:

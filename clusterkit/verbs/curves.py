@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
 from clusterkit.ledger import LedgerRun
 from clusterkit.report import metrics
-from clusterkit.report.metrics import LONGEST_LINE, Row, Rows
+from clusterkit.report.metrics import LONGEST_LINE, NO_LINE_BYTES, Row, Rows
 from clusterkit.run_dir import read_run_dir
 from clusterkit.scheduler import JobState
 from clusterkit.site import connected
@@ -121,6 +121,8 @@ class Metrics:
         self._source = source
         self._offset = 0
         self._rest = b""
+        self._without_end = 0
+        """Bytes since the last line end."""
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -130,12 +132,13 @@ class Metrics:
     def read(self) -> None:
         """Take over what is new."""
         path = f"{self._source.run.run_dir}/metrics.jsonl"
-        while True:
+        while self._without_end < NO_LINE_BYTES:
             argv = ["sh", "-c", _READ, "sh", path, str(self._offset + 1), str(_PIECE)]
             data = self._source.patiently(lambda argv=argv: self._source.transport.run(argv)).stdout  # type: ignore[misc]
             self._offset += len(data)
             *lines, self._rest = (self._rest + data).split(b"\n")
             self._rows.add(lines)
+            self._without_end = len(self._rest) if lines else self._without_end + len(data)
             if len(self._rest) > LONGEST_LINE:
                 self._rest = self._rest[:1]  # no row any more, up to the end of its line
             if len(data) < _PIECE:

@@ -10,6 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterkit.ledger import LedgerRun
 from clusterkit.report.metrics import (
     LONGEST_LINE,
     Row,
@@ -21,6 +22,9 @@ from clusterkit.report.metrics import (
     read,
     with_number,
 )
+from clusterkit.transport.local import LocalTransport
+from clusterkit.verbs.curves import Metrics
+from clusterkit.verbs.log_source import LogSource
 
 ROWS = st.lists(
     st.builds(
@@ -147,6 +151,19 @@ def test_a_line_without_end_is_no_row_and_is_never_held(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(train(1) + b'{"kind": "train", "x": "' + b"y" * (3 * LONGEST_LINE) + b'"}\n' + train(2))
     assert [row.step for row in read(path)] == [1, 2]
+
+
+def test_a_terabyte_without_a_line_end_ends_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(train(1))
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)
+    assert [row.step for row in read(path)] == [1]
+    run = LedgerRun("r-1", "here", "r", "p", "", 0, "", "", str(tmp_path), 0, "RUNNING")
+    there = Metrics(LogSource(LocalTransport(), run, "log", patient=False, say=print))
+    for _ in range(2):
+        there.read()
+        assert [row.step for row in there.rows] == [1]
 
 
 def test_what_is_no_file_has_no_rows(tmp_path: Path) -> None:
