@@ -32,15 +32,19 @@ _FOLDERS = 2000
 _ALL_BYTES = 4 << 20
 """Of all small files of a run."""
 
-# Builtins read, so the files of a thousand runs cost no process each; one run that has started and not ended
-# costs one, which tells by the clock of the files when it showed life. One `find` for all of them names first
-# what is too large. Only regular files are opened. A name or a line that could be taken for one of our marks
-# is not printed. A run directory that is gone is reported as missing.
+# Builtins read, so a thousand runs cost no process each. One `find` for all of them names first what is too
+# large, and one `stat` tells by the clock of the files when runs showed life. Only regular files are opened.
+# A name or a line that could be taken for one of our marks is not printed. A run directory that is gone is
+# reported as missing.
 _COLLECT = rf"""
 ck_rs='{_MARK[0]}' ck_nl='
 '
 ck_paths() {{
   printf '%s\000' "$1"/heartbeat.json "$1"/stopped.json "$1"/attempts/*/*.json "$1"/submissions/*/*
+}}
+ck_signs() {{
+  printf '%s\000' "$1"/heartbeat.json "$1"/attempts/[0-9]/start.json "$1"/attempts/[0-9][0-9]/start.json \
+    "$1"/attempts/[0-9][0-9][0-9]/start.json "$1"/attempts/[0-9][0-9][0-9][0-9]/start.json
 }}
 ck_show() {{
   [ "$ck_left" -gt 0 ] || return 0
@@ -76,13 +80,6 @@ ck_run() {{
   ck_show heartbeat.json
   ck_show stopped.json
   ck_folders 'start.json exit.json cancel.json' attempts/*/
-  ck_open=
-  for ck_start in attempts/*/start.json; do
-    [ ! -f "$ck_start" ] || [ -f "${{ck_start%/*}}/exit.json" ] || ck_open=$ck_start
-  done
-  [ -z "$ck_open" ] || [ ! -f heartbeat.json ] ||
-    echo "{_MARK} written" $(stat -c %Y heartbeat.json "$ck_open" 2>/dev/null ||
-      stat -f %m heartbeat.json "$ck_open" 2>/dev/null)
   ck_folders 'request.json asked status answer error' submissions/*/
 }}
 ck_runs_each() {{
@@ -94,6 +91,8 @@ ck_large=$ck_nl$(ck_runs_each ck_paths |
   awk '{{ run = $0; sub("/(attempts|submissions)/[^/]*/[^/]*$|/[^/]*$", "", run); if (++seen[run] <= 20) print
     else if (seen[run] == 21) print run }}' 2>/dev/null)$ck_nl
 echo "{_MARK} now $(date +%s)"
+ck_runs_each ck_signs | xargs -0 sh -c \
+  'stat -c "%Y %n" . >/dev/null 2>&1 && exec stat -c "%Y %n" "$@"; exec stat -f "%m %N" "$@"' sh 2>/dev/null
 ck_runs_each ck_run
 echo "{_MARK} end"
 """
@@ -228,9 +227,11 @@ def parse_collect(stdout: str) -> Records:
         raise RunError(f"the run directories gave no answer: {last_words(stdout)}", hint="try again")
     now = ordinal(clock)
     records = Records()
-    for said in body.split(f"{_MARK} run ")[1:]:
+    times, *runs = body.split(f"{_MARK} run ")
+    written = _times(times)
+    for said in runs:
         head, *chunks = said.split(f"{_MARK} ")
-        files = _Files()
+        files = _Files(head.removesuffix("\n"), written)
         for chunk in chunks:
             files.add(chunk)
         records[head.removesuffix("\n")] = files.record(now)
@@ -259,10 +260,12 @@ def read_record(name: str, content: str | bytes) -> tuple[dict[str, Any] | None,
 class _Files:
     """The files of one run as they are read."""
 
+    run_dir: str
+    written: Mapping[str, float]
+    """When files of any run were written, by path."""
     exists: bool = True
     unreadable: dict[str, None] = field(default_factory=dict)
     top: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
-    alive: float | None = None
     attempts: dict[int, dict[str, Mapping[str, Any] | None]] = field(default_factory=dict)
     submissions: dict[int, dict[str, str]] = field(default_factory=dict)
     requests: dict[int, Mapping[str, Any] | None] = field(default_factory=dict)
@@ -272,9 +275,6 @@ class _Files:
         kind, _, name = head.partition(" ")
         if kind == "missing":
             self.exists = False
-        elif kind == "written":
-            times = [float(time) for word in name.split() if (time := ordinal(word)) is not None]
-            self.alive = max(times, default=None)
         elif kind == "refused":
             self.unreadable[name] = None
             content = ""
@@ -296,6 +296,14 @@ class _Files:
             self.unreadable[f"{folder}{slash}{wrong}"] = None
         return found
 
+    def _alive(self, attempts: Sequence[Attempt]) -> float | None:
+        """When the newest attempt that has not ended, of a program with heartbeats, was last heard of."""
+        beat = self.written.get(f"{self.run_dir}/heartbeat.json")
+        going = [each.number for each in attempts if each.start is not None and each.exit is None]
+        if beat is None or not going or "heartbeat.json" in self.unreadable:
+            return None
+        return max(beat, self.written.get(f"{self.run_dir}/attempts/{going[-1]}/start.json", beat))
+
     def record(self, now: float | None) -> RunRecord:
         attempts = tuple(Attempt(number, **files) for number, files in sorted(self.attempts.items()))
         submissions = tuple(
@@ -310,8 +318,14 @@ class _Files:
             stopped=self.top.get("stopped.json"),
             unreadable=tuple(self.unreadable),
             now=now,
-            alive=self.alive,
+            alive=self._alive(attempts),
         )
+
+
+def _times(said: str) -> dict[str, float]:
+    """Times by path, Unix seconds, of lines that hold a time and a path."""
+    parts = (line.partition(" ")[::2] for line in said.split("\n"))
+    return {path: float(moment) for time, path in parts if (moment := ordinal(time)) is not None}
 
 
 def _submission(number: int, files: Mapping[str, str], request: Mapping[str, Any] | None) -> Submission:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -124,6 +125,23 @@ def test_a_thousand_runs_start_no_thousand_processes(tmp_path: Path) -> None:
     records = parse_collect(done.stdout)
     assert len(records) == 1000
     assert all(record.heartbeat and record.attempts for record in records.values())
+
+
+def test_runs_that_go_on_share_the_processes_that_look_at_their_files(tmp_path: Path) -> None:
+    calls, tools = tmp_path / "calls", tmp_path / "tools"
+    tools.mkdir()
+    for name in ("stat", "find", "awk", "xargs", "date", "sh"):
+        write(tools / name, f'#!/bin/sh\necho {name} >>{calls}\nexec {shutil.which(name)} "$@"\n')
+        (tools / name).chmod(0o755)
+    runs = [tmp_path / "runs" / str(number) for number in range(50)]
+    for run in runs:
+        write(run / "attempts/0/start.json", {"attempt": 0})
+        write(run / "heartbeat.json", {"step": 1})
+    script = collect_script([str(run) for run in runs])
+    done = subprocess.run(["/bin/sh"], input=script, capture_output=True, text=True, env={"PATH": str(tools)})
+    records = parse_collect(done.stdout)
+    assert all(record.alive is not None for record in records.values())
+    assert len(calls.read_text().split()) < 12
 
 
 def test_banners_before_it_do_not_matter_and_a_cut_is_an_error(tmp_path: Path) -> None:
