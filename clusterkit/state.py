@@ -15,7 +15,7 @@ from clusterkit.record import Attempt, RunRecord, collect_script, parse_collect
 from clusterkit.scheduler import Job, JobState, parse_time, unix_seconds
 from clusterkit.units import CLOCKS_DIFFER
 from clusterkit.untrusted import number as finite
-from clusterkit.untrusted import parse_json
+from clusterkit.untrusted import parse_json, text
 from clusterkit.verdict import STALE_SECONDS, Verdict, number, silence, verdict
 
 __all__ = ["Attempt", "RunRecord", "RunState", "collect_script", "fold", "parse_collect", "remembered"]
@@ -101,17 +101,17 @@ def fold(
         limit_seconds=(job.limit_seconds if job else None) or _asked_limit(record),
         attempt=newest.number if newest else None,
         until_done=until_done,
-        node=(job.node if job else None) or start.get("node"),
-        job_id=job.job_id if job else start.get("job_id"),
+        node=(job.node if job else None) or text(start.get("node")),
+        job_id=job.job_id if job else text(start.get("job_id")),
         updated=updated,
     )
     return _with_unreadable(_with_heartbeat(state, record, last, moment), record)
 
 
-def remembered(text: str) -> RunState | None:
+def remembered(said: str) -> RunState | None:
     """A state as `to_text` wrote it; None for one of another version, or none at all."""
     try:
-        known = parse_json(text)
+        known = parse_json(said)
         names = {field.name for field in fields(RunState)}
         return RunState(
             **{**{key: known[key] for key in known if key in names}, "state": JobState(known["state"])}
