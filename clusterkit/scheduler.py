@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from clusterkit.hardware import Hardware
 
-REQUEUE_CODE = 85
-"""A program exits with this when it has checkpointed after a signal and wants to be started again."""
-
 
 class JobState(StrEnum):
     """States of a job, in Slurm's words (man sacct, JOB STATE CODES), which `local` uses too."""

@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clusterkit.local.processes import job_id
-from clusterkit.local.wait import SLOTS, turn_file
 
 _ARRAY = re.compile(r"(\d+)-(\d+)(?:%(\d+))?")
 
@@ -63,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _start_array(options: argparse.Namespace, command: Sequence[str]) -> None:
+    from clusterkit.local.wait import SLOTS  # a single job needs none of it
+
     match = _ARRAY.fullmatch(options.array)
     if match is None:
         raise SystemExit(f"{options.array} is no range of tasks")
@@ -100,6 +101,8 @@ def _start(
     if after or slot:
         wait = [*(f"--after={text}" for text in after), "--run-dir", str(run_dir)]
         if slot:
+            from clusterkit.local.wait import turn_file
+
             turn.append(os.open(turn_file(slot[0], slot[2]), os.O_RDWR | os.O_CREAT, 0o600))
             fcntl.flock(turn[0], fcntl.LOCK_EX)
             wait += ["--group", str(slot[0]), "--slot", f"{slot[1]}:{slot[2]}:{turn[0]}"]

@@ -18,8 +18,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
+from clusterkit.exit_codes import REQUEUE_CODE
 from clusterkit.local.processes import adopt_orphans, family, job_id, kill, kill_family
-from clusterkit.scheduler import REQUEUE_CODE
 
 GRACE_SECONDS = 10.0
 """Between SIGTERM and SIGKILL."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clusterkit.exit_codes import REQUEUE_CODE
 from clusterkit.ownership import EXIT_CODE
-from clusterkit.scheduler import REQUEUE_CODE
 from clusterkit.slurm.script import directive, templates
 
 

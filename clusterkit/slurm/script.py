@@ -14,9 +14,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from clusterkit.errors import ConfigError
+from clusterkit.exit_codes import REQUEUE_CODE
 from clusterkit.ownership import EXIT_CODE
 from clusterkit.resources import resource
-from clusterkit.scheduler import REQUEUE_CODE
 from clusterkit.slurm.abilities import Way
 
 if TYPE_CHECKING:
