@@ -12,6 +12,9 @@ from trainer.arguments import Parser, at_least
 from trainer.envs.own_module import add_whose_code, refuse_foreign
 from trainer.processors import usable_processors
 
+_WORTH_PROCESSES = 8
+"""Episodes from which on processes are worth their start."""
+
 
 def main(argv: Sequence[str]) -> int:
     """Prints a table of success rates or returns; returns the exit code.
@@ -26,7 +29,9 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("checkpoint", type=Path, help="a run, a checkpoint or a final_model.pt")
     parser.add_argument("--episodes", type=at_least(1), default=50, metavar="N", help="per task (50)")
-    parser.add_argument("--workers", type=at_least(0), metavar="N", help="processes (all processors)")
+    parser.add_argument(
+        "--workers", type=at_least(0), metavar="N", help="processes (all processors, none for a few episodes)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_whose_code(parser)
     given = parser.read(argv)
@@ -40,11 +45,12 @@ def main(argv: Sequence[str]) -> int:
 
     model = load_model(given.checkpoint, configure("cpu", threads=1))
     values = model.recipe["values"]
+    few = len(model.tasks) * given.episodes < _WORTH_PROCESSES
     refuse_foreign(model.path, values, named=given.environment, pulled=given.pulled)
     evaluator = Evaluator(
         factory_for(values, model.tasks),
         given.episodes,
-        workers=usable_processors() if given.workers is None else given.workers,
+        workers=given.workers if given.workers is not None else 0 if few else usable_processors(),
     )
     try:
         result = evaluator.run(partial(model.policy.act, greedy=True), every_goal(values, given.episodes))
