@@ -3,17 +3,19 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAIN := -c constraints.txt
-# Two processes mostly wait for their test clusters; the others keep two cores busy.
-WORKERS ?= 4
+# Four processes mostly wait for their test clusters; the others keep two cores busy.
+WORKERS ?= 6
 # Tests start hundreds of processes, and each of them compiles anew what none of them may keep.
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+# Linters and documentation are checked while the tests run. A fault of theirs stops nothing and fails all.
+BESIDE = $(MAKE) --no-print-directory --keep-going --jobs lint docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint docs bench peers clean
+.PHONY: help demo test test-all check pytest image lint docs bench peers clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
 
 .venv/.made:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else "clusterkit needs Python 3.11 to 3.13, this is %d.%d; try: make PYTHON=python3.12 ..." % v)'
@@ -21,27 +23,37 @@ help: ## list the targets
 	@touch $@
 
 .venv/.train: .venv/.made pyproject.toml constraints.txt
-	$(PIP) install -q $(CONSTRAIN) -e '.[train]'
+	$(PIP) install -q --no-compile $(CONSTRAIN) -e '.[train]'
 	@touch $@
 
 .venv/.dev: .venv/.train
-	$(PIP) install -q $(CONSTRAIN) -e '.[train,dev]'
+	$(PIP) install -q --no-compile $(CONSTRAIN) -e '.[train,dev]'
 	@touch $@
 
 .venv/.bench: .venv/.dev
-	$(PIP) install -q $(CONSTRAIN) -e '.[train,dev,bench]'
+	$(PIP) install -q --no-compile $(CONSTRAIN) -e '.[train,dev,bench]'
 	@touch $@
 
 demo: .venv/.train ## train four Meta-World tasks here, through the whole product (minutes)
 	$(BIN)/clusterkit demo
 
-test: .venv/.dev ## linters, types, docs and all tests, on a real Slurm where one can run
-	@$(MAKE) --no-print-directory lint docs
-	$(PYTEST)
+test: .venv/.dev ## linters, types, docs and the tests, on a real Slurm where one can run
+	@$(BESIDE) image pytest MARKED='not exhaustive'
 
+test-all: .venv/.dev ## the tests of `make test` and the exhaustive ones: all tasks, all releases, long soaks
+	@$(BESIDE) image pytest
+
+check: WORKERS := 4
 check: .venv/.dev ## the quick part of `make test`, before a commit
-	@$(MAKE) --no-print-directory lint
-	$(PYTEST) -q -m 'not slow and not cluster'
+	@$(BESIDE) pytest WORKERS=$(WORKERS) MARKED='not slow and not cluster and not exhaustive'
+
+# What a test makes is no part of this make.
+pytest: .venv/.dev
+	@env -u MAKEFLAGS $(PYTEST) $(if $(MARKED),-m '$(MARKED)')
+
+# Tests on the cluster begin meanwhile with what needs no image.
+image: .venv/.dev
+	@$(BIN)/python -m tests.cluster.image
 
 lint: .venv/.dev ## style, types and the floors of the house
 	$(BIN)/ruff check .

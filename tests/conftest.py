@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 # other by counting: with tests in several processes on few processors that took 35 times the work itself.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-pytest_plugins = ["tests.cluster.fixtures"]
+pytest_plugins = ["tests.cluster.fixtures", "tests.collecting"]
 
 settings.register_profile(
     "busy machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -20,26 +20,29 @@ settings.register_profile(
 settings.load_profile("busy machine")
 
 
-CLUSTERS = 2
+CLUSTERS = 4
 """How many test clusters are up side by side, each for some of the files that need one: they mostly wait."""
-IMAGE_SECONDS = 900
-"""What a test that uses the image has at least, as it may have to wait for it to be built."""
+CLUSTER_TIMEOUT = 900
+"""What a test that uses a cluster has at least: it may wait for an image, or for a machine that is busy."""
 
 CLUSTER_SECONDS = {
     "tests/cluster/test_until_done.py": 200,
-    "tests/cluster/test_why.py": 200,
-    "tests/cluster/test_groups.py": 110,
-    "tests/cluster/test_faults.py": 90,
-    "tests/cluster/test_sharing.py": 90,
-    "tests/cluster/test_end_to_end.py": 70,
-    "tests/slurm/test_container.py": 60,
-    "tests/cluster/test_random_faults.py": 60,
-    "tests/cluster/test_images.py": 50,
-    "tests/cluster/test_status.py": 50,
-    "tests/cluster/test_exactly_once.py": 40,
+    "tests/cluster/test_why.py": 110,
+    "tests/cluster/test_doctor.py": 90,
+    "tests/cluster/test_plan_starts.py": 90,
+    "tests/cluster/test_status.py": 80,
+    "tests/cluster/test_groups.py": 70,
+    "tests/cluster/test_exactly_once.py": 60,
+    "tests/cluster/test_random_faults.py": 50,
+    "tests/cluster/test_end_to_end.py": 50,
+    "tests/cluster/test_cluster.py": 45,
+    "tests/cluster/test_init.py": 40,
+    "tests/cluster/test_inside.py": 40,
+    "tests/cluster/test_tune.py": 40,
+    "tests/cluster/test_one_login.py": 40,
 }
 """About how long these files take on a cluster, to deal all of them evenly; others take `SOME_SECONDS`."""
-SOME_SECONDS = 25
+SOME_SECONDS = 20
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
@@ -59,9 +62,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.cluster)
         if "trainer_sif" in fixtures:
             item.add_marker(pytest.mark.slow)
-            own = item.get_closest_marker("timeout")
-            if own is None or own.args[0] < IMAGE_SECONDS:
-                item.add_marker(pytest.mark.timeout(IMAGE_SECONDS), append=False)
+        own = item.get_closest_marker("timeout")
+        if item.get_closest_marker("cluster") and (own is None or own.args[0] < CLUSTER_TIMEOUT):
+            item.add_marker(pytest.mark.timeout(CLUSTER_TIMEOUT), append=False)
     cluster_of = _dealt({_file(item) for item in items if item.get_closest_marker("cluster")})
     slow_groups = set()
     for item in items:

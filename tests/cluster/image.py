@@ -19,9 +19,9 @@ from pathlib import Path
 import jinja2
 
 from clusterkit.building.apptainer import EPOCH
-from tests.cluster.cache import cached
+from tests.cluster.cache import cached, remove
 from tests.cluster.cluster import Cluster
-from tests.cluster.host import TestbedError, debian_mirror, last_line
+from tests.cluster.host import TestbedError, UnavailableError, debian_keyring, debian_mirror, last_line
 from tests.cluster.rootfs import USERS
 
 PROJECT = Path(__file__).parents[2]
@@ -31,10 +31,10 @@ INPUTS = [
     PROJECT / "containers/locked.txt",
     PROJECT / "containers/locked-cpu.txt",
 ]
-BASE = "Bootstrap: debootstrap\nOSVersion: bookworm\nMirrorURL: MIRROR\n"
+BASE = ["--mode=root", "--variant=minbase", "--format=directory", "bookworm"]
 PYTHON, GLIBC = "3.11", 36
 """Of Debian bookworm."""
-PACKING = "-comp zstd -Xcompression-level 3"
+PACKING = "-comp zstd -Xcompression-level 1"
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
 
@@ -51,14 +51,16 @@ def trainer_image(cluster: Cluster) -> Path:
         TestbedError: a wheel is not to be had, or a build fails; the message ends with its output.
     """
     definition = render(
-        bootstrap="localimage", **{"from": "base.sif"}, torch="cpu", find_links="/mnt", no_index=True
+        bootstrap="localimage", **{"from": "base"}, torch="cpu", find_links="/mnt", no_index=True
     )
-    inputs = [BASE, definition, PYTHON, *(path.read_text() for path in INPUTS)]
+    inputs = [*BASE, definition, PYTHON, *(path.read_text() for path in INPUTS)]
 
     def build(target: Path) -> None:
-        base = _base(cluster)
+        base = _base()
         with _workshop(cluster) as folder:
-            shutil.copy(base, folder / "base.sif")
+            user = USERS[cluster.user]
+            subprocess.run(["cp", "-a", base, folder / "base"], check=True)
+            subprocess.run(["chown", "-hR", f"{user}:{user}", folder / "base"], check=True)
             for path in INPUTS:
                 shutil.copy(path, folder)
             _download_wheels(folder / "wheels")
@@ -67,8 +69,8 @@ def trainer_image(cluster: Cluster) -> Path:
     return cached("trainer", inputs, build, suffix=".sif")
 
 
-def _base(cluster: Cluster) -> Path:
-    """Debian as an image of its own.
+def _base() -> Path:
+    """Debian as a folder, for a definition that builds on one.
 
     The trainer's definition could start at debootstrap itself. Apptainer 1.4 would then keep a core busy
     until the build ends (a loop in its debootstrap source that a `break` does not leave), and new packages
@@ -76,10 +78,15 @@ def _base(cluster: Cluster) -> Path:
     """
 
     def build(target: Path) -> None:
-        with _workshop(cluster) as folder:
-            _apptainer_build(cluster, folder, BASE.replace("MIRROR", debian_mirror()), target)
+        mirror, keyring = debian_mirror(), debian_keyring()
+        argv = ["mmdebstrap", *BASE, str(target), f"deb [signed-by={keyring}] {mirror} {BASE[-1]} main"]
+        built = subprocess.run(argv, capture_output=True, text=True)
+        if built.returncode:
+            raise TestbedError(f"mmdebstrap cannot make Debian: {last_line(built.stderr)}")
+        remove(target / "dev")  # a user's build cannot copy devices
+        (target / "dev").mkdir()
 
-    return cached("base", [BASE], build, suffix=".sif")
+    return cached("base", BASE, build)
 
 
 @contextmanager
@@ -114,7 +121,7 @@ def _download_wheels(folder: Path) -> None:
         f"manylinux1_{machine}",
         f"linux_{machine}",
     ]
-    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder)]
+    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
     argv += [
         "--only-binary=:all:",
         f"--python-version={PYTHON}",
@@ -125,3 +132,16 @@ def _download_wheels(folder: Path) -> None:
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode:
         raise TestbedError(f"pip cannot fetch the image's packages: {last_line(done.stderr)}")
+
+
+def main() -> None:
+    """Build what is not in the cache yet, before a test waits for it."""
+    try:
+        with Cluster() as cluster:
+            trainer_image(cluster)
+    except UnavailableError as reason:
+        print(f"no test cluster: {reason}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
