@@ -12,6 +12,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from tests.doubles.loopback_sshd import LoopbackSshd
@@ -37,6 +38,7 @@ def why_not() -> str | None:
     return None
 
 
+@cache
 def pam_oath() -> Path | None:
     """The PAM module on this machine."""
     return next(

@@ -1,6 +1,8 @@
 """Runs clusterkit and ends it with SIGKILL just before one of the calls that touch the world.
 
-    python -m tests.doubles.kill_point POINT submit ...      kill before call number POINT, if there is one
+    python -m tests.doubles.kill_point POINT submit ...         kill before call number POINT, if there is one
+    python -m tests.doubles.kill_point FIRST:STRIDE submit ...  one command after the other, killed at FIRST,
+        FIRST + STRIDE and so on, until one comes to its end; prints how many were killed
 
 Calls are those into C that write, send, rename, start a process or run SQL, in every thread. They count from
 the one on that writes the intent into the ledger: before it there is no run.
@@ -12,7 +14,12 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from types import FrameType
+from typing import NoReturn
+
+from clusterkit.ledger import Ledger, LedgerRun
+from tests import forking
 
 CALLS = frozenset(
     {
@@ -43,14 +50,42 @@ class Counter:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main() -> None:
-    counter = Counter(int(sys.argv[1]))
-    sys.argv = ["clusterkit", *sys.argv[2:]]
-    from clusterkit.cli.app import main as clusterkit
-
+def run_killed(point: int) -> NoReturn:
+    """Run the command line in this process, which ends."""
+    counter = Counter(point)
     threading.setprofile(counter)
-    sys.setprofile(counter)
-    clusterkit()
+    write_intent = Ledger.add_all
+
+    def counted(ledger: Ledger, runs: Iterable[LedgerRun]) -> None:
+        sys.setprofile(counter)  # which slows down all that comes
+        write_intent(ledger, runs)
+
+    Ledger.add_all = counted  # type: ignore[method-assign]
+    forking.run_and_leave("clusterkit")
+
+
+def killed_in_turn(first: int, stride: int) -> int:
+    """Each is forked from this process; the exit code is that of the one that came to its end."""
+    forking.import_all("clusterkit")
+    kills = 0
+    while (code := _forked(first + kills * stride)) == -signal.SIGKILL:
+        kills += 1
+    print(kills)
+    return code
+
+
+def _forked(point: int) -> int:
+    child = os.fork()
+    if child == 0:
+        run_killed(point)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def main() -> None:
+    first, _, stride = sys.argv.pop(1).partition(":")
+    if stride:
+        sys.exit(killed_in_turn(int(first), int(stride)))
+    run_killed(int(first))
 
 
 if __name__ == "__main__":

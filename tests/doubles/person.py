@@ -10,19 +10,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests import forked
+
 
 def type_at_terminal(
-    argv: Sequence[str],
+    words: Sequence[str],
     answers: Mapping[str, Callable[[], str]],
     *,
     folder: Path,
     environment: Mapping[str, str],
     seconds: float = 120.0,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command on a terminal of its own.
+    """Run a clusterkit command on a terminal of its own.
 
     Args:
-        argv: the command.
+        words: of the command line, after the program's name.
         answers: what to type when a text appears; every time it appears.
         folder: where it runs.
         environment: all of it.
@@ -31,10 +33,8 @@ def type_at_terminal(
     Returns:
         Its exit status and everything the terminal has shown.
     """
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(folder)
-        os.execve(argv[0], list(argv), dict(environment))
+    terminal, its_end = pty.openpty()
+    process = forked.at_terminal(words, its_end, env=environment, folder=folder)
     seen, answered, deadline = b"", 0, time.monotonic() + seconds
     while time.monotonic() < deadline and select.select([terminal], [], [], deadline - time.monotonic())[0]:
         try:
@@ -49,5 +49,4 @@ def type_at_terminal(
                 answered = len(seen)
                 os.write(terminal, answer().encode() + b"\n")
     os.close(terminal)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return subprocess.CompletedProcess(list(argv), status, seen.decode("utf-8", "replace"), "")
+    return subprocess.CompletedProcess(words, process.wait(), seen.decode("utf-8", "replace"), "")

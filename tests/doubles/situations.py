@@ -1,6 +1,6 @@
 """Runs commands where a shell, a terminal or a machine leaves something out; used by tests/test_edge.py.
 
-Every command is forked from a process that has imported all of clusterkit, as in tests/forked.py, and has
+Every command is forked from a process that has imported all of clusterkit, as in tests/forking.py, and has
 what is changed about the world to itself.
 """
 
@@ -10,7 +10,6 @@ import functools
 import io
 import json
 import os
-import runpy
 import signal
 import sys
 import tempfile
@@ -115,8 +114,7 @@ def _run(situation: str, words: list[str], folder: str) -> NoReturn:
     os.chdir(folder)
     sys.argv[1:] = words
     globals()[situation]()
-    runpy.run_module("clusterkit", run_name="__main__", alter_sys=True)
-    sys.exit(99)
+    forking.run_and_leave("clusterkit")
 
 
 def _result(situation: str, words: list[str], folder: str) -> dict[str, object]:
@@ -135,9 +133,19 @@ def _result(situation: str, words: list[str], folder: str) -> dict[str, object]:
     return {"code": os.waitstatus_to_exitcode(status), "out": said[0], "err": said[1]}
 
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from tests import forked
+def main() -> None:
+    """A line of cases comes in, and a line with their results goes out, again and again."""
+    forking.import_all("clusterkit")
+    for line in os.fdopen(os.dup(0)):  # commands find sys.stdin as it is at their start
+        environ, cases = json.loads(line)
+        os.environ.clear()
+        os.environ.update(environ)
+        sys.stdout.write(json.dumps([_result(*case) for case in cases]) + "\n")
+        sys.stdout.flush()
 
-    forked._import_all()
-    json.dump([_result(*case) for case in json.load(sys.stdin)], sys.stdout)
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    from tests import forking
+
+    main()

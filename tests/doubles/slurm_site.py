@@ -203,7 +203,8 @@ class SlurmSite:
         return done
 
     def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        return {"PATH": os.environ["PATH"], "HOME": str(self.folder), "COLUMNS": "160", **variables}
+        own = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "COLUMNS": "160"}
+        return forked.of_python() | own | variables
 
     def status(self, *words: str) -> dict[str, Any]:
         """`clusterkit status --json`."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles import forked_wandb
 from tests.doubles.wandb_server import WandbServer
 
 pytestmark = pytest.mark.slow  # each upload starts the real client
@@ -33,9 +34,8 @@ WRITER = textwrap.dedent(
 
 def offline_run(folder: Path, *, exit_code: int = 0) -> Path:
     """Write an offline run of STEPS history rows with the real client."""
-    argv = [sys.executable, "-c", WRITER, "run1", str(folder), str(STEPS), str(exit_code)]
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "WANDB_ERROR_REPORTING": "false"}
-    subprocess.run(argv, env=env, cwd=folder, check=True, capture_output=True, timeout=60)
+    forked_wandb.run(WRITER, "run1", str(folder), str(STEPS), str(exit_code), folder=folder, env=env)
     (written,) = (folder / "wandb").glob("offline-run-*-run1")
     return written
 
@@ -53,9 +53,9 @@ def run_dir(finished: Path, tmp_path: Path) -> Path:
 
 def sync(server: WandbServer, folder: Path, run: Path, *options: str, **extra: str) -> str:
     """Run the real `wandb sync`; returns what it printed."""
-    env = {"PATH": os.environ["PATH"]} | server.client_env(folder) | extra
+    env = {"PATH": os.environ["PATH"]} | server.client_env(folder) | forked_wandb.variables() | extra
     argv = [sys.executable, "-m", "wandb", "sync", *options, str(run)]
-    done = subprocess.run(argv, env=env, cwd=folder, check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, env=env, cwd=folder, check=True, capture_output=True, text=True)
     return done.stdout + done.stderr
 
 

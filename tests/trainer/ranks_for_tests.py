@@ -1,6 +1,6 @@
-"""One of two ranks: `python -m tests.trainer.ranks_for_tests FOLDER`, started by test_parallel.py.
+"""Two ranks: `python -m tests.trainer.ranks_for_tests FOLDER`, started by test_parallel.py.
 
-Importing PyTorch takes most of the time here, so one pair of processes goes through everything.
+Importing PyTorch takes most of the time here: one process does it for both, and they go through everything.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def drift(ranks: Ranks, folder: Path, place: Place) -> list:
 
 def settings_of(folder: Path, place: Place, attempt: int = 0) -> TrainSettings:
     """Four environments on three tasks: on each of two ranks, both move from task to task."""
-    argv = ("--total-steps", "600", "--num-envs", "4", "--checkpoint-every", "200", "--log-every", "100")
+    argv = ("--total-steps", "300", "--num-envs", "4", "--checkpoint-every", "152", "--log-every", "100")
     rewards = ("--set", "normalize_rewards=returns", "--unlock", "normalize_rewards")
     resume = ("--resume",) if attempt else ()
     return replace(settings_for(folder, *argv, *rewards, *resume), place=place, attempt=attempt)
@@ -217,7 +217,7 @@ def main(folder: Path) -> None:
         found["drifted"] = drift(ranks, folder, place)
         found["stopped"] = attempt(settings_of(folder / "stopped", place), ranks, 57 if last else None)
         found["resumed"] = attempt(settings_of(folder / "stopped", place, 1), ranks)
-        found["lost"] = attempt(settings_of(folder / "lost", place), ranks, lost=90 if last else None)
+        found["lost"] = attempt(settings_of(folder / "lost", place), ranks, lost=60 if last else None)
         found["after"] = attempt(settings_of(folder / "lost", place, 1), ranks)
         found["ppo"] = attempt(rollout_settings_of(folder / "ppo", place), ranks)
         cut = folder / "ppo-cut"
@@ -228,4 +228,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    second = os.fork()
+    os.environ["RANK"] = "0" if second else "1"
     main(Path(sys.argv[1]))
+    if second:
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(second, 0)[1]))

@@ -95,9 +95,13 @@ def held(settings: TrainSettings) -> tuple[Replay, list[torch.Tensor]]:
 
 
 def rows(run_dir: Path, kind: str) -> list[dict[str, Any]]:
-    """The lines of that kind in metrics.jsonl."""
-    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
-    return [row for row in map(json.loads, lines) if row["kind"] == kind]
+    """The lines of that kind in metrics.jsonl, as far as they are written."""
+    try:
+        text = (run_dir / "metrics.jsonl").read_text()
+    except FileNotFoundError:
+        return []
+    whole = text[: text.rfind("\n") + 1]
+    return [row for row in map(json.loads, whole.splitlines()) if row["kind"] == kind]
 
 
 def events(run_dir: Path) -> list[str]:

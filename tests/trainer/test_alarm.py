@@ -29,6 +29,7 @@ def orders(command: Command) -> Orders:
     return Orders(np.full(2, command, np.int8), np.ones(2, np.int32), np.full(2, 9, np.int32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_environment_of_this_process_that_hangs_is_named(workers: int, free_alarm) -> None:
     words = r"environment of green in this process has not answered for 0 s"

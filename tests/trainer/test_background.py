@@ -2,11 +2,8 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +12,8 @@ import pytest
 import torch
 
 from tests.trainer.test_vector import alive
-from tests.trainer.toys import Counter, CounterFactory
+from tests.trainer.toys import CounterFactory, GatedFactory
+from tests.trainer.warm import cold
 from trainer import recipe
 from trainer.algorithms.sac import SACConfig, make_policy
 from trainer.envs.metaworld import MetaworldFactory
@@ -25,30 +23,10 @@ from trainer.evaluation.evaluator import Evaluator, spread_goals
 from trainer.evaluation.result import Evaluation
 from trainer.nn.policy import Policy
 
-pytestmark = pytest.mark.slow  # real servers or processes, a second or more each
+# real processes, a second or more each
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_processes")]
 
 GOALS = spread_goals(10, 10, 50)
-
-
-@dataclass(frozen=True)
-class GatedFactory(CounterFactory):
-    """Counters that do not step while there is a file."""
-
-    gate: Path = Path("absent")
-
-    def __call__(self, task: int) -> Counter:
-        return GatedCounter(task, self.gate)
-
-
-class GatedCounter(Counter):
-    def __init__(self, task: int, gate: Path) -> None:
-        super().__init__(task, "")
-        self._gate = gate
-
-    def step(self, action):
-        while self._gate.exists():
-            time.sleep(0.01)
-        return super().step(action)
 
 
 def policy(seed: int) -> Policy:
@@ -87,8 +65,8 @@ def gate(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shared(gate) -> Iterator[BackgroundEvaluator]:
-    with background(GatedFactory(gate=gate), workers=2) as evaluator:
+def shared(gate, warm_processes) -> Iterator[BackgroundEvaluator]:
+    with background(GatedFactory(gate=gate), workers=1) as evaluator:
         yield evaluator
 
 
@@ -207,8 +185,8 @@ def test_a_stopped_one_is_found_and_ended(gate):
 @pytest.mark.parametrize(
     ("fault", "workers", "sentence", "hint"),
     [
-        ("exit", 2, r"failed: the environment worker of .*green.* died with exit code 7", "memory"),
-        ("hang", 2, r"failed: the environment worker of .*green.* has not answered", "resume"),
+        ("exit", 1, r"failed: the environment worker of .*green.* died with exit code 7", "memory"),
+        ("hang", 1, r"failed: the environment worker of .*green.* has not answered", "resume"),
         ("raise", 0, r"failed: ValueError: the drawer fell off", "Traceback"),
     ],
 )
@@ -223,7 +201,8 @@ def test_a_fault_in_its_environments_is_passed_on(fault, workers, sentence, hint
 
 
 def test_close_ends_it_whatever_it_is_doing():
-    starting = background(CounterFactory(), workers=2)
+    with cold():
+        starting = background(CounterFactory(), workers=2)
     pid = starting.pid
     starting.close()
     assert_gone([pid])
@@ -234,27 +213,29 @@ def test_close_ends_it_whatever_it_is_doing():
 
 def test_no_process_outlives_a_parent_that_is_killed(gate):
     gate.touch()
-    script = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from tests.trainer.test_background import *\n"
-        "if __name__ == '__main__':\n"
-        "    evaluator = background(GatedFactory(gate=Path(sys.argv[1])), workers=2)\n"
-        "    evaluator.submit(1, policy(1).state_dict(), GOALS)\n"
-        "    evaluator.wait(lambda: len(descendants(evaluator.pid)) == 2)\n"
-        "    print(evaluator.pid, flush=True)\n"
-        "    evaluator.wait()\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", script, gate], stdout=subprocess.PIPE, text=True) as parent:
-        evaluator = int(parent.stdout.readline())
-        processes = [evaluator, *descendants(evaluator)]
-        assert len(processes) == 3
-        parent.kill()
+    told, tell = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        try:
+            with cold():
+                evaluator = background(GatedFactory(gate=gate), workers=2)
+            evaluator.submit(1, policy(1).state_dict(), GOALS)
+            evaluator.wait(lambda: len(descendants(evaluator.pid)) == 2)
+            os.write(tell, b"%d\n" % evaluator.pid)
+            evaluator.wait()
+        finally:
+            os._exit(1)
+    os.close(tell)
+    with os.fdopen(told) as answer:
+        evaluator = int(answer.readline())
+    processes = [evaluator, *descendants(evaluator)]
+    assert len(processes) == 3
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
     assert_gone(processes)
     gate.unlink()
 
 
-@pytest.mark.slow
 def test_on_meta_world_it_finds_what_an_evaluation_alone_finds():
     factory = MetaworldFactory(("reach-v3", "drawer-close-v3"))
     config = SACConfig.from_values(recipe.load("local-demo").values)
@@ -262,14 +243,14 @@ def test_on_meta_world_it_finds_what_an_evaluation_alone_finds():
     agent = make_policy(config, factory.observation_dim, factory.action_dim, 2)
     for last in (agent.actor.weights[-1], agent.actor.biases[-1]):
         last.data.uniform_(-0.1, 0.1)
-    goals = spread_goals(6, 6, 50)
+    goals = spread_goals(2, 2, 50)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    evaluator = Evaluator(factory, 6)
+    evaluator = Evaluator(factory, 2, max_steps=40)
     expected = evaluator.run(partial(agent.act, greedy=True), goals)
     torch.set_num_threads(threads)
     evaluator.close()
-    with BackgroundEvaluator(factory, agent, 6, 2, 1) as evaluator:
+    with BackgroundEvaluator(factory, agent, 2, 0, 1, max_steps=40) as evaluator:
         for step in (1, 2):
             evaluator.submit(step, agent.state_dict(), goals)
         found = evaluator.wait(lambda: not (torch.randn(300, 300) @ torch.randn(300, 300)).numel())  # is busy

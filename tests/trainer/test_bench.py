@@ -2,8 +2,7 @@
 
 import json
 import signal
-import subprocess
-import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -11,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests import forked
+from trainer.bench import child, command
 from trainer.bench import measure as measurements
 from trainer.bench.candidates import (
     Combination,
@@ -36,13 +37,8 @@ def never() -> bool:
     return False
 
 
-def start(run_dir, *more: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "trainer", "bench", *OPTIONS, "--run-dir", str(run_dir), *more],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def start(run_dir, *more: str):
+    return forked.start(["bench", *OPTIONS, "--run-dir", str(run_dir), *more])
 
 
 def test_environments_are_whole_copies_of_the_tasks_the_nearest_first():
@@ -68,6 +64,7 @@ def test_steps_that_take_next_to_nothing_are_tried_in_the_learner_s_own_process(
     assert worker_counts(32, 16, light=True) == [11, 16, 6, 0, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["ppo", "sac"])
 def test_recipes_on_an_environment_are_measured(tmp_path, recipe):
     small = {"ppo": ["rollout_size=256"], "sac": ["replay_capacity=4000", "batch_size=32"]}[recipe]
@@ -128,8 +125,11 @@ def test_a_loop_that_waits_for_updates_is_tried_with_little():
     assert set(worth_a_run(own, rates, None)) == rates.keys() - {own}
 
 
-def test_a_measurement_that_fails_costs_only_itself():
+@pytest.mark.slow
+def test_a_measurement_is_made_in_a_process_of_its_own_and_one_that_fails_costs_only_itself():
     order = Order("envs", 4, 0, "fp32")
+    found = measure(order, ["--recipe", "a2c", *OPTIONS[2:]], 0.05, 300.0, never)
+    assert found["env_steps_per_second"] > 0
     found = measure(order, ["--recipe", "local-demo", "--device", "cuda"], 60.0, 0.5, never)
     assert "time was over" in found["error"]
     found = measure(order, ["--recipe", "nothing"], 0.1, 60.0, never)
@@ -147,22 +147,23 @@ def test_the_memory_of_evaluations_is_measured(tmp_path):
     assert found["host_bytes"] > 50 << 20  # a process with PyTorch and its environments
 
 
+def measured_here(order: Order, options, seconds: float, limit: float, interrupted) -> dict:
+    """As `measure`, in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "found.json")
+        words = [order.kind, str(seconds), str(limit), str(file), *options, *order.options()]
+        assert child.main([*words, "--wandb", "disabled", "--run-dir", folder]) == 0
+        return json.loads(file.read_text())
+
+
 @pytest.mark.slow
-def test_a_whole_bench(tmp_path):
+def test_a_whole_bench(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "measure", measured_here)
+    monkeypatch.setattr(child, "_leave_with", lambda parent: None)
     tries = ["--try-num-envs", "4", "--try-workers", "0", "--num-envs", "4", "--workers", "0"]
-    process = start(
-        tmp_path,
-        *tries,
-        "--seconds",
-        "240",
-        "--each",
-        "0.2",
-        "--eval-every",
-        "0",
-        *("--try-precision", "fp32"),
-    )
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
+    tries += ["--try-precision", "fp32", "--seconds", "240", "--each", "0.2", "--eval-every", "0"]
+    assert command.main([*OPTIONS, "--run-dir", str(tmp_path), *tries]) == 0
+    output = capsys.readouterr().out
     found = json.loads((tmp_path / "bench.json").read_text())
     assert found["complete"] is True
     assert found["own"] == {"num_envs": 4, "workers": 0, "precision": "fp32"}
@@ -178,6 +179,7 @@ def test_a_whole_bench(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.json", "heartbeat.json"]
 
 
+@pytest.mark.slow
 def test_a_signal_ends_it_and_what_it_was_at(tmp_path):
     process = start(tmp_path, "--num-envs", "4", "--seconds", "300")
     deadline = time.monotonic() + 300
@@ -206,6 +208,7 @@ def text(file: Path) -> str:
         return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "said"),
     [

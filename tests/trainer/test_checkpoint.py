@@ -45,7 +45,7 @@ def test_the_manifest_says_what_is_there(tmp_path):
     sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
     assert sizes == {name: (saved.path / name).stat().st_size for name in sizes}
     assert sum(sizes.values()) + (saved.path / "manifest.json").stat().st_size == saved.nbytes
-    assert saved.path.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in (saved.path, saved.path.parent)} == {0o700}
 
 
 def test_old_ones_go(tmp_path):
@@ -237,6 +237,28 @@ def test_a_manifest_that_says_nonsense_is_refused(tmp_path, changes):
     edit(saved.path, **changes)
     with pytest.raises(CheckpointError, match="its manifest cannot be read"):
         checkpoint.load(saved.path)
+
+
+@pytest.mark.parametrize("changes", [{"begin": [0], "end": [5]}, {"end": [5]}, {"begin": [9, 9]}])
+def test_segments_that_are_not_of_the_replay_are_refused(tmp_path, changes):
+    ring = Ring()
+    ring.fill(5)
+    saved = save(tmp_path, 1, replay=ring)
+    replay = json.loads((saved.path / "manifest.json").read_text())["replay"]
+    (segment,) = replay["segments"]
+    edit(saved.path, replay=replay | {"segments": [segment | changes]})
+    with pytest.raises(CheckpointError, match="its manifest cannot be read"):
+        checkpoint.load(saved.path)
+
+
+def test_what_cannot_be_saved_is_no_checkpoint(tmp_path):
+    class Broken:
+        def __reduce__(self):
+            raise RuntimeError("it cannot be pickled")
+
+    with pytest.raises(RuntimeError, match="it cannot be pickled"):
+        store(tmp_path).save(1, {"model": Broken()}, None)
+    assert steps(tmp_path) == []
 
 
 def test_a_checkpoint_from_a_stranger_runs_no_code(tmp_path):

@@ -26,6 +26,7 @@ def restored(run_dir, step, filled, num_envs=None):
 
 
 # as many environments as tasks, copies, some that move, and only some that move
+@pytest.mark.slow
 @pytest.mark.parametrize("num_envs", [3, 6, 7, 2])
 @pytest.mark.parametrize("stagger", [False, True])
 def test_every_kept_checkpoint_restores_the_replay_it_saved(tmp_path, num_envs, stagger):

@@ -21,6 +21,7 @@ def hands(draw):
     return costs, models, draw(st.integers(1, len(costs)))
 
 
+@pytest.mark.slow
 @given(hands())
 def test_every_environment_has_one_worker_and_every_worker_has_one(hand):
     costs, _, workers = hand
@@ -38,6 +39,7 @@ def sums_of(costs, shares):
     return [sum(costs[env] for env in share) for share in shares]
 
 
+@pytest.mark.slow
 @given(hands())
 def test_sums_are_even_up_to_one_environment_and_the_slack(hand):
     costs, _, workers = hand
@@ -73,6 +75,7 @@ def test_every_task_has_a_cost():
     assert STEP_COSTS.keys() == ALL_V3_ENVIRONMENTS.keys()
 
 
+@pytest.mark.slow
 def test_the_model_is_what_an_environment_reads():
     for task in ("faucet-open-v3", "faucet-close-v3", "reach-v3"):
         assert model_file(task) == official_class(task)().fullpath

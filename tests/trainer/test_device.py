@@ -80,6 +80,7 @@ def test_bf16_computes_in_bf16_or_is_refused() -> None:
     assert layer.weight.dtype is torch.float32
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not torch.ops.mkldnn._is_mkldnn_bf16_supported(),
     reason="this CPU has no bf16, so the test above saw it refused",

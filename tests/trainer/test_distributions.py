@@ -1,9 +1,11 @@
+import pytest
 import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
 from trainer.nn.distributions import squashed_gaussian
 
 
+@pytest.mark.slow
 def test_densities_are_those_of_a_tanh_transformed_gaussian():
     torch.manual_seed(0)
     mean, log_std = torch.randn(64, 4, dtype=torch.float64), torch.randn(64, 4, dtype=torch.float64) - 1

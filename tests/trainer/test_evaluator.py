@@ -8,6 +8,8 @@ from trainer.envs.vector import STEP_TIMEOUT
 from trainer.errors import WorkerError
 from trainer.evaluation.evaluator import Evaluator, evaluation_goals, spread_goals
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 def lazy(observation, task):
     return np.zeros((len(task), 2), np.float32)

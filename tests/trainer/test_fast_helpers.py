@@ -70,6 +70,7 @@ def test_clip_is_numpys_to_the_bit(value, kind, bounds):
     assert fast_helpers.clip(kind("nan"), *bounds) != 0
 
 
+@pytest.mark.slow
 def test_quaternion_is_scipys_to_the_bit():
     rng = np.random.default_rng(0)
     matrix = np.zeros(9)

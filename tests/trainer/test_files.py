@@ -53,6 +53,7 @@ except OSError as error:
     assert listed(tmp_path) == ["state"]
 
 
+@pytest.mark.slow
 def test_a_reader_never_sees_half_a_file_even_when_the_writer_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     code = """

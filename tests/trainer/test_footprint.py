@@ -32,6 +32,7 @@ def test_actors_have_the_published_sizes(name: str, width: int, parameters: int)
     assert recipe.parameter_count(loaded).actor == parameters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAC)
 def test_the_footprint_is_that_of_the_real_thing(name: str) -> None:
     from trainer.algorithms import sac
@@ -46,6 +47,7 @@ def test_the_footprint_is_that_of_the_real_thing(name: str) -> None:
     assert count.trained == count.actor + count.critics + count.alphas
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAC)
 @pytest.mark.parametrize("num_envs", [None, 1, 7, 16, 32, 48, 120])
 def test_the_replays_footprint_is_that_of_the_real_thing(name: str, num_envs: int | None) -> None:

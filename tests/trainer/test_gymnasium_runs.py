@@ -16,6 +16,8 @@ from trainer.errors import TrainerError, UsageError
 from trainer.replay import TransitionReplay
 from trainer.settings import TrainSettings, read_settings
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 HERE = "tests.trainer.envs_for_tests"
 SMALL = {
     "actor_hidden": "8",
@@ -23,7 +25,7 @@ SMALL = {
     "warmup_steps": "30",
     "batch_size": "16",
     "replay_capacity": "500",
-    "env_steps_per_update": "4",
+    "env_steps_per_update": "8",
 }
 
 
@@ -47,6 +49,7 @@ def held(settings: TrainSettings) -> torch.Tensor:
     return replay._rows[: replay._held]
 
 
+@pytest.mark.slow
 def test_what_is_remembered_is_what_happened(tmp_path):
     settings = settings_for(tmp_path, f"{HERE}:Gates-v0", "--total-steps", "240", "--num-envs", "3")
     assert settings.tasks == (f"{HERE}:Gates-v0",)
@@ -62,6 +65,7 @@ def test_what_is_remembered_is_what_happened(tmp_path):
     torch.testing.assert_close(reward, 1 + action * 2)  # stretched from -1..1 to -1..3
 
 
+@pytest.mark.slow
 def test_a_cut_by_time_is_bootstrapped(tmp_path):
     settings = settings_for(tmp_path, "Pendulum-v1", "--total-steps", "450", "--num-envs", "2")
     train(settings)
@@ -71,6 +75,7 @@ def test_a_cut_by_time_is_bootstrapped(tmp_path):
     assert not any(key.startswith("train_success") for row in rows(tmp_path, "train") for key in row)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("environment", ["Pendulum-v1", f"{HERE}:Gates-v0", "InvertedPendulum-v5"])
 def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, environment):
     argv = (environment, "--total-steps", "400", "--num-envs", "2")
@@ -84,6 +89,7 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, environment):
     assert events(broken.run_dir)[-1] == events(whole.run_dir)[-1]
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_changes_nothing_at_all(tmp_path):
     said = []
     for workers in ("0", "2"):
@@ -94,6 +100,7 @@ def test_the_number_of_workers_changes_nothing_at_all(tmp_path):
     assert said[0] == said[1]
 
 
+@pytest.mark.slow
 def test_where_an_episode_cannot_go_on_the_run_says_so_and_goes_on_itself(tmp_path):
     settings = settings_for(tmp_path, f"{HERE}:HiddenGates-v0", "--total-steps", "120", "--num-envs", "2")
     assert train(settings, stop=StopAt(40)).code == 85
@@ -108,6 +115,7 @@ def test_where_an_episode_cannot_go_on_the_run_says_so_and_goes_on_itself(tmp_pa
     assert len(held(settings)) == 120
 
 
+@pytest.mark.slow
 def test_environments_that_are_stepped_in_no_time_have_no_process_and_learn_the_same(tmp_path, monkeypatch):
     finals = []
     for quick, where in ((True, "the learner's own process"), (False, "1 worker process")):
@@ -136,7 +144,7 @@ def test_what_sac_cannot_learn_is_refused_before_anything_is_written(tmp_path, e
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, warm_processes: None) -> Path:
     """A finished run with evaluations."""
     home = tmp_path_factory.mktemp("gates")
     settings = settings_for(home, f"{HERE}:Gates-v0", "--total-steps", "60", "--eval-every", "30")
@@ -144,6 +152,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.mark.slow
 def test_a_runs_evaluations_tell_returns_and_lengths(trained):
     found = rows(trained, "eval")
     assert [row["step"] for row in found] == [30, 60]
@@ -171,6 +180,7 @@ class Frames:
         self.frames.append(frame)
 
 
+@pytest.mark.slow
 def test_play_films_what_the_environment_draws(trained, tmp_path, capsys):
     assert play.main([str(trained), "--folder", str(tmp_path), "--size", "64", "--episodes", "2"]) == 0
     said = capsys.readouterr().out.splitlines()

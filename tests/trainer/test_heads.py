@@ -10,6 +10,7 @@ from trainer.nn.state_head import StateGaussianHead
 ROWS = 20_000
 
 
+@pytest.mark.slow
 def test_a_gaussian_is_pytorchs() -> None:
     torch.manual_seed(0)
     head = GaussianHead(3, -0.5)

@@ -18,6 +18,7 @@ UNUSED = ("torch._dynamo", "sympy", "metaworld", "mujoco", "scipy", "wandb", "ma
 `torch.autograd.grad` the second when it is given a weight."""
 
 
+@pytest.mark.slow
 def test_a_run_imports_only_what_it_uses(tmp_path):
     small = {"ppo": {"rollout_size": 64, "epochs": 1}, "sac": {"warmup_steps": 20, "batch_size": 8}}
     runs = []
@@ -42,6 +43,7 @@ def test_a_run_imports_only_what_it_uses(tmp_path):
     assert done.stdout.splitlines()[-1] == "[0, 0] []"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux says what a process has loaded")
 @pytest.mark.parametrize(
     ("factory", "unused"),

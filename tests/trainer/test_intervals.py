@@ -47,6 +47,7 @@ def test_easy_and_hard_tasks_are_no_uncertainty():
     assert apart[1] - apart[0] < 0.3 * (alike[1] - alike[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trials", [10, 50])
 @pytest.mark.parametrize(
     "truth",

@@ -6,21 +6,17 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from torch.distributed import HashStore
 
-from tests.trainer.test_train import checkpoints, finish, start, step_of
+from tests.trainer.processes import SMALL, checkpoints, finish, start, step_of, until
 from trainer import launching, lookout
 from trainer.lookout import Lookout
 from trainer.place import Place
 
 TINY = [
-    *("train", "--recipe", "sac", "--total-steps", "10_000_000", "--num-envs", "4", "--ranks", "2"),
-    *("--set", "actor_hidden=8", "--unlock", "actor_hidden", "--set", "critic_hidden=8"),
-    *("--unlock", "critic_hidden", "--set", "batch_size=16", "--unlock", "batch_size"),
-    *("--set", "env_steps_per_update=20", "--unlock", "env_steps_per_update"),
+    *("train", "--recipe", "sac", "--total-steps", "10_000_000", "--num-envs", "4", "--ranks", "2", *SMALL),
     *("--device", "cpu", "--wandb", "disabled", "--workers", "0", "--eval-every", "0"),
 ]
 RANK = """#!/bin/sh
@@ -34,11 +30,7 @@ while :; do sleep 0.05; done
 @pytest.mark.slow  # two processes import PyTorch
 def test_a_signal_to_the_launcher_stops_all_with_a_checkpoint(tmp_path):
     process = start(tmp_path, *TINY)
-    deadline = time.monotonic() + 200
-    while step_of(tmp_path) < 40:
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(process, lambda: step_of(tmp_path) >= 40)
     os.killpg(process.pid, signal.SIGUSR1)
     output = finish(process)
     assert process.returncode == 85, output

@@ -108,6 +108,7 @@ def test_a_replay_that_does_not_fit_at_the_start_is_made_on_the_host(make, monke
     learner.update()
 
 
+@pytest.mark.slow
 def test_a_hundred_updates_in_a_row_that_are_not_finite_are_the_end(make):
     learner = make()
     for _ in range(3):

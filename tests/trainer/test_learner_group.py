@@ -43,6 +43,7 @@ def assert_alike(learners, others):
         torch.testing.assert_close([*learner.batch.tensors], [*other.batch.tensors])
 
 
+@pytest.mark.slow
 def test_on_the_cpu_each_seed_has_the_bits_it_has_alone_also_beside_one_that_is_skipped(seeds):
     learners, streams = seeds()
     others, further = seeds()
@@ -61,6 +62,7 @@ def test_on_the_cpu_each_seed_has_the_bits_it_has_alone_also_beside_one_that_is_
     ]
 
 
+@pytest.mark.slow
 def test_learners_meet_part_and_meet_again(seeds):
     learners, streams = seeds()
     others, further = seeds()
@@ -81,6 +83,7 @@ def test_learners_meet_part_and_meet_again(seeds):
     assert_alike(learners, others)
 
 
+@pytest.mark.slow
 def test_what_was_made_for_all_is_let_go_when_one_leaves(seeds):
     learners, streams = seeds()
     group = LearnerGroup(learners, streams)
@@ -90,6 +93,7 @@ def test_what_was_made_for_all_is_let_go_when_one_leaves(seeds):
     assert band() is None
 
 
+@pytest.mark.slow
 def test_learners_are_put_into_a_new_group_without_leaving_the_old_one(seeds):
     learners, streams = seeds()
     others, further = seeds()
@@ -115,6 +119,7 @@ class StreamsRecorder(CpuRecorder):
             stream._state = own.clone()
 
 
+@pytest.mark.slow
 def test_what_is_captured_for_all_leaves_no_trace_of_its_warm_up(seeds):
     learners, streams = seeds()
     others, further = seeds()

@@ -30,8 +30,8 @@ SAC_RECIPES.remove("sac")
 CPU = torch.device("cpu")
 
 
-def learner(name: str, precision: str = "fp32", micro_batches: int = 1) -> tuple[SAC, Sizes]:
-    sizes = Sizes(recipes.load(name), precision=precision)
+def learner(name: str, precision: str = "fp32", micro_batches: int = 1, **changes: str) -> tuple[SAC, Sizes]:
+    sizes = Sizes(recipes.load(name).override(changes, changes), precision=precision)
     config = SACConfig.from_values(sizes.recipe.values)
     context = partial(autocast, CPU, precision)
     return SAC(config, 39, 4, sizes.tasks, CPU, context, micro_batches=micro_batches), sizes
@@ -43,6 +43,7 @@ def batch_of(sizes: Sizes) -> Batch:
     return Batch(seen, action, torch.randn(size), following, torch.arange(size) % sizes.tasks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAC_RECIPES)
 def test_networks_targets_and_optimiser_to_the_byte(name: str) -> None:
     agent, sizes = learner(name)
@@ -89,22 +90,29 @@ def test_what_acts_beside_the_updates_to_the_byte(name: str) -> None:
     assert sac_memory.acting_bytes(sizes) == stored_bytes(copies) + inputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "precision", "micro_batches"),
+    ("name", "precision", "micro_batches", "changes"),
     [
-        ("local-demo", "fp32", 1),
-        ("local-demo", "bf16", 1),
-        ("guide-mt10", "fp32", 1),
-        ("guide-mt10", "bf16", 1),
-        ("guide-mt10", "fp32", 4),
-        ("strong-mt10", "fp32", 1),
+        ("local-demo", "fp32", 1, {}),
+        ("local-demo", "bf16", 1, {}),
+        ("guide-mt10", "fp32", 1, {}),
+        ("guide-mt10", "bf16", 1, {}),
+        ("guide-mt10", "fp32", 4, {}),
+        ("strong-mt10", "fp32", 1, {"critic_hidden": "512,512,512", "batch_size": "640"}),
+        pytest.param("strong-mt10", "fp32", 1, {}, marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],
 )
 def test_the_peak_of_an_update_within_a_tenth(
-    name: str, precision: str, micro_batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    precision: str,
+    micro_batches: int,
+    changes: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(mlp, "preferred", lambda _: False)  # the products as a GPU computes them
-    agent, sizes = learner(name, precision, micro_batches)
+    agent, sizes = learner(name, precision, micro_batches, **changes)
     batch = batch_of(sizes)
     peak = peak_bytes(lambda: agent.update(batch), tmp_path)
     assert sac_memory.workspace_bytes(sizes, micro_batches) == pytest.approx(peak, rel=0.1)
@@ -132,6 +140,7 @@ def test_what_learns_from_rollouts_to_the_byte(tmp_path: Path) -> None:
     assert (pinned.name, pinned.bytes) == ("rollout", parts["rollout"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hidden", "rollout", "batch"),
     [("400,400,400", "20000", "625"), ("400,400,400", "5000", "5000"), ("64,64", "20000", "625")],

@@ -14,6 +14,8 @@ from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.model import digest, load_model
 from trainer.settings import TrainSettings, read_settings
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 SMALL = {
     "ppo": {"hidden": "16,16", "rollout_size": "64", "batch_size": "16", "epochs": "2"},
     "a2c": {"hidden": "16,16", "rollout_size": "20"},
@@ -37,6 +39,7 @@ def learnt(settings: TrainSettings) -> str:
     return digest(newest(settings)["model"]["learner"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stops", [(17,), (8,), (3, 20, 15)], ids=["within", "between", "thrice"])
 @pytest.mark.parametrize("recipe", ["ppo", "a2c"])
 def test_an_interrupted_run_goes_on_to_the_bit(tmp_path: Path, recipe: str, stops: tuple[int, ...]) -> None:
@@ -52,6 +55,7 @@ def test_an_interrupted_run_goes_on_to_the_bit(tmp_path: Path, recipe: str, stop
     assert returns == [row.get("return/CartPole-v1") for row in rows(tmp_path / "whole", "train")]
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
     found = set()
     for workers in (0, 2):
@@ -62,6 +66,7 @@ def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
     assert len(found) == 1
 
 
+@pytest.mark.slow
 def test_with_other_environments_a_new_rollout_begins_and_the_run_says_so(tmp_path: Path) -> None:
     argv = ("--total-steps", "512")
     train(settings_for(tmp_path, "ppo", *argv, "--num-envs", "8"), stop=StopAt(10))
@@ -71,6 +76,7 @@ def test_with_other_environments_a_new_rollout_begins_and_the_run_says_so(tmp_pa
     assert said in events(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_rollout_keeps_its_size_whatever_the_environments(tmp_path: Path) -> None:
     for num_envs, expected in ((1, 192), (8, 192), (5, 195)):
         settings = settings_for(
@@ -85,6 +91,7 @@ def test_a_rollout_keeps_its_size_whatever_the_environments(tmp_path: Path) -> N
         assert progress["updates"] == 3 * 2 * cuts
 
 
+@pytest.mark.slow
 def test_what_is_recorded(tmp_path: Path) -> None:
     settings = settings_for(tmp_path, "ppo", "--total-steps", "640", "--log-every", "320", **STANDARDISED)
     train(settings)
@@ -115,6 +122,7 @@ def test_evaluations_are_played_with_frozen_statistics(tmp_path: Path) -> None:
     assert all(1 <= row["return/CartPole-v1"] <= 500 for row in found)
 
 
+@pytest.mark.slow
 def test_rewards_that_are_not_finite_end_with_a_word(tmp_path: Path) -> None:
     from trainer.errors import DivergedError
 
@@ -132,6 +140,7 @@ LEARNT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("recipe", "environment"), LEARNT, ids=lambda value: value.rpartition(":")[2])
 def test_what_is_shown_is_learnt(tmp_path: Path, recipe: str, environment: str) -> None:
     steps, wanted = LEARNT[recipe, environment]

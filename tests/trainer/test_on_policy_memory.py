@@ -84,6 +84,7 @@ def test_what_stays_to_the_byte(name: str) -> None:
     assert on_policy_memory.gradient_bytes(sizes) == stored_bytes(gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "precision", "environment"),
     [
@@ -160,6 +161,7 @@ def test_a_learner_with_rollouts_is_one_of_those_that_step() -> None:
         assert memory.host_parts(Sizes(recipes.load(name)), 16, workers)[1].note == said
 
 
+@pytest.mark.slow
 def test_the_table_is_that_of_the_environments_themselves() -> None:
     checked = 0
     for name, spaces in known_spaces().items():

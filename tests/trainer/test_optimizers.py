@@ -19,6 +19,7 @@ def make_parameters():
     return [torch.randn(4, 3, requires_grad=True), torch.randn(5, requires_grad=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_norm", [0.0, 0.1, 1e6])
 def test_steps_are_those_of_adam_with_clipping(max_norm):
     ours, theirs = make_parameters(), make_parameters()

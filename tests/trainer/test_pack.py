@@ -97,6 +97,7 @@ def until(holds: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_one_process_trains_all_and_each_run_has_its_own_log_and_code(start) -> None:
     runs = start(1, 2, 3, seconds=0.2)
     (runs[1].dir / "do").write_text("1")
@@ -110,6 +111,7 @@ def test_one_process_trains_all_and_each_run_has_its_own_log_and_code(start) -> 
     assert "the process of run-1 trains 3 runs, this one among them" in runs[2].log
 
 
+@pytest.mark.slow
 def test_a_leader_whose_run_has_ended_shows_that_it_lives(start) -> None:
     first, second = start(1, 2)
     until(lambda: first.steps and second.steps)
@@ -122,6 +124,7 @@ def test_a_leader_whose_run_has_ended_shows_that_it_lives(start) -> None:
     assert [run.ends() for run in (first, second)] == [0, 0]
 
 
+@pytest.mark.slow
 def test_who_reads_what_a_run_says_sees_its_end_while_its_process_trains_others(
     start, tmp_path: Path
 ) -> None:
@@ -139,6 +142,7 @@ def test_who_reads_what_a_run_says_sees_its_end_while_its_process_trains_others(
     assert first.process.poll() is None
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_run_stops_that_one_and_it_is_the_leaders_turn_last(start) -> None:
     runs = start(1, 2, 3)
     until(lambda: all(run.steps for run in runs))
@@ -151,6 +155,7 @@ def test_a_signal_to_one_run_stops_that_one_and_it_is_the_leaders_turn_last(star
     assert runs[0].ends() == 130
 
 
+@pytest.mark.slow
 def test_signals_to_all_stop_all(start) -> None:
     runs = start(1, 2, 3)
     until(lambda: all(run.steps for run in runs))
@@ -161,6 +166,7 @@ def test_signals_to_all_stop_all(start) -> None:
     assert len({step[0] for run in runs for step in run.steps}) == 1
 
 
+@pytest.mark.slow
 def test_when_the_leader_alone_is_stopped_another_one_leads_the_rest(start) -> None:
     runs = start(1, 2, 3)
     until(lambda: all(run.steps for run in runs))
@@ -176,6 +182,7 @@ def test_when_the_leader_alone_is_stopped_another_one_leads_the_rest(start) -> N
     assert [run.ends() for run in others] == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_leader_that_is_killed_fails_all_with_a_line_that_says_so(start) -> None:
     runs = start(1, 2)
     until(lambda: all(run.steps for run in runs))
@@ -184,6 +191,7 @@ def test_a_leader_that_is_killed_fails_all_with_a_line_that_says_so(start) -> No
     assert "the process that trained this run, that of run-1, is gone\n  the log of run-1" in runs[1].log
 
 
+@pytest.mark.slow
 def test_what_takes_the_process_along_is_told_to_all(start) -> None:
     runs = start(1, 2)
     until(lambda: all(run.steps for run in runs))
@@ -194,6 +202,7 @@ def test_what_takes_the_process_along_is_told_to_all(start) -> None:
     assert "RuntimeError" in runs[0].log
 
 
+@pytest.mark.slow
 def test_one_that_comes_late_trains_by_itself(start, tmp_path: Path) -> None:
     runs = start(1, 2)
     until(lambda: all(run.steps for run in runs))
@@ -206,6 +215,7 @@ def test_one_that_comes_late_trains_by_itself(start, tmp_path: Path) -> None:
     assert [run.ends() for run in runs] == [0, 0]
 
 
+@pytest.mark.slow
 def test_one_with_other_settings_trains_by_itself(start, tmp_path: Path) -> None:
     leads = start(1, size=2)[0]
     other = Run(tmp_path, 2, size=2, seconds=1, extra=("--total-steps", "512"))
@@ -215,6 +225,7 @@ def test_one_with_other_settings_trains_by_itself(start, tmp_path: Path) -> None
     assert (leads.dir / "alone").exists()
 
 
+@pytest.mark.slow
 def test_nobody_has_begun_when_the_leader_leaves_before(start, tmp_path: Path) -> None:
     first, second = start(1, 2, size=3)
     first.process.send_signal(signal.SIGUSR1)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -13,18 +12,9 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from trainer import play, recipe, rendering
+from trainer import play, recipe
 from trainer.errors import TrainerError, UsageError
 from trainer.video import Caption, VideoWriter, choose_path
-
-
-@pytest.fixture(scope="module")
-def opengl() -> str:
-    """An OpenGL that works, bound as `play` binds it."""
-    found = rendering.probe_all()[-1]
-    if not found.works:
-        pytest.skip(f"nothing can be rendered here: {found.backend}: {found.fault}")
-    return found.backend
 
 
 @pytest.fixture(scope="module")
@@ -42,24 +32,23 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_film_of_a_model(opengl: str, run_dir: Path, tmp_path: Path) -> None:
+def test_a_film_of_a_model_is_the_right_way_up(run_dir: Path, tmp_path: Path) -> None:
     out = tmp_path / "videos" / "play.gif"
     arguments = [str(run_dir), "--task", "reach", "--out", str(out), "--size", "96"]
     # A process of its own: MuJoCo binds to the OpenGL of the environment it is imported in.
-    done = subprocess.run(
-        [sys.executable, "-m", "trainer", "play", *arguments],
-        env={**os.environ, "MUJOCO_GL": opengl},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    code = f"from trainer import play; play.MAX_STEPS = 40; play.main({arguments})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if "nothing can be rendered here" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1])
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith("reach-v3 goal 0: no success, mean reward ")
     assert done.stdout.splitlines()[1] == f"0 of 1 episodes succeeded; video: {out}"
     with Image.open(out) as film:
-        assert (film.n_frames, film.size, film.info["duration"]) == (125, (96, 96), 50)
+        assert (film.n_frames, film.size, film.info["duration"]) == (10, (96, 96), 50)
         picture = np.asarray(film.convert("RGB"), np.float32)
     assert picture[16:].std() > 20
+    # The table's wood, more red than blue, fills the lower edge; the background is grey.
+    assert picture[-12:, :, 0].mean() - picture[-12:, :, 2].mean() > 20
 
 
 class Scripted:
@@ -109,30 +98,12 @@ def test_an_unknown_task_is_answered_with_those_known() -> None:
     assert caught.value.hint == "it knows reach-v3, door-close-v3"
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_rendered(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUJOCO_GL", "bogus")
     with pytest.raises(TrainerError, match="nothing can be rendered here: bogus") as caught:
         play.main([str(run_dir)])
     assert "apt-get" in (caught.value.hint or "")
-
-
-def test_the_camera_is_the_right_way_up(opengl: str) -> None:
-    # The table's wood, more red than blue, fills the lower edge; the background is grey.
-    code = (
-        "from trainer.rendering import Camera; from trainer.envs.metaworld import MetaworldFactory\n"
-        "env = MetaworldFactory(('reach-v3',))(0); env.reset(0); model, data = env.simulation\n"
-        "one = Camera(model, 64, 48); picture = one.frame(data).astype(float); one.close()\n"
-        "assert picture.shape == (48, 64, 3)\n"
-        "print(picture[-6:, :, 0].mean() - picture[-6:, :, 2].mean())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **rendering.environment(opengl)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert float(done.stdout) > 20
 
 
 def picture(shade: int) -> npt.NDArray[np.uint8]:

@@ -1,7 +1,9 @@
-"""Every shipped profile with a recipe starts, learns, and goes on after an interruption."""
+"""Every shipped profile with a recipe can be started, and every such recipe learns and can be resumed."""
 
 from __future__ import annotations
 
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,39 +15,44 @@ from tests.config.conftest import Place, place
 from tests.trainer.runs import StopAt, newest, run
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.metaworld import MetaworldFactory
-from trainer.recipe import load
+from trainer.recipe import Recipe, load
 from trainer.recipe.kinds import on_metaworld
 from trainer.settings import TrainSettings, read_settings
 
 __all__ = ["place"]
 
-PROFILES = sorted(
-    file.stem
-    for file in resource("templates", "profiles").glob("*.toml")
-    if "\nrecipe = " in file.read_text()
-)
+RECIPE_OF = {
+    file.stem: values["recipe"]
+    for file in sorted(resource("templates", "profiles").glob("*.toml"))
+    if "recipe" in (values := tomllib.loads(file.read_text()))
+}
+PROFILE_OF = {recipe: name for name, recipe in RECIPE_OF.items()}
 ENVS, UPDATES = 2, 3
+NETWORKS = ("actor_hidden", "critic_hidden", "hidden")
 
 
-def argv_of(profile: Profile, run_dir: Path) -> list[str]:
-    """What `submit` would start, with little to do: three updates of the recipe's own networks."""
-    assert profile.recipe is not None
-    if load(profile.recipe).algorithm == "sac":
+def few_values(recipe: Recipe) -> dict[str, str]:
+    """What makes a recipe's updates small: few rows, and networks of its own depth that are narrow."""
+    if recipe.algorithm == "sac":
         values = {
             "tasks": "reach",
             "warmup_steps": "4",
             "batch_size": "16",
-            "replay_capacity": "10000",
+            "replay_capacity": "2000",
             "env_steps_per_update": "2",
         }
-        steps = 4 + 2 * UPDATES
     else:
         values = {"rollout_size": "4", "epochs": "1", "batch_size": "4"}
-        if load(profile.recipe).algorithm == "a2c":
+        if recipe.algorithm == "a2c":
             values = {"rollout_size": "4"}
-        if "tasks" in load(profile.recipe).values:
+        if "tasks" in recipe.values:
             values |= {"tasks": "reach", "episode_steps": "2"}
-        steps = 4 * UPDATES
+    narrow = {name: ",".join("8" for _ in recipe.values[name]) for name in NETWORKS if name in recipe.values}
+    return values | narrow
+
+
+def settings_of(profile: Profile, run_dir: Path, values: dict[str, str]) -> TrainSettings:
+    """What `submit` would start, with values changed."""
     started = program(
         profile,
         own_program=None,
@@ -57,16 +64,32 @@ def argv_of(profile: Profile, run_dir: Path) -> list[str]:
         run_id="tiny",
         run_dir=str(run_dir),
     )
-    few = ["--total-steps", str(steps), "--run-dir", str(run_dir), "--device", "cpu"]
-    none = ["--eval-every", "0", "--checkpoint-every", "0", "--workers", "0", "--wandb", "disabled"]
-    return [*started.argv[4:], *few, *none]
+    return read_settings([*started.argv[4:], "--run-dir", str(run_dir)], {})
+
+
+@pytest.mark.parametrize("name", RECIPE_OF)
+def test_a_preset_is_what_the_trainer_takes(place: Place, tmp_path: Path, name: str) -> None:
+    profile = place.load().profile(name)
+    settings = settings_of(profile, tmp_path, {})
+    assert settings.recipe == load(RECIPE_OF[name])
+    assert settings.num_envs == profile.num_envs
+    assert 1.0 <= settings.total_steps / profile.total_steps < 1.01, "whole rollouts"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PROFILES)
-def test_a_preset_starts_learns_and_resumes(place: Place, tmp_path: Path, name: str) -> None:
-    profile = place.load().profile(name).model_copy(update={"num_envs": ENVS})
-    settings = read_settings(argv_of(profile, tmp_path), {})
+@pytest.mark.parametrize("recipe", PROFILE_OF)
+def test_a_preset_s_recipe_starts_learns_and_resumes(place: Place, tmp_path: Path, recipe: str) -> None:
+    profile = place.load().profile(PROFILE_OF[recipe]).model_copy(update={"num_envs": ENVS})
+    warmup, each = (4, 2) if load(recipe).algorithm == "sac" else (0, 4)
+    settings = replace(
+        settings_of(profile, tmp_path, few_values(load(recipe))),
+        total_steps=warmup + each * UPDATES,
+        eval_every=0,
+        checkpoint_every=0,
+        workers=0,
+        device="cpu",
+        wandb="disabled",
+    )
     factory = factory_of(settings)
     steps = settings.total_steps // ENVS
     assert run(settings, factory, stop=StopAt(steps - 1)).code == 85

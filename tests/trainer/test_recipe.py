@@ -271,6 +271,7 @@ def test_values_out_of_range(key: str, text: str, message: str) -> None:
         recipe.load("guide-mt10").override({key: text}, {key})
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_no_text_does_more_than_raise_a_recipe_error(data: st.DataObject) -> None:
     base = recipe.load(data.draw(st.sampled_from(sorted(NAMES))))

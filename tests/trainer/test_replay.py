@@ -13,6 +13,7 @@ from trainer.replay.draw import DeviceDraw, HostDraw
 from trainer.replay.lanes import Lanes
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(run=filled(), steps=st.lists(few_or_many, min_size=1, max_size=4), cuts=st.booleans())
 def test_batches_are_stratified_and_transitions_whole_and_the_newest(run, steps, cuts):
@@ -44,6 +45,7 @@ def test_episodes_may_be_cut_at_any_step_also_the_first_ones(steps):
         run.check(run.replay.sample())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [HostDraw, DeviceDraw])
 @pytest.mark.parametrize("num_envs", [1, 2, 3, 7, 9])
 @pytest.mark.parametrize("steps", [40, 400])
@@ -69,6 +71,7 @@ def test_every_transition_is_drawn_equally_often(kind, num_envs, steps):
         assert abs(excess) < 6 * (2 * len(own)) ** 0.5
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(run=filled(), steps=st.integers(1, 150))
 def test_a_device_draws_from_the_same(run, steps):
@@ -81,6 +84,7 @@ def test_a_device_draws_from_the_same(run, steps):
         run.check(run.replay.sample())
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(run=filled(), batches=st.lists(st.integers(1, 40), min_size=1, max_size=3))
 def test_many_batches_may_be_drawn_between_two_steps(run, batches):

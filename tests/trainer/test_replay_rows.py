@@ -18,6 +18,7 @@ def restored(run: Filled, state, pieces) -> Replay:
     return other
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     run=filled(25),
@@ -61,6 +62,7 @@ def test_rows_come_to_the_host_in_blocks(monkeypatch, count):
     assert np.array_equal(draw.to_host(rows, place), rows.numpy()[place])
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(run=filled(25), steps=st.lists(st.integers(1, 70), min_size=2, max_size=6))
 def test_pieces_before_the_oldest_row_are_not_needed(run, steps):
@@ -116,6 +118,7 @@ def test_the_draws_go_on_where_they_were(drawn):
     assert same_draws(run.replay, other, batches=20)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(run=filled(), steps=st.integers(1, 150), num_envs=st.integers(1, 9), later=st.integers(1, 30))
 def test_another_number_of_environments_takes_over_whole_episodes(run, steps, num_envs, later):
@@ -167,6 +170,7 @@ def test_the_oldest_of_the_episodes_taken_over_are_overwritten_first():
         assert (lane.diff() > 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_envs", "other_envs"), [(10, 20), (20, 10), (16, 10), (3, 12), (12, 3)])
 def test_little_is_lost_when_the_number_of_environments_changes(num_envs, other_envs):
     run = Filled(10, num_envs, 400, 20, stagger=True, extra=0)

@@ -5,20 +5,22 @@ import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
+from tests.sampling import SEED
+from tests.trainer.processes import finish, start, step_of, until
 from tests.trainer.runs import StopAt, events, rows, run
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.settings import TrainSettings, read_settings
 
 TOTAL, ENVS = 1500, 5
 """Five environments on two tasks: one of them moves from task to task."""
+
+SIGNALS = [signal.SIGUSR1, signal.SIGKILL, signal.SIGTERM]
 
 CHANGES = {
     "tasks": "reach,push",
@@ -74,6 +76,7 @@ def interrupted(run_dir, after: list[int], *argv: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_twenty_interruptions_anywhere_change_nothing(tmp_path, whole):
     """Four in each of five runs: what one of them changed, those after it would not change back."""
     points = sorted(random.Random(0).sample(range(TOTAL // ENVS), 20))
@@ -83,53 +86,46 @@ def test_twenty_interruptions_anywhere_change_nothing(tmp_path, whole):
         assert interrupted(tmp_path / str(number), after) == whole, f"interrupted after {at} vector steps"
 
 
+@pytest.mark.slow
 def test_interruptions_one_after_the_other_change_nothing(tmp_path, whole):
-    assert interrupted(tmp_path, [3, 30, 1, 77, 60]) == whole
+    anywhere = random.Random(SEED).randrange(TOTAL // ENVS - 100)
+    assert interrupted(tmp_path, [3, 30, 1, anywhere, 60]) == whole, f"the fourth after {anywhere}"
 
 
-def start(run_dir, attempt: int) -> subprocess.Popen:
-    argv = [*arguments(run_dir), "--total-steps", "8000", "--checkpoint-every", "300"]
-    argv += ["--workers", "1", "--eval-every", "2000", "--eval-episodes", "1"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "trainer", "train", *argv],
-        env=os.environ | {"CLUSTERKIT_ATTEMPT": str(attempt)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def saved(run_dir) -> int:
-    """How many checkpoints the run has recorded."""
-    try:
-        return len(rows(run_dir, "checkpoint"))
-    except (FileNotFoundError, ValueError):  # a line may be half written
-        return 0
+def attempt_at(run_dir, attempt: int, total: int, workers: int, evaluations: int):
+    words = ["train", *arguments(run_dir), "--total-steps", str(total), "--checkpoint-every", "300"]
+    words += ["--eval-every", str(evaluations), "--eval-episodes", "1", "--log-every", "100"]
+    words += ["--workers", str(workers)]
+    return start(run_dir, *words, attempt=attempt)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_signals_and_kill_9_change_nothing(tmp_path):
+@pytest.mark.parametrize(
+    ("numbers", "workers", "evaluations"),
+    [
+        ([signal.SIGUSR1, signal.SIGKILL], 0, 0),
+        pytest.param([*SIGNALS, signal.SIGKILL], 1, 1000, marks=pytest.mark.exhaustive),
+    ],
+    ids=["two", "four"],
+)
+def test_signals_and_kill_9_change_nothing(tmp_path, numbers, workers, evaluations):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    output, _ = start(whole, 0).communicate(timeout=300)
-    moment = random.Random(2)
-    for attempt, number in enumerate([signal.SIGUSR1, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL]):
-        process = start(broken, attempt)
-        before = saved(broken)
-        deadline = time.monotonic() + 240
-        while saved(broken) <= before and process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        time.sleep(moment.random())
-        assert process.poll() is None, process.communicate()[0]
+    moment = random.Random(SEED)
+    numbers = moment.sample(numbers, len(numbers))
+    for attempt, number in enumerate(numbers):
+        process = attempt_at(broken, attempt, 10**9, workers, evaluations)
+        before = len(rows(broken, "checkpoint"))
+        until(process, lambda before=before: len(rows(broken, "checkpoint")) > before)
+        time.sleep(moment.random() / 2)  # anywhere
         os.killpg(process.pid, number)
-        output, _ = process.communicate(timeout=180)
+        output = finish(process)
         assert process.returncode == (-9 if number == signal.SIGKILL else 85), output
-    output, _ = start(broken, 4).communicate(timeout=300)
-    assert digest(broken) == digest(whole), output
-    evaluations = [
-        {row["step"]: row["success/mean"] for row in rows(each, "eval")} for each in (whole, broken)
-    ]
-    assert evaluations[0] == evaluations[1]
-    assert sorted(evaluations[0]) == [2000, 4000, 6000, 8000]
+    total = max(1000, step_of(broken)) + 200
+    for run_dir, attempt in ((broken, len(numbers)), (whole, 0)):
+        output = finish(attempt_at(run_dir, attempt, total, workers, evaluations))
+        assert "final model have the sha256" in output, output
+    assert digest(broken) == digest(whole), (numbers, total)
+    found = [{row["step"]: row["success/mean"] for row in rows(each, "eval")} for each in (whole, broken)]
+    assert found[0] == found[1]
+    assert (1000 in found[0]) == bool(evaluations)

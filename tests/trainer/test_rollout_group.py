@@ -141,6 +141,7 @@ def check_same(one: Seed, other: Seed) -> None:
         assert torch.equal(drawn, torch.rand(3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_each_learns_what_it_would_alone(tmp_path: Path, case: str) -> None:
     one, other, group = make(tmp_path, *CASES[case])
@@ -152,6 +153,7 @@ def test_each_learns_what_it_would_alone(tmp_path: Path, case: str) -> None:
             assert pair[0].learner.explained_variance() == pair[1].learner.explained_variance()
 
 
+@pytest.mark.slow
 def test_who_has_had_enough_of_a_rollout_stays_as_it_is(tmp_path: Path) -> None:
     values = {"target_kl": "0.001", "learning_rate": "3e-3", "epochs": "6", **STANDARDISED}
     one, other, group = make(tmp_path, "ppo", values)
@@ -235,6 +237,7 @@ def test_a_checkpoint_of_one_is_another_ones_start(tmp_path: Path) -> None:
     check_same(one[0], other[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["ppo box", "a2c box", "a2c adam"])
 def test_a_captured_group_does_what_an_uncaptured_one_does(tmp_path: Path, case: str) -> None:
     """What capturing needs: fixed addresses, and that warming up leaves no trace."""
@@ -253,6 +256,7 @@ def capture(captured: Any, names: Sequence[str]) -> None:
         setattr(captured, name, CapturedUpdate(plain._step, plain._tensors, CPU, CpuRecorder()))
 
 
+@pytest.mark.slow
 def test_what_is_logged_of_a_captured_update_is_that_of_the_last_one_that_a_learner_took(
     tmp_path: Path,
 ) -> None:

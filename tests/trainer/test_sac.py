@@ -11,6 +11,7 @@ from trainer.algorithms.sac import SAC
 from trainer.device import autocast
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "ends"),
     [
@@ -147,6 +148,7 @@ POISONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("autocasting", [nullcontext, lambda: torch.autocast("cpu", torch.bfloat16)])
 @pytest.mark.parametrize(
     ("changes", "field"),
@@ -221,6 +223,7 @@ def test_should_only_the_actor_overflow_then_only_the_critics_step(monkeypatch):
     assert agent.skipped.tolist() == [1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [2, 5])
 @pytest.mark.parametrize("changes", [{}, {"heads": "multi-head", "max_grad_norm": 0.5}, STRONG], ids=str)
 def test_a_batch_in_parts_teaches_what_the_whole_batch_does(parts, changes):

@@ -39,6 +39,7 @@ def together(batches: list[Batch]) -> Batch:
     return Batch(*map(torch.stack, zip(*(batch.tensors for batch in batches), strict=True)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("onednn", [True, False])
 @pytest.mark.parametrize(
     ("changes", "ends", "parts"),

@@ -17,6 +17,7 @@ def steps_per_task(num_envs, num_tasks, episode_steps, vector_steps, **options) 
     return steps
 
 
+@pytest.mark.slow
 @given(
     num_envs=st.integers(1, 64),
     num_tasks=st.integers(1, 12),
@@ -33,6 +34,7 @@ def test_every_task_gets_the_same_data_whatever_the_number_of_environments(
     assert steps.max() - steps.min() <= 2 * episode_steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_envs", [3, 10, 16, 32, 48])
 def test_ten_tasks_are_served_equally_over_a_long_run(num_envs):
     steps = steps_per_task(num_envs, 10, 500, 50_000)
@@ -40,6 +42,7 @@ def test_ten_tasks_are_served_equally_over_a_long_run(num_envs):
     assert steps.max() - steps.min() <= 1000
 
 
+@pytest.mark.slow
 @given(
     num_envs=st.integers(1, 40),
     num_tasks=st.integers(1, 12),
@@ -89,6 +92,7 @@ def test_goals_follow_the_generator_and_cover_the_list():
     assert set(goals(0)) == set(range(50))
 
 
+@pytest.mark.slow
 @given(num_envs=st.integers(1, 40), num_tasks=st.integers(1, 12), stagger=st.booleans())
 def test_the_environments_left_over_take_the_tasks_in_turn(num_envs, num_tasks, stagger):
     schedule = Schedule(num_envs, num_tasks, 3, 7, np.random.default_rng(0), stagger=stagger)
@@ -114,6 +118,7 @@ def test_remaining_counts_the_steps_to_the_end_of_the_episode(stagger):
         assert ((schedule.advance().command == Command.STEP_THEN_RESET) == last).all()
 
 
+@pytest.mark.slow
 @given(
     num_envs=st.integers(1, 40),
     num_tasks=st.integers(1, 12),

@@ -5,6 +5,7 @@ import pytest
 import torch
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
+from tests.sampling import sampled
 from tests.trainer.runs import newest, rows, run
 from tests.trainer.test_off_policy import settings_for
 from trainer.envs import fast_helpers, fast_metaworld, self_check
@@ -20,16 +21,15 @@ def made_now(task: str):
     return fast_class.__wrapped__(task)
 
 
-def test_a_sound_class_passes_and_is_used():
+@pytest.mark.slow
+def test_a_sound_class_passes():
     assert difference("push-v3", made_now) is None
-    assert environment_class("push-v3") == (fast_class("push-v3"), "")
 
 
 @pytest.mark.slow
-def test_no_task_falls_back_on_this_machine():
-    assert {task: environment_class(task)[1] for task in ALL_V3_ENVIRONMENTS} == dict.fromkeys(
-        ALL_V3_ENVIRONMENTS, ""
-    )
+@pytest.mark.parametrize("task", sampled(ALL_V3_ENVIRONMENTS, 12))
+def test_no_task_falls_back_on_this_machine(task):
+    assert environment_class(task) == (fast_class(task), "")
 
 
 def test_a_last_bit_in_a_helper_is_caught(monkeypatch):
@@ -43,6 +43,7 @@ def test_a_last_bit_in_a_helper_is_caught(monkeypatch):
     assert "at step 0" in difference("reach-v3", made_now)
 
 
+@pytest.mark.slow
 def test_a_wrong_contact_is_caught(monkeypatch):
     monkeypatch.setattr(fast_metaworld._Fast, "touching_object", lambda self, geom: True)
     assert difference("coffee-push-v3", made_now).startswith("info at step")
@@ -79,6 +80,7 @@ def test_a_task_that_differs_is_played_by_the_official_class(monkeypatch):
     assert "reward at step 3" in env.note
 
 
+@pytest.mark.slow
 def test_a_training_run_says_that_a_task_differs(monkeypatch, tmp_path):
     monkeypatch.setattr(self_check, "difference", lambda task, make: "reward at step 3 with goal 0")
     monkeypatch.setattr("trainer.envs.metaworld.environment_class", environment_class.__wrapped__)
@@ -87,6 +89,7 @@ def test_a_training_run_says_that_a_task_differs(monkeypatch, tmp_path):
     assert [event for event in events if "door-close-v3 is played by the official environment" in event]
 
 
+@pytest.mark.slow
 def test_a_training_run_is_the_same_to_the_bit_in_either_class(monkeypatch, tmp_path):
     fast = train_for(tmp_path / "fast", 200)
     monkeypatch.setattr("trainer.envs.metaworld.environment_class", lambda task: (official_class(task), ""))

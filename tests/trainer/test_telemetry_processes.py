@@ -9,6 +9,8 @@ import pytest
 from trainer.processors import usable_processors
 from trainer.telemetry.processes import ProcessorMeter, processor_seconds, resident_bytes
 
+pytestmark = pytest.mark.slow
+
 BUSY = """
 import subprocess, sys, time
 if sys.argv[1:]:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
-import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,10 +14,12 @@ import pytest
 import torch
 
 from tests.trainer import test_off_policy, test_on_policy
+from tests.trainer.processes import finish, start, step_of, until
 from tests.trainer.runs import StopAt, events, rows
 from tests.trainer.toys import Counter, CounterFactory
 from trainer import together, training
 from trainer.errors import UsageError
+from trainer.loops import guards
 from trainer.preemption import StopSignals
 from trainer.settings import TrainSettings, read_settings
 from trainer.together import Member, train_seeds, train_together
@@ -66,29 +63,28 @@ def all_at_once(runs: Sequence[TrainSettings], stops: dict[int, StopSignals] | N
 @pytest.fixture(params=["sac", "ppo", "a2c"])
 def runs(request, tmp_path, monkeypatch) -> list[TrainSettings]:
     """Three seeds that differ in nothing else, on environments that are quick."""
-    argv = "--total-steps", "480", "--num-envs", "4", "--checkpoint-every", "160", "--log-every", "40"
+    argv = "--total-steps", "320", "--num-envs", "4", "--checkpoint-every", "160", "--log-every", "40"
     if request.param == "sac":
         monkeypatch.setattr(training, "factory_for", lambda *_: CounterFactory())
-        settings = test_off_policy.settings_for(tmp_path, *argv)
+        settings = test_off_policy.settings_for(tmp_path, *argv, env_steps_per_update="10")
     else:
         values = test_on_policy.STANDARDISED | ({"target_kl": "0.01"} if request.param == "ppo" else {})
         settings = test_on_policy.settings_for(tmp_path, request.param, *argv, **values)
     return [replace(settings, seed=seed, run_dir=tmp_path / f"seed-{seed}", together=3) for seed in (1, 2, 3)]
 
 
+@pytest.mark.slow
 def test_each_learns_what_it_learns_alone(runs):
-    runs[1] = replace(runs[1], total_steps=280 if runs[1].recipe.algorithm == "a2c" else 320)
+    runs[1] = replace(runs[1], total_steps=240 if runs[1].recipe.algorithm == "a2c" else 256)
     expected = [alone(settings) for settings in runs]
     assert len(set(expected)) == 3
     assert all_at_once(runs) == [(0, "")] * 3
     assert [sha256(settings.run_dir) for settings in runs] == expected
-    assert [row["step"] for row in rows(runs[0].run_dir, "train")] == list(range(40, 481, 40))
+    assert [row["step"] for row in rows(runs[0].run_dir, "train")] == list(range(40, 321, 40))
 
-
-def test_what_was_stopped_goes_on_with_the_others_or_alone(runs):
-    expected = [alone(settings) for settings in runs]
-    # each at a step of its own, one of them not at all
-    assert all_at_once(runs, {1: StopAt(17), 2: StopAt(70)}) == [(85, ""), (85, ""), (0, "")]
+    # each is stopped at a step of its own, one of them not at all; they go on with the others or alone
+    runs = [replace(settings, run_dir=settings.run_dir / "again") for settings in runs]
+    assert all_at_once(runs, {1: StopAt(17), 2: StopAt(50)}) == [(85, ""), (85, ""), (0, "")]
     assert sha256(runs[2].run_dir) == expected[2]
     again = [replace(settings, resume="newest", attempt=1) for settings in runs]
     assert all_at_once(again[:2], {1: StopAt(30)}) == [(85, ""), (0, "")]
@@ -127,7 +123,9 @@ class SpoiltFactory(CounterFactory):
         return Spoilt(task, self.fault)
 
 
+@pytest.mark.slow
 def test_one_that_diverges_touches_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(guards, "_MOST_SKIPPED", 20)
     argv = "--num-envs", "4", "--checkpoint-every", "40", "--log-every", "20", "--total-steps"
     runs = [
         replace(
@@ -173,6 +171,7 @@ class DrawingFactory(CounterFactory):
         return Drawing(task, self.fault)
 
 
+@pytest.mark.slow
 def test_environments_of_ones_own_draw_as_if_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "factory_for", lambda *_: DrawingFactory())
     settings = test_off_policy.settings_for(tmp_path, "--total-steps", "200", "--num-envs", "3")
@@ -211,6 +210,7 @@ def test_nothing_begins_where_something_is_wrong(tmp_path):
     assert not one.run_dir.exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_may_not_begin_leaves_the_others(tmp_path):
     argv = "--total-steps", "40", "--num-envs", "4"
     runs = [
@@ -226,51 +226,37 @@ def test_a_run_that_may_not_begin_leaves_the_others(tmp_path):
 @pytest.mark.slow
 def test_on_meta_world(tmp_path):
     runs = [
-        read_settings([*ROBOTS, "--seed", str(seed), "--run-dir", str(tmp_path / f"seed-{seed}")], {}, 3)
-        for seed in (1, 2, 3)
+        read_settings([*ROBOTS, "--seed", str(seed), "--run-dir", str(tmp_path / f"seed-{seed}")], {}, 2)
+        for seed in (1, 2)
     ]
     expected = [alone(settings) for settings in runs]
-    assert all_at_once(runs) == [(0, "")] * 3
+    assert all_at_once(runs) == [(0, "")] * 2
     assert [sha256(settings.run_dir) for settings in runs] == expected
 
 
 @pytest.mark.slow
 def test_the_command(tmp_path):
     """All are stopped by a signal to the process, and go on: one of them has a folder that is damaged."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("CLUSTERKIT_")}
+    runs = [
+        *("train", "--recipe", "ppo", "--seeds", "1,4..5", "--run-dir", str(tmp_path)),
+        *("--wandb", "disabled", "--eval-every", "0", "--set", "rollout_size=64", "--set", "epochs=1"),
+        *("--unlock", "rollout_size", "--unlock", "epochs"),
+    ]
 
-    def start(*argv: str) -> subprocess.Popen:
-        command = "train", "--recipe", "ppo", "--seeds", "1,4..5", "--run-dir", str(tmp_path), *argv
-        return subprocess.Popen(
-            [sys.executable, "-m", "trainer", *command, "--wandb", "disabled", "--eval-every", "0"],
-            env=environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    def steps() -> list[int]:
+        return [step_of(tmp_path / f"seed-{seed}") for seed in (1, 4, 5)]
 
-    def step(seed: int) -> int:
-        try:
-            return json.loads((tmp_path / f"seed-{seed}" / "heartbeat.json").read_text())["step"]
-        except FileNotFoundError:
-            return 0
-
-    process = start("--total-steps", "10_000_000")
-    deadline = time.monotonic() + 200
-    while min(map(step, (1, 4, 5))) < 100:
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    process = start(tmp_path, *runs, "--total-steps", "10_000_000")
+    until(process, lambda: min(steps()) >= 100)
     process.send_signal(signal.SIGUSR1)
-    output, _ = process.communicate(timeout=200)
+    output = finish(process)
     assert process.returncode == 85, output
     assert output.count("SIGUSR1 received: writing a checkpoint and stopping") == 3
 
     for path in (tmp_path / "seed-4" / "checkpoints").glob("step-*/model.pt"):
         path.write_bytes(b"torn")
-    left_at = max(map(step, (1, 5)))
-    process = start("--total-steps", str(left_at + 10), "--resume")
-    output, _ = process.communicate(timeout=200)
+    process = start(tmp_path, *runs, "--total-steps", str(max(steps()) + 10), "--resume")
+    output = finish(process)
     assert process.returncode == 1, output
     assert "trainer: seed 4: none of the checkpoints in" in output
     assert output.count("the parameters of the final model") == 2

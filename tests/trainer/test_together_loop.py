@@ -11,6 +11,8 @@ from trainer.loops.course import DESCEND, ESTIMATE, OTHERS, REST, UPDATE, Due
 from trainer.loops.together import Seat, Together
 from trainer.streams import Stream
 
+pytestmark = pytest.mark.slow
+
 
 class Scene:
     """Carries out courses that are told by their pauses, and notes what happens.

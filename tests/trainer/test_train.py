@@ -13,75 +13,37 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.trainer.processes import SMALL, checkpoints, finish, start, step_of, until
+from tests.trainer.runs import rows
 from tests.trainer.test_checkpoint import truncate
 from trainer.processors import usable_processors
 
 pytestmark = pytest.mark.slow  # each test trains in processes of its own
 
-TINY = [
-    *("train", "--recipe", "local-demo", "--tasks", "reach,door-close", "--unlock", "tasks"),
-    *("--set", "warmup_steps=200", "--unlock", "warmup_steps", "--num-envs", "2", "--wandb", "disabled"),
-    *("--workers", "1", "--eval-every", "0", "--checkpoint-every", "400"),
+HABITS = ("--wandb", "disabled", "--eval-every", "0", "--num-envs", "2")
+ROBOTS = [
+    *("train", "--recipe", "local-demo", "--tasks", "reach,door-close", "--unlock", "tasks", *HABITS, *SMALL),
+    *("--set", "warmup_steps=200", "--unlock", "warmup_steps", "--checkpoint-every", "400"),
 ]
-
-
-def start(run_dir, *argv: str, attempt: int = 0) -> subprocess.Popen:
-    environ = os.environ | {"CLUSTERKIT_RUN_DIR": str(run_dir), "CLUSTERKIT_ATTEMPT": str(attempt)}
-    return subprocess.Popen(
-        [sys.executable, "-m", "trainer", *argv],
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def finish(process: subprocess.Popen) -> str:
-    output, _ = process.communicate(timeout=600)
-    return output
-
-
-def step_of(run_dir) -> int:
-    try:
-        return json.loads((run_dir / "heartbeat.json").read_text())["step"]
-    except FileNotFoundError:
-        return 0
-
-
-def interrupted(run_dir, number: signal.Signals) -> tuple[int, str]:
-    """Starts a run that would take for ever, signals its whole process group as Slurm does, and waits."""
-    process = start(run_dir, *TINY, "--total-steps", "10_000_000")
-    deadline = time.monotonic() + 300
-    while step_of(run_dir) < 250:
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(process.pid, number)
-    output = finish(process)
-    return process.returncode, output
-
-
-def checkpoints(run_dir) -> list:
-    return sorted((run_dir / "checkpoints").glob("step-*"))
-
-
-def rows(run_dir, kind):
-    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
-    return [row for row in map(json.loads, lines) if row["kind"] == kind]
+PENDULUM = ["train", "--recipe", "sac", *HABITS, *SMALL, "--checkpoint-every", "400", "--workers", "1"]
+FOR_EVER = ("--total-steps", "1_000_000_000")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGUSR1, 85), (signal.SIGINT, 130)])
 def test_a_signal_to_the_whole_group_ends_in_a_checkpoint_that_the_next_attempt_continues(
     tmp_path, number, code
 ):
-    returned, output = interrupted(tmp_path, number)
-    assert returned == code, output
+    process = start(tmp_path, *PENDULUM, *FOR_EVER)
+    until(process, lambda: step_of(tmp_path) >= 250)
+    os.killpg(process.pid, number)  # as Slurm does
+    output = finish(process)
+    assert process.returncode == code, output
+    assert re.search(r"learning on cpu \(.+\) in fp32, 2 environments in 1 worker process", output)
     left_at = int(checkpoints(tmp_path)[-1].name.removeprefix("step-"))
     assert left_at >= 250
 
     total = left_at + 300
-    process = start(tmp_path, *TINY, "--total-steps", str(total), attempt=1)
+    process = start(tmp_path, *PENDULUM, "--total-steps", str(total), attempt=1)
     output = finish(process)
     assert process.returncode == 0, output
     assert f"resumed from step-{left_at:012d}" in output
@@ -89,14 +51,15 @@ def test_a_signal_to_the_whole_group_ends_in_a_checkpoint_that_the_next_attempt_
     assert (tmp_path / "checkpoints" / "final_model.pt").exists()
     assert step_of(tmp_path) == total
     assert [row["attempt"] for row in rows(tmp_path, "run")] == [0, 1]
-    assert rows(tmp_path, "run")[1]["modified"].keys() == {"tasks", "warmup_steps"}
+    changed = {"actor_hidden", "critic_hidden", "batch_size", "env_steps_per_update"}
+    assert rows(tmp_path, "run")[1]["modified"].keys() == changed
     assert rows(tmp_path, "run")[1]["processors"] == usable_processors()
     assert "Traceback" not in output
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_not_there_is_an_error_not_a_fallback(tmp_path):
-    process = start(tmp_path, *TINY, "--device", "cuda")
+    process = start(tmp_path, *PENDULUM, "--device", "cuda")
     output = finish(process)
     assert process.returncode == 1
     assert "CUDA is asked for" in output.splitlines()[0]
@@ -104,31 +67,31 @@ def test_a_gpu_that_is_not_there_is_an_error_not_a_fallback(tmp_path):
 
 
 def test_a_torn_checkpoint_is_passed_over_when_resuming(tmp_path):
-    output = finish(start(tmp_path, *TINY, "--total-steps", "800"))
+    here = [*ROBOTS, "--workers", "0"]
+    output = finish(start(tmp_path, *here, "--total-steps", "800"))
     assert [path.name[-3:] for path in checkpoints(tmp_path)] == ["400", "800"], output
-    assert re.search(r"learning on cpu \(.+\) in fp32, 2 environments in 1 worker process", output)
     truncate(checkpoints(tmp_path)[-1])
 
     # a start that does not ask to resume does not touch a run that is there
-    process = start(tmp_path, *TINY, "--total-steps", "900")
+    process = start(tmp_path, *here, "--total-steps", "900")
     output = finish(process)
     assert (process.returncode, output.count("\n")) == (2, 2), output
     assert "already holds checkpoints" in output
 
-    process = start(tmp_path, *TINY, "--total-steps", "900", "--resume")
+    process = start(tmp_path, *here, "--total-steps", "900", "--resume")
     output = finish(process)
     assert process.returncode == 0, output
     assert "refused" in output
     assert "model.pt has 100 bytes" in output
     assert "resumed from step-000000000400" in output
 
-    other = [*TINY, "--set", "gamma=0.9", "--unlock", "gamma"]
+    other = [*here, "--set", "gamma=0.9", "--unlock", "gamma"]
     process = start(tmp_path, *other, "--total-steps", "1000", "--resume", str(checkpoints(tmp_path)[-1]))
     output = finish(process)
     assert process.returncode == 1
     assert "was made with gamma = 0.99, this run has 0.9" in output
 
-    process = start(tmp_path, "evaluate", str(tmp_path), "--episodes", "2", "--workers", "1", "--json")
+    process = start(tmp_path, "evaluate", str(tmp_path), "--episodes", "2", "--workers", "0", "--json")
     output = finish(process)
     assert process.returncode == 0, output
     found = json.loads(output)
@@ -138,11 +101,8 @@ def test_a_torn_checkpoint_is_passed_over_when_resuming(tmp_path):
 
 
 def test_a_worker_killed_in_a_run_ends_it_with_its_task_named(tmp_path):
-    process = start(tmp_path, *TINY, "--total-steps", "10_000_000")
-    deadline = time.monotonic() + 300
-    while step_of(tmp_path) < 50:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    process = start(tmp_path, *ROBOTS, "--workers", "1", *FOR_EVER)
+    until(process, lambda: step_of(tmp_path) >= 50)
     listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     children = [int(pid) for pid in listed.split()]
     worker = next(pid for pid in children if "spawn_main" in command_line(pid))
@@ -189,18 +149,28 @@ def test_help_needs_no_heavy_import(argv):
     assert output.splitlines()[-1] == "False"
 
 
+def test_reaching_for_one_place_is_learnt(tmp_path):
+    """The arm comes to earn a multiple of what random actions in the warm-up do."""
+    changes = {"goals_per_task": 1, "evaluation_goals": 1, "evaluation_episodes": 1, "gamma": 0.9}
+    changes |= {"actor_hidden": 64, "critic_hidden": 64, "batch_size": 128, "env_steps_per_update": 8}
+    changes |= {"tasks": "reach", "warmup_steps": 1000, "episode_steps": 100}
+    words = [word for name in changes for word in ("--set", f"{name}={changes[name]}", "--unlock", name)]
+    words += ["--recipe", "local-demo", "--num-envs", "8", "--total-steps", "8000", "--seed", "1"]
+    words += ["--workers", "0", "--eval-every", "0", "--log-every", "1000", "--wandb", "disabled"]
+    output = finish(start(tmp_path, "train", *words))
+    earned = [row["return/reach-v3"] for row in rows(tmp_path, "train") if "return/reach-v3" in row]
+    assert earned[-1] > 2 * earned[0], (earned, output)
+
+
 def learnt_at(run_dir) -> int | None:
     """The step of the first evaluation that has, with the one before it, a mean of 90%."""
-    try:
-        found = rows(run_dir, "eval")
-    except (FileNotFoundError, ValueError):  # a line may be half written
-        return None
-    for before, now in pairwise(found):
+    for before, now in pairwise(rows(run_dir, "eval")):
         if before["success/mean"] + now["success/mean"] >= 1.8:
             return now["step"]
     return None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_four_tasks_are_learnt(tmp_path):
     """The demo's recipe reaches 90% within 256 000 steps; as soon as it has, the run may end.

@@ -47,6 +47,7 @@ def check(batch, held: set[int]) -> None:
     assert not batch.task.any()
 
 
+@pytest.mark.slow
 @given(st.integers(1, 30), st.integers(1, 9), st.integers(1, 40))
 def test_it_holds_the_newest_and_draws_nothing_else(capacity, num_envs, steps):
     filled = Filled(capacity, num_envs)
@@ -68,6 +69,7 @@ def test_it_draws_all_of_them_alike():
     assert abs(counts - 2000).max() < 6 * 2000**0.5
 
 
+@pytest.mark.slow
 @given(st.integers(3, 30), st.integers(1, 4), st.lists(st.integers(0, 25), min_size=1, max_size=4))
 def test_it_is_saved_in_pieces_and_put_together_again(capacity, num_envs, pauses):
     filled = Filled(capacity, num_envs)

@@ -44,6 +44,7 @@ THEN = {"sac": {"init": "fan_in_uniform"}}
 """Values that a recipe had when it was recorded, and has no more."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_a_recipe_without_it_learns_as_before(name: str) -> None:
     values = dict(recipe.load(name).values) | THEN.get(name, {})

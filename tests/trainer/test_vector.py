@@ -4,85 +4,24 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.trainer.toys import CounterFactory
+from tests.trainer.warm import cold
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.envs.schedule import Command, Orders, Schedule
 from trainer.envs.vector import VectorEnv
 from trainer.errors import WorkerError
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 def orders(command: Command, task: list[int], goal: list[int]) -> Orders:
     return Orders(np.full(len(task), command, np.int8), np.array(task, np.int32), np.array(goal, np.int32))
-
-
-def play(factory, num_envs: int, workers: int, steps: int, episode_steps: int, helping=False) -> np.ndarray:
-    """Everything that comes out of a scheduled run, in one array."""
-    rng = np.random.default_rng(0)
-    schedule = Schedule(num_envs, len(factory.tasks), episode_steps, 50, rng, stagger=True)
-    actions = np.random.default_rng(1)
-    rows = []
-    with VectorEnv(factory, num_envs, workers=workers, helping=helping) as vector:
-        vector.reset(schedule.first())
-        for _ in range(steps):
-            shown = vector.observation
-            action = actions.uniform(-1, 1, (num_envs, factory.action_dim)).astype(np.float32)
-            vector.start(schedule.advance(), action)
-            reward, success, led_to, *_ = vector.wait()
-            rows.append(np.concatenate([shown, led_to, reward[:, None], success[:, None]], axis=1))
-    return np.array(rows)
-
-
-@pytest.mark.parametrize("workers", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
-def test_results_do_not_depend_on_the_number_of_workers(workers):
-    factory = MetaworldFactory(("reach-v3", "drawer-close-v3"))
-    # five environments over two tasks: one of them moves, from worker-owned to worker-owned environment
-    alone = play(factory, 5, 0, 45, 10)
-    assert np.array_equal(play(factory, 5, workers, 45, 10, helping=workers == 2), alone)
-    assert alone.dtype == np.float32
-    assert len(np.unique(alone[:, 0, 36:39], axis=0)) > 2  # several goals were played
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_what_an_action_led_to_is_kept_where_the_episode_is_cut(workers):
-    action = np.ones((3, 2), np.float32)
-    with VectorEnv(CounterFactory(), 3, workers=workers) as vector:
-        vector.reset(orders(Command.RESET, [0, 1, 2], [2, 5, 5]))
-        vector.start(orders(Command.STEP, [0, 0, 0], [0, 0, 0]), action)
-        vector.wait()
-        vector.start(orders(Command.STEP_THEN_RESET, [2, 1, 0], [8, 9, 10]), action)
-        outcome = vector.wait()
-        assert outcome.next_observation.tolist() == [[0, 2, 2], [1, 5, 2], [2, 5, 2]]
-        assert outcome.reward.tolist() == [4, 4, 4]
-        assert outcome.success.tolist() == [True, False, False]
-        assert vector.observation.tolist() == [[2, 8, 0], [1, 9, 0], [0, 10, 0]]
-
-
-def test_an_idle_environment_stands_still():
-    with VectorEnv(CounterFactory(), 2) as vector:
-        vector.reset(orders(Command.RESET, [0, 1], [5, 5]))
-        mixed = orders(Command.STEP, [0, 1], [0, 0])
-        mixed.command[1] = Command.IDLE
-        vector.start(mixed, np.zeros((2, 2), np.float32))
-        vector.wait()
-        assert vector.observation.tolist() == [[0, 5, 1], [1, 5, 0]]
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_what_an_environment_has_to_say_is_passed_on_once(workers):
-    with VectorEnv(CounterFactory(fault="note"), 4, workers=workers) as vector:
-        vector.reset(orders(Command.RESET, [0, 0, 2, 0], [9, 9, 9, 9]))
-        assert [note.split() for note in vector.take_notes()] == [
-            ["task", "0", "squeaks"],
-            ["task", "2", "squeaks"],
-        ]
-        step_until_fault(vector, (1, 0, 2, 0))  # makes one environment more
-        assert [note.split() for note in vector.take_notes()] == [["task", "1", "squeaks"]]
-        assert vector.take_notes() == []
 
 
 class Interrupted:
@@ -95,8 +34,8 @@ class Interrupted:
         self._states = None
         self.rows: list[np.ndarray] = []
 
-    def play(self, steps: int, workers: int) -> None:
-        with VectorEnv(self._factory, self._num_envs, workers=workers, helping=steps > 20) as vector:
+    def play(self, steps: int, workers: int, helping: bool = False) -> None:
+        with VectorEnv(self._factory, self._num_envs, workers=workers, helping=helping) as vector:
             if self._states is None:
                 vector.reset(self._schedule.first())
             else:
@@ -117,60 +56,108 @@ class Interrupted:
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_to_the_bit_with_other_workers():
+@pytest.mark.parametrize(
+    ("workers", "helping"),
+    [(2, True), *(pytest.param(*other, marks=pytest.mark.exhaustive) for other in ((1, False), (3, False)))],
+)
+def test_a_run_is_the_same_to_the_bit_with_any_workers_wherever_it_goes_on(workers, helping):
     factory = MetaworldFactory(("push-v3", "drawer-close-v3"))
-    whole, stopped = Interrupted(factory, 5, 40), Interrupted(factory, 5, 40)
-    whole.play(150, workers=0)
-    for steps, workers in ((17, 2), (30, 3), (1, 0), (102, 1)):
-        stopped.play(steps, workers)
+    # five environments over two tasks: one of them moves, from worker-owned to worker-owned environment
+    whole, stopped = Interrupted(factory, 5, 20), Interrupted(factory, 5, 20)
+    whole.play(90, workers=0)
+    stopped.play(17, workers=0)
+    stopped.play(45, workers, helping)
+    stopped.play(28, workers=0)
     assert np.array_equal(stopped.rows, whole.rows)
+    assert whole.rows[0].dtype == np.float32
+    assert len(np.unique(np.array(whole.rows)[:, 0, 36:39], axis=0)) > 2  # several goals were played
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_the_state_tells_where_each_environment_is(workers):
-    with VectorEnv(CounterFactory(), 3, workers=workers) as vector:
-        vector.reset(orders(Command.RESET, [0, 1, 2], [2, 5, 9]))
-        vector.start(orders(Command.STEP, [0, 1, 2], [0, 0, 0]), np.zeros((3, 2), np.float32))
-        vector.wait()
-        states = vector.state()
+@pytest.fixture(scope="module", params=[0, 2], ids="workers={}".format)
+def sound(request: pytest.FixtureRequest, warm_processes: None) -> Iterator[VectorEnv]:
+    """Three counters that nothing is the matter with."""
+    with VectorEnv(CounterFactory(), 3, workers=request.param) as vector:
+        yield vector
+
+
+def test_what_an_action_led_to_is_kept_where_the_episode_is_cut(sound):
+    action = np.ones((3, 2), np.float32)
+    sound.reset(orders(Command.RESET, [0, 1, 2], [2, 5, 5]))
+    sound.start(orders(Command.STEP, [0, 0, 0], [0, 0, 0]), action)
+    sound.wait()
+    sound.start(orders(Command.STEP_THEN_RESET, [2, 1, 0], [8, 9, 10]), action)
+    outcome = sound.wait()
+    assert outcome.next_observation.tolist() == [[0, 2, 2], [1, 5, 2], [2, 5, 2]]
+    assert outcome.reward.tolist() == [4, 4, 4]
+    assert outcome.success.tolist() == [True, False, False]
+    assert sound.observation.tolist() == [[2, 8, 0], [1, 9, 0], [0, 10, 0]]
+
+
+def test_an_idle_environment_stands_still(sound):
+    sound.reset(orders(Command.RESET, [0, 1, 2], [5, 5, 5]))
+    mixed = orders(Command.STEP, [0, 1, 2], [0, 0, 0])
+    mixed.command[1] = Command.IDLE
+    sound.start(mixed, np.zeros((3, 2), np.float32))
+    sound.wait()
+    assert sound.observation.tolist() == [[0, 5, 1], [1, 5, 0], [2, 5, 1]]
+
+
+def test_the_state_tells_where_each_environment_is(sound):
+    sound.reset(orders(Command.RESET, [0, 1, 2], [2, 5, 9]))
+    sound.start(orders(Command.STEP, [0, 1, 2], [0, 0, 0]), np.zeros((3, 2), np.float32))
+    sound.wait()
+    states = sound.state()
     assert states == [
         {"task": task, "goal": goal, "observation": [task, goal, 1], "env": {"steps": 1}}
         for task, goal in enumerate((2, 5, 9))
     ]
-    with VectorEnv(CounterFactory(), 3, workers=workers) as vector:
-        vector.restore(states[::-1])
-        assert vector.observation.tolist() == [[2, 9, 1], [1, 5, 1], [0, 2, 1]]
-        vector.start(orders(Command.STEP, [2, 1, 0], [0, 0, 0]), np.zeros((3, 2), np.float32))
-        outcome = vector.wait()
-        assert outcome.next_observation.tolist() == [[2, 9, 2], [1, 5, 2], [0, 2, 2]]
-        assert outcome.success.tolist() == [False, False, True]
+    sound.restore(states[::-1])
+    assert sound.observation.tolist() == [[2, 9, 1], [1, 5, 1], [0, 2, 1]]
+    sound.start(orders(Command.STEP, [2, 1, 0], [0, 0, 0]), np.zeros((3, 2), np.float32))
+    outcome = sound.wait()
+    assert outcome.next_observation.tolist() == [[2, 9, 2], [1, 5, 2], [0, 2, 2]]
+    assert outcome.success.tolist() == [False, False, True]
 
 
-def test_states_of_any_size_pass_through_the_socket():
-    with VectorEnv(CounterFactory(), 3, workers=2) as vector:
-        vector.reset(orders(Command.RESET, [0, 1, 2], [2, 5, 9]))
-        states = vector.state()
-        for state in states:
-            state["env"] |= {"steps": 4, "ballast": "x" * 1_000_000}
-        vector.restore(states)
-        assert [state["env"]["steps"] for state in vector.state()] == [4, 4, 4]
+def test_states_of_any_size_pass_through_the_socket(sound):
+    sound.reset(orders(Command.RESET, [0, 1, 2], [2, 5, 9]))
+    states = sound.state()
+    for state in states:
+        state["env"] |= {"steps": 4, "ballast": "x" * 1_000_000}
+    sound.restore(states)
+    assert [state["env"]["steps"] for state in sound.state()] == [4, 4, 4]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_an_environment_has_to_say_is_passed_on_once(workers):
+    with VectorEnv(CounterFactory(fault="note"), 4, workers=workers) as vector:
+        vector.reset(orders(Command.RESET, [0, 0, 2, 0], [9, 9, 9, 9]))
+        assert [note.split() for note in vector.take_notes()] == [
+            ["task", "0", "squeaks"],
+            ["task", "2", "squeaks"],
+        ]
+        step_until_fault(vector, (1, 0, 2, 0))  # makes one environment more
+        assert [note.split() for note in vector.take_notes()] == [["task", "1", "squeaks"]]
+        assert vector.take_notes() == []
 
 
 def stands_still(vector: VectorEnv) -> list[dict]:
-    vector.reset(orders(Command.RESET, [0, 1, 2], [9, 9, 9]))
-    return [{"task": task, "goal": 9, "observation": [0, 0, 0], "env": {"steps": 0}} for task in range(3)]
+    vector.reset(orders(Command.RESET, [0, 1], [9, 9]))
+    return [{"task": task, "goal": 9, "observation": [0, 0, 0], "env": {"steps": 0}} for task in range(2)]
 
 
+@pytest.mark.slow
 def test_a_fault_while_restoring_is_named_with_its_traceback():
-    with VectorEnv(CounterFactory(fault="forget"), 3, workers=3) as vector:
+    with VectorEnv(CounterFactory(fault="forget"), 2, workers=2) as vector:
         states = stands_still(vector)
         with pytest.raises(WorkerError, match=r"worker of green failed: KeyError: 'where was I'") as caught:
             vector.restore(states)
         assert "in restore" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_tell_its_state_is_named_and_ended():
-    with VectorEnv(CounterFactory(fault="mute"), 3, workers=3, step_timeout=2.0) as vector:
+    with VectorEnv(CounterFactory(fault="mute"), 2, workers=2, step_timeout=2.0) as vector:
         pids = vector.pids
         stands_still(vector)
         with pytest.raises(WorkerError, match=r"worker of green .* has not answered"):
@@ -178,29 +165,33 @@ def test_a_worker_that_does_not_tell_its_state_is_named_and_ended():
     assert not any(alive(pid) for pid in pids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_that_takes_no_state_is_named(number):
-    with VectorEnv(CounterFactory(), 3, workers=3, step_timeout=2.0) as vector:
+    with VectorEnv(CounterFactory(), 2, workers=2, step_timeout=2.0) as vector:
         states = stands_still(vector)
         for state in states:
             state["env"]["ballast"] = "x" * 1_000_000  # more than the socket holds
-        os.kill(vector.pids[2], number)
-        with pytest.raises(WorkerError, match=r"worker of blue .* (died by SIGKILL|has not answered)"):
+        os.kill(vector.pids[1], number)
+        with pytest.raises(WorkerError, match=r"worker of green .* (died by SIGKILL|has not answered)"):
             vector.restore(states)
 
 
-def test_who_helps_has_a_share_where_there_is_one_left():
-    for workers, own in ((1, 1), (2, 1), (3, 0)):
-        with VectorEnv(CounterFactory(fault="note"), 3, workers=workers, helping=True) as vector:
-            vector.reset(orders(Command.RESET, [0, 1, 2], [2, 5, 9]))
-            assert sum(len(worker.share) for worker in vector._workers) == 3 - own
-            assert len(vector.take_notes()) == 3
-            states = vector.state()
-            assert [state["task"] for state in states] == [0, 1, 2]
-            vector.restore(states[::-1])
-            assert vector.observation.tolist() == [[2, 9, 0], [1, 5, 0], [0, 2, 0]]
-            vector.start(orders(Command.STEP, [2, 1, 0], [0, 0, 0]), np.zeros((3, 2), np.float32))
-            assert vector.wait().next_observation.tolist() == [[2, 9, 1], [1, 5, 1], [0, 2, 1]]
+@pytest.mark.slow
+@pytest.mark.parametrize(("envs", "workers", "own"), [(3, 2, 1), (1, 1, 0)])
+def test_who_helps_has_a_share_where_there_is_one_left(envs, workers, own):
+    tasks = list(range(envs))
+    with VectorEnv(CounterFactory(fault="note"), envs, workers=workers, helping=True) as vector:
+        vector.reset(orders(Command.RESET, tasks, [2, 5, 9][:envs]))
+        assert sum(len(worker.share) for worker in vector._workers) == envs - own
+        assert len(vector.take_notes()) == envs
+        states = vector.state()
+        assert [state["task"] for state in states] == tasks
+        vector.restore(states[::-1])
+        back = [[task, (2, 5, 9)[task], 0] for task in tasks[::-1]]
+        assert vector.observation.tolist() == back
+        vector.start(orders(Command.STEP, tasks[::-1], [0] * envs), np.zeros((envs, 2), np.float32))
+        assert vector.wait().next_observation.tolist() == [[task, goal, 1] for task, goal, _ in back]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -212,7 +203,7 @@ def test_a_fault_in_this_process_is_named_as_one_in_a_worker(workers):
         assert "in step" in caught.value.hint
 
 
-def step_until_fault(vector: VectorEnv, tasks: tuple[int, ...] = (0, 1, 2)) -> None:
+def step_until_fault(vector: VectorEnv, tasks: tuple[int, ...] = (0, 1)) -> None:
     count = len(tasks)
     vector.reset(orders(Command.RESET, [*tasks], [9] * count))
     for _ in range(3):
@@ -220,8 +211,9 @@ def step_until_fault(vector: VectorEnv, tasks: tuple[int, ...] = (0, 1, 2)) -> N
         vector.wait()
 
 
+@pytest.mark.slow
 def test_a_failing_environment_is_named_with_its_traceback():
-    with VectorEnv(CounterFactory(fault="raise"), 3, workers=3) as vector:
+    with VectorEnv(CounterFactory(fault="raise"), 2, workers=2) as vector:
         with pytest.raises(WorkerError, match=r"worker of green failed: ValueError: the drawer") as caught:
             step_until_fault(vector)
         assert "in step" in caught.value.hint
@@ -229,51 +221,40 @@ def test_a_failing_environment_is_named_with_its_traceback():
 
 def test_a_worker_that_exits_is_named():
     died = pytest.raises(WorkerError, match=r"worker of green .* died with exit code 7")
-    with VectorEnv(CounterFactory(fault="exit"), 3, workers=3) as vector, died:
+    with VectorEnv(CounterFactory(fault="exit"), 2, workers=2) as vector, died:
         step_until_fault(vector)
-
-
-def test_a_worker_that_is_killed_is_named():
-    with VectorEnv(CounterFactory(), 3, workers=2) as vector:
-        step_until_fault(vector)
-        os.kill(vector.pids[1], signal.SIGKILL)
-        with pytest.raises(WorkerError, match=r"worker of green .* died by SIGKILL"):
-            step_until_fault(vector)
 
 
 def test_a_worker_that_hangs_is_named_and_ended():
-    with VectorEnv(CounterFactory(fault="hang"), 3, workers=3, step_timeout=2.0) as vector:
+    with VectorEnv(CounterFactory(fault="hang"), 2, workers=2, step_timeout=2.0) as vector:
         pids = vector.pids
         with pytest.raises(WorkerError, match=r"worker of green .* has not answered"):
             step_until_fault(vector)
     assert not any(alive(pid) for pid in pids)
 
 
-def test_workers_leave_signals_to_the_parent():
-    with VectorEnv(CounterFactory(), 3, workers=2) as vector:
+@pytest.mark.slow
+def test_workers_leave_signals_to_the_parent_and_one_that_is_killed_is_named():
+    with cold(), VectorEnv(CounterFactory(), 2, workers=2) as vector:
         pids = vector.pids
-        step_until_fault(vector)
-        for pid in pids:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-                os.kill(pid, number)
-        step_until_fault(vector)
+        for _ in range(2):  # while they import, and while they work
+            for pid in pids:
+                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+                    os.kill(pid, number)
+            step_until_fault(vector)
+        os.kill(pids[1], signal.SIGKILL)
+        with pytest.raises(WorkerError, match=r"worker of green .* died by SIGKILL"):
+            step_until_fault(vector)
     assert not any(alive(pid) for pid in pids)
 
 
-def test_a_signal_during_the_start_does_not_kill_a_worker():
-    with VectorEnv(CounterFactory(), 3, workers=2) as vector:
-        for pid in vector.pids:  # they are still importing
-            os.kill(pid, signal.SIGUSR1)
-            os.kill(pid, signal.SIGTERM)
-        step_until_fault(vector)
-
-
+@pytest.mark.slow
 def test_workers_end_when_the_parent_is_killed():
     script = (
         "import sys, time\n"
         "from tests.trainer.test_vector import CounterFactory, VectorEnv, step_until_fault\n"
         "if __name__ == '__main__':\n"
-        "    vector = VectorEnv(CounterFactory(), 3, workers=2)\n"
+        "    vector = VectorEnv(CounterFactory(), 2, workers=2)\n"
         "    step_until_fault(vector)\n"
         "    print(*vector.pids, flush=True)\n"
         "    time.sleep(600)\n"

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -82,6 +83,27 @@ class CounterFactory:
 
     def __call__(self, task: int) -> Counter:
         return Counter(task, self.fault)
+
+
+@dataclass(frozen=True)
+class GatedFactory(CounterFactory):
+    """Makes counters that do not step while there is a file."""
+
+    gate: Path = Path("absent")
+
+    def __call__(self, task: int) -> Counter:
+        return GatedCounter(task, self.gate)
+
+
+class GatedCounter(Counter):
+    def __init__(self, task: int, gate: Path) -> None:
+        super().__init__(task, "")
+        self._gate = gate
+
+    def step(self, action: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64], float, bool]:
+        while self._gate.exists():
+            time.sleep(0.01)
+        return super().step(action)
 
 
 class Wish:

@@ -59,11 +59,13 @@ class Project:
         return self.folder / ".clusterkit" / "local" / "runs" / run_id
 
     def until(self, holds: Callable[[], bool], seconds: float = 180.0) -> None:
-        """Wait until something holds."""
-        deadline = time.monotonic() + seconds
+        """Wait until something holds; what takes long to look at is looked at less often."""
+        deadline, began = time.monotonic() + seconds, time.monotonic()
         while not holds():
-            assert time.monotonic() < deadline, "it did not happen in time"
-            time.sleep(0.1)
+            now = time.monotonic()
+            assert now < deadline, "it did not happen in time"
+            time.sleep(max(0.1, 2 * (now - began)))
+            began = time.monotonic()
 
     def ended(self, run_id: str) -> None:
         """Wait for a run's exit record."""

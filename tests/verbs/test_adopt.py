@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from clusterkit.scheduler import JobState
 from tests.doubles.slurm_site import (
     DONE,
@@ -20,6 +22,8 @@ from tests.doubles.slurm_site import (
     queue_row,
     states,
 )
+
+pytestmark = pytest.mark.slow
 
 
 def link(site: SlurmSite, member: Member, number: int, job_id: str, kind: str) -> None:

@@ -116,6 +116,7 @@ def test_a_failed_build_says_why_and_leaves_what_was_there(
     assert (project.folder / "a.sif").read_text() == "old"
 
 
+@pytest.mark.slow
 def test_an_interrupted_build_leaves_nothing(
     project: Project, apptainer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +180,7 @@ def box(project: Project, apptainer: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_a_build_as_a_job_ends_in_the_image_store(project: Project, box: Path) -> None:
     done = project.run("build", "--on", "box")
     (image,) = (box / "images").glob("*.sif")

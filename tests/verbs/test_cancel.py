@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from clusterkit.scheduler import JobState
 from tests.doubles.person import type_at_terminal
 from tests.doubles.slurm_site import Member, SlurmSite, queue_row
 from tests.verbs.conftest import Project
+
+pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
 
 
 def sleeping(project: Project, count: int) -> list[str]:
@@ -28,7 +31,7 @@ def states(project: Project) -> list[str]:
 
 def answers(project: Project, *words: str, answer: str) -> tuple[int, str]:
     done = type_at_terminal(
-        [sys.executable, "-m", "clusterkit", *words],
+        words,
         {"[y/N]": lambda: answer},
         folder=project.folder,
         environment={**os.environ, "TERM": "xterm", "COLUMNS": "160"},

@@ -24,6 +24,8 @@ from tests.doubles.slurm_site import Member, SlurmSite
 from tests.results.node_runs import make_checkpoint, segment, write
 from tests.verbs.conftest import Project
 
+pytestmark = pytest.mark.slow
+
 DONE, FAILED, RUNNING = (
     Member(1, JobState.COMPLETED),
     Member(2, JobState.FAILED),

@@ -51,6 +51,7 @@ def learning(project: Project) -> tuple[Project, str]:
     return project, run_id
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on(learning: tuple[Project, str], monkeypatch: pytest.MonkeyPatch) -> None:
     project, run_id = learning
     monkeypatch.chdir(project.folder)
@@ -68,6 +69,7 @@ def test_a_run_that_goes_on(learning: tuple[Project, str], monkeypatch: pytest.M
     assert len(last.rows) == 13
 
 
+@pytest.mark.slow
 def test_it_is_drawn(learning: tuple[Project, str]) -> None:
     project, run_id = learning
     shown = project.run("watch", "--once").stdout.splitlines()
@@ -84,6 +86,7 @@ def test_it_is_drawn(learning: tuple[Project, str]) -> None:
     assert "success  75%" in shown[1]
 
 
+@pytest.mark.slow
 def test_a_group_has_a_line_for_each_run(project: Project) -> None:
     (project.folder / "train.py").write_text(LOSSES)
     group = project.run("submit", "--seeds", "1,2").stdout.strip()
@@ -99,6 +102,7 @@ def test_a_group_has_a_line_for_each_run(project: Project) -> None:
         assert "█" in lines[1]
 
 
+@pytest.mark.slow
 def test_a_run_without_metrics(project: Project) -> None:
     run_id = project.submit()
     project.ended(run_id)
@@ -130,6 +134,7 @@ def write(site: SlurmSite, step: int) -> None:
         file.write(json.dumps(row) + "\n")
 
 
+@pytest.mark.slow
 def test_a_cluster_far_away(site: SlurmSite) -> None:
     settings = load_settings(config=site.project / "clusterkit.toml")
     with site.ledger() as ledger:

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from tests.verbs.conftest import Project
 
 SLEEPER = """
@@ -14,6 +16,7 @@ time = "5m"
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_that_the_run_goes_on_and_how_to_end_it(project: Project) -> None:
     with (project.folder / "clusterkit.toml").open("a") as file:
         file.write(SLEEPER)

@@ -17,6 +17,8 @@ from tests.transport.runtime import runtime_folder
 from tests.transport.tools import all_but_rsync
 from tests.verbs.conftest import CONFIG, Project
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def sshd(tmp_path: Path) -> Iterator[LoopbackSshd]:
@@ -75,7 +77,6 @@ def test_the_plan_changes_nothing_and_is_what_happens(remote: Project, tmp_path:
     assert small["rate"]["measured"]  # remembered from the deploy
 
 
-@pytest.mark.slow
 def test_every_folder_is_private(remote: Project, tmp_path: Path) -> None:
     remote.run("deploy")
     for folder in [tmp_path / "far", *(tmp_path / "far").rglob("*")]:
@@ -127,7 +128,6 @@ def test_the_plan_for_people(remote: Project) -> None:
     assert "nothing was changed" in shown.stderr
 
 
-@pytest.mark.slow
 def test_what_does_not_fit_the_quota_is_refused_before_it_travels(
     remote: Project, sshd: LoopbackSshd, tmp_path: Path
 ) -> None:
@@ -152,7 +152,6 @@ def test_a_large_file_needs_the_flag_where_nobody_can_be_asked(remote: Project) 
     assert answer(remote, "--plan", "--send-large")["code"]["bytes"] > 100 << 20
 
 
-@pytest.mark.slow
 def test_stale_uploads_are_removed_on_the_way(remote: Project, tmp_path: Path) -> None:
     import os
 
@@ -164,7 +163,6 @@ def test_stale_uploads_are_removed_on_the_way(remote: Project, tmp_path: Path) -
     assert not stale.exists()
 
 
-@pytest.mark.slow
 def test_a_laptop_without_rsync_deploys_too(
     remote: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

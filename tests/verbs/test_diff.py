@@ -11,6 +11,7 @@ from tests.results.run_dirs import make_run_dir
 from tests.verbs.conftest import Project
 
 
+@pytest.mark.slow
 def test_two_runs(project: Project) -> None:
     first = project.submit("--", "0")
     (project.folder / "train.py").write_text((project.folder / "train.py").read_text() + "\n")
@@ -42,6 +43,7 @@ def test_a_beginning_that_several_have(project: Project) -> None:
     assert "'demo' may mean demo-1, demo-2" in project.run("diff", "demo", "demo-1", code=8).stderr
 
 
+@pytest.mark.slow
 def test_results_in_git_are_no_code(project: Project) -> None:
     git = ["git", "-C", str(project.folder), "-c", "user.name=n", "-c", "user.email=e@e"]
     subprocess.run([*git, "init", "-q"], check=True)

@@ -15,6 +15,8 @@ import pytest
 from tests.survey.tools import program
 from tests.verbs.conftest import Project
 
+pytestmark = pytest.mark.slow
+
 
 def asks(project: Project, *words: str, code: int = 0) -> dict[str, dict[str, Any]]:
     """`doctor --json`, by check; of the document the rest as ``""``."""

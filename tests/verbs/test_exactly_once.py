@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -15,24 +14,31 @@ import pytest
 
 from tests.verbs.conftest import Project
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 COUNTS = """
-import os
-with open({file!r}, "a") as file:
-    file.write(os.environ["CLUSTERKIT_RUN_ID"] + "\\n")
+[project]
+name = "demo"
+program = ["sh", "-c", "echo $CLUSTERKIT_RUN_ID >>'{file}'"]
+default_profile = "tiny"
+[profiles.tiny]
+time = "5m"
 """
 
 
-def kill_at(project: Project, point: int, *words: str) -> subprocess.CompletedProcess[str]:
-    """Submit with SIGKILL at one of its calls, which may be beyond the last."""
-    return subprocess.run(
-        [sys.executable, "-m", "tests.doubles.kill_point", str(point), "submit", *words],
+def kills(project: Project, points: str, *words: str) -> int:
+    """Submit again and again, with SIGKILL at one call after the other, until one comes to its end."""
+    killed = subprocess.run(
+        [sys.executable, "-m", "tests.doubles.kill_point", points, "submit", *words],
         cwd=project.folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
     )
+    assert killed.returncode == 0, killed.stderr
+    return int(killed.stdout.split()[-1])
 
 
 def rows(project: Project) -> dict[str, dict[str, Any]]:
@@ -40,51 +46,48 @@ def rows(project: Project) -> dict[str, dict[str, Any]]:
     return {row["run_id"]: row for row in report["runs"]}
 
 
-@pytest.mark.slow
+def states(project: Project) -> set[str]:
+    return {row["state"] for row in rows(project).values()}
+
+
 def test_killed_at_every_step(project: Project, tmp_path: Path) -> None:
     started = tmp_path / "started"
-    (project.folder / "train.py").write_text(COUNTS.format(file=str(started)))
-    kills = 0
-    while (ended := kill_at(project, kills + 1).returncode) == -signal.SIGKILL:
-        kills += 1
-    assert ended == 0
-    assert kills > 20
-    project.until(lambda: {row["state"] for row in rows(project).values()} <= {"COMPLETED", "NOT_SUBMITTED"})
+    (project.folder / "clusterkit.toml").write_text(COUNTS.format(file=started))
+    killed = kills(project, "1:1")
+    assert killed > 20
+    project.until(lambda: states(project) <= {"COMPLETED", "NOT_SUBMITTED"})
     known = rows(project)
     there = {path.name for path in project.run_dir("").iterdir()}
     starts = Counter(started.read_text().split())
     assert there <= set(known), "a run directory that the ledger does not know"
     assert set(starts.values()) == {1}, "a run that was started twice"
     assert set(starts) == {run_id for run_id, row in known.items() if row["state"] == "COMPLETED"}
-    assert {row["state"] for row in known.values()} == {"COMPLETED", "NOT_SUBMITTED"}
+    assert states(project) == {"COMPLETED", "NOT_SUBMITTED"}
     assert not list(project.run_dir("").parent.glob(".new-*"))
-    print(f"{kills} kills: {len(starts)} runs started once, {len(known) - len(starts)} never")
+    print(f"{killed} kills: {len(starts)} runs started once, {len(known) - len(starts)} never")
 
 
-@pytest.mark.slow
-def test_a_group_killed_at_every_step(project: Project, tmp_path: Path) -> None:
-    """Of two parts: the second is handed over when the first has its jobs."""
-    started = tmp_path / "started"
-    (project.folder / "train.py").write_text(COUNTS.format(file=str(started)))
+GROUP = ("--sweep", "profile=tiny,second", "--seeds", "1,2", "--max-parallel", "4")
+"""Of two parts: the second is handed over when the first has its jobs."""
+
+
+def with_two_profiles(project: Project) -> None:
     toml = project.folder / "clusterkit.toml"
     toml.write_text(toml.read_text() + '\n[profiles.second]\ntime = "6m"\n')
-    group = ("--sweep", "profile=tiny,second", "--seeds", "1,2", "--max-parallel", "4")
-    kills = 0
-    while (ended := kill_at(project, 1 + 3 * kills, *group).returncode) == -signal.SIGKILL:
-        kills += 1
-    assert ended == 0
-    assert kills > 20
-    project.until(
-        lambda: {row["state"] for row in rows(project).values()} <= {"COMPLETED", "NOT_SUBMITTED"}, 200
-    )
+
+
+@pytest.mark.parametrize("points", ["1:20", pytest.param("1:3", marks=pytest.mark.exhaustive)])
+def test_a_group_on_this_machine_killed_at_some_steps(project: Project, tmp_path: Path, points: str) -> None:
+    started = tmp_path / "started"
+    (project.folder / "clusterkit.toml").write_text(COUNTS.format(file=started))
+    with_two_profiles(project)
+    assert kills(project, points, *GROUP) > 5
+    project.until(lambda: states(project) <= {"COMPLETED", "NOT_SUBMITTED"})
     known = rows(project)
     starts = Counter(started.read_text().split())
     assert {path.name for path in project.run_dir("").iterdir()} <= set(known)
     assert set(starts.values()) == {1}, "a run that was started twice"
     assert set(starts) == {run_id for run_id, row in known.items() if row["state"] == "COMPLETED"}
-    halves = Counter(Counter(run_id[:-2] for run_id in starts).values())
-    assert halves[2], "no submit was killed between its parts"
-    print(f"{kills} kills: {halves[4]} groups whole, {halves[2]} half")
 
 
 TOOLS = """
@@ -92,6 +95,18 @@ TOOLS = """
 root = "{root}"
 container = "none"
 """
+
+
+ACCEPTS = """for word; do
+  case $word in --job-name=*) echo "$$ ${{word#*=}}" >>{jobs} ;; esac
+done
+echo $$"""
+KNOWS = """before=
+for word; do
+  test "$before" != -n || sed -n "s/ $word\\$//p" {jobs}
+  before=$word
+done"""
+"""An sbatch that keeps the name of every job, and a squeue that finds it by that."""
 
 
 class Site:
@@ -129,6 +144,26 @@ def site(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
 case "$*" in *" -n "*) ;; *) exit 0 ;; esac""",
     )
     return site
+
+
+def test_a_group_killed_at_every_third_step(site: Site, project: Project, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    site.tool("sbatch", ACCEPTS.format(jobs=jobs))
+    site.tool("squeue", KNOWS.format(jobs=jobs))
+    with_two_profiles(project)
+    killed = kills(project, "1:3", *GROUP, "-c", "here")
+    assert killed > 20
+    project.until(lambda: "SUBMITTING" not in states(project))
+    known = rows(project)
+    assert {path.name for path in site.runs} <= set(known)
+    accepted = [line.split() for line in jobs.read_text().splitlines()]
+    assert set(Counter(name for _, name in accepted).values()) == {1}, "a part that was submitted twice"
+    of_job = Counter(row["job_id"].partition("_")[0] for row in known.values() if row["job_id"])
+    assert of_job == {job_id: 2 for job_id, _ in accepted}, "a job that the ledger does not know"
+    assert all((row["state"] == "NOT_SUBMITTED") != bool(row["job_id"]) for row in known.values())
+    halves = Counter(Counter(run_id[:-2] for run_id, row in known.items() if row["job_id"]).values())
+    assert halves[2], "no submit was killed between its parts"
+    print(f"{killed} kills: {halves[4]} groups whole, {halves[2]} half")
 
 
 def test_an_answer_lost_with_the_login_node(site: Site, project: Project, tmp_path: Path) -> None:

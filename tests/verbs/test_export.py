@@ -28,6 +28,7 @@ def export(project: Project, run_id: str, *more: str) -> Path:
     return project.folder / shown.stdout.strip()
 
 
+@pytest.mark.slow
 def test_an_archive_that_needs_nobody(project: Project, run_id: str, tmp_path: Path) -> None:
     path = export(project, run_id, "-o", "x.tar.gz")
     first = path.read_bytes()
@@ -48,6 +49,7 @@ def test_an_archive_that_needs_nobody(project: Project, run_id: str, tmp_path: P
     assert json.loads((root / "out" / "arguments.json").read_text()) == ["0", "it's"]
 
 
+@pytest.mark.slow
 def test_the_second_time_the_cluster_is_not_asked(project: Project, run_id: str) -> None:
     path = export(project, run_id)
     assert path.parent == project.folder / "results" / "exports"
@@ -56,6 +58,7 @@ def test_the_second_time_the_cluster_is_not_asked(project: Project, run_id: str)
     assert export(project, run_id).read_bytes() == first
 
 
+@pytest.mark.slow
 def test_code_that_is_damaged_or_gone(project: Project, run_id: str) -> None:
     snapshots = project.folder / ".clusterkit" / "local" / "snapshots"
     (damaged,) = snapshots.glob("*/project/train.py")
@@ -76,6 +79,7 @@ def test_what_is_no_name_for_an_archive(project: Project) -> None:
     assert ".tar.zst or a .tar.gz" in refused.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("odd", "said"),
     [

@@ -11,6 +11,8 @@ import pytest
 from clusterkit.ledger import Ledger
 from tests.verbs.conftest import Project
 
+pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
+
 PROGRAM = """
 import json, os, pathlib, sys, time
 run = pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"])

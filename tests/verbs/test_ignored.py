@@ -35,6 +35,7 @@ def test_a_file_in_its_place_is_an_error(tmp_path: Path) -> None:
         make_ignored(tmp_path / "results")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made_by", ["sync-results", "export", "report"])
 def test_results_are_not_committed_whichever_command_made_them(
     project: Project,

@@ -24,15 +24,12 @@ total_steps = 2048
 num_envs = 4
 workers = 0
 device = "cpu"
-eval_every = 2048
-eval_episodes = 1
 checkpoint_every = 1024
 time = "10m"
 
 [profiles.carts]
 extends = "cart"
 total_steps = 10_000_000
-eval_every = 10_000_000
 
 [profiles.two]
 extends = "cart"
@@ -45,6 +42,9 @@ root = "/r"
 container = "none"
 gpus.a40.partition = "p"
 """
+
+
+NO_EVALUATIONS = ("--", "--eval-every", "0")
 
 
 @pytest.fixture
@@ -87,9 +87,9 @@ def digest(text: str) -> str:
 
 @pytest.mark.slow  # PyTorch in two processes
 def test_each_run_is_one_of_its_own_and_learns_what_it_learns_alone(seeds: Project) -> None:
-    alone = seeds.submit("--seed", "2")
+    alone = seeds.submit("--seed", "2", *NO_EVALUATIONS)
     end(seeds, alone)
-    done = seeds.run("submit", "--seeds", "1..3", "--pack", "3", "--in-one")
+    done = seeds.run("submit", "--seeds", "1..3", "--pack", "3", "--in-one", *NO_EVALUATIONS)
     assert "3 runs, 3 in one process" in done.stderr
     group = done.stdout.strip()
     runs = [f"{group}-{index}" for index in range(3)]
@@ -112,10 +112,11 @@ def test_each_run_is_one_of_its_own_and_learns_what_it_learns_alone(seeds: Proje
     assert not (there / "together-0" / "door").exists()
 
 
-@pytest.mark.slow  # PyTorch in three processes, one after the other
+@pytest.mark.exhaustive  # PyTorch in three processes: tests/trainer/test_pack.py has each step of it
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 def test_runs_are_cancelled_killed_and_resumed_one_by_one(seeds: Project) -> None:
-    group = seeds.submit("--profile", "carts", "--seeds", "1..3", "--pack", "3", "--in-one")
+    words = ("--profile", "carts", "--seeds", "1..3", "--pack", "3", "--in-one")
+    group = seeds.submit(*words, *NO_EVALUATIONS)
     runs = [f"{group}-{index}" for index in range(3)]
     seeds.until(lambda: all(step(seeds, run_id) > 2048 for run_id in runs), 300)
     first = leader(seeds, runs)
@@ -156,6 +157,7 @@ def trainer_of(run_dir: Path) -> int:
     raise AssertionError(f"no process trains {run_dir}")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_trained_in_one_process_is_refused(seeds: Project) -> None:
     pack = ("--pack", "2", "--in-one")
     for words, said in {
@@ -172,6 +174,7 @@ def test_what_cannot_be_trained_in_one_process_is_refused(seeds: Project) -> Non
         assert said in seeds.run("submit", *words, code=3).stderr, words
 
 
+@pytest.mark.slow
 def test_a_dry_run_on_a_cluster_shows_where_they_meet(seeds: Project) -> None:
     words = ("-c", "far", "--seeds", "1..5", "--pack", "2", "--in-one", "--dry-run")
     shown = seeds.run("submit", *words).stdout

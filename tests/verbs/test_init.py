@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import closing
@@ -37,7 +36,7 @@ class Laptop:
         self.server = LoopbackSshd(
             folder / "sshd", lines=[f"SetEnv PATH={tools}:/usr/bin:/bin HOME={folder}"]
         )
-        self.environment = {
+        self.environment = forked.of_python() | {
             "PATH": os.environ["PATH"],
             "HOME": str(self.home),
             "COLUMNS": "150",
@@ -53,8 +52,7 @@ class Laptop:
     def talks(self, *words: str, answers: dict[str, str]) -> subprocess.CompletedProcess[str]:
         """At a terminal."""
         typed = {text: (lambda answer=answer: answer) for text, answer in answers.items()}
-        argv = [sys.executable, "-m", "clusterkit", "init", *words]
-        return type_at_terminal(argv, typed, folder=self.project, environment=self.environment)
+        return type_at_terminal(["init", *words], typed, folder=self.project, environment=self.environment)
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +157,7 @@ def test_a_code_is_asked_for_once_and_a_site_without_slurm_is_refused(fresh: Lap
     with closing(CodeSshd(tmp_path / "sshd")) as server:
         words = ("node", "--ssh-config", str(server.ssh_config), "--root", "~/clusterkit")
         done = type_at_terminal(
-            [sys.executable, "-m", "clusterkit", "init", *words],
+            ["init", *words],
             {"password": server.codes.next},
             folder=fresh.project,
             environment=fresh.environment,
@@ -173,10 +171,7 @@ def test_a_code_is_asked_for_once_and_a_site_without_slurm_is_refused(fresh: Lap
 
 
 def test_the_home_folder_is_no_project(fresh: Laptop) -> None:
-    argv = [sys.executable, "-m", "clusterkit", "init", "node", *fresh.ssh, "--yes"]
-    done = subprocess.run(
-        argv, cwd=fresh.home, env=fresh.environment, capture_output=True, text=True, check=False
-    )
+    done = forked.run(["init", "node", *fresh.ssh, "--yes"], folder=fresh.home, env=fresh.environment)
     assert done.returncode == 3
     assert "all of it one project" in done.stderr
 

@@ -31,6 +31,7 @@ def written(project: Project) -> dict[str, Any]:
     return tomllib.loads((project.folder / "clusterkit.toml").read_text())
 
 
+@pytest.mark.slow
 def test_a_first_run_without_any_cluster(fresh: Project) -> None:
     said = fresh.run("init", "--local")
     assert "program  python train.py" in said.stderr
@@ -49,6 +50,7 @@ def test_a_first_run_without_any_cluster(fresh: Project) -> None:
     assert "nothing to change" in again.stderr
 
 
+@pytest.mark.slow
 def test_a_file_that_is_there_keeps_every_line(fresh: Project) -> None:
     before = '# mine\n[project]\nname = "x"  # kept\ndefault_cluster = "uni"\n'
     before += '\n[clusters.uni]\nhost = "u"\nroot = "~/ck"\n'
@@ -76,6 +78,7 @@ def test_the_program_that_is_named_and_its_own_python(fresh: Project) -> None:
     assert "sets program = ['bash', '-c', 'echo $0'] already" in other
 
 
+@pytest.mark.slow
 def test_a_program_that_comes_later_gets_its_profile(fresh: Project) -> None:
     """The shipped demo, which was the default without a program, would train with the bundled trainer."""
     (fresh.folder / "train.py").rename(fresh.folder / "later")

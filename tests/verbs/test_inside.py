@@ -16,6 +16,8 @@ from clusterkit.verbs.shell import enter_script
 from tests.doubles.person import type_at_terminal
 from tests.verbs.conftest import Project
 
+pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
+
 
 def test_a_command_beside_the_program(project: Project) -> None:
     run_id = project.submit("--", "sleep")
@@ -39,7 +41,7 @@ def test_a_person_in_the_shell(project: Project) -> None:
     project.until((project.run_dir(run_id) / "heartbeat.json").exists)
     keys = iter(["echo $((6 * 7)) $CLUSTERKIT_RUN_ID", "pwd", "exit 3"])
     done = type_at_terminal(
-        [sys.executable, "-m", "clusterkit", "shell", run_id],
+        ["shell", run_id],
         {f"({run_id}) project$": lambda: next(keys)},
         folder=project.folder,
         environment={**os.environ, "TERM": "xterm"},
@@ -82,7 +84,7 @@ def test_a_person_watches_until_ctrl_c(project: Project) -> None:
     project.until((project.run_dir(run_id) / "heartbeat.json").exists)
     keys = iter(["\x03"])
     done = type_at_terminal(
-        [sys.executable, "-m", "clusterkit", "top", run_id],
+        ["top", run_id],
         {"train.py sleep": lambda: next(keys, "")},
         folder=project.folder,
         environment={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},

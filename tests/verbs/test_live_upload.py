@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 
 import pytest
 
+from tests import forked
 from tests.doubles.wandb_server import WandbServer
 from tests.verbs.conftest import Project
 
@@ -34,15 +33,9 @@ def test_steps_arrive_while_it_runs_and_each_once(project: Project) -> None:
     (project.folder / "train.py").write_text(LOGS)
     with WandbServer() as server:
         run_id = project.submit()
-        watch = subprocess.Popen(
-            [sys.executable, "-m", "clusterkit", "sync-results", "--watch"],
-            cwd=project.folder,
-            env={**os.environ, **server.client_env(project.folder.parent)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        environment = {**os.environ, **server.client_env(project.folder.parent)}
+        words = ["sync-results", "--watch"]
+        watch = forked.start(words, folder=project.folder, env=environment, program="clusterkit")
         try:
             project.until(lambda: run_id in server.runs and len(server.runs[run_id].arrived_steps) > 1)
             assert server.runs[run_id].state == "running"

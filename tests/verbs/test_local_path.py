@@ -14,6 +14,7 @@ def state(project: Project, run_id: str) -> dict[str, object]:
     return dict(row)
 
 
+@pytest.mark.slow
 def test_a_run_from_submit_to_results(project: Project) -> None:
     arguments = ["--flag", "two words", "", 'it\'s "$HOME" `x`', "ünï\ncode", "--"]
     run_id = project.submit("--name", "first", "--", *arguments)
@@ -35,6 +36,7 @@ def test_a_run_from_submit_to_results(project: Project) -> None:
     assert json.loads((home / "attempts" / "0" / "exit.json").read_text())["code"] == 0
 
 
+@pytest.mark.slow
 def test_a_queued_run_keeps_its_code(project: Project) -> None:
     run_id = project.submit("--", "sleep")
     workdir = project.run_dir(run_id) / "cwd"
@@ -45,6 +47,7 @@ def test_a_queued_run_keeps_its_code(project: Project) -> None:
     project.run("cancel", run_id)
 
 
+@pytest.mark.slow
 def test_a_failing_program_is_failed_and_says_why(project: Project) -> None:
     run_id = project.submit("--", "7")
     project.ended(run_id)
@@ -53,6 +56,7 @@ def test_a_failing_program_is_failed_and_says_why(project: Project) -> None:
     assert "exit code 7" in str(row["why"])
 
 
+@pytest.mark.slow
 def test_cancel_ends_the_program_and_is_remembered(project: Project) -> None:
     run_id = project.submit("--", "sleep")
     project.until((project.run_dir(run_id) / "heartbeat.json").exists)
@@ -62,6 +66,7 @@ def test_cancel_ends_the_program_and_is_remembered(project: Project) -> None:
     assert "had ended already" in project.run("cancel", "last").stdout
 
 
+@pytest.mark.slow
 def test_follow_prints_until_the_run_ends(project: Project) -> None:
     run_id = project.submit()
     shown = project.run("logs", run_id, "--follow").stdout
@@ -126,6 +131,7 @@ def test_a_log_before_there_is_one(project: Project) -> None:
     project.run("cancel", run_id)
 
 
+@pytest.mark.slow
 def test_past_the_time_limit(project: Project) -> None:
     shown = project.run("submit", "--until-done", "--script")
     assert "#SBATCH --requeue" in shown.stdout

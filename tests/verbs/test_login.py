@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -53,7 +52,7 @@ def at_terminal(
     project: Project, *words: str, **answers: Callable[[], str]
 ) -> subprocess.CompletedProcess[str]:
     return type_at_terminal(
-        [sys.executable, "-m", "clusterkit", *words],
+        words,
         {text.replace("_", " "): answer for text, answer in answers.items()},
         folder=project.folder,
         environment={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},

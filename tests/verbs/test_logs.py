@@ -13,6 +13,8 @@ import pytest
 from clusterkit.verbs import log_source
 from tests.verbs.conftest import Project
 
+pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
+
 TALK = """
 import os, sys, time
 attempt = os.environ["CLUSTERKIT_ATTEMPT"]

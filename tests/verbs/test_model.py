@@ -5,38 +5,38 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clusterkit.errors import RunError
-from clusterkit.verbs.model import Chosen, evaluate
+from clusterkit.ui.model import show_evaluated
+from clusterkit.verbs.model import Chosen, Evaluated, Score, evaluate
 from tests.results.run_dirs import evaluation, make_run_dir, write_metrics
 from tests.verbs.conftest import Project
-
-UNTRAINED = """
-import sys, pathlib
-from trainer import model, recipe
-from trainer.algorithms import sac
-demo = recipe.load("local-demo")
-learner = sac.SAC(sac.SACConfig.from_values(demo.values), 39, 4, 2)
-about = model.about(demo.as_json(), ("reach-v3", "drawer-close-v3"), 39, 4, 0)
-model.save_final(pathlib.Path(sys.argv[1]), about, learner.state_dict())
-"""
+from trainer.algorithms.sac import SAC, SACConfig
+from trainer.model import about, save_final
+from trainer.recipe import load
 
 
-@pytest.fixture(scope="module")
-def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("model")
-    subprocess.run([sys.executable, "-c", UNTRAINED, home], check=True)
-    return home / "checkpoints" / "final_model.pt"
+def untrained(folder: Path, document: dict[str, Any], tasks: tuple[str, ...], sizes: tuple[int, int]) -> None:
+    """Write the final model of a run that has learnt nothing.
+
+    Args:
+        folder: of the run.
+        document: of the recipe.
+        tasks: of the run, or its environment.
+        sizes: of an observation and of an action.
+    """
+    learner = SAC(SACConfig.from_values(document["values"]), *sizes, len(tasks))
+    save_final(folder, about(document, tasks, *sizes, 0), learner.state_dict())
 
 
 @pytest.fixture
-def run_dir(project: Project, untrained: Path) -> Path:
+def run_dir(project: Project) -> Path:
     folder = make_run_dir(project.folder / "results", "demo-1")
     write_metrics(folder, [evaluation(256_000, {"reach-v3": 0.5, "drawer-close-v3": 1.0})])
-    (folder / "checkpoints").mkdir()
-    (folder / "checkpoints" / "final_model.pt").write_bytes(untrained.read_bytes())
+    untrained(folder, load("local-demo").as_json(), ("reach-v3", "drawer-close-v3"), (39, 4))
     # A package of the user's own with the trainer's name is not what is run.
     (project.folder / "trainer").mkdir()
     (project.folder / "trainer" / "__init__.py").write_text("raise SystemExit('the wrong trainer')")
@@ -52,8 +52,12 @@ def test_evaluate(project: Project, run_dir: Path) -> None:
     reach = document["tasks"]["reach-v3"]
     assert 0 <= reach["low"] <= reach["success"] <= reach["high"] <= 1
     assert "75.0% in training" in done.stderr
-    table = project.run("evaluate", str(run_dir / "checkpoints" / "final_model.pt"), "-n", "1").stdout
-    assert table.splitlines()[-1].startswith("mean")
+
+
+def test_the_table_of_an_evaluation_ends_with_the_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    score = Score(0.5, 0.4, 0.6, 1.0, 500.0)
+    show_evaluated(Evaluated(Chosen(Path("m.pt"), "m", Path()), 1, 50, {"reach-v3": score}, score))
+    assert capsys.readouterr().out.splitlines()[-1].startswith("mean")
 
 
 @pytest.mark.slow
@@ -63,20 +67,15 @@ def test_play(project: Project, run_dir: Path) -> None:
     assert done.stdout.startswith("drawer-close-v3 goal 0: ")
     assert Path(video).stem == "drawer-close-v3"
     assert (project.folder / sheet).read_bytes().startswith(b"\x89PNG")
-    refused = project.run("play", "demo", "--task", "door", code=8)
-    assert "it knows reach-v3, drawer-close-v3" in refused.stderr
 
 
-FOREIGN = """
-import sys, pathlib
-from trainer import model, recipe
-from trainer.algorithms import sac
-document = recipe.load("sac").as_json()
-values = document["values"] = {**document["values"], "environment": sys.argv[2]}
-learner = sac.SAC(sac.SACConfig.from_values(values), 3, 1, 1)
-about = model.about(document, (sys.argv[2],), 3, 1, 0)
-model.save_final(pathlib.Path(sys.argv[1]), about, learner.state_dict())
-"""
+def foreign(folder: Path, environment: str) -> None:
+    """Write a final model whose environment is in a module of somebody's."""
+    document = load("sac").as_json()
+    document["values"] = {**document["values"], "environment": environment}
+    untrained(folder, document, (environment,), (3, 1))
+
+
 EVIL = "import pathlib, gymnasium\npathlib.Path({ran!r}).touch()\n"
 MINE = "import gymnasium\ngymnasium.register('Own-v0', 'gymnasium.envs.classic_control:PendulumEnv')\n"
 
@@ -86,16 +85,12 @@ def test_a_strangers_code_is_not_run(project: Project, monkeypatch: pytest.Monke
     run = make_run_dir(project.folder / "results", "demo-1")
     ran = project.folder / "ran"
     name = "results.demo-1.evil:Own-v0"
-    subprocess.run([sys.executable, "-c", FOREIGN, run, name], check=True)
+    foreign(run, name)
     (run / "evil.py").write_text(EVIL.format(ran=str(ran)))
     (run / "queue.py").write_text(EVIL.format(ran=str(ran)))  # has the name of one of Python's own
     monkeypatch.setenv("PYTHONPATH", os.pathsep)  # its parts are the working directory
-    for command in (["evaluate", "demo-1", "-n", "1"], ["play", "demo-1", "--environment", name]):
-        refused = project.run(*command, code=8)
-        assert "code that came with results" in refused.stderr
-    direct = [sys.executable, "-m", "trainer", "evaluate", str(run), f"--environment={name}"]
-    done = subprocess.run(direct, cwd=project.folder, capture_output=True, text=True, check=False)
-    assert (done.returncode, "code that came with results" in done.stderr) == (2, True), done.stderr
+    refused = project.run("play", "demo-1", "--environment", name, code=8)  # even when it is named
+    assert "code that came with results" in refused.stderr
     model = Chosen(run / "checkpoints" / "final_model.pt", "demo-1", run, pulled=(run.parent,))
     monkeypatch.chdir(run)
     with pytest.raises(RunError, match="No module named 'results'"):
@@ -107,7 +102,7 @@ def test_a_strangers_code_is_not_run(project: Project, monkeypatch: pytest.Monke
 def test_code_of_the_user_is_run_once_it_is_named(project: Project) -> None:
     run = make_run_dir(project.folder / "results", "demo-1")
     (project.folder / "mine.py").write_text(MINE)
-    subprocess.run([sys.executable, "-c", FOREIGN, run, "mine:Own-v0"], check=True)
+    foreign(run, "mine:Own-v0")
     refused = project.run("evaluate", "demo-1", "-n", "1", code=8)
     assert "neither installed nor tracked by git" in refused.stderr
     assert "--environment mine:Own-v0" in refused.stderr
@@ -123,6 +118,7 @@ def test_what_is_not_here(project: Project) -> None:
     assert "no such checkpoint" in refused.stderr
 
 
+@pytest.mark.slow
 def test_without_the_trainers_packages(project: Project, run_dir: Path, tmp_path: Path) -> None:
     hide = (
         "import sys\n"

@@ -17,6 +17,8 @@ import pytest
 
 from tests.verbs.conftest import Project
 
+pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "own-project"
 

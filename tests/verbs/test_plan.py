@@ -68,6 +68,7 @@ def trains(project: Project) -> Project:
     return project
 
 
+@pytest.mark.slow
 def test_it_changes_nothing_and_needs_no_ledger(trains: Project) -> None:
     before = tree(trains.folder)
     shown = trains.run("plan", "--profile", "local-demo").stdout
@@ -82,6 +83,7 @@ def test_it_changes_nothing_and_needs_no_ledger(trains: Project) -> None:
     assert tree(trains.folder) == before
 
 
+@pytest.mark.slow
 def test_runs_that_are_here_tell_the_time(trains: Project) -> None:
     none = plans(trains, "--profile", "a40-2m", "--cluster", "local")
     assert none["time"] is None
@@ -106,6 +108,7 @@ def test_runs_that_are_here_tell_the_time(trains: Project) -> None:
     assert re.search(r"time +.* to .*: not measured here, .*2 runs of yours \(on local\)", away, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_runs_that_shared_a_process_tell_their_speed_and_no_memory(trains: Project) -> None:
     pulls(trains, "shared", speed=100.0)
     request = trains.folder / "results/shared/submissions/0/request.json"
@@ -137,6 +140,7 @@ def test_what_does_not_fit_has_a_cure(trains: Project) -> None:
     assert 'memory = "' in found["memory"]["host"]["advice"]
 
 
+@pytest.mark.slow
 def test_an_environment_of_your_own_leaves_its_memory_open_until_you_say_its_sizes(trains: Project) -> None:
     own = ["--profile", "beast", "--set", "environment=mine:Maze-v0", "--unlock", "environment"]
     found = plans(trains, *own, "--cluster", "local")
@@ -159,6 +163,7 @@ def test_an_environment_of_your_own_leaves_its_memory_open_until_you_say_its_siz
     assert "guide-mt10 trains on Meta-World, whose sizes are known" in known
 
 
+@pytest.mark.slow
 def test_several_gpus_have_a_share_each(trains: Project) -> None:
     one, two = (plans(trains, "-p", "beast", "--cluster", "local", "--ranks", str(n)) for n in (1, 2))
     assert (one["ranks"], two["ranks"], two["gpus"]) == (1, 2, 2)
@@ -212,6 +217,7 @@ def test_what_is_wrong_ends_in_one_line(trains: Project, words: list[str], code:
     assert said in trains.run("plan", *words, code=code).stderr
 
 
+@pytest.mark.slow
 def test_a_program_of_the_user_s_own(project: Project) -> None:
     found = plans(project, "--profile", "tiny")
     assert (found["memory"], found["time"], found["recipe"]) == (None, None, None)
@@ -220,6 +226,7 @@ def test_a_program_of_the_user_s_own(project: Project) -> None:
     assert "trains no recipe" in project.run("plan", "--compare", code=3).stderr
 
 
+@pytest.mark.slow
 def test_every_key_of_the_json_is_documented(trains: Project) -> None:
     pulls(trains, "mine", speed=500.0)
     page = (ROOT / "docs" / "plan.md").read_text()
@@ -283,6 +290,7 @@ def test_a_site_without_an_image_still_says_when(
 GIANT = '\n[profiles.giant]\nextends = "h200-20m"\ngpus = 10\n'
 
 
+@pytest.mark.slow
 def test_a_machine_without_the_gpus_is_not_approved(trains: Project) -> None:
     with (trains.folder / "clusterkit.toml").open("a") as file:
         file.write(GIANT)
@@ -303,6 +311,7 @@ def test_a_machine_without_the_gpus_is_not_approved(trains: Project) -> None:
     assert not list(trains.folder.glob(".clusterkit/local/runs/*"))
 
 
+@pytest.mark.slow
 def test_what_a_machine_has_too_little_of_is_said_and_no_refusal(trains: Project) -> None:
     with (trains.folder / "clusterkit.toml").open("a") as file:
         file.write('\n[profiles.wide]\nextends = "local-demo"\ncpus = 9999\nmemory = "90T"\n')

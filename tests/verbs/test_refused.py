@@ -33,6 +33,7 @@ def runs(
     return said, list((tmp_path / "root" / "runs").iterdir())
 
 
+@pytest.mark.slow
 def test_a_refusal_leaves_no_run_directory(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,6 +42,7 @@ def test_a_refusal_leaves_no_run_directory(
     assert left == []
 
 
+@pytest.mark.slow
 def test_an_accepted_job_without_an_id_keeps_its_run_directory(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

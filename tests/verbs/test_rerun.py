@@ -11,6 +11,8 @@ import pytest
 from clusterkit.sharing import archive
 from tests.verbs.conftest import CONFIG, Project
 
+pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
+
 
 def spec(project: Project, run_id: str) -> dict[str, Any]:
     return dict(json.loads((project.run_dir(run_id) / "run.json").read_text()))
@@ -121,7 +123,6 @@ def test_code_that_is_gone(project: Project) -> None:
     assert "is not there any more" in project.run("rerun", first, code=8).stderr
 
 
-@pytest.mark.slow
 def test_a_training_with_another_seed(project: Project) -> None:
     toml = project.folder / "clusterkit.toml"
     toml.write_text(toml.read_text().replace('program = ["python", "train.py"]\n', ""))

@@ -14,6 +14,8 @@ import pytest
 from tests.results.node_runs import make_checkpoint
 from tests.verbs.conftest import Project
 
+pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
+
 STEPS = """
 import os, pathlib, signal, sys, time
 run = pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"])

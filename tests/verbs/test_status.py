@@ -26,6 +26,8 @@ from tests.doubles.slurm_site import (
     states,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_one_round_trip_and_nobody_asks_about_what_has_ended(site: SlurmSite) -> None:
     site.knows(EVERYONE)

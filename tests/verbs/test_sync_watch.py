@@ -19,6 +19,8 @@ from clusterkit.verbs.sync_watch import PACES, SyncLook, watch_results
 from clusterkit.verbs.watch import Paces
 from tests.doubles.slurm_site import Member, SlurmSite
 
+pytestmark = pytest.mark.slow
+
 RUNNING, WAITING, ENDED = (
     Member(1, JobState.RUNNING),
     Member(2, JobState.PENDING),

@@ -74,6 +74,7 @@ def test_what_a_killed_bench_has_measured_is_written_into_the_profile(project: P
     assert "is right as it is" in project.run("tune", run_id).stdout
 
 
+@pytest.mark.slow
 def test_what_cannot_be_tuned_is_one_line(project: Project) -> None:
     assert "does not train with clusterkit's trainer" in project.run("tune", "-p", "tiny", code=3).stderr
     own = project.run("tune", "-p", "local-demo", code=3).stderr
@@ -98,6 +99,7 @@ def test_what_cannot_be_tuned_is_one_line(project: Project) -> None:
     assert "none was submitted" in project.run("tune", "nothing", code=8).stderr
 
 
+@pytest.mark.slow
 def test_a_run_that_is_no_bench_is_refused(project: Project) -> None:
     run_id = project.submit()
     project.ended(run_id)

@@ -51,6 +51,7 @@ def submit(project: Project, *words: str) -> str:
     return project.run("submit", "--cluster", "site", "--until-done", *words).stderr
 
 
+@pytest.mark.slow
 def test_submit_says_which_way_and_why(site: Project, commands: Path) -> None:
     assert "by requeue: this site requeues jobs" in submit(site)
     assert "--requeue" in (commands.parent / "asked").read_text()
@@ -68,6 +69,7 @@ def test_too_long_a_limit_is_refused_before_it_waits_for_ever(site: Project, com
     assert not (commands.parent / "asked").exists()
 
 
+@pytest.mark.slow
 def test_a_silent_site_needs_a_choice_of_ones_own(site: Project, commands: Path) -> None:
     (commands / "scontrol").write_text("#!/bin/sh\nexit 1\n")
     assert "continue_by" in site.run("submit", "--cluster", "site", "--until-done", code=5).stderr

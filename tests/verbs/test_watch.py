@@ -65,6 +65,7 @@ def test_the_pace() -> None:
     assert pauses == [30, 60, 120, 240, LONGEST_PAUSE, LONGEST_PAUSE, 30]
 
 
+@pytest.mark.slow
 def test_heartbeats_are_read_between_two_questions(site: SlurmSite, looks: Iterator[Watched]) -> None:
     began = time.monotonic()
     progress = []
@@ -99,6 +100,7 @@ def test_a_run_submitted_meanwhile_joins(site: SlurmSite, looks: Iterator[Watche
         assert time.monotonic() < deadline
 
 
+@pytest.mark.slow
 def test_a_job_that_the_scheduler_has_not_told_of_yet_is_not_judged(
     site: SlurmSite, looks: Iterator[Watched]
 ) -> None:
@@ -110,6 +112,7 @@ def test_a_job_that_the_scheduler_has_not_told_of_yet_is_not_judged(
     assert (state.state, state.submission, state.attempt) == (JobState.RUNNING, 1, 1)
 
 
+@pytest.mark.slow
 def test_it_backs_off_while_the_controller_is_down(site: SlurmSite, looks: Iterator[Watched]) -> None:
     next(looks)
     site.says("squeue", error="slurm_load_jobs error: Unable to contact slurm controller")
@@ -127,6 +130,7 @@ def test_it_backs_off_while_the_controller_is_down(site: SlurmSite, looks: Itera
     assert watched.next_question["far"] <= 1.0
 
 
+@pytest.mark.slow
 def test_a_connection_that_broke_is_made_anew(
     site: SlurmSite, looks: Iterator[Watched], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,6 +144,7 @@ def test_a_connection_that_broke_is_made_anew(
     assert capfd.readouterr().err == ""  # nothing is written into the live view
 
 
+@pytest.mark.slow
 def test_half_an_answer_is_asked_for_again(site: SlurmSite, looks: Iterator[Watched]) -> None:
     next(looks)
     whole = (site.bin / "squeue").read_text()
@@ -185,6 +190,7 @@ def test_politeness_of_the_command(site: SlurmSite) -> None:
     assert site.server.accepted_logins() == 1
 
 
+@pytest.mark.slow
 def test_at_a_terminal_ctrl_c_leaves_the_table_and_the_terminal_as_they_should_be(site: SlurmSite) -> None:
     controller, terminal = pty.openpty()
     env = {**os.environ, "HOME": str(site.folder), "COLUMNS": "120", "LINES": "30", "TERM": "xterm-256color"}
@@ -219,6 +225,7 @@ def test_at_a_terminal_ctrl_c_leaves_the_table_and_the_terminal_as_they_should_b
     assert "\x1b[?25h" in after  # the cursor is back
 
 
+@pytest.mark.slow
 def test_without_a_terminal_it_tells_what_has_changed(site: SlurmSite) -> None:
     with site.command("status", "--watch", RUNNING.run_id) as process:
         deadline = time.monotonic() + 60

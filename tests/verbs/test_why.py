@@ -8,9 +8,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from clusterkit.scheduler import JobState
 from tests.doubles.slurm_site import Member, SlurmSite
 from tests.verbs.conftest import Project
+
+pytestmark = pytest.mark.slow
 
 FAULT = """
 import sys

@@ -68,6 +68,7 @@ def test_a_drill_needs_time_to_be_signalled(project: Project, time: str, said: s
     assert said in shown
 
 
+@pytest.mark.slow
 def test_an_unknown_cluster_names_the_nearest(project: Project) -> None:
     assert "local" in project.run("submit", "-c", "lokal", code=3).stderr
 
@@ -120,6 +121,7 @@ def test_a_wrong_duration_on_the_command_line(project: Project) -> None:
     assert "4h" in shown
 
 
+@pytest.mark.slow
 def test_a_rollout_that_its_batches_do_not_divide(project: Project) -> None:
     toml = project.folder / "clusterkit.toml"
     text = toml.read_text().replace('program = ["python", "train.py"]\n', "")
@@ -127,6 +129,7 @@ def test_a_rollout_that_its_batches_do_not_divide(project: Project) -> None:
     assert "take 1025 or 2050" in project.run("submit", "-p", "odd", code=3).stderr
 
 
+@pytest.mark.slow
 def test_a_root_that_is_not_writable(project: Project, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     toml = project.folder / "clusterkit.toml"
@@ -135,6 +138,7 @@ def test_a_root_that_is_not_writable(project: Project, tmp_path: Path) -> None:
     assert "work root" in shown
 
 
+@pytest.mark.slow
 def test_a_damaged_ledger(project: Project) -> None:
     folder = project.folder / ".clusterkit"
     folder.mkdir()

@@ -1,0 +1,1 @@
+"""Stands before the real wandb on the path of `python -m wandb`."""
