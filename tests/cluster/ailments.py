@@ -109,7 +109,7 @@ host = "login"
 ssh_config = "{ssh}"
 root = "/share/$USER/sick"
 image_store = "{images}"
-image = "{image}"
+image = "{small}"
 account = "lab"
 scratch = "/fast/$USER"
 binds = ["/data/metaworld:/data", "/share/stand-in:/stand-in"]
@@ -121,7 +121,7 @@ host = "login"
 ssh_config = "{ssh}"
 root = "/share/$USER/other"
 image_store = "{images}"
-image = "{image}"
+image = "{small}"
 prelude = [
     'mkdir "$TMPDIR/bin" && ln -s /usr/bin/* "$TMPDIR/bin"',
     'rm "$TMPDIR/bin/apptainer" && PATH=$TMPDIR/bin  # as where nobody has loaded its module',
@@ -159,15 +159,17 @@ def ones(*shape, device):
 """
 
 
-def healthy(home: Path, cluster: Cluster, image: Path) -> User:
-    """A person on a site with nothing wrong, who has more settings than are good."""
+def healthy(home: Path, cluster: Cluster, image: Path, small: Path) -> User:
+    """A person on a site with nothing wrong, who has more settings than are good, and both images there."""
     user = User.settle(home, cluster, image)
+    for each in (image, small):
+        user.has_image(each)
     shutil.copy(PROGRAM, user.folder)
     tiny = home / "tiny.sif"
     tiny_image(cluster, tiny)
     site_images = f"/share/alice/{home.name}/images"
     with (user.folder / "clusterkit.toml").open("a") as file:
-        file.write(SETTINGS.format(ssh=cluster.ssh_config, tiny=tiny, image=image, images=site_images))
+        file.write(SETTINGS.format(ssh=cluster.ssh_config, tiny=tiny, small=small, images=site_images))
     for node, name in (("a40n1", "A40"), ("a100n1", "A100")):
         tell_of_gpus(cluster, node, name, "570.86.15")
     return user

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +17,7 @@ from typing import Any
 
 from tests import forked
 from tests.cluster.cluster import Cluster
+from tests.cluster.rootfs import USERS
 
 SETTINGS = """
 [project]
@@ -46,22 +50,21 @@ eval_every = 400
 eval_episodes = 1
 checkpoint_every = 400
 
+[profiles.brief]
+extends = "tiny"
+program = ["true"]
+
 [profiles.tiny-a100]
 extends = "tiny"
 gpu = "a100"
-
-[profiles.check-cpu]
-extends = "check"
-memory = "3G"
-device = "cpu"
-mujoco_gl = "osmesa"
-program = ["python", "-m", "trainer", "check", "--device", "cpu"]
 
 [profiles.endless]
 extends = "tiny"
 total_steps = 100_000_000
 eval_every = 100_000_000
 """
+
+PATIENCE_SECONDS = 400.0
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,16 @@ class User:
             SETTINGS.format(ssh_config=cluster.ssh_config, image=image, root=home.name)
         )
         return cls(folder, cluster)
+
+    def has_image(self, image: Path) -> None:
+        """Put an image into the cluster's store, as an earlier deploy has."""
+        folder = f"/share/{self.root.relative_to(self.cluster.share)}/images"
+        self.cluster.run("login", ["sh", "-c", f"umask 077; mkdir -p {folder}"], user=self.cluster.user)
+        with image.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        stored = self.root / "images" / f"sha256-{digest}.sif"
+        shutil.copyfile(image, stored)
+        os.chown(stored, USERS[self.cluster.user], USERS[self.cluster.user])
 
     @property
     def root(self) -> Path:
@@ -117,6 +130,19 @@ class User:
         report = json.loads(self.types("status", "--json", *names))
         assert report["silent"] == {}
         return {run["run_id"]: run for run in report["runs"]}
+
+    def ended(self, *run_ids: str) -> dict[str, dict[str, Any]]:
+        """Wait until no job of these runs is active, at no login's cost; returns their `status`."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while active := self.active() & {*run_ids}:
+            assert time.monotonic() < deadline, active
+            time.sleep(0.2)
+        return self.status(*run_ids)
+
+    def active(self) -> set[str]:
+        """The names of jobs in the queue that have not ended."""
+        argv = ["squeue", "-h", "-r", "-o", "%j", "-t", "PD,R,CG,CF,RQ,SI,ST,S"]
+        return set(self.cluster.run("ctl", argv).stdout.split())
 
     def submits(self, *words: str) -> str:
         """Submit; returns the run id, which is all that standard output holds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
+from tests.sampling import SEED
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -66,6 +68,8 @@ while [ -n "${CLUSTERKIT_SWEEP_HELD:-}" ] && [ ! -e "$CLUSTERKIT_RUN_DIR/go" ]; 
 exit "${CLUSTERKIT_SWEEP_CODE:-0}"
 """
 PATIENCE_SECONDS = 300.0
+DELAYS = (0.8, 1.0, 1.2, 1.6, 2.0, 2.3, 2.6, 2.9, 3.2, 3.8)
+"""Seconds; at every step in tests/verbs/test_exactly_once.py."""
 
 
 @pytest.fixture(scope="module")
@@ -247,11 +251,9 @@ def test_the_stages_of_a_pipeline_follow_each_other(user: User) -> None:
     ).read_text()
 
 
-def test_a_stage_in_a_container_may_read_the_one_before(user: User, trainer_sif: Path) -> None:
+def test_a_stage_in_a_container_may_read_the_one_before(user: User, small_sif: Path) -> None:
     toml = user.folder / "clusterkit.toml"
-    toml.write_text(
-        toml.read_text() + CONTAINED.format(ssh_config=user.cluster.ssh_config, image=trainer_sif)
-    )
+    toml.write_text(toml.read_text() + CONTAINED.format(ssh_config=user.cluster.ssh_config, image=small_sif))
     user.types("deploy", "-c", "contained")
     group = user.submits("-c", "contained", "--seeds", "1,2", "--then", "second")
     assert list(until_over(user, group).values()) == ["COMPLETED"] * 4
@@ -271,7 +273,7 @@ def test_a_killed_submit_makes_no_job_twice(user: User) -> None:
     """Killed ever later: status tells what has come of it, and each part is one job or none."""
     states: list[str] = []
     with scheduler_parameter(user.cluster, "max_array_tasks=2"):
-        for number, delay in enumerate((1.2, 1.6, 2.0, 2.3, 2.6, 2.9, 3.2, 3.8)):
+        for number, delay in enumerate(sorted(random.Random(SEED).choices(DELAYS, k=3))):
             name = f"killed{number}"
             command = user.starts("submit", "--seeds", "1..3", "--sweep", "seconds=0", "--name", name)
             time.sleep(delay)

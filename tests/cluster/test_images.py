@@ -19,6 +19,8 @@ DAY = 86_400
 @pytest.fixture(scope="module")
 def image(user: User) -> Path:
     """The image on the cluster."""
+    with (user.folder / "clusterkit.toml").open("a") as file:
+        file.write('[profiles.waits]\nextends = "tiny"\nprogram = ["sleep", "600"]\n')
     user.types("deploy")
     (image,) = user.root.glob("images/*.sif")
     return image
@@ -49,16 +51,18 @@ def unfinished(user: User) -> list[str]:
 
 
 def test_a_damaged_image_is_refused_and_then_mended(user: User, image: Path) -> None:
-    flip(image, 100_000_000)
+    flip(image, image.stat().st_size // 2)
     assert "already there" in user.types("deploy").split("code")[0]
-    run_id = user.submits("--verify-image")
-    run = until(user, run_id, "FAILED")
+    run_id = user.submits("--profile", "brief", "--verify-image")
+    run = user.ended(run_id)[run_id]
+    assert run["state"] == "FAILED"
     assert "has the SHA-256" in str(run["why"])
     assert "run clusterkit deploy --verify-image" in str(run["why"])
     before = user.cluster.sent_bytes()
     user.types("deploy", "--verify-image")
     assert user.cluster.sent_bytes() - before < 5_000_000
-    run = until(user, user.submits("--verify-image"), "COMPLETED", "FAILED")
+    run_id = user.submits("--profile", "brief", "--verify-image")
+    run = user.ended(run_id)[run_id]
     assert run["state"] == "COMPLETED", run
     assert list(user.root.glob("images/.*")) == []
 
@@ -66,8 +70,9 @@ def test_a_damaged_image_is_refused_and_then_mended(user: User, image: Path) -> 
 def test_gc_leaves_what_queued_and_running_jobs_use(user: User, other: User, image: Path) -> None:
     block = ["sbatch", "--parsable", "-p", "gpu-a100", "--gres=gpu:a100:2", "-o", "/dev/null"]
     blocker = user.cluster.run("login", [*block, "--wrap", "sleep 600"], user="bob").stdout.strip()
-    queued = user.submits("--profile", "tiny-a100", "--name", "queued")
-    running = user.submits("--profile", "endless", "--name", "running")
+    elsewhere = ("--sbatch", "partition=gpu-a100", "--sbatch", "gpus=a100:1")
+    queued = user.submits("--profile", "waits", *elsewhere, "--name", "queued")
+    running = user.submits("--profile", "waits", "--name", "running")
     assert until(user, queued, "PENDING")["state"] == "PENDING"
     until(user, running, "RUNNING")
     snapshots = list(user.root.glob("snapshots/*"))
@@ -77,8 +82,7 @@ def test_gc_leaves_what_queued_and_running_jobs_use(user: User, other: User, ima
     with user.logging_in(times=1):
         assert "nothing to remove" in other.tries("gc", "--ended", "--yes").stderr
     user.types("cancel", queued, running)
-    until(user, queued, "CANCELLED")
-    until(user, running, "CANCELLED")
+    assert {run["state"] for run in user.ended(queued, running).values()} == {"CANCELLED"}
     user.cluster.run("login", ["scancel", blocker], user="bob")
     assert unfinished(user) == []
     assert unfinished(other) == [queued], "it never started, and this project does not know its job"

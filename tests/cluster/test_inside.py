@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 from clusterkit.slurm.commands import SlurmScheduler
 from clusterkit.slurm.steps import step_argv
+from tests.cluster import small_image
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.doubles.person import type_at_terminal
@@ -149,8 +149,7 @@ def test_a_command_in_the_programs_place(talker: User, running: str) -> None:
     name, workdir, system, python = done.stdout.splitlines()
     assert name == f"{running} 0,1"
     assert workdir == record["workdir"]
-    assert system == "debian"
-    assert python.startswith("/opt/venv/")
+    assert (system, python) == (small_image.NAME, "/usr/bin/python")
     until(lambda: not steps(talker.cluster))
 
 
@@ -163,7 +162,7 @@ def test_a_person_in_the_container(talker: User, running: str, kept: bool) -> No
     keys = iter(["echo $((6 * 7)) $SLURM_JOB_ID; tty", "stty size", "exit 3"])
     with talker.logging_in(times=0 if kept else 1):
         done = type_at_terminal(
-            [sys.executable, "-m", "clusterkit", "shell", running],
+            ["shell", running],
             {f"({running}) project$": lambda: next(keys)},
             folder=talker.folder,
             environment=environment,

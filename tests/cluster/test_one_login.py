@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -61,12 +60,14 @@ class Person:
 
     folder: Path
     gates: Sequence[CodeGate]
+    root: Path
+    """This machine's view of the cluster's work root."""
     commands: int = 0
 
     def types(self, *words: str) -> str:
         """Run a clusterkit command; returns what the terminal has shown."""
         done = type_at_terminal(
-            [sys.executable, "-m", "clusterkit", *words],
+            words,
             {f"@{gate.node}] One-time password": gate.codes.next for gate in self.gates},
             folder=self.folder,
             environment={**os.environ, "HOME": str(self.folder.parent), "COLUMNS": "200", "NO_COLOR": "1"},
@@ -81,7 +82,7 @@ class Person:
 
 
 @pytest.fixture
-def settle(gates: list[CodeGate], tmp_path: Path, runtime: str) -> Callable[..., Person]:
+def settle(cluster: Cluster, gates: list[CodeGate], tmp_path: Path, runtime: str) -> Callable[..., Person]:
     def make(*more: str, hops: int) -> Person:
         folder, config = tmp_path / "project", tmp_path / "ssh_config"
         folder.mkdir()
@@ -92,7 +93,7 @@ def settle(gates: list[CodeGate], tmp_path: Path, runtime: str) -> Callable[...,
         )
         text = SETTINGS.format(host=goal.node, ssh_config=config, root=tmp_path.name, more="\n".join(more))
         (folder / "clusterkit.toml").write_text(text)
-        return Person(folder, [*jumps, goal])
+        return Person(folder, [*jumps, goal], cluster.share / "alice" / tmp_path.name)
 
     return make
 
@@ -103,9 +104,10 @@ def the_whole_path(person: Person) -> list[int]:
     person.types("deploy")
     person.types("submit")
     deadline = time.monotonic() + 300
-    while (state := person.state()) != "COMPLETED":
-        assert time.monotonic() < deadline, state
-        time.sleep(0.5)
+    while not list(person.root.glob("runs/*/attempts/0/exit.json")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert person.state() == "COMPLETED"
     assert "hello from the job" in person.types("logs", "last")
     person.types("sync-results")
     run = next((person.folder / "results").glob("*/run.json")).parent
@@ -119,9 +121,9 @@ def test_one_code_a_command(settle: Callable[..., Person]) -> None:
     assert person.commands >= 5
 
 
-def test_one_code_for_everything(settle: Callable[..., Person], trainer_sif: Path) -> None:
+def test_one_code_for_everything(settle: Callable[..., Person], small_sif: Path) -> None:
     """The image included."""
-    person = settle(f'image = "{trainer_sif}"', 'keep_login = "10m"', hops=1)
+    person = settle(f'image = "{small_sif}"', 'keep_login = "10m"', hops=1)
     assert the_whole_path(person) == [1]
     assert person.types("logout") == "login: logged out\r\n"
 

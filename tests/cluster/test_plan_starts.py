@@ -94,14 +94,15 @@ def person(user: User) -> Iterator[Person]:
     user.cluster.run("ctl", ["scontrol", "delete", "ReservationName=works"], check=False)
 
 
-def test_a_plan_changes_nothing_here_or_there(person: Person, cluster: Cluster) -> None:
+def test_a_plan_changes_nothing_here_or_there(person: Person, cluster: Cluster, small_sif: Path) -> None:
     user = person.user
+    until("other tests' jobs to be over", lambda: not person.on_login("squeue -h"))
     places = (cluster.share, cluster.home, user.folder)
     before = tree(*places)
     with user.logging_in(1):
         fresh = person.plans("--profile", "tiny")
     assert tree(*places) == before
-    assert fresh["upload"]["image_bytes"] > 100e6
+    assert fresh["upload"]["image_bytes"] == small_sif.stat().st_size
     assert fresh["upload"]["code_bytes"] > Path(user.folder, "notes.txt").stat().st_size
     assert fresh["memory"]["gpu"] is None, "this profile learns on the processor"
     assert fresh["memory"]["host"]["fit"] == "fits"

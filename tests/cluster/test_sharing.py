@@ -5,20 +5,23 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.laptop import User
 
-
-def ended(user: User, run_id: str) -> dict[str, object]:
-    deadline = time.monotonic() + 400
-    while (run := user.status(run_id)[run_id])["state"] in ("PENDING", "RUNNING", "COMPLETING"):
-        assert time.monotonic() < deadline, run
-        time.sleep(1)
-    return run
+SETTINGS = """
+[profiles.tells]
+extends = "tiny"
+program = ["python", "tell.py"]
+"""
+TELL = """
+import hashlib, os, sys
+made_of = [open(name).read() for name in ("tell.py", "notes.txt")] + sys.argv[1:]
+print("sha256", hashlib.sha256(repr(made_of).encode()).hexdigest())
+"""
+"""Stands for a training: what it ends with depends on its code and its arguments."""
 
 
 def without_image(user: User) -> None:
@@ -29,7 +32,15 @@ def without_image(user: User) -> None:
 
 
 @pytest.fixture
-def colleague(user: User, tmp_path: Path) -> User:
+def tells(user: User) -> None:
+    """The program in the project."""
+    (user.folder / "tell.py").write_text(TELL)
+    with (user.folder / "clusterkit.toml").open("a") as file:
+        file.write(SETTINGS)
+
+
+@pytest.fixture
+def colleague(user: User, tells: None, tmp_path: Path) -> User:
     """Another laptop, and a work root with nothing in it."""
     folder = tmp_path / "colleague"
     folder.mkdir()
@@ -42,9 +53,10 @@ def colleague(user: User, tmp_path: Path) -> User:
 
 def test_out_and_in_again(user: User, colleague: User, tmp_path: Path) -> None:
     user.types("deploy")
-    first = user.submits()
-    run = ended(user, first)
+    first = user.submits("--profile", "tells", "--seed", "3", "--", "two words")
+    run = user.ended(first)[first]
     assert run["state"] == "COMPLETED", run
+    (user.folder / "notes.txt").write_text("not what was submitted\n")
     without_image(user)
     without_image(colleague)
     archive = str(tmp_path / "run.tar.zst")
@@ -52,13 +64,12 @@ def test_out_and_in_again(user: User, colleague: User, tmp_path: Path) -> None:
         user.types("export", first, "--with-image", "-o", archive)
     with colleague.logging_in(times=1):
         again = colleague.types("rerun", archive).strip()
-    run = ended(colleague, again)
+    run = colleague.ended(again)[again]
     assert run["state"] == "COMPLETED", run
     (old,) = user.root.glob("images/*.sif")
     root = user.cluster.share / "alice" / "colleague"
     (new,) = root.glob("images/*.sif")
     assert new.name == old.name == f"sha256-{hashlib.sha256(new.read_bytes()).hexdigest()}.sif"
-    # The same seed on the same kind of machine: the same networks, to the bit.
     digests = [_digest(place / "runs" / name) for place, name in ((user.root, first), (root, again))]
     assert digests[0] == digests[1]
     spec = json.loads((root / "runs" / again / "run.json").read_text())
@@ -66,7 +77,7 @@ def test_out_and_in_again(user: User, colleague: User, tmp_path: Path) -> None:
 
 
 def _digest(run_dir: Path) -> str:
-    """What the trainer prints of its final parameters."""
+    """What the program prints."""
     lines = (run_dir / "attempts" / "0" / "log").read_text().splitlines()
     (line,) = (line for line in lines if "sha256" in line)
     return line[line.index("sha256") :]

@@ -126,7 +126,8 @@ def without(cluster: Cluster, *services: str) -> Iterator[None]:
     for name in services:
         stop = f"pid=$(pidof {name}) && kill $pid && while kill -0 $pid 2>/dev/null; do sleep 0.1; done"
         cluster.run("ctl", ["sh", "-c", stop])
-    yield
+    with cluster.impatient():
+        yield
     for name in reversed(services):
         daemon = f"setpriv --reuid slurm --regid slurm --clear-groups {name} -D"
         cluster.run("ctl", ["sh", "-c", f"setsid {daemon} </dev/null >>/testbed/{name}.log 2>&1 &"])

@@ -38,7 +38,9 @@ def remains(name: str, state: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("ending", ["orderly", "interrupt", "kill"])
+@pytest.mark.parametrize(
+    "ending", ["orderly", pytest.param("interrupt", marks=pytest.mark.exhaustive), "kill"]
+)
 def test_nothing_is_left(cluster: Cluster, ending: str) -> None:
     """Also shows that two clusters can run side by side: the session's own one is up meanwhile."""
     child = subprocess.Popen(

@@ -13,7 +13,8 @@ from tests.cluster.laptop import User
 pytestmark = pytest.mark.slow
 
 
-def test_a_profile_is_tuned_by_what_its_node_can_do(user: User) -> None:
+def test_a_profile_is_tuned_by_what_its_node_can_do(learner: User) -> None:
+    user = learner
     user.types("deploy")
     run_id = user.types("tune", "--minutes", "2", "--num-envs", "8", "--workers", "0", "--no-wait").strip()
     bench = user.root / "runs" / run_id / "bench.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -22,14 +23,28 @@ SETTINGS = """
 extends = "tiny"
 gpu = "a100"
 time = "1h"
-total_steps = 36_000
-eval_every = 18_000
-checkpoint_every = 4000
+total_steps = 10_000
+eval_every = 10_000
+checkpoint_every = 1000
 
 [profiles.broken]
 extends = "whole"
 gpu = "a40"
+until_done = true
+
+[profiles.drilled]
+extends = "walking"
+gpu = "a100"
+
+[profiles.walking]
+extends = "tiny"
+cpus = 1
+memory = "500M"
+time = "1h"
+signal = "USR1"
 signal_before = "12s"
+until_done = true
+program = ["python", "walking.py"]
 
 [profiles.growing]
 extends = "tiny"
@@ -48,10 +63,10 @@ extends = "tiny"
 cpus = 1
 memory = "1G"
 recipe = "ppo"
-total_steps = 8_192
+total_steps = 4_096
 num_envs = 4
-eval_every = 8_192
-checkpoint_every = 8_192
+eval_every = 4_096
+checkpoint_every = 4_096
 """
 
 WAYS = ["requeue", "array", "chain"]
@@ -66,6 +81,44 @@ if sys.argv[1:] and attempt == 0:
     time.sleep(600)
 sys.exit(0 if attempt == 2 else 85)
 """
+STEPS, EVERY = 500, 40
+"""Of the walk, and from one of its checkpoints to the next."""
+WALKING = """
+import hashlib, json, os, pathlib, signal, sys, time
+run, attempt = pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"]), int(os.environ["CLUSTERKIT_ATTEMPT"])
+stop = []
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(number, lambda *_: stop.append(number))
+
+def write(name, text):
+    (run / ".new").write_text(text)
+    (run / name).parent.mkdir(parents=True, exist_ok=True)
+    (run / ".new").rename(run / name)
+
+def save():
+    write(f"checkpoints/step-{step}/state", state)
+
+saved = sorted(run.glob("checkpoints/step-*/state"), key=lambda path: int(path.parent.name[5:]))
+step = int(saved[-1].parent.name[5:]) if saved else 0
+state = saved[-1].read_text() if saved else ""
+with (run / "metrics.jsonl").open("a") as metrics:
+    while step < STEPS and not stop:
+        if attempt < 4 and step == 100 * (attempt + 1):
+            beat = {"time": time.time(), "attempt": attempt, "step": step, "total_steps": STEPS}
+            write("heartbeat.json", json.dumps(beat))
+            time.sleep(0.1)
+            continue
+        step += 1
+        state = hashlib.sha256(f"{state} {step}".encode()).hexdigest()
+        line = {"kind": "train", "attempt": attempt, "step": step, "at": state}
+        print(json.dumps(line), file=metrics, flush=True)
+        if step % EVERY == 0:
+            save()
+save()
+sys.exit(85 if stop else 0)
+""".replace("STEPS", str(STEPS)).replace("EVERY", str(EVERY))
+"""Stands for a training: where it is depends on all steps before. Each attempt waits 100 steps further for
+what interrupts it, and the fifth goes to the end."""
 PATIENCE_SECONDS = 900.0
 """A training that takes a minute takes ten where all else that a machine does is tested meanwhile."""
 
@@ -93,7 +146,7 @@ class Run:
     def trains_in(self, attempt: int) -> bool:
         """Whether this attempt has got further than the one before."""
         start, beat = self.record(f"attempts/{attempt}/start.json"), self.record("heartbeat.json")
-        return bool(start) and beat.get("attempt") == attempt and beat["step"] > (start["step"] or 0) + 500
+        return bool(start) and beat.get("attempt") == attempt and beat["step"] > (start["step"] or 0)
 
     def reaches(self, attempt: int) -> None:
         until(f"training in attempt {attempt}", lambda: self.trains_in(attempt))
@@ -101,7 +154,9 @@ class Run:
     def job(self) -> str:
         return str(self.user.status(self.id)[self.id]["job_id"])
 
-    def state(self) -> str:
+    def ends(self) -> str:
+        """Its state once its jobs have ended."""
+        until(f"the end of {self.id}", self.out_of_the_queue)
         return str(self.user.status(self.id)[self.id]["state"])
 
     def in_queue(self) -> str:
@@ -111,6 +166,9 @@ class Run:
 
     def out_of_the_queue(self) -> bool:
         return set(self.in_queue().split()) <= {"COMPLETED", "FAILED", "CANCELLED"}
+
+    def log(self, attempt: int) -> str:
+        return (self.dir / f"attempts/{attempt}/log").read_text()
 
     def lines(self, kind: str) -> dict[int, dict[str, Any]]:
         """The metrics of one kind by step, of the highest attempt as the documentation says."""
@@ -129,19 +187,20 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def deployed(user: User) -> User:
+def deployed(learner: User) -> User:
     """The person, with profiles of these tests and the image on the cluster."""
-    settings = user.folder / "clusterkit.toml"
+    settings = learner.folder / "clusterkit.toml"
     settings.write_text(settings.read_text() + SETTINGS)
-    (user.folder / "growing.py").write_text(GROWING)
-    user.types("deploy")
-    return user
+    (learner.folder / "growing.py").write_text(GROWING)
+    (learner.folder / "walking.py").write_text(WALKING)
+    learner.types("deploy")
+    return learner
 
 
 @pytest.fixture(scope="module")
 def drill(deployed: User) -> subprocess.Popen[str]:
-    """A drill that goes on beside the others."""
-    return deployed.starts("drill", "--profile", "whole")
+    """A drill of the walk that goes on beside the others."""
+    return deployed.starts("drill", "--profile", "drilled")
 
 
 @pytest.fixture(scope="module")
@@ -150,58 +209,86 @@ def rude(deployed: User) -> Run:
     return Run(deployed, deployed.submits("--profile", "rude", "--", "die"))
 
 
+def on_controller(run: Run, *changes: str) -> None:
+    """Change a run's job as an administrator does, once Slurm allows it: not in the middle of a requeue."""
+    argv = ["scontrol", "update", f"JobId={run.job()}", *changes]
+    until(f"{changes} of {run.id}", lambda: run.user.cluster.run("ctl", argv, check=False).returncode == 0)
+
+
 @pytest.fixture(scope="module")
-def runs(deployed: User, drill: subprocess.Popen[str], rude: Run) -> tuple[Run, Run]:
-    """A run that nothing interrupts, and one with a time limit, a requeue, a node failure and a cancel."""
-    user = deployed
+def runs(deployed: User, drill: subprocess.Popen[str], rude: Run) -> tuple[Run, Run, Run]:
+    """A walk with a time limit, a requeue, a node failure and a cancel; a training with the node failure and
+    a signal, and one that nothing interrupts.
+
+    Slurm looks twice a minute who is near his limit: the next time it warns, or ends, whoever is by then.
+    """
+    user, cluster = deployed, deployed.cluster
+    walk = Run(user, user.submits("--profile", "walking", "--name", "walk"))
     whole = Run(user, user.submits("--profile", "whole", "--name", "whole", "--", "--lockstep"))
-    broken = Run(
-        user, user.submits("--profile", "broken", "--name", "broken", "--until-done", "--", "--lockstep")
-    )
-    cluster = user.cluster
-    broken.reaches(0)
-    # Slurm looks twice a minute who is near his limit: the next time it warns this one.
-    cluster.run("ctl", ["scontrol", "update", f"JobId={broken.job()}", "EndTime=now+45"])
-    until("the end of attempt 0", (broken.dir / "attempts/0/exit.json").exists)  # its time limit
+    walk.reaches(0)
+    on_controller(walk, "EndTime=now+40")
+    until("the drill's run", lambda: any((user.root / "runs").glob("drill-*")))
+    drilled = Run(user, next((user.root / "runs").glob("drill-*")).name)
+    drilled.reaches(0)
+    on_controller(drilled, "EndTime=now+40")
+    until("the end of attempt 0", (walk.dir / "attempts/0/exit.json").exists)  # its time limit
     # The other interruptions shall not be overtaken by the next time limit.
-    cluster.run("ctl", ["scontrol", "update", f"JobId={broken.job()}", "TimeLimit=60"])
-    broken.reaches(1)
-    cluster.run("login", ["scontrol", "requeue", broken.job()], user="alice")
-    broken.reaches(2)
+    on_controller(walk, "TimeLimit=60")
+    broken = Run(user, user.submits("--profile", "broken", "--name", "broken", "--", "--lockstep"))
+    until("the second attempt of the drill", (drilled.dir / "attempts/1/start.json").exists)
+    walk.reaches(1)
+    cluster.run("login", ["scontrol", "requeue", walk.job()], user="alice")
+    walk.reaches(2)
+    until("a checkpoint", lambda: any((broken.dir / "checkpoints").glob("step-*")))
     cluster.kill_node("a40n1")
-    until("Slurm's notice of it", lambda: broken.in_queue() != "RUNNING")
+    cluster.run("ctl", ["scontrol", "update", "NodeName=a40n1", "State=DOWN", "Reason=dead"])
+    until("Slurm's notice of it", lambda: {walk.in_queue(), broken.in_queue()}.isdisjoint({"RUNNING"}))
     cluster.start_node("a40n1")
-    broken.reaches(3)
-    user.types("cancel", broken.id)
-    until("the end of its job", lambda: broken.state() == "CANCELLED")
-    user.types("resume", broken.id, "--time", "1h")
-    until("the end of the interrupted run", lambda: broken.state() == "COMPLETED")
-    until("the end of the other one", lambda: whole.state() == "COMPLETED")
-    return whole, broken
+    walk.reaches(3)
+    user.types("cancel", walk.id)
+    assert walk.ends() == "CANCELLED"
+    user.types("resume", walk.id, "--time", "1h")
+    broken.reaches(1)
+    cluster.run("login", ["scancel", "-b", "-s", "USR1", broken.job()], user="alice")
+    assert [run.ends() for run in (walk, broken, whole)] == ["COMPLETED"] * 3
+    return walk, broken, whole
 
 
-def test_each_interruption_was_one(runs: tuple[Run, Run]) -> None:
-    _, broken = runs
-    ends = [broken.record(f"attempts/{number}/exit.json").get("why") for number in range(5)]
+def test_each_interruption_was_one(runs: tuple[Run, Run, Run]) -> None:
+    walk, broken, whole = runs
+    ends = [walk.record(f"attempts/{number}/exit.json").get("why") for number in range(5)]
     assert ends[0] in ("requeue", "timeout")
     assert ends[2] is None  # nobody was left to write it
     assert ends[4] == "completed"
-    assert not (broken.dir / "attempts/5").exists()
-    starts = [broken.record(f"attempts/{number}/start.json") for number in range(5)]
+    assert not (walk.dir / "attempts/5").exists()
+    starts = [walk.record(f"attempts/{number}/start.json") for number in range(5)]
     assert [start["submission"] for start in starts] == [0, 0, 0, 0, 1]
     assert len({start["job_id"] for start in starts}) == 2
-    assert all(start["checkpoint"] for start in starts[1:])
-
-
-def test_it_ends_with_the_parameters_of_the_uninterrupted_run(runs: tuple[Run, Run]) -> None:
-    whole, broken = runs
+    saved = [100, 200, 300 // EVERY * EVERY, 400]
+    assert [start["checkpoint"].rpartition("step-")[2] for start in starts[1:]] == [
+        str(step) for step in saved
+    ]
+    ends = [broken.record(f"attempts/{number}/exit.json").get("why") for number in range(3)]
+    assert ends == [None, "requeue", "completed"]
+    assert all(broken.record(f"attempts/{number}/start.json")["checkpoint"] for number in (1, 2))
     assert whole.record("attempts/0/exit.json")["why"] == "completed"
+
+
+def test_the_walk_goes_on_from_where_it_was(runs: tuple[Run, Run, Run]) -> None:
+    at, states = "", {}
+    for step in range(1, STEPS + 1):
+        at = states[step] = hashlib.sha256(f"{at} {step}".encode()).hexdigest()
+    assert {step: line["at"] for step, line in runs[0].lines("train").items()} == states
+
+
+def test_it_ends_with_the_parameters_of_the_uninterrupted_run(runs: tuple[Run, Run, Run]) -> None:
+    _, broken, whole = runs
     assert broken.digest() == whole.digest()
 
 
 @pytest.mark.parametrize("kind", ["train", "eval"])
-def test_the_metrics_have_every_step_once(runs: tuple[Run, Run], kind: str) -> None:
-    whole, broken = (run.lines(kind) for run in runs)
+def test_the_metrics_have_every_step_once(runs: tuple[Run, Run, Run], kind: str) -> None:
+    broken, whole = (run.lines(kind) for run in runs[1:])
     assert sorted(whole) == sorted(broken)
     numbers = [
         name for name in next(iter(whole.values())) if name.startswith(("return/", "loss/", "success/"))
@@ -212,25 +299,26 @@ def test_the_metrics_have_every_step_once(runs: tuple[Run, Run], kind: str) -> N
         }
 
 
-def test_it_is_one_run_in_wandb(user: User, runs: tuple[Run, Run]) -> None:
+def test_it_is_one_run_in_wandb(learner: User, runs: tuple[Run, Run, Run]) -> None:
+    user, (_, broken, whole) = learner, runs
     with WandbServer() as server:
-        ids = [run.id for run in runs]
+        ids = [broken.id, whole.id]
         user.types("sync-results", *ids, **server.client_env(user.folder.parent))
         assert set(server.runs) == set(ids)
-        arrived = server.runs[runs[1].id]
+        arrived = server.runs[broken.id]
         assert arrived.state == "finished"
         steps = {row["env_steps"] for row in arrived.history if any(key.startswith("train/") for key in row)}
         # The client has a row for a moment before it writes it: a node that dies may take the last one along.
-        missing = [line for step, line in runs[1].lines("train").items() if step not in steps]
-        assert all(not (runs[1].dir / f"attempts/{one['attempt']}/exit.json").exists() for one in missing)
+        missing = [line for step, line in broken.lines("train").items() if step not in steps]
+        assert all(not (broken.dir / f"attempts/{one['attempt']}/exit.json").exists() for one in missing)
         assert len(missing) <= 1
         assert server.unknown == []
 
 
-def test_nothing_is_left_in_scratch(user: User, runs: tuple[Run, Run]) -> None:
+def test_nothing_is_left_in_scratch(deployed: User, runs: tuple[Run, Run, Run]) -> None:
     # others run beside them, or wait for their next attempt, which takes away what a killed one has left
     ids = tuple(run.id for run in runs)
-    left = [path.name for path in (user.root / "scratch").iterdir()]
+    left = [path.name for path in (deployed.root / "scratch").iterdir()]
     assert [name for name in left if name.startswith(ids)] == []
 
 
@@ -271,7 +359,6 @@ def test_a_job_cancelled_by_hand_does_not_come_back(deployed: User) -> None:
         deployed.cluster.run("login", ["scancel", job], user="alice")
     for run in runs:
         until("the end of its jobs", run.out_of_the_queue)
-    time.sleep(10)  # a requeued job would be waiting again
     for run in runs:
         assert run.out_of_the_queue()
         assert not (run.dir / "attempts/1").exists()
@@ -284,12 +371,12 @@ done
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # here in tests/verbs/test_in_one.py; packs of programs in test_groups.py
 def test_a_pack_in_one_process_goes_on_together(deployed: User) -> None:
     group = deployed.submits(
-        *("--profile", "cart", "--seeds", "1..3", "--pack", "3", "--in-one", "--until-done")
+        *("--profile", "cart", "--seeds", "1..2", "--pack", "2", "--in-one", "--until-done")
     )
-    runs = [Run(deployed, f"{group}-{index}") for index in range(3)]
+    runs = [Run(deployed, f"{group}-{index}") for index in range(2)]
     for run in runs:
         run.reaches(0)
     rows = deployed.status(group)
@@ -309,8 +396,9 @@ def test_a_pack_in_one_process_goes_on_together(deployed: User) -> None:
         assert "resumed from step-" in (run.dir / "attempts/1/log").read_text()
         assert run.digest()
     logs = [(run.dir / f"attempts/{attempt}/log").read_text() for run in runs for attempt in (0, 1)]
-    assert sum("this process trains 3 runs" in text for text in logs) == 2
-    until("the end of the job", lambda: {run.state() for run in runs} == {"COMPLETED"})
+    assert sum("this process trains 2 runs" in text for text in logs) == 2
+    until("the end of the job", Run(deployed, group).out_of_the_queue)
+    assert {row["state"] for row in deployed.status(group).values()} == {"COMPLETED"}
 
 
 PREEMPTION = """
@@ -352,5 +440,12 @@ def test_the_drill_says_that_it_works(drill: subprocess.Popen[str]) -> None:
     said, noted = drill.communicate(timeout=PATIENCE_SECONDS)
     assert drill.returncode == 0, said + noted
     assert "FAIL" not in said
-    assert said.count("ok  ") == 7, said
+    assert said.count("ok  ") == 3, said
     assert "gets past its time limit here" in said
+
+
+@pytest.mark.exhaustive  # its program in tests/trainer/test_drill.py, its words in test_rehearsal.py
+def test_the_drill_of_a_training(deployed: User) -> None:
+    said = deployed.types("drill", "--profile", "whole")
+    assert "FAIL" not in said
+    assert said.count("ok  ") == 7, said

@@ -98,14 +98,6 @@ program = ["python", "fault.py"]
 extends = "fault"
 program = ["trian.sh"]
 
-[profiles.imaged]
-extends = "fault"
-memory = "2G"
-
-[profiles.learner]
-extends = "tiny"
-gpu = "none"
-cpus = 1
 """
 
 PROGRAM = Path(__file__).parent / "files" / "fault.py"
@@ -138,10 +130,10 @@ def tiny_image(cluster: Cluster, target: Path) -> None:
     target.write_bytes((cluster.share / "tiny.sif").read_bytes())
 
 
-def troubled_user(home: Path, cluster: Cluster, image: Path) -> User:
+def troubled_user(home: Path, cluster: Cluster) -> User:
     """A person whose project runs into all of it."""
-    user = User.settle(home, cluster, image)
     tiny = home / "tiny.sif"
+    user = User.settle(home, cluster, tiny)
     tiny_image(cluster, tiny)
     (user.folder / "fault.py").write_text(PROGRAM.read_text())
     with (user.folder / "clusterkit.toml").open("a") as file:

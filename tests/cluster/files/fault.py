@@ -95,26 +95,6 @@ def old_driver():
     )
 
 
-def small_gpu():
-    import torch
-
-    # PyTorch's own class and words (c10/cuda/CUDACachingAllocator.cpp); no GPU is here to make it say them.
-    raise torch.OutOfMemoryError(
-        "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 44.42 GiB of which"
-        " 11.06 GiB is free. Including non-PyTorch memory, this process has 33.35 GiB memory in use. Of the"
-        " allocated memory 32.90 GiB is allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but"
-        " unallocated. If reserved but unallocated memory is large try setting"
-        " PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory"
-        " Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
-    )
-
-
-def logs_in():
-    import wandb
-
-    wandb.init(project="journey", mode="online")
-
-
 def works():
     beat(1000)
 

@@ -36,6 +36,7 @@ start_database() {
     mariadbd --user=mysql --datadir=$data --socket=$socket --skip-networking --performance-schema=OFF \
         --innodb-buffer-pool-size=64M --innodb-log-file-size=8M --innodb-lock-wait-timeout=900 \
         --innodb-flush-log-at-trx-commit=0 --innodb-snapshot-isolation=OFF >$logs/mariadbd.log 2>&1 &
+    wait_for test -S $socket
     wait_for mariadb -S $socket -e "create database slurm_acct_db;
         create user slurm@localhost identified by 'slurm'; grant all on slurm_acct_db.* to slurm@localhost;"
 }
