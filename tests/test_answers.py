@@ -52,6 +52,7 @@ SECTIONS = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheduler", "section", "ending"),
     [(SlurmScheduler(), slurm_section, ""), (LocalScheduler(), local_section, "-77")],
@@ -104,6 +105,7 @@ PIECES = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(pieces=PIECES, cut=st.integers(0, 40))
 def test_any_order_of_what_slurm_said(pieces: list[str], cut: int) -> None:
     whole = "".join(MARK + piece for piece in pieces)
@@ -123,6 +125,7 @@ def record(run_dir: str) -> str:
     )
 
 
+@pytest.mark.slow
 @given(order=st.lists(st.sampled_from(("/r/a", "/r/bb", "/r/ccc d")), max_size=6), data=st.data())
 def test_records_of_several_runs(order: list[str], data: st.DataObject) -> None:
     mark = "\x1eclusterkit-record"
@@ -177,6 +180,7 @@ def shown(parse: Callable[[str], object], text: str) -> str:
     return ""
 
 
+@pytest.mark.slow
 @given(
     pieces=st.lists(
         st.one_of(

@@ -26,6 +26,7 @@ def typed(key: bytes) -> dict[str, tuple[int, str]]:
     return {name: (code, shown) for name, (code, shown) in json.loads(done.stdout).items()}
 
 
+@pytest.mark.slow
 def test_the_end_of_the_input_is_no_answer() -> None:
     for name, (code, shown) in typed(b"\x04").items():
         assert code == (4 if name in ("password", "code", "host key") else 1), (name, shown)
@@ -35,6 +36,7 @@ def test_the_end_of_the_input_is_no_answer() -> None:
         assert "EOFError" not in shown, name
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_a_question_ends_with_130() -> None:
     for name, (code, shown) in typed(b"\x03").items():
         assert code == 130, (name, shown)

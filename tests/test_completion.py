@@ -64,6 +64,7 @@ def told(line: str, shell: str = "fish") -> list[str]:
     return [kind, *(value.partition("\t")[0] for value in values)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -187,6 +188,7 @@ def typed(argv: list[str], keys: str, wanted: str, environment: dict[str, str]) 
     return shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "wanted"),
     [("clusterkit why mt10-20260102-030401\t", "-k3f1"), ("clusterkit submit --profile=qu\t", "=quick")],
@@ -228,6 +230,7 @@ def test_a_fish_completes(shell_environment: dict[str, str]) -> None:
     assert "clusterkit.toml" in completed("clusterkit deploy --image clu")
 
 
+@pytest.mark.slow
 def test_install_tells_what_it_wrote_and_writes_it_once(shell_environment: dict[str, str]) -> None:
     home = Path(shell_environment["HOME"])
     (home / ".bashrc").write_text("alias a=b")
@@ -247,6 +250,7 @@ def test_install_tells_what_it_wrote_and_writes_it_once(shell_environment: dict[
     assert printed.stdout == script.read_text()
 
 
+@pytest.mark.slow
 def test_another_shell_is_told_the_three(shell_environment: dict[str, str]) -> None:
     done = subprocess.run(
         ["clusterkit", "completion"],

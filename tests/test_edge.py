@@ -24,6 +24,7 @@ from clusterkit.cli.causes import fault_of
 from clusterkit.cli.crash import masked, masked_text
 from clusterkit.errors import ClusterkitError
 from clusterkit.ledger import Ledger
+from tests.sampling import sampled
 from tests.test_ledger import run as a_run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -97,18 +98,28 @@ def project() -> Iterator[Path]:
         yield folder
 
 
-def results(
-    situation: str, folder: Path, commands: dict[str, str], *, user: int | None = None
-) -> dict[str, Result]:
-    """What comes of commands in a situation; see tests/doubles/situations.py."""
+@cache
+def user_at_work(user: int | None) -> subprocess.Popen[str]:
+    """A process that runs commands in situations, which ends with this one."""
     argv = [sys.executable, str(ROOT / "tests" / "doubles" / "situations.py")]
     if user is not None and os.getuid() == 0:  # who may read our own packages, wherever they lie
         caps = [f"--{kind}-caps=+dac_read_search" for kind in ("inh", "ambient")]
         argv = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *caps, *argv]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def results(
+    situation: str, folder: Path, commands: dict[str, str], *, user: int | None = None
+) -> dict[str, Result]:
+    """What comes of commands in a situation; see tests/doubles/situations.py."""
+    process = user_at_work(user)
+    assert process.stdin is not None
+    assert process.stdout is not None
     cases = [[situation, words.split(), os.fsdecode(folder)] for words in commands.values()]
-    done = subprocess.run(argv, input=json.dumps(cases), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return {name: Result(**one) for name, one in zip(commands, json.loads(done.stdout), strict=True)}
+    process.stdin.write(json.dumps([dict(os.environ), cases]) + "\n")
+    process.stdin.flush()
+    came = json.loads(process.stdout.readline())
+    return {name: Result(**one) for name, one in zip(commands, came, strict=True)}
 
 
 @cache
@@ -127,30 +138,33 @@ def test_every_command_is_here() -> None:
     assert names() == set(ANSWERS)
 
 
+SITUATIONS = {
+    "stdin_closed": None,
+    "stdout_closed": None,
+    "stdout_full": None,
+    "stderr_full": None,
+    "reader_gone": None,
+    "ascii_only": None,
+    "nothing_else": NOBODY,
+    "no_home": STRANGER,
+    "missing_home": NOBODY,
+}
+"""What is done to a command, and as which user it runs; None is the one who tests."""
+PAIRS = [f"{name} {situation}" for situation in SITUATIONS for name in ANSWERS]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("situation", "user"),
-    [
-        ("stdin_closed", None),
-        ("stdout_closed", None),
-        ("stdout_full", None),
-        ("stderr_full", None),
-        ("reader_gone", None),
-        ("ascii_only", None),
-        ("nothing_else", NOBODY),
-        ("no_home", STRANGER),
-        ("missing_home", NOBODY),
-    ],
-)
-def test_every_command_in(situation: str, user: int | None, project: Path, tmp_path: Path) -> None:
-    where = project
+@pytest.mark.parametrize("pair", sampled(PAIRS, 100))
+def test_every_command_in_a_situation(pair: str, project: Path, tmp_path: Path) -> None:
+    name, situation = pair.split()
+    where, user = project, SITUATIONS[situation]
     if user is None:  # may write, so into a copy
         where = tmp_path / project.name
         shutil.copytree(project, where)
-    for name, result in results(situation, where, ANSWERS, user=user).items():
-        check(name, result)
-        if situation == "reader_gone" and result.code == 0:
-            assert not result.out, (name, result)
+    result = results(situation, where, {name: ANSWERS[name]}, user=user)[name]
+    check(name, result)
+    if situation == "reader_gone" and result.code == 0:
+        assert not result.out, (name, result)
 
 
 @pytest.mark.slow
@@ -172,6 +186,7 @@ def test_a_mistake_of_ours_is_kept_in_a_private_file(tmp_path: Path) -> None:
         assert "0123456789abcdef" not in text, name
 
 
+@pytest.mark.slow
 def test_a_mistake_in_a_thread(tmp_path: Path) -> None:
     (tmp_path / "clusterkit.toml").touch()
     result = results("mistake_in_a_thread", tmp_path, {"config": "config"})["config"]
@@ -215,6 +230,7 @@ def test_reading_commands_need_no_ledger(project: Path) -> None:
     assert sorted(path.name for path in bare.iterdir()) == ["clusterkit.toml"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("redirected", "code"),
     [(">&-", 0), ("<&- >&- 2>&-", 0), (">/dev/full", 1), ("2>/dev/full", 0), ("| head -0", 141)],

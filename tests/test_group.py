@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from clusterkit.group import batches, member_id, members_file, parts
@@ -62,6 +63,7 @@ def test_ids_of_members_sort_by_index() -> None:
     assert ids[7] == "g-007"
 
 
+@pytest.mark.slow
 @given(
     kinds=st.lists(st.sampled_from([SAME, OTHER]), min_size=1, max_size=40),
     pack=st.integers(1, 5),

@@ -76,6 +76,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {name: json.loads(text) for name, text in {**texts, "top": first}.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["status", "why", "deploy", "diff", "top"])
 def test_a_sample_has_the_fields_that_are_printed(name: str, printed: dict[str, Any]) -> None:
     assert_same(fields(samples()[name]), fields(printed[name]))

@@ -163,6 +163,7 @@ for number in range(40):
 """
 
 
+@pytest.mark.slow
 def test_several_processes_may_be_the_first(tmp_path: Path) -> None:
     processes = [
         subprocess.Popen(

@@ -157,6 +157,7 @@ CASES: dict[str, tuple[Callable[[Path], list[Path | str]], list[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("case", CASES)
 def test_whoever_could_change_a_path_is_found(share: Path, shell: str, case: str) -> None:
@@ -182,6 +183,7 @@ TRUSTED: dict[str, tuple[Callable[[Path], list[Path | str]], tuple[str, ...], st
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", TRUSTED)
 def test_whom_the_settings_trust_is_told(share: Path, case: str) -> None:
     make, trust, group, found = TRUSTED[case]

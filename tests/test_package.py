@@ -43,6 +43,7 @@ def python(code: str, **more: object) -> str:
     return str(run.stdout)
 
 
+@pytest.mark.slow
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\nfrom clusterkit.cli.app import app\n"
@@ -58,6 +59,7 @@ def commands() -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", commands())
 def test_every_command_has_help_for_a_narrow_terminal(command: str) -> None:
     run = forked.run([command, "--help"], folder=ROOT, env={**os.environ, "COLUMNS": "80"})
@@ -91,6 +93,7 @@ def test_the_commands_stand_in_the_documentation_in_the_order_of_the_help() -> N
     assert firsts == [name for name in helped if name in firsts]
 
 
+@pytest.mark.slow
 def test_an_unknown_command_is_a_usage_error() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "clusterkit", "sumbit"], capture_output=True, text=True, check=False
@@ -118,6 +121,7 @@ def test_the_wheel_holds_what_the_checkout_holds(tmp_path: Path) -> None:
     assert installed[1:] == checkout[1:]
 
 
+@pytest.mark.slow
 def test_every_page_that_is_named_is_in_the_wheel() -> None:
     """A hint or help text names a page by where it lies on this machine, and the wheel holds it."""
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]

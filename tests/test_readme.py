@@ -1,16 +1,17 @@
 """The README is run: its commands, on the local cluster with the real trainer, and its configuration."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from clusterkit.config.load import load_settings
 from clusterkit.config.placement import resolve_gpu
+from tests import forked
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "docs/first-cluster.md")
@@ -24,12 +25,12 @@ precision = "fp32"
 cpus = 2
 memory = "4G"
 recipe = "local-demo"
-total_steps = 4000
+total_steps = 1000
 num_envs = 4
-workers = 1
-eval_every = 2000
+workers = 0
+eval_every = 1000
 eval_episodes = 1
-checkpoint_every = 2000
+checkpoint_every = 1000
 """
 
 
@@ -40,11 +41,7 @@ def fences(page: str, language: str) -> list[str]:
 @pytest.mark.slow
 def test_the_commands_of_the_readme(tmp_path: Path) -> None:
     (tmp_path / "clusterkit.toml").write_text(SMALL)
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "XDG_CONFIG_HOME": str(tmp_path / "none"),
-    }
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "none")}
     environment.pop("WANDB_API_KEY", None)
     (block, *_) = fences("README.md", "")
     commands = [line.partition("#")[0].strip() for line in block.splitlines()]
@@ -52,25 +49,15 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
     site, *rest = commands
     assert site == "clusterkit init", "needs a host: tests/cluster/test_init.py"
     for command in rest:
-        assert command.startswith("clusterkit ")
-        done = subprocess.run(
-            command.split(), cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+        program, *words = command.split()
+        assert program == "clusterkit"
+        done = forked.run(words, folder=tmp_path, env=environment)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     (run,) = (path.parent for path in (tmp_path / "results").glob("*/run.json"))
     assert (run / "checkpoints" / "final_model.pt").is_file()
     assert list(run.glob("wandb/offline-run-*/*.wandb"))
-    assert (
-        '"state": "COMPLETED"'
-        in subprocess.run(
-            ["clusterkit", "status", "--json"],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-    )
+    found = forked.run(["status", "--json"], folder=tmp_path, env=environment).stdout
+    assert [one["state"] for one in json.loads(found)["runs"]] == ["COMPLETED"]
     pictures = list(tmp_path.rglob("curves.png"))
     assert pictures
     assert pictures[0].read_bytes().startswith(b"\x89PNG")

@@ -55,6 +55,7 @@ def test_a_root_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     assert "clusters.local" in str(caught.value.hint)
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(exclude_characters="\0$~", exclude_categories=["Cs"]), min_size=1))
 def test_any_path_without_variables_is_taken_to_the_letter(text: str) -> None:
     word = shell_path("/" + text)
@@ -66,6 +67,7 @@ BOB = 41002
 """A user of no name."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
 @pytest.mark.parametrize("planted", ["root", "root/runs", "root/groups", "scratch", "store", "above"])
 @pytest.mark.parametrize("create", [True, False])

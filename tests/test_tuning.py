@@ -100,6 +100,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(ROWS, st.none() | st.integers(GIB, 64 * GIB), st.booleans())
 def test_the_choice_is_safe_and_near_the_fastest_safe_one(
     rows: list[Row], memory: int | None, precision: bool

@@ -17,6 +17,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_ordinary_json_is_read_as_json_reads_it(value: object) -> None:
     said = json.dumps(value)

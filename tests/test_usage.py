@@ -114,6 +114,7 @@ def test_a_run_that_anothers_process_trains_uses_what_that_uses(tmp_path: Path) 
             program.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_the_script_finds_the_run_and_its_children_only(tmp_path: Path) -> None:
     run_dir = tmp_path / "run [1] * .x"

@@ -22,6 +22,7 @@ COMMANDS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS.split(","))
 def test_a_folder_without_a_project(command: str, tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"

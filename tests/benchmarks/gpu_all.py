@@ -117,11 +117,15 @@ class Parts:
         options = ["--precision", "tf32", "--eval-every", "0", "--log-every", "10000", "--device", "cuda"]
         options += ["--final-episodes", "10"]
         if self._dry:
-            small = ("batch_size=20", "actor_hidden=8", "critic_hidden=8", "warmup_steps=200")
+            small = (
+                *("tasks=reach", "actor_hidden=8", "critic_hidden=8", "batch_size=20"),
+                *("warmup_steps=200", "env_steps_per_update=20", "replay_capacity=20000"),
+            )
             options = [
                 option for value in small for option in ("--set", value, "--unlock", value.split("=")[0])
             ]
-            options += ["--eval-every", "0", "--log-every", "200", "--device", "cpu", "--final-episodes", "1"]
+            options += ["--eval-every", "0", "--log-every", "200", "--device", "cpu"]
+            options += ["--num-envs", "2", "--workers", "0"]
             total = min(total, 1000)
         with tempfile.TemporaryDirectory() as run_dir:
             done = run(

@@ -42,6 +42,7 @@ class Bench:
     def __init__(self, *, dry: bool, seconds: float = 3.0) -> None:
         self.device = torch.device("cpu") if dry else torch.device("cuda", torch.cuda.current_device())
         self.precisions = PRECISIONS[:1] if dry else PRECISIONS
+        self.batches = dict.fromkeys(BATCHES, 8) if dry else BATCHES
         self._seconds = 0.0 if dry else seconds
         self._block = 1 if dry else 100
         self.data = make_data(self.device)
@@ -73,7 +74,7 @@ class Bench:
 
     def speed(self) -> Findings:
         """Ours, eager and captured, and the plain implementation, which has no bfloat16."""
-        for batch in BATCHES.values():
+        for batch in self.batches.values():
             for precision in self.precisions:
                 configure(self.device.type, precision)
                 found: dict[str, Any] = {"batch": batch, "precision": precision}
@@ -89,13 +90,13 @@ class Bench:
             configure(self.device.type, precision)
             self.memory()
             name = "mclean2025-mt10"
-            found = {"recipe": name, "batch": BATCHES[name], "precision": precision}
-            yield found | self._captured(name, BATCHES[name], precision)
+            found = {"recipe": name, "batch": self.batches[name], "precision": precision}
+            yield found | self._captured(name, self.batches[name], precision)
 
     def compiled(self) -> Findings:
         """The plain implementation with its networks compiled, which takes the compiler up to a minute."""
         configure(self.device.type, "tf32")
-        for batch in BATCHES.values() if self.device.type == "cuda" else (8,):
+        for batch in self.batches.values():
             rate = self.rate(Plain(self.data, batch, compiled=True).update)
             yield {"batch": batch, "precision": "tf32", "plain_compiled": rate}
 
@@ -103,7 +104,7 @@ class Bench:
         """The single file in LeanRL's manner; eager in a dry run, for only a GPU captures."""
         configure(self.device.type, "tf32")
         cuda = self.device.type == "cuda"
-        for batch in BATCHES.values() if cuda else (8,):
+        for batch in self.batches.values():
             for name, compiled in (("reference", False), ("reference_compiled", True)):
                 if cuda or not compiled:
                     agent = single_file(self.data, batch, compiled=compiled, graphed=cuda)
@@ -112,7 +113,7 @@ class Bench:
     def equality(self) -> Findings:
         """Captured and eager updates of equal seeds, each tensor relative to its greatest value."""
         updates = 2 if self.device.type == "cpu" else 1000
-        for name, batch in BATCHES.items():
+        for name, batch in self.batches.items():
             for precision in self.precisions:
                 configure(self.device.type, precision)
                 sides = [Ours(name, self.data, batch, precision, captured=way) for way in (True, False)]

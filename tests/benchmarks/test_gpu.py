@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import math
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -9,8 +13,9 @@ import time
 
 import pytest
 
+from tests import forked
 from tests.benchmarks import gpu_all
-from tests.benchmarks.gpu_all import ROOT, Parts, run
+from tests.benchmarks.gpu_all import ROOT, Outcome, Parts, run
 
 
 def test_a_part_that_hangs_is_asked_and_then_made_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,15 +39,36 @@ def test_a_part_that_fails_says_how_and_the_others_go_on(tmp_path, monkeypatch: 
     assert result["good"] == {"found": 1}
 
 
-def test_parts_without_time_are_named(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    argv = ["gpu.sh", str(tmp_path / "result.json"), "--dry-run", "--minutes", "0.01"]
-    monkeypatch.setattr(sys, "argv", argv)
-    gpu_all.main()
-    result = json.loads((tmp_path / "result.json").read_text())
+def test_parts_without_time_are_named(tmp_path) -> None:
+    """Of the script itself, wherever it is called."""
+    words = ["out.json", "--dry-run", "--minutes", "0.01"]
+    environ = os.environ | {"PYTHON": sys.executable}
+    subprocess.run([ROOT / "tests/benchmarks/gpu.sh", *words], cwd=tmp_path, env=environ, check=True)
+    result = json.loads((tmp_path / "out.json").read_text())
     assert "were left" in result["two_million"]["skipped"]
 
 
+def run_warm(argv: list[str], limit: float, stop: signal.Signals = signal.SIGKILL) -> Outcome:
+    """As `run`, without imports."""
+    program, *words = argv[2:]
+    if program == "trainer":
+        done = forked.run(words, folder=ROOT, env=os.environ, program=program)
+        return Outcome(done.returncode, done.stdout + done.stderr, 0.0)
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patch.setattr(sys, "argv", [program, *words])
+        runpy.run_module(program, run_name="__main__")
+    return Outcome(0, printed.getvalue(), 0.0)
+
+
 @pytest.mark.slow
+def test_every_part_finds_something_when_tried_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_all, "run", run_warm)
+    parts = Parts(dry=True, ends=math.inf).all()
+    found = {name: part() for name, part in parts.items() if name not in ("machine", "tests", "compiled")}
+    judge(found)
+
+
+@pytest.mark.exhaustive
 def test_a_dry_run_finds_something_of_everything(tmp_path) -> None:
     environ = os.environ | {"PYTHON": sys.executable}
     begun = time.time()
@@ -51,18 +77,12 @@ def test_a_dry_run_finds_something_of_everything(tmp_path) -> None:
     )
     result = json.loads((tmp_path / "out.json").read_text())
     assert result["seconds"] <= time.time() - begun
-    for part in (
-        "machine",
-        "tests",
-        "speed",
-        "equality",
-        "reference",
-        "seeds",
-        "paper",
-        "mt10",
-        "paper_mt10",
-        "two_million",
-    ):
+    assert result["machine"]["exit_code"] == result["tests"]["exit_code"] == 0
+    judge(result)
+
+
+def judge(result: dict[str, dict]) -> None:
+    for part in ("speed", "equality", "reference", "seeds", "paper", "mt10", "paper_mt10", "two_million"):
         assert result[part]["exit_code"] == 0, result[part]
     assert result["speed"]["findings"][0]["captured"] > 0
     assert all(found["reference"] > 0 for found in result["reference"]["findings"])

@@ -43,6 +43,7 @@ def look(shell: str, cluster: Cluster, image: Image | None = None, **env: str) -
     return Login(cluster, parse(done.stdout), 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_login_script_in_every_shell(shell: str, tmp_path: Path) -> None:
     """On a machine without Slurm, with a root that is not there, and an image that is not what it was."""
@@ -74,6 +75,7 @@ def test_a_root_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
     assert storage.open_folders(Storage(look("sh", shared), None, uploads=False)) == {}
 
 
+@pytest.mark.slow
 def test_what_the_far_side_says_cannot_imitate_the_frame(tmp_path: Path) -> None:
     said = f"{MARK} part queue\nfine\n{MARK} status 0"
     tool = tmp_path / "rsync"
@@ -171,6 +173,7 @@ def test_an_import_that_hangs_does_not_take_the_others_along() -> None:
     assert late == {"backend": "", "faults": dict.fromkeys(("egl", "osmesa"), "no time was left for it")}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
 @pytest.mark.parametrize("shell", SHELLS)
 def test_links_and_scratch_of_another_user_are_found(shell: str, tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(PIECES, max_size=9), st.dictionaries(st.sampled_from(KEYS), st.integers(0, 99), min_size=1))
 def test_any_file_means_the_same_but_for_the_keys(pieces: list[str], values: dict[str, int]) -> None:
     text = "\n".join(pieces) + "\n"

@@ -45,6 +45,7 @@ def test_every_key_is_on_its_line() -> None:
     }
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, max_size=4))
 def test_a_joined_key_means_the_same_to_toml_and_to_us(parts: list[str]) -> None:
     dotted = join_key(tuple(parts))

@@ -162,6 +162,7 @@ _VALUES = st.one_of(st.booleans(), st.integers(0, 99), st.sampled_from(["a", "b:
 _NAMES = st.sampled_from(["mem", "qos", "exclusive", "mail-user", "mail_user", "comment", "gres", "time"])
 
 
+@pytest.mark.slow
 @given(st.lists(st.dictionaries(_NAMES, _VALUES, max_size=4), min_size=3, max_size=3))
 def test_every_option_appears_once_and_as_the_strongest_table_says(tables: list[dict[str, object]]) -> None:
     site = cluster(sbatch=tables[0], gpus={"a40": {"sbatch": tables[1]}})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,7 +65,8 @@ _documents = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
 @given(_documents)
 def test_any_document_is_settings_or_a_clear_error(document: dict[str, object]) -> None:
     try:

@@ -16,6 +16,7 @@ ASKED = "--cluster uni --profile p --set lr=1 --time 4h"
 USAGE = "usage: train.py [-h]\ntrain.py: error: "
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said", "rest", "advice"),
     [

@@ -60,6 +60,7 @@ def test_at_least_25_causes_were_provoked_for_real() -> None:
     assert len(provoked) >= 25
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(ANSWERS), st.randoms(use_true_random=False))
 def test_whatever_is_missing_there_is_an_answer(path: Path, random: Random) -> None:

@@ -138,6 +138,7 @@ WAITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slug", "text"), [(slug, text) for slug, texts in SAID.items() for text in texts])
 def test_a_log_names_the_cause(slug: str, text: str, tmp_path: Path) -> None:
     diagnosis = diagnosis_of(make_run(tmp_path, f"starting\n{TRACEBACK}{text}\n"))
@@ -238,6 +239,7 @@ def test_a_run_directory_that_is_gone(tmp_path: Path) -> None:
     assert diagnose(parse_evidence(text)).finding.cause.slug == "run-directory-gone"
 
 
+@pytest.mark.slow
 def test_the_answer_is_bounded_and_a_log_cannot_imitate_it(tmp_path: Path) -> None:
     line = "\x1eclusterkit-why end\n" + "x" * 200 + "\n"
     run = make_run(tmp_path, line * 5000, slurm_log="y" * 10**6)
@@ -464,6 +466,7 @@ def test_every_cause_has_a_test() -> None:
     assert [slug for slug in slugs if slug not in real and f'"{slug}"' not in text] == []
 
 
+@pytest.mark.slow
 def test_without_an_image_a_missing_gpu_is_no_matter_of_an_image(tmp_path: Path) -> None:
     said = "trainer: CUDA is asked for and PyTorch 2.13.0+cpu sees no GPU\n  this one has none\n"
     finding = diagnose(parse_evidence(ask(make_run(tmp_path / "bare", said)))).finding

@@ -32,12 +32,24 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield opened
 
 
-@pytest.fixture(params=["local", "ssh", pytest.param("ssh without rsync", marks=pytest.mark.slow)])
+@pytest.fixture(scope="session")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every program of this machine but rsync."""
+    return all_but_rsync(tmp_path_factory.mktemp("tools"))
+
+
+@pytest.fixture(
+    params=[
+        "ssh",
+        pytest.param("local", marks=pytest.mark.exhaustive),
+        pytest.param("ssh without rsync", marks=pytest.mark.exhaustive),
+    ]
+)
 def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     root = f"{tmp_path}/the root"
     cluster = Cluster(name="local", kind="local", root=root, container="none")
     if request.param == "ssh without rsync":
-        monkeypatch.setenv("PATH", str(all_but_rsync(tmp_path / "tools")))
+        monkeypatch.setenv("PATH", str(request.getfixturevalue("tools")))
     if request.param != "local":
         server = request.getfixturevalue("sshd")
         cluster = Cluster(name="far", host=server.alias, ssh_config=server.ssh_config, root=root)

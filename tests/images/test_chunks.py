@@ -16,6 +16,7 @@ from clusterkit.images.chunks import LONGEST, SHORTEST, Chunk, ChunkList, chunk_
 PAIR = b"\x9d\xc3"
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from([PAIR, b"\x9d", b"x" * 999, bytes(SHORTEST), bytes(LONGEST)]), max_size=40))
 @example([bytes(LONGEST)] * 3)
 @example([bytes(SHORTEST - 2), PAIR])

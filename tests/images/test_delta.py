@@ -35,6 +35,7 @@ def follow(delta: Delta, old: bytes, pack: bytes) -> bytes:
 numbers = st.lists(st.integers(0, len(PIECES) - 1), max_size=8)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=numbers, after=numbers)
 def test_any_file_is_made_of_any_other(tmp_path: Path, before: list[int], after: list[int]) -> None:
@@ -46,6 +47,7 @@ def test_any_file_is_made_of_any_other(tmp_path: Path, before: list[int], after:
     assert follow(delta, old.read_bytes(), pack) == new.read_bytes()
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_few_edits_cost_little(tmp_path: Path, data: st.DataObject) -> None:

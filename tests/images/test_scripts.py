@@ -63,6 +63,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["none", "basis", "pack", "recipe"])
 def test_an_image_is_put_together(shell: Shell, images: Path, tmp_path: Path, fault: str) -> None:
     old = random.Random(1).randbytes(1_500_000)

@@ -1,12 +1,14 @@
-"""Whether what a run would go on from was removed, by what its directory says."""
+"""What may be removed of a run, and whether what it would go on from was, by what its directory says."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from clusterkit.results.cleaning import removed_checkpoint
+from clusterkit.results.cleaning import removable, removed_checkpoint
+from clusterkit.results.listing import RemoteFile
 
 OLD, NEW = "step-000000001000", "step-000000002000"
 
@@ -38,3 +40,17 @@ def test_only_something_older_is_left() -> None:
 )
 def test_a_record_that_cannot_be_read_forbids_nothing(text: str) -> None:
     assert removed_checkpoint(text, NEW) is None
+
+
+def test_manifests_go_before_what_they_list_and_only_what_is_here_goes(tmp_path: Path) -> None:
+    names = [f"checkpoints/{NEW}/model.pt", f"checkpoints/{NEW}/manifest.json", "video.mp4", "other.mp4"]
+    files = [RemoteFile(f"run/{name}", size, 0) for size, name in enumerate(names, start=1)]
+    for file in files[:3]:
+        path = tmp_path / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * file.size)
+    (tmp_path / files[1].path).write_text("{}")  # as long as the one there
+    going = removable("run", files, tmp_path, everything=True)
+    assert [file.inside for file in going.files] == ["video.mp4", names[1], names[0]]
+    assert going.absent_bytes == 4
+    assert removable("run", files, tmp_path, everything=False).newest == NEW

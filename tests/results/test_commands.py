@@ -15,9 +15,11 @@ import pytest
 
 from clusterkit.ledger import Ledger, LedgerRun
 from tests import forked
+from tests.doubles import forked_wandb
 from tests.doubles.wandb_server import API_KEY, WandbServer
 from tests.results.run_dirs import make_run_dir
 from tests.results.wandb_runs import write_offline_run
+from tests.sampling import sampled
 
 pytest.importorskip("wandb", reason="the wandb client is not installed (extra `train`)")
 
@@ -64,7 +66,7 @@ def project(finished_run: Path, tmp_path: Path) -> Iterator[Project]:
     (folder / "clusterkit.toml").write_text('[project]\nname = "demo"\n')
     with WandbServer() as server:
         own = {"XDG_CONFIG_HOME": str(tmp_path / "none"), "TMPDIR": str(tmp_path)}
-        environment = own | server.client_env(tmp_path)
+        environment = own | server.client_env(tmp_path) | forked_wandb.variables()
         project = Project(folder, server, environment)
         shutil.copytree(finished_run, project.runs / RUN, symlinks=True)
         add_to_ledger(project, RUN)
@@ -90,6 +92,7 @@ def add_to_ledger(project: Project, run_id: str) -> None:
         )
 
 
+@pytest.mark.slow
 def test_home_uploaded_once_and_reported(project: Project) -> None:
     printed = project.run("sync-results")
     assert f"uploaded ({len(STEPS)} steps)" in printed
@@ -126,6 +129,7 @@ def test_advice_writes_nothing_and_needs_no_evaluation(project: Project) -> None
     assert not (home / "report").exists()
 
 
+@pytest.mark.slow
 def test_watched_it_is_uploaded_when_it_has_ended(project: Project) -> None:
     printed = project.run("sync-results", "--watch")
     assert f"uploaded ({len(STEPS)} steps)" in printed
@@ -163,7 +167,7 @@ def test_a_failed_upload_costs_no_results_and_is_tried_again(project: Project) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("requests", [1, 2, 3, 5, 7, 9])
+@pytest.mark.parametrize("requests", sampled([1, 2, 3, 5, 7, 9], 1))
 def test_kill_9_in_the_middle_of_an_upload_changes_nothing(project: Project, requests: int) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "clusterkit", "sync-results"],
@@ -199,6 +203,7 @@ def test_a_run_without_end_waits(project: Project) -> None:
     assert project.server.requests == []
 
 
+@pytest.mark.slow
 def test_a_run_the_cluster_has_lost(project: Project) -> None:
     add_to_ledger(project, "demo-gone")
     printed = project.run("sync-results")

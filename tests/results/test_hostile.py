@@ -1,17 +1,20 @@
 """Run directories that mean harm: nothing is written outside the results folder, and all of it is said.
 
-The directories are real and travel over a real transport, on this machine and through a real sshd; of the
-answers of a machine that lies only its listing is made up, for no `find` would print them.
+The directories are real and travel over a real transport: all on this machine, those that the road could
+change also through a real sshd. Of the answers of a machine that lies only its listing is made up, for no
+`find` would print them.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +28,7 @@ from clusterkit.transport.base import Completed, Transferred, Transport
 from clusterkit.transport.factory import connect
 from clusterkit.transport.local import LocalTransport
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.sampling import sampled
 
 RUN, OTHER = "demo-20260102-030405-k3f9", "demo-20260102-030405-zzzz"
 SECRET = "what only the laptop knows\n"
@@ -35,6 +39,7 @@ class Stage:
     """Both machines, each below a folder of its own."""
 
     folder: Path
+    case: str = ""
     rewrite: Callable[[bytes], bytes] = lambda text: text
     """What becomes of the listing on its way."""
     between: Callable[[], None] = lambda: None
@@ -311,30 +316,40 @@ CASES: dict[str, tuple[Callable[[Stage], object], str]] = {
 }
 
 
+COPIED = [name for name in CASES if name.startswith(("becomes", "grows", "log that grows"))]
+"""The cases that whoever copies decides: rsync, or what stands in for it."""
+SPELLED = ["a name like an option", "a name like a comment", "a name like a remote"]
+"""The cases that a shell there could misread."""
+FAR = ["link planted here for unfinished files", *COPIED, *SPELLED]
+
+
 @pytest.fixture(scope="module")
-def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackSshd]:
-    if find_sshd() is None:
-        pytest.skip("sshd is not installed")
-    with closing(LoopbackSshd(tmp_path_factory.mktemp("sshd") / "node")) as server:
-        yield server
+def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Transport]]:
+    """One connection to a real sshd, opened when it is first needed."""
+    with ExitStack() as stack:
 
+        @functools.cache
+        def connected() -> Transport:
+            if find_sshd() is None:
+                pytest.skip("sshd is not installed")
+            sshd = stack.enter_context(closing(LoopbackSshd(tmp_path_factory.mktemp("sshd") / "node")))
+            return stack.enter_context(closing(connect(sshd.alias, ssh_config=sshd.ssh_config)))
 
-@pytest.fixture(scope="module", params=["local", "ssh", pytest.param("sftp", marks=pytest.mark.slow)])
-def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
-    if request.param == "local":
-        yield LocalTransport()
-        return
-    sshd = request.getfixturevalue("sshd")
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "sftp":
-            patch.setenv("PATH", "/nowhere")  # no rsync here
-        with closing(connect(sshd.alias, ssh_config=sshd.ssh_config)) as ssh:
-            yield ssh
+        yield connected
 
 
 @pytest.fixture
-def stage(transport: Transport, tmp_path: Path) -> Stage:
-    stage = Stage(tmp_path, inner=transport)
+def stage(
+    request: pytest.FixtureRequest,
+    far: Callable[[], Transport],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Stage:
+    """By default on this machine alone."""
+    road, case = getattr(request, "param", ("local", ""))
+    stage = Stage(tmp_path, case=case, inner=LocalTransport() if road == "local" else far())
+    if road == "sftp":
+        monkeypatch.setenv("PATH", "/nowhere")  # no rsync here
     write(stage.there / "run.json", f'{{"run_id": "{RUN}"}}')
     write(stage.runs / OTHER / "run.json", f'{{"run_id": "{OTHER}"}}')
     write(stage.outside / "secret", SECRET)
@@ -342,9 +357,17 @@ def stage(transport: Transport, tmp_path: Path) -> Stage:
     return stage
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_nothing_is_written_outside(stage: Stage, case: str) -> None:
-    prepare, said = CASES[case]
+SCENES = sampled(
+    product(("local", "ssh", "sftp"), CASES),
+    len(CASES) + 2 * len(FAR) + 4,
+    always=[*product(["local"], CASES), *product(("ssh", "sftp"), FAR)],
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", SCENES, indirect=True, ids="-".join)
+def test_nothing_is_written_outside(stage: Stage) -> None:
+    prepare, said = CASES[stage.case]
     try:
         prepare(stage)
     except PermissionError:
@@ -403,8 +426,13 @@ def test_a_file_that_does_not_fit_stays(stage: Stage, monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
     assert stage.sync().problems == ("not brought home: a: it has 9,000 bytes, and 8,000 are free here",)
     assert (stage.here / "run.json").exists()
+    write(stage.here / "a", b"x" * 1000)  # what has arrived needs no room
+    assert stage.sync().problems == ()
+    assert (stage.here / "a").stat().st_size == 9000
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [("local", ""), ("sftp", "")], indirect=True, ids="-".join)
 def test_a_transfer_that_does_not_end_is_ended(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sender that gives more than it listed: the transfer is cut off where it has passed all bounds."""
     monkeypatch.setattr(pull, "GROWTH", 1 << 20)

@@ -30,6 +30,7 @@ def kinds_and_steps(path: Path) -> tuple[list[int | None], list[int | None]]:
     return kinds, [history_step(r) for r, kind in zip(records, kinds, strict=True) if kind == Kind.HISTORY]
 
 
+@pytest.mark.slow
 def test_what_a_log_holds(log_path: Path) -> None:
     log = inspect(log_path)
     assert (log.state, log.good_end) == (LogState.COMPLETE, log.size)

@@ -7,6 +7,7 @@ import os
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,11 +45,13 @@ def as_line(row: Row) -> bytes:
     return json.dumps(fields | dict(row.values)).encode() + b"\n"
 
 
+@pytest.mark.slow
 @given(ROWS)
 def test_rows_survive_the_file(rows: list[Row]) -> None:
     assert parse(map(as_line, rows)) == rows
 
 
+@pytest.mark.slow
 @given(ROWS)
 def test_of_one_kind_and_step_the_highest_attempt_counts(rows: list[Row]) -> None:
     kept = latest(rows, "eval")
@@ -128,6 +131,7 @@ def evaluation(step: int) -> bytes:
     return json.dumps({"kind": "eval", "step": step, "success/mean": 0.5}).encode() + b"\n"
 
 
+@pytest.mark.slow
 def test_of_a_large_file_training_rows_are_thinned_and_the_last_ones_stay() -> None:
     rows = Rows(budget=20_000)
     rows.add(
@@ -153,6 +157,7 @@ def test_a_line_without_end_is_no_row_and_is_never_held(tmp_path: Path) -> None:
     assert [row.step for row in read(path)] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_terabyte_without_a_line_end_ends_the_file(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(train(1))

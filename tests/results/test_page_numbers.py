@@ -166,11 +166,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[Truth
         name: [write_run(results, name, seed, rate=rate, busy=busy, requeued=seed == 2) for seed in (1, 2, 3)]
         for name, (rate, busy) in kinds.items()
     }
-    report(
-        [f for those in folders.values() for f in those],
-        results / "out",
-        now=datetime(2026, 1, 2, tzinfo=UTC),
-    )
+    runs = [folder for those in folders.values() for folder in those]
+    with pytest.MonkeyPatch.context() as without:
+        for name in ("write_figures", "write_machine_figure"):
+            without.setattr(f"clusterkit.verbs.report.{name}", lambda *_: [])
+        report(runs, results / "out", now=datetime(2026, 1, 2, tzinfo=UTC))
     truth = {name: [Truth(folder) for folder in those] for name, those in folders.items()}
     return truth, (results / "out" / "report.html").read_text()
 
@@ -179,6 +179,7 @@ def percent(value: float, digits: int = 1) -> str:
     return f"{100 * value:.{digits}f}%"
 
 
+@pytest.mark.slow
 def test_final_evaluation(made: tuple[dict[str, list[Truth]], str]) -> None:
     truth, page = made
     table = rows_of(page, "Final evaluation")

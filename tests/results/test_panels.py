@@ -33,6 +33,7 @@ def test_values_are_short(value: float, text: str) -> None:
     assert format_value(-value) == (f"-{text}" if value else text)
 
 
+@pytest.mark.slow
 @example([(0, 5e-324)], False)
 @example([(0, 1.0), (1, 1.0 + 2e-16)], False)
 @given(

@@ -37,6 +37,7 @@ def test_points_of_one_column_are_one_dot_at_their_mean() -> None:
     assert lines == ["⠂"]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.floats(0, 1e9), st.floats(-1e9, 1e9)), max_size=60),
     st.integers(1, 40),

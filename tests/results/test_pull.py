@@ -87,7 +87,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackSshd]:
         yield server
 
 
-@pytest.fixture(scope="module", params=["local", "ssh"])
+@pytest.fixture(scope="module", params=["local", pytest.param("ssh", marks=pytest.mark.exhaustive)])
 def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
     if request.param == "local":
         yield LocalTransport()
@@ -104,10 +104,15 @@ def bench(transport: Transport, tmp_path: Path) -> Bench:
     return Bench(tmp_path / "runs", tmp_path / "project" / "results", Watched(transport))
 
 
+over_ssh_too = pytest.mark.parametrize("transport", ["local", "ssh"], indirect=True)
+"""Where it matters how the files travel, and not only which do."""
+
+
 def names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
 
 
+@over_ssh_too
 def test_a_run_comes_home_whole(bench: Bench) -> None:
     run = bench.pull_one()
     assert names(bench.home) == {
@@ -136,6 +141,7 @@ def test_nothing_here_is_open_to_others(bench: Bench) -> None:
     assert stat.S_IMODE(bench.home.stat().st_mode) == 0o700
 
 
+@over_ssh_too
 def test_nothing_new_is_one_command_and_no_transfer(bench: Bench) -> None:
     bench.pull_one()
     bench.transport.commands = 0
@@ -171,12 +177,24 @@ def test_replay_rows_come_with_all_checkpoints_only(bench: Bench) -> None:
 
 
 def test_the_last_checkpoint_is_the_one_saved_last(bench: Bench) -> None:
+    def here() -> set[str]:
+        return {path.name for path in bench.home.glob("checkpoints/step-*")}
+
     folder = make_checkpoint(bench.run_dir, 1500)
     os.utime(folder / "manifest.json", (4e9, 4e9))  # the run has gone on from step 1000
     bench.pull_one()
-    assert {path.name for path in bench.home.glob("checkpoints/step-*")} == {"step-000000001500"}
+    assert here() == {"step-000000001500"}
+    # `clean` has removed it there: an older one that stayed is not the last, and one saved later is
+    shutil.rmtree(folder)
+    write(bench.run_dir / "cleaned.json", "{}")
+    bench.pull_one()
+    assert here() == {"step-000000001500"}
+    os.utime(make_checkpoint(bench.run_dir, 1600) / "manifest.json", (5e9, 5e9))
+    bench.pull_one()
+    assert here() == {"step-000000001500", "step-000000001600"}
 
 
+@over_ssh_too
 def test_a_grown_file_sends_its_tail_and_keeps_its_inode(bench: Bench) -> None:
     bench.pull_one()
     log = bench.home / "attempts/0/log"
@@ -190,6 +208,8 @@ def test_a_grown_file_sends_its_tail_and_keeps_its_inode(bench: Bench) -> None:
     assert sum(moved.bytes for moved in bench.transport.moved) == 4
 
 
+@pytest.mark.slow
+@over_ssh_too
 @pytest.mark.parametrize("text", ["other\n" * 200, "short\n", "enil\n" * 100])
 def test_a_replaced_log_is_replaced_here(bench: Bench, text: str) -> None:
     bench.pull_one()
@@ -199,6 +219,7 @@ def test_a_replaced_log_is_replaced_here(bench: Bench, text: str) -> None:
     assert (bench.home / "attempts/0/log").read_text() == text
 
 
+@over_ssh_too
 def test_a_rewrite_within_one_second_is_seen(bench: Bench) -> None:
     heartbeat = bench.run_dir / "heartbeat.json"
     os.utime(heartbeat, ns=(1_700_000_000_100_000_000,) * 2)
@@ -221,6 +242,8 @@ def test_what_vanished_there_stays_here(bench: Bench) -> None:
     assert (bench.home / "checkpoints/step-000000005000/model.pt").exists()
 
 
+@pytest.mark.slow
+@over_ssh_too
 def test_many_runs_are_one_listing_and_one_transfer(bench: Bench) -> None:
     ids = [f"many-{n}" for n in range(20)]
     for run_id in ids:
@@ -235,6 +258,7 @@ def test_many_runs_are_one_listing_and_one_transfer(bench: Bench) -> None:
     assert bench.transport.moved[0].files == 1
 
 
+@over_ssh_too
 def test_missing_runs_and_roots(bench: Bench) -> None:
     found, missing = bench.pull(RUN, "demo-gone")
     assert found.found
@@ -251,6 +275,7 @@ def test_a_run_id_that_is_none(bench: Bench, run_id: str) -> None:
         bench.pull(run_id)
 
 
+@over_ssh_too
 def test_links_and_odd_names_stay_there(bench: Bench) -> None:
     (bench.run_dir / "secrets").symlink_to("/etc")
     (bench.run_dir / "passwd").symlink_to("/etc/passwd")
@@ -272,6 +297,8 @@ def test_links_and_odd_names_stay_there(bench: Bench) -> None:
     ]
 
 
+@pytest.mark.slow
+@over_ssh_too
 def test_a_checkpoint_rotated_away_meanwhile(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     pull = bench.transport.pull
 
@@ -357,6 +384,8 @@ def test_a_half_written_last_line_is_no_problem(bench: Bench) -> None:
     assert bench.pull_one().problems == ()
 
 
+@pytest.mark.slow
+@over_ssh_too
 def test_machines_without_gnu_find(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find = write(tmp_path / "bin" / "find", "#!/bin/sh\necho 'find: -printf: unknown' >&2\nexit 1\n")
     find.chmod(0o755)

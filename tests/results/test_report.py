@@ -69,7 +69,15 @@ def write(folders: list[Path], out: Path) -> tuple[Reported, Page, str]:
     return reported, Page(text), text
 
 
-def test_files_and_final_row(tmp_path: Path) -> None:
+@pytest.fixture
+def page_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spares a test that looks at the page the second that the pictures take."""
+    for name in ("write_figures", "write_own_figure", "write_machine_figure"):
+        monkeypatch.setattr(f"clusterkit.verbs.report.{name}", lambda *_: [])
+
+
+@pytest.mark.slow
+def test_files_and_final_row_are_the_same_for_the_same_runs(tmp_path: Path) -> None:
     folder = make_run_dir(tmp_path, "demo-1")
     reported, page, _ = write([folder], tmp_path / "out")
     names = ["curves.png", "curves.svg", "machine.png", "machine.svg", "report.html"]
@@ -84,8 +92,12 @@ def test_files_and_final_row(tmp_path: Path) -> None:
     (row,) = reported.rows
     assert (row.group, row.runs, row.step) == ("local-demo", 1, 256_000)
     assert page.open == []
+    report([folder], tmp_path / "again", now=NOW)
+    for name in names:
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
+@pytest.mark.usefixtures("page_only")
 def test_numbers_are_those_of_the_metrics(tmp_path: Path) -> None:
     folders = [make_run_dir(tmp_path, f"demo-{seed}", seed=seed) for seed in (1, 2, 3)]
     reported, page, _ = write(folders, tmp_path / "out")
@@ -102,6 +114,7 @@ def test_numbers_are_those_of_the_metrics(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.usefixtures("page_only")
 def test_without_success_rates_the_return_is_told(tmp_path: Path) -> None:
     folders = [make_run_dir(tmp_path, f"demo-{seed}", seed=seed) for seed in (1, 2, 3)]
     for folder, value in zip(folders, (40.0, 50.0, 60.0), strict=True):
@@ -115,6 +128,7 @@ def test_without_success_rates_the_return_is_told(tmp_path: Path) -> None:
     assert "50 25.16 to 74.84" in " ".join(page.text.split())
 
 
+@pytest.mark.usefixtures("page_only")
 def test_the_newest_attempt_counts(tmp_path: Path) -> None:
     folder = make_run_dir(tmp_path, "demo-1")
     rows = [evaluation(100, {"x": 0.1}), evaluation(200, {"x": 0.2}), evaluation(200, {"x": 0.9}, attempt=1)]
@@ -127,6 +141,7 @@ def test_the_newest_attempt_counts(tmp_path: Path) -> None:
     assert "20%" not in title
 
 
+@pytest.mark.usefixtures("page_only")
 def test_facts_of_a_run(tmp_path: Path) -> None:
     folder = make_run_dir(tmp_path, "demo-1", modified={"gamma": [0.99, 0.9]}, restarted_at=96_000)
     _, page, text = write([folder], tmp_path / "out")
@@ -142,18 +157,21 @@ def test_facts_of_a_run(tmp_path: Path) -> None:
     assert "demo-1: attempt 1" in page.text
 
 
+@pytest.mark.usefixtures("page_only")
 def test_a_recipe_beyond_the_paper_says_so(tmp_path: Path) -> None:
     folder = make_run_dir(tmp_path, "demo-1", recipe="strong-mt10", label="beyond-paper")
     _, page, _ = write([folder], tmp_path / "out")
     assert "strong-mt10 (beyond-paper)" in page.text
 
 
+@pytest.mark.usefixtures("page_only")
 def test_the_page_needs_no_network(tmp_path: Path) -> None:
     _, page, text = write([make_run_dir(tmp_path, "demo-1")], tmp_path / "out")
     assert not re.search(r"https?:|//|url\(|@import|src=|href=", text)
     assert {tag for tag, _ in page.tags}.isdisjoint({"script", "link", "img", "iframe", "object"})
 
 
+@pytest.mark.slow
 def test_names_cannot_break_the_page_or_the_pictures(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script> \"'& --> $\\frac{x$ {{ 7*7 }}"
     written, evil = evil + " \ufffd[31m\ufffd", evil + " \x1b[31m\u202e"
@@ -192,8 +210,14 @@ def test_names_cannot_break_the_page_or_the_pictures(tmp_path: Path) -> None:
             ET.parse(drawn)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "tasks", [TASKS[:1], TASKS, *(pytest.param(MANY[:n], marks=pytest.mark.slow) for n in (10, len(MANY)))]
+    "tasks",
+    [
+        TASKS[:1],
+        pytest.param(MANY[:7], marks=pytest.mark.slow),
+        pytest.param(MANY, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_any_number_of_tasks(tmp_path: Path, tasks: list[str]) -> None:
     folders = [make_run_dir(tmp_path, f"r{seed}", tasks=tasks, seed=seed, evaluations=4) for seed in (1, 2)]
@@ -203,6 +227,7 @@ def test_any_number_of_tasks(tmp_path: Path, tasks: list[str]) -> None:
     assert text.count('<figure class="small">') == (len(tasks) if len(tasks) > 6 else 0)
 
 
+@pytest.mark.slow
 def test_groups_are_compared(tmp_path: Path) -> None:
     runs = [(name, seed) for name in "ab" for seed in (1, 2)]
     folders = [make_run_dir(tmp_path, f"{name}-{seed}", name=name, seed=seed) for name, seed in runs]
@@ -212,6 +237,8 @@ def test_groups_are_compared(tmp_path: Path) -> None:
     assert "IQM" in page.text
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("page_only")
 def test_the_paper_beside_ours(tmp_path: Path) -> None:
     values = {"tasks": ["MT10"], "actor_hidden": [1024] * 3, "critic_hidden": [1024] * 3}
     folders = [make_run_dir(tmp_path, f"r{seed}", seed=seed, values=values) for seed in (1, 2, 3, 4)]
@@ -225,6 +252,7 @@ def test_the_paper_beside_ours(tmp_path: Path) -> None:
     assert "Beside the paper" not in other.text
 
 
+@pytest.mark.usefixtures("page_only")
 def test_attempts_and_use_over_time(tmp_path: Path) -> None:
     machine = {"gpu/utilization": 0.25, "cpu/share": 0.5, "time/learn": 0.75, "time/env": 0.25}
     folder = make_run_dir(tmp_path, "demo-1", machine=machine, restarted_at=96_000)
@@ -244,6 +272,7 @@ def test_attempts_and_use_over_time(tmp_path: Path) -> None:
     assert "GPU busy less than 30%" in page.text
 
 
+@pytest.mark.slow
 def test_a_program_that_logs_only_returns(tmp_path: Path) -> None:
     folder = make_run_dir(tmp_path, "own-1", name="own", recipe=None)
     write_metrics(folder, [{"kind": "eval", "step": step, "return/mean": step / 10.0} for step in (10, 20)])
@@ -253,6 +282,7 @@ def test_a_program_that_logs_only_returns(tmp_path: Path) -> None:
     assert "Return" in page.text
 
 
+@pytest.mark.slow
 def test_one_evaluation_and_a_run_without(tmp_path: Path) -> None:
     folder = make_run_dir(tmp_path, "demo-1")
     write_metrics(folder, [evaluation(0, {"x": 0.0})])
@@ -265,6 +295,7 @@ def test_one_evaluation_and_a_run_without(tmp_path: Path) -> None:
     assert not (tmp_path / "out2").exists()
 
 
+@pytest.mark.usefixtures("page_only")
 def test_a_run_of_tune_is_no_training(tmp_path: Path) -> None:
     folder = make_run_dir(tmp_path, "demo-1")
     tune = make_run_dir(tmp_path, "tune-2", name="tune", recipe=None)
@@ -279,14 +310,6 @@ def test_a_run_of_tune_is_no_training(tmp_path: Path) -> None:
         with pytest.raises(RunError, match="tune-2 measured settings") as refused:
             what()
         assert refused.value.hint == "`clusterkit tune tune-2` shows what it measured"
-
-
-def test_the_same_runs_give_the_same_files(tmp_path: Path) -> None:
-    folder = make_run_dir(tmp_path, "demo-1")
-    for out in ("a", "b"):
-        report([folder], tmp_path / out, now=NOW)
-    for name in ("curves.png", "curves.svg", "machine.png", "machine.svg", "report.html"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 def test_without_matplotlib_the_page_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,6 +368,7 @@ def losses(last: float) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.usefixtures("page_only")
 def test_a_program_of_ones_own_is_told_by_its_first_number(tmp_path: Path) -> None:
     folders = [own_run(tmp_path, seed, losses(last)) for seed, last in ((1, 1.0), (2, 1.5), (3, 2.0))]
     reported, page, _ = write(folders, tmp_path / "out")
@@ -369,18 +393,21 @@ def test_a_program_of_ones_own_is_told_by_its_first_number(tmp_path: Path) -> No
     assert "accuracy, loss" in (error.value.hint or "")
 
 
+@pytest.mark.usefixtures("page_only")
 def test_one_run_has_no_interval_and_says_so(tmp_path: Path) -> None:
     reported, page, _ = write([own_run(tmp_path, 1, losses(0.25))], tmp_path / "out")
     assert reported.rows[0].result.meaning == "one run: no interval"
     assert "mean loss at 30 steps; one run: no interval" in " ".join(page.text.split())
 
 
+@pytest.mark.usefixtures("page_only")
 def test_what_is_evaluated_comes_before_what_is_trained(tmp_path: Path) -> None:
     rows = [*losses(1.0), {"kind": "eval", "step": 30, "validation": 0.5}]
     reported, *_ = write([own_run(tmp_path, 1, rows)], tmp_path / "out")
     assert reported.rows[0].result.title == "validation"
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_is_unstable(tmp_path: Path) -> None:
     _, page, _ = write([own_run(tmp_path, 1, losses(float("nan")))], tmp_path / "out")
     assert "loss was not finite at 30 steps" in page.text

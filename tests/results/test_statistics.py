@@ -59,6 +59,7 @@ def test_iqm_lies_within_the_middle(values: list[float]) -> None:
     assert min(values) - 1e-9 <= iqm(values) <= max(values) + 1e-9
 
 
+@pytest.mark.slow
 def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says() -> None:
     generator = random.Random(5)
     covered = 0

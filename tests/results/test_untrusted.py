@@ -24,6 +24,7 @@ from clusterkit.sharing.contents import snapshot_ids
 from clusterkit.sharing.description import describe
 from clusterkit.ui.advice import show_advice
 from tests.results.run_dirs import make_run_dir
+from tests.sampling import sampled
 
 ODD: tuple[Any, ...] = (
     *(None, True, -1, 0, 10**18, 10**400, 1e300, float("inf"), float("nan")),
@@ -50,7 +51,8 @@ def spoil(folder: Path, chance: random.Random) -> None:
     metrics.write_text("".join(json.dumps(spoilt(line, chance, share / 5)) + "\n" for line in lines))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", sampled(range(60), 15))
 def test_a_report_a_comparison_and_an_export(tmp_path: Path, seed: int) -> None:
     whole = make_run_dir(tmp_path, "whole", seed=1)
     folder = make_run_dir(

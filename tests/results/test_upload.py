@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from clusterkit.wandb.credentials import Credentials
 from clusterkit.wandb.ledger import SqliteUploads
 from clusterkit.wandb.outcome import Outcome
 from clusterkit.wandb.upload import RunUpload, UploadState, UploadTarget, upload_runs
+from tests.doubles import forked_wandb
 from tests.doubles.wandb_server import API_KEY, HANG, WandbServer
 from tests.results.wandb_runs import write_offline_run
 
@@ -24,6 +26,7 @@ pytestmark = pytest.mark.slow  # each upload starts the real client
 pytest.importorskip("wandb", reason="the wandb client is not installed (extra `train`)")
 
 SPLIT, STEPS = 40, 60
+SETTLING = upload._SETTLING_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +71,12 @@ class Bench:
 @pytest.fixture
 def bench(two_starts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     with WandbServer() as server:
-        for name, value in server.client_env(tmp_path).items():
+        for name, value in (server.client_env(tmp_path) | forked_wandb.variables()).items():
             if name not in ("WANDB_API_KEY", "WANDB_BASE_URL"):
                 monkeypatch.setenv(name, value)
         # A user's own settings must not bend an upload.
         monkeypatch.setenv("WANDB_MODE", "disabled")
+        monkeypatch.setattr(upload, "_SETTLING_SECONDS", 0.05)  # nothing of a client that ended goes on
         yield Bench(server, shutil.copytree(two_starts, tmp_path / "run", symlinks=True))
 
 
@@ -316,24 +320,28 @@ def test_what_another_process_has_sent_meanwhile_is_not_sent_again(bench: Bench)
     assert bench.steps == list(range(STEPS))
 
 
-@pytest.mark.parametrize("match", ["file_stream", "PUT "])
+@pytest.mark.parametrize("answered", [0, 1])
 def test_a_server_that_hangs_is_waited_for_aloud_and_given_up(
-    match: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    answered: int, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "FIRST_LOOK", 1.0)
-    monkeypatch.setattr(client, "NEXT_LOOK", 1.0)
-    monkeypatch.setattr(upload, "STALLED_SECONDS", 6.0)
+    monkeypatch.setattr(client, "FIRST_LOOK", 0.5)
+    monkeypatch.setattr(client, "NEXT_LOOK", 0.5)
+    monkeypatch.setattr(upload, "STALLED_SECONDS", 3.0)
+    monkeypatch.setattr(upload, "_SETTLING_SECONDS", SETTLING)  # the client is killed
     said: list[str] = []
-    bench.server.fail(match, HANG)
+    bench.server.fail("PUT ", HANG)
+    bench.server.fail("file_stream", HANG, after=answered)
     with pytest.raises(
-        WandbError, match=rf"has taken nothing for \d+ s: 0 of {STEPS} steps are there"
+        WandbError, match=rf"has taken nothing for \d+ s: \d+ of {STEPS} steps are there"
     ) as caught:
         bench.upload(tell=said.append)
     assert "sends what is missing" in (caught.value.hint or "")
-    assert said[:2] == [
-        "uploading r1",
-        f"0 of {STEPS} steps are there; waiting for {bench.server.url}, for 1 s since the last of them",
-    ]
+    assert said[0] == "uploading r1"
+    waits = rf"\d+ of {STEPS} steps are there; waiting for {bench.server.url}, for \d+ s since the last of"
+    assert all(re.match(waits, line) for line in said[1:])
+    assert len(said) > 1
+    if not answered:
+        assert bench.server.runs["w1"].arrived == []
     bench.server.faults.clear()
     assert bench.upload().state is UploadState.UPLOADED
     assert bench.steps == list(range(STEPS))

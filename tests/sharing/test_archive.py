@@ -200,6 +200,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", BOMBS.values(), ids=BOMBS.keys())
 def test_what_promises_too_much_is_refused_before_it_is_read(tmp_path: Path, start: bytes) -> None:
     path = tmp_path / "a.tar.gz"

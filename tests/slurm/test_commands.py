@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import SchedulerError
-from clusterkit.scheduler import JobState
+from clusterkit.scheduler import JobState, Parent
 from clusterkit.slurm.commands import SlurmScheduler
 
 slurm = SlurmScheduler()
@@ -39,6 +39,17 @@ def test_submit_passes_every_option_unchanged(tools: Path) -> None:
     )
     done = run(argv, tools)
     assert done.stdout == "<--parsable><--job-name=it's><--comment=$x `y`><--time=5></r/a b/job.sh>"
+
+
+def test_a_job_has_one_name() -> None:
+    argv = slurm.submit_argv("/job.sh", run_dir="/", job_name="run", options=["--job-name=group"])
+    assert [word for word in argv if word.startswith("--job-name")] == ["--job-name=group"]
+
+
+def test_a_job_waits_for_those_of_each_kind_once_and_goes_when_they_fail() -> None:
+    parents = [Parent("4;north", "/a"), Parent("4;north", "/b"), Parent("5_1", "/c", "any")]
+    assert slurm.dependency(parents) == ("--dependency=afterok:4,afterany:5_1", "--kill-on-invalid-dep=yes")
+    assert slurm.dependency([]) == ()
 
 
 def test_submit_drops_what_would_override_the_request(tools: Path) -> None:

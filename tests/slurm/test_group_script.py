@@ -25,7 +25,8 @@ why=completed
 echo "$CLUSTERKIT_PACKED $SLURM_CPUS_PER_TASK" >attempts/$n/started
 . ./do
 case ${code:=0},$why in 0,*) ;; *,completed) why=failed ;; esac
-echo "{\\"code\\": $code, \\"why\\": \\"$why\\"}" >attempts/$n/exit.json
+echo "{\\"code\\": $code, \\"why\\": \\"$why\\"}" >attempts/$n/exit.new
+mv attempts/$n/exit.new attempts/$n/exit.json
 exit $code
 """
 WAIT = "while [ -z ${code:-} ] && [ ! -e ../../go ]; do sleep 0.05; done"
@@ -202,9 +203,12 @@ def test_a_requeue_that_slurm_has_begun_itself_is_no_refusal(tmp_path: Path) -> 
     assert not (group.members[0] / "stopped.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
-@pytest.mark.parametrize(("pack", "options"), [(1, ()), (4, ()), (4, ("--requeue", "--array=0-3"))])
-@pytest.mark.parametrize("scratch", [None, "/node's scratch"])
+@pytest.mark.parametrize(
+    ("pack", "options", "scratch"),
+    [(1, (), "/node's scratch"), (4, (), None), (4, ("--requeue", "--array=0-3"), "/node's scratch")],
+)
 def test_shellcheck_has_no_warnings(
     pack: int, options: tuple[str, ...], scratch: str | None, tmp_path: Path
 ) -> None:
@@ -240,6 +244,7 @@ def test_a_run_that_stopped_for_good_asks_for_no_requeue(tmp_path: Path) -> None
     assert group.asked == ""
 
 
+@pytest.mark.slow
 def test_one_run_is_cancelled_alone_before_and_after_it_has_started(tmp_path: Path) -> None:
     group = Group(tmp_path, WAIT, WAIT, WAIT, pack=3)
     early = group.members[0] / "attempts/0"

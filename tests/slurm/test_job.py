@@ -16,6 +16,7 @@ from tests.slurm.runs import Run, python, until
 HOSTILE_NODE = 'n"1\\"&\\\\é\t$x'
 
 
+@pytest.mark.slow
 def test_success(tmp_path: Path) -> None:
     run = Run(tmp_path, python("print('hello', flush=True)", "print('trouble', file=sys.stderr)"))
     assert run.run(SLURM_JOB_ID="42", SLURM_RESTART_COUNT="1", SLURMD_NODENAME=HOSTILE_NODE) == 0
@@ -84,6 +85,7 @@ def test_the_requeue_code(tmp_path: Path) -> None:
     assert run.exit == {"code": 85, "signal": None, "why": "requeue"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT"])
 def test_signals_reach_the_program_and_its_answer_is_awaited(tmp_path: Path, name: str) -> None:
     number = signal.Signals[name]
@@ -155,6 +157,7 @@ def test_a_killed_program(tmp_path: Path) -> None:
     assert run.exit == {"code": 137, "signal": "KILL", "why": "signalled"}
 
 
+@pytest.mark.slow
 def test_attempts_are_numbered_and_old_scratch_goes(tmp_path: Path) -> None:
     run = Run(tmp_path, python("print(os.environ['CLUSTERKIT_ATTEMPT'], os.environ['CLUSTERKIT_SCRATCH'])"))
     assert run.run() == 0
@@ -166,6 +169,7 @@ def test_attempts_are_numbered_and_old_scratch_goes(tmp_path: Path) -> None:
     assert list(run.scratch.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_scratch_of_an_attempt_that_still_runs_stays(tmp_path: Path) -> None:
     stop = tmp_path / "stop"
     run = Run(tmp_path, python(f"while not os.path.exists({str(stop)!r}): time.sleep(0.05)"))
@@ -195,6 +199,7 @@ def test_what_a_job_started_before_is_dead_whoever_has_its_number_now(tmp_path: 
     assert [path.name for path in run.scratch.iterdir()] == ["run-1-1"], "another job, which may live"
 
 
+@pytest.mark.slow
 def test_starts_at_the_same_time_never_share_an_attempt(tmp_path: Path) -> None:
     run = Run(tmp_path, python("time.sleep(0.2)"))
     for process in [run.start() for _ in range(6)]:
@@ -333,6 +338,7 @@ def test_a_full_disk_still_gets_its_exit_record(tmp_path: Path) -> None:
         subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lead", "left", "config", "held"),
     [
@@ -365,6 +371,7 @@ def test_an_early_signal_waits_until_it_is_due(
     assert run.exit == {"code": 85, "signal": "USR1", "why": "requeue"}
 
 
+@pytest.mark.slow
 def test_another_signal_does_not_wait_with_an_early_one(tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()

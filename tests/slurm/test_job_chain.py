@@ -20,6 +20,7 @@ def task(number: int, of: int = 3) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_the_next_task_goes_on(tmp_path: Path) -> None:
     here = site(tmp_path, FURTHER, "sys.exit(0 if attempt == 1 else 85)", way="array")
     (here.run.dir / "submissions/0").mkdir(parents=True)
@@ -49,6 +50,7 @@ def test_the_rest_of_the_array_goes_when_the_run_ends(tmp_path: Path, program: s
     assert here.calls == ["scancel -Q --state=PENDING 7"]
 
 
+@pytest.mark.slow
 def test_a_task_whose_predecessor_was_cancelled_by_hand_does_not_start(tmp_path: Path) -> None:
     here = site(tmp_path, FURTHER, "sys.exit(85)", way="array")
     (here.run.dir / "submissions/0").mkdir(parents=True)
@@ -76,6 +78,7 @@ def test_a_link_submits_its_successor_before_its_program_starts(tmp_path: Path) 
     assert "job 8 goes on" in here.run.log()
 
 
+@pytest.mark.slow
 def test_a_link_that_is_started_again_has_asked_already(tmp_path: Path) -> None:
     here = chain(tmp_path, FURTHER, "sys.exit(85)")
     here.attempt()
@@ -83,6 +86,7 @@ def test_a_link_that_is_started_again_has_asked_already(tmp_path: Path) -> None:
     assert len(here.calls) == 1
 
 
+@pytest.mark.slow
 def test_the_second_link_counts_with_the_first(tmp_path: Path) -> None:
     here = chain(tmp_path, "if attempt == 0: save(100)", "sys.exit(85)")
     for number, link in enumerate(["0", "1", "2"]):

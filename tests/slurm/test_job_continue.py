@@ -101,6 +101,7 @@ def test_a_job_that_slurm_is_ending_is_left_to_slurm(tmp_path: Path) -> None:
     assert stopped(here.run) is None
 
 
+@pytest.mark.slow
 def test_two_attempts_without_progress_stop_the_run(tmp_path: Path) -> None:
     here = site(tmp_path, "if attempt == 0: save(100)", "sys.exit(85)")
     for _ in range(3):
@@ -110,6 +111,7 @@ def test_two_attempts_without_progress_stop_the_run(tmp_path: Path) -> None:
     assert "the run does not go on: no progress" in here.run.log(2)
 
 
+@pytest.mark.slow
 def test_progress_in_between_forgives(tmp_path: Path) -> None:
     even = "if attempt % 2 == 0: "
     here = site(tmp_path, even + FURTHER, "sys.exit(85)")
@@ -118,6 +120,7 @@ def test_progress_in_between_forgives(tmp_path: Path) -> None:
     assert len(here.calls) == 5
 
 
+@pytest.mark.slow
 def test_without_checkpoints_the_heartbeat_tells(tmp_path: Path) -> None:
     beat = "open(f'{run_dir}/heartbeat.json', 'w').write('{\"total_steps\": 9999, \"step\": %d}' % steps)"
     steps = "steps = [500, 480, 500][attempt]"
@@ -128,6 +131,7 @@ def test_without_checkpoints_the_heartbeat_tells(tmp_path: Path) -> None:
     assert stopped(here.run) == "no progress in two attempts: no checkpoint, and no step beyond 500"
 
 
+@pytest.mark.slow
 def test_a_first_checkpoint_is_progress_whatever_its_step(tmp_path: Path) -> None:
     beat = "open(f'{run_dir}/heartbeat.json', 'w').write('{\"step\": 500}')"
     last = "if attempt == 2: save(5)"
@@ -137,6 +141,7 @@ def test_a_first_checkpoint_is_progress_whatever_its_step(tmp_path: Path) -> Non
     assert len(here.calls) == 3
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_told_a_hundred_attempts_are_enough(tmp_path: Path) -> None:
     here = site(tmp_path, "sys.exit(85)")
     for number in range(98):
@@ -235,6 +240,7 @@ def test_a_run_of_a_pack_tells_the_pack_whether_it_goes_on(
 # --- on this machine
 
 
+@pytest.mark.slow
 def test_the_local_supervisor_is_asked_by_the_exit_code(tmp_path: Path) -> None:
     here = site(tmp_path, "if attempt == 0: " + FURTHER, "sys.exit(85)")
     codes = [here.attempt(CLUSTERKIT_JOB_ID="1-2") for _ in range(3)]

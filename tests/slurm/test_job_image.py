@@ -86,6 +86,7 @@ def test_a_record_of_another_image(tmp_path: Path) -> None:
     assert f"run.json records the image {OTHER}" in refused(contained(tmp_path, record=OTHER))
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_is_found_on_request_only(tmp_path: Path) -> None:
     flipped = b"An image"
     run = contained(tmp_path, content=flipped)
@@ -94,6 +95,7 @@ def test_a_flipped_byte_is_found_on_request_only(tmp_path: Path) -> None:
     assert f"has the SHA-256 {hashlib.sha256(flipped).hexdigest()}, not {DIGEST}" in found
 
 
+@pytest.mark.slow
 def test_the_submitter_may_ask_and_the_node_may_refuse(tmp_path: Path) -> None:
     run = contained(tmp_path, content=b"An image", verify_image=True)
     assert "has the SHA-256" in refused(run)

@@ -33,6 +33,7 @@ def test_a_run_directory_of_anothers_is_not_touched(tmp_path: Path, planted: str
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", ["scratch", "cache", "code", "library"])
 def test_other_places_are_refused_in_the_exit_record(tmp_path: Path, planted: str) -> None:
     run = Run(tmp_path, python("ready()"), job={"libraries": (f"{tmp_path}/library",)})

@@ -7,6 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.slurm.runs import Run, python, until
 
 
@@ -57,6 +59,7 @@ def test_a_full_disk_does_not_break_the_programs_pipe(tmp_path: Path) -> None:
     assert "went on" in run.log()  # its line break may come behind what is still on its way through the pipe
 
 
+@pytest.mark.slow
 def test_a_daemon_that_keeps_standard_error_open_does_not_hold_the_job(tmp_path: Path) -> None:
     run = Run(tmp_path, python("import subprocess", "print(subprocess.Popen(['sleep', '271']).pid)"))
     assert run.run() == 0

@@ -103,6 +103,7 @@ tricky = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batch=st.lists(st.lists(words | tricky, max_size=8), min_size=30, max_size=60))
 def test_any_arguments_arrive_unchanged(

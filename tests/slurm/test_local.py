@@ -44,10 +44,12 @@ def cancel(*job_ids: str) -> None:
 
 
 def wait(run: Run, identifier: str) -> None:
-    until(lambda: not running(identifier))
+    until(lambda: living_pid(identifier) is None)
+    assert not running(identifier)
     assert list(run.scratch.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_job_runs_and_is_gone(tmp_path: Path) -> None:
     run = Run(tmp_path, python("time.sleep(0.3)"))
     identifier = submit(run)
@@ -58,6 +60,7 @@ def test_a_job_runs_and_is_gone(tmp_path: Path) -> None:
     assert (run.dir / "slurm.log").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_it_survives_the_end_of_its_submitter_and_terminal(tmp_path: Path) -> None:
     go = tmp_path / "go"
     wait_for_it = f"while not os.path.exists({str(go)!r}): time.sleep(0.05)"
@@ -75,6 +78,7 @@ def test_it_survives_the_end_of_its_submitter_and_terminal(tmp_path: Path) -> No
     assert run.exit["why"] == "completed"
 
 
+@pytest.mark.slow
 def test_the_answer_comes_before_the_job_ends(tmp_path: Path) -> None:
     """The submitter's pipe is not held open by the job."""
     run = Run(tmp_path, python(*FOREVER))
@@ -83,6 +87,7 @@ def test_the_answer_comes_before_the_job_ends(tmp_path: Path) -> None:
     cancel(identifier)
 
 
+@pytest.mark.slow
 def test_cancel_lets_the_program_checkpoint(tmp_path: Path) -> None:
     run = Run(tmp_path, python("signal.signal(signal.SIGTERM, lambda *_: sys.exit(85))", *FOREVER))
     identifier = submit(run)
@@ -92,6 +97,7 @@ def test_cancel_lets_the_program_checkpoint(tmp_path: Path) -> None:
     assert run.exit == {"code": 85, "signal": "TERM", "why": "requeue"}
 
 
+@pytest.mark.slow
 def test_cancel_ends_all_of_a_stubborn_family(tmp_path: Path) -> None:
     children = (
         "import subprocess; [subprocess.Popen(['sleep', '1000'], start_new_session=new) for new in (0, 1)]"
@@ -110,6 +116,7 @@ def test_cancel_ends_all_of_a_stubborn_family(tmp_path: Path) -> None:
     assert list(run.scratch.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
     daemon = "child = subprocess.Popen(['sleep', '1000'], start_new_session=True)"
     run = Run(tmp_path, python("import subprocess", daemon, "print(child.pid)", "time.sleep(0.2)"))
@@ -118,6 +125,7 @@ def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
     until(lambda: start_token(orphan) is None)
 
 
+@pytest.mark.slow
 def test_the_time_limit(tmp_path: Path) -> None:
     run = Run(tmp_path, python(*FOREVER))
     wait(run, submit(run, "--time=0:04", "--gres=gpu:1"))
@@ -125,12 +133,14 @@ def test_the_time_limit(tmp_path: Path) -> None:
     assert fold(run.record, None).state is JobState.TIMEOUT
 
 
+@pytest.mark.slow
 def test_the_time_limit_of_a_stubborn_program(tmp_path: Path) -> None:
     run = Run(tmp_path, python(*STUBBORN))
     wait(run, submit(run, "--time=0:06", grace=0.3))
     assert run.exit == {"code": 137, "signal": "TERM", "why": "timeout"}
 
 
+@pytest.mark.slow
 def test_the_notice_before_the_limit(tmp_path: Path) -> None:
     run = Run(tmp_path, python("signal.signal(signal.SIGUSR1, lambda *_: sys.exit(85))", *FOREVER))
     wait(run, submit(run, "--time=0:30", "--signal=B:USR1@24"))
@@ -157,6 +167,7 @@ def test_a_cancel_between_two_attempts_is_not_forgotten(tmp_path: Path) -> None:
     assert (tmp_path / "job.sh.starts").read_text() == "\n"
 
 
+@pytest.mark.slow
 def test_a_job_that_may_be_requeued_is_started_again_with_a_new_limit(tmp_path: Path) -> None:
     last = "os.environ['CLUSTERKIT_ATTEMPT'] == '2' and sys.exit(0)"
     run = Run(tmp_path, python(GROWS, last, *FOREVER), job={"until_done": "requeue"})
@@ -168,6 +179,7 @@ def test_a_job_that_may_be_requeued_is_started_again_with_a_new_limit(tmp_path: 
     assert [(attempt.exit or {})["why"] for attempt in run.record.attempts] == ["timeout"] * 2 + ["completed"]
 
 
+@pytest.mark.slow
 def test_without_progress_it_is_not_started_for_ever(tmp_path: Path) -> None:
     run = Run(
         tmp_path,
@@ -180,6 +192,7 @@ def test_without_progress_it_is_not_started_for_ever(tmp_path: Path) -> None:
     assert "no progress in two attempts" in str(run.record.stopped["why"])
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_is_not_started_again(tmp_path: Path) -> None:
     run = Run(
         tmp_path,
@@ -193,6 +206,7 @@ def test_a_cancelled_job_is_not_started_again(tmp_path: Path) -> None:
     assert len(run.record.attempts) == 1
 
 
+@pytest.mark.slow
 def test_a_supervisor_killed_with_its_job_leaves_a_failed_run(tmp_path: Path) -> None:
     run = Run(tmp_path, python(*FOREVER))
     identifier = submit(run)
@@ -200,7 +214,8 @@ def test_a_supervisor_killed_with_its_job_leaves_a_failed_run(tmp_path: Path) ->
     pid = living_pid(identifier)
     assert pid is not None
     os.killpg(pid, signal.SIGKILL)
-    until(lambda: not running(identifier))
+    until(lambda: living_pid(identifier) is None)
+    assert not running(identifier)
     assert fold(run.record, None).state is JobState.FAILED
     assert "without an exit record" in str(fold(run.record, None).why)
 

@@ -272,8 +272,8 @@ def test_an_answer_cut_short_is_an_error_never_a_wrong_state(cut: float) -> None
 
 @given(noise=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\x1e")), max_size=5))
 def test_rows_that_make_no_sense_are_passed_over(noise: list[str]) -> None:
-    text = answer("2", squeue=RECORDED_24_11["squeue"] + "\n" + "\n".join(noise))
-    assert parse_query(text)["2"].state is JobState.RUNNING
+    for rows in ([RECORDED_24_11["squeue"], *noise], [*noise, RECORDED_24_11["squeue"]]):
+        assert parse_query(answer("2", squeue="\n".join(rows)))["2"].state is JobState.RUNNING
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,7 @@ def test_values_of_another_type_are_left_out_and_named(tmp_path: Path) -> None:
     assert record.unreadable == ("submissions/0/request.json (pack)",)
 
 
+@pytest.mark.slow
 def test_a_thousand_runs_start_no_thousand_processes(tmp_path: Path) -> None:
     runs = [tmp_path / str(number) for number in range(1000)]
     for run in runs:

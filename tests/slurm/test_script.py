@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from clusterkit.errors import ConfigError
 from clusterkit.slurm.script import JobScript, directive, render
+from tests.sampling import sampled
 
 PLAIN: dict[str, Any] = {
     "run_id": "mt10-20260102-k3f9",
@@ -40,29 +41,31 @@ def contained(**changes: Any) -> str:
     return render(JobScript(**(CONTAINED | changes)))
 
 
-@pytest.fixture(
-    params=[
-        PLAIN,
-        CONTAINED,
-        CONTAINED | {"nv": True, "container": "singularity", "image_digest": None, "image_bytes": None},
-        *(PLAIN | {"until_done": way} for way in ("requeue", "array", "chain")),
-        CONTAINED | {"together": ("/data/runs/a b", PLAIN["run_dir"]), "meeting": "/data/where we 'meet'"},
-        PLAIN | {"run_dir": "/w/é ' \" $HOME `id` \\ #/r", "options": ("--comment=a 'b' \"c\" # \\ $d",)},
-    ],
-    ids=["plain", "contained", "singularity", "requeue", "array", "chain", "together", "hostile"],
-)
-def script(request: pytest.FixtureRequest) -> str:
-    return render(JobScript(**request.param))
+SCRIPTS: dict[str, dict[str, Any]] = {
+    "plain": PLAIN,
+    "contained": CONTAINED,
+    "singularity": CONTAINED
+    | {"nv": True, "container": "singularity", "image_digest": None, "image_bytes": None},
+    **{way: PLAIN | {"until_done": way} for way in ("requeue", "array", "chain")},
+    "together": CONTAINED
+    | {"together": ("/data/runs/a b", PLAIN["run_dir"]), "meeting": "/data/where we 'meet'"},
+    "hostile": PLAIN
+    | {"run_dir": "/w/é ' \" $HOME `id` \\ #/r", "options": ("--comment=a 'b' \"c\" # \\ $d",)},
+}
 
 
-def test_bash_accepts_it(script: str) -> None:
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_bash_accepts_it(name: str) -> None:
+    script = render(JobScript(**SCRIPTS[name]))
     checked = subprocess.run(["bash", "-n"], input=script.encode(), capture_output=True)
     assert (checked.returncode, checked.stderr) == (0, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
-def test_shellcheck_has_no_warnings(script: str, tmp_path: Path) -> None:
-    (tmp_path / "job.sh").write_text(script)
+@pytest.mark.parametrize("name", sampled(SCRIPTS, 3))
+def test_shellcheck_has_no_warnings(name: str, tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text(render(JobScript(**SCRIPTS[name])))
     checked = subprocess.run(
         ["shellcheck", "-S", "warning", tmp_path / "job.sh"], capture_output=True, text=True
     )
@@ -107,6 +110,7 @@ def test_directive_refuses_what_sbatch_cannot_read(option: str) -> None:
         directive(option)
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # each is a shell and its start
 @given(values=st.tuples(*[st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)] * 3))
 def test_values_reach_the_shell_unchanged(values: tuple[str, str, str]) -> None:

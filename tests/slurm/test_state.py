@@ -214,6 +214,9 @@ def test_the_expected_start_of_what_waits() -> None:
     assert fold(RunRecord(now=NOW), waiting("1970-01-01T03:00:00")).expected_start == 10800
     for start in ("1970-01-01T01:00:00", "N/A", None):
         assert fold(RunRecord(now=NOW), waiting(start)).expected_start is None
+    for ahead, by_this_clock in ((3600, 14400), (-3600, 7200), (1, 10800)):  # clocks that differ, or hardly
+        state = fold(RunRecord(now=NOW), waiting("1970-01-01T03:00:00"), moment=NOW + ahead)
+        assert state.expected_start == by_this_clock
 
 
 def test_gpu_use_and_times() -> None:
@@ -223,6 +226,11 @@ def test_gpu_use_and_times() -> None:
     assert fold(record(COMPLETED, heartbeat=beating(gpu=gpu)), None).gpu is None
     assert fold(record(COMPLETED), None).elapsed_seconds == 595
     assert fold(record(), None).elapsed_seconds is None
+
+
+def test_a_few_of_the_files_that_cannot_be_read_are_named() -> None:
+    whys = [fold(RunRecord(unreadable=("a", "b", "c", "d", "e")[:many]), None).why for many in (3, 5)]
+    assert ["more" in (why or "") for why in whys] == [False, True]
 
 
 def test_a_state_is_remembered_as_it_was() -> None:
@@ -242,6 +250,7 @@ json_object = st.none() | st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(
     attempts=st.lists(st.tuples(json_object, json_object, json_object), max_size=3),
     heartbeat=json_object,

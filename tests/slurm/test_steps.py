@@ -50,8 +50,8 @@ def test_argv_environment_and_status(tools: Path, terminal: bool, how: str) -> N
     done = run(tools, step_argv("12", ["echo", "a 'b'", ""], terminal=terminal))
     assert done.returncode == 7
     words, count = done.stdout.rsplit("|", 1)
-    assert words.startswith("--jobid=12|--overlap|")
-    assert words.endswith(f"|{how}|echo|a 'b'|")
+    own = "--overlap|--nodes=1|--ntasks=1|--relative=0|--cpu-bind=none|--quiet"
+    assert words == f"--jobid=12|{own}|{how}|echo|a 'b'|"
     assert count == "1\n"  # SLURM_CONF
 
 

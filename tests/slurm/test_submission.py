@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,26 @@ def test_what_came_of_it(
     came = outcome(submission, started, found, now=NOW)
     assert (came.state, came.job_id) == (state, job_id)
     assert (came.why is None) == (job_id is not None)
+
+
+def test_nobody_was_there_to_be_asked() -> None:
+    said = ["sbatch: error: Unable to contact slurm controller", "Socket timed out", "invalid account"]
+    assert [asked(1, status=1, error=error).unheard for error in said] == [True, False, False]
+    assert not asked(1, status=0, answer="12", error=said[0]).unheard
+
+
+def test_a_bundle_holds_files_folders_and_links_that_are_private() -> None:
+    tar = bundle({"a/": "", "a/job.sh": b"x", "a/run.json": b"{}", "a/answer": "../b"})
+    with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
+        held = [(one.name, one.type, one.linkname) for one in archive]
+        modes = [one.mode for one in archive if not one.issym()]
+    assert held == [
+        ("a", tarfile.DIRTYPE, ""),
+        ("a/job.sh", tarfile.REGTYPE, ""),
+        ("a/run.json", tarfile.REGTYPE, ""),
+        ("a/answer", tarfile.SYMTYPE, "../b"),
+    ]
+    assert modes == [0o700, 0o700, 0o600]
 
 
 def test_a_member_of_an_array_is_one_of_its_tasks() -> None:
@@ -132,6 +154,7 @@ def test_a_new_run_appears_whole_with_the_answer(root: Root) -> None:
     assert (answer.job_id, answer.error) == ("12", "careful\n")
     run = root.path / "runs" / "a b"
     assert run.stat().st_mode & 0o777 == 0o700
+    assert [path for path in run.rglob("*") if path.stat().st_mode & 0o077] == []
     assert (run / "job.sh").stat().st_mode & 0o777 == 0o700
     assert (run / "run.json").stat().st_mode & 0o777 == 0o600
     folder = run / "submissions" / "0"
@@ -140,6 +163,28 @@ def test_a_new_run_appears_whole_with_the_answer(root: Root) -> None:
     assert (folder / "status").read_text() == "0\n"
     assert float((folder / "asked").read_text()) > 0
     assert [path.name for path in root.path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_request_says_all_that_was_asked_for() -> None:
+    """Names as docs/run-directory.md has them; an argument may be no text."""
+    asked_for = {
+        "number": 2,
+        "kind": "resume",
+        "created": "now",
+        "options": ["--time=1"],
+        "argv": ["train", "\udcff"],
+        "env": {"A": "b"},
+        "task": 3,
+        "until_done": "array",
+        "workdir": "/w",
+        "python_path": ["/p"],
+        "part": 4,
+        "pack": 5,
+        "in_one": 6,
+        "command": ["--seeds", "1"],
+    }
+    written = request_json(**asked_for).decode("utf-8", "surrogateescape")  # type: ignore[arg-type]
+    assert json.loads(written) == {"schema": 1, **asked_for}
 
 
 def test_half_a_run_is_none_and_nobody_is_asked(root: Root) -> None:

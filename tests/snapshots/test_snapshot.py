@@ -53,6 +53,7 @@ def test_the_diff_holds_no_secret_and_no_excluded_file(project: Path, removed: b
 SECRET = "".join(f"hidden-{number}\n" for number in range(20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [".envrc", "keys/id_rsa", "notes.txt"])
 @pytest.mark.parametrize(
     "how", ["git mv", "mv", "mv and edit", "ignored", "copy", "copy, untracked", "back", "mode", "binary"]

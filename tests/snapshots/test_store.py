@@ -100,6 +100,7 @@ def test_a_damaged_manifest_only_makes_the_plan_larger(project: Path, site: Site
     assert publish(site, second)
 
 
+@pytest.mark.slow
 def test_another_projects_snapshot_in_between_costs_nothing(
     project: Path, site: Site, tmp_path: Path
 ) -> None:

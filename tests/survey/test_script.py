@@ -67,6 +67,7 @@ def test_no_slurm(login: Login) -> None:
     assert (site.slurm, site.login_shell) == (None, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["scontrol", "sinfo", "sacctmgr", "sbatch"])
 def test_a_tool_that_hangs_or_fails(login: Login, tool: str) -> None:
     program(login.slurm, tool, "sleep 60" if tool != "sinfo" else "echo broken >&2; exit 1")
@@ -109,6 +110,7 @@ def test_folders_of_variables_that_only_a_login_shell_has(login: Login, tmp_path
     assert found["$HOME"].path == "$HOME"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
 def test_folders_that_others_could_change_are_left_out(login: Login, tmp_path: Path) -> None:
     lab = tmp_path / "lab"

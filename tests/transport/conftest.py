@@ -13,6 +13,7 @@ from clusterkit.transport.factory import connect
 from clusterkit.transport.kept.folder import socket_paths
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 from tests.transport.runtime import runtime_folder
+from tests.transport.tools import all_but_rsync
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +40,12 @@ def kept(sshd: LoopbackSshd) -> Iterator[Transport]:
         assert len(socket_paths()) == 1
         environment.undo()  # nobody else shall find it
         yield transport
+
+
+@pytest.fixture(scope="session")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every program of this machine but rsync."""
+    return all_but_rsync(tmp_path_factory.mktemp("tools"))
 
 
 @pytest.fixture(params=["local", "ssh", "kept"])

@@ -45,6 +45,7 @@ def test_a_wrong_code_is_followed_by_another_question(serve: Callable[..., CodeS
     assert ask.left == []
 
 
+@pytest.mark.slow
 def test_a_code_works_once(serve: Callable[..., CodeSshd]) -> None:
     server = serve()
     code = server.codes.next()
@@ -82,6 +83,7 @@ def test_a_key_that_is_not_wanted_ends_before_any_question(
     assert ask.asked == []
 
 
+@pytest.mark.slow
 def test_a_code_at_every_hop(serve: Callable[..., CodeSshd], tmp_path: Path) -> None:
     first, second, node = serve("first"), serve("second"), serve("node")
     config = tmp_path / "config"

@@ -19,14 +19,8 @@ from clusterkit.transport.base import MissingFileError, Progress, SyncOptions, T
 from clusterkit.transport.factory import connect
 from clusterkit.transport.rsync import PARTIAL_DIR
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
-from tests.transport.tools import all_but_rsync
+from tests.sampling import sampled
 from tests.transport.trees import ODD_NAMES, contents, mode, tree
-
-
-@pytest.fixture(scope="session")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every program of this machine but rsync."""
-    return all_but_rsync(tmp_path_factory.mktemp("tools"))
 
 
 @pytest.fixture(scope="session")
@@ -45,11 +39,13 @@ def poor_ssh(poor_sshd: LoopbackSshd) -> Iterator[Transport]:
         yield transport
 
 
-ROADS = ["local", "ssh", "kept"]
-POOR_ROADS = ["local, none here", "ssh, none here", "ssh, none there", "kept, none here"]
+ROADS = ["local", "ssh"]
+POOR_ROADS = [pytest.param(road, marks=pytest.mark.slow) for road in ("local, none here", "ssh, none there")]
+MORE_ROADS = sampled(["kept", "ssh, none here", "kept, none here"], 2, always=["kept"])
+"""The same rsync and the same copier over other channels: asked of what depends on a channel."""
 
 
-@pytest.fixture(params=[*ROADS, *(pytest.param(road, marks=pytest.mark.slow) for road in POOR_ROADS)])
+@pytest.fixture(params=[*ROADS, *POOR_ROADS])
 def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Transport:
     kind, _, lack = request.param.partition(", ")
     if kind == "local":
@@ -61,6 +57,11 @@ def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     return found
 
 
+on_every_road = pytest.mark.parametrize("transport", [*ROADS, *POOR_ROADS, *MORE_ROADS], indirect=True)
+
+
+@pytest.mark.slow
+@on_every_road
 def test_a_folder_goes_there_and_back(transport: Transport, here: Path, there: Path, tmp_path: Path) -> None:
     source = tree(here)
     size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file() and not path.is_symlink())
@@ -82,7 +83,9 @@ NAMES = st.text(
 ).filter(lambda name: name not in (".", "..", PARTIAL_DIR) and len(name.encode()) < 200)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
+@on_every_road
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(names=st.sets(NAMES, max_size=6), folder=NAMES, data=st.binary(max_size=100))
 def test_any_tree_goes_there_and_back(
     transport: Transport, tmp_path_factory: pytest.TempPathFactory, names: set[str], folder: str, data: bytes
@@ -107,7 +110,11 @@ def test_nothing_to_do_moves_nothing(transport: Transport, here: Path, there: Pa
     assert again.total_bytes > 0
 
 
-@pytest.mark.parametrize("name", [name for name in ODD_NAMES if "*" not in name])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    sampled([name for name in ODD_NAMES if "*" not in name], 4, always=["-rf", "new\nline", "quote'\"`"]),
+)
 def test_a_single_file_goes_there_and_back(transport: Transport, here: Path, there: Path, name: str) -> None:
     (here / name).write_bytes(b"content")
     assert transport.push(here / name, str(there / "deep" / name)) == Transferred(1, 7, 7)
@@ -261,6 +268,8 @@ def test_follow_links_copies_what_they_point_to(transport: Transport, here: Path
     assert not (there / "link").is_symlink()
 
 
+@pytest.mark.slow
+@on_every_road
 def test_progress_reaches_the_whole(transport: Transport, here: Path, there: Path) -> None:
     (here / "big").write_bytes(os.urandom(8_000_000))
     reports: list[Progress] = []

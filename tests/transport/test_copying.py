@@ -6,7 +6,6 @@ import os
 import shutil
 import stat
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -17,14 +16,14 @@ from hypothesis import strategies as st
 
 from clusterkit.errors import TransportError
 from clusterkit.transport import copying, rsync
-from clusterkit.transport.base import SyncOptions, Transport
+from clusterkit.transport.base import Progress, SyncOptions, Transport
 from clusterkit.transport.copying import copy
 from clusterkit.transport.factory import connect
 from clusterkit.transport.modes import changed
 from clusterkit.transport.sides import Here
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
-from tests.transport.test_ssh import random_file, small_disk, wait_for
-from tests.transport.tools import all_but_rsync, only
+from tests.transport.test_ssh import random_file, small_disk
+from tests.transport.tools import only
 
 pytestmark = pytest.mark.slow  # real servers or processes, a second or more each
 
@@ -112,16 +111,17 @@ def test_a_tree_ends_up_as_rsync_would_leave_it(
         assert picture(place / "ours") == picture(place / "peers")
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o755, 0o600, 0o777, 0o444])
 @pytest.mark.parametrize("spec", ["D700,F600", "F400", "Dgo=,Fgo=,Fu-w", "u+x", "go-rwx", "a=r", "F=rX,g+w"])
-def test_modes_are_rsyncs(tmp_path: Path, mode: int, spec: str) -> None:
+def test_modes_are_rsyncs(tmp_path: Path, spec: str) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    (source / "file").touch()
-    (source / "file").chmod(mode)
+    modes = (0o644, 0o755, 0o600, 0o777, 0o444)
+    for mode in modes:
+        (source / f"{mode}").touch()
+        (source / f"{mode}").chmod(mode)
     subprocess.run(["rsync", "-rp", f"--chmod={spec}", f"{source}/", tmp_path / "target"], check=True)
-    expected = stat.S_IMODE((tmp_path / "target" / "file").stat().st_mode)
-    assert changed(mode, spec, folder=False) == expected
+    found = [stat.S_IMODE((tmp_path / "target" / f"{mode}").stat().st_mode) for mode in modes]
+    assert found == [changed(mode, spec, folder=False) for mode in modes]
 
 
 def test_an_unknown_mode_is_a_programming_error() -> None:
@@ -147,9 +147,9 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., LoopbackSshd]]:
 
 
 @pytest.fixture
-def slow_road(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_road(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine has no rsync."""
-    monkeypatch.setenv("PATH", str(all_but_rsync(tmp_path / "bin")))
+    monkeypatch.setenv("PATH", str(tools))
 
 
 def to(server: LoopbackSshd) -> Transport:
@@ -197,26 +197,25 @@ def test_it_resumes_after_the_connection_died(
 ) -> None:
     server = serve("")
     source, target = (there, here) if pulling else (here, there)
-    data = random_file(source / "big", 12)
+    data = random_file(source / "big", 6)
     arriving = target / "big" if inplace else target / rsync.PARTIAL_DIR / "big"
 
-    def move(transport: Transport, **more: int) -> int:
-        options = SyncOptions(inplace=inplace, **more)  # type: ignore[arg-type]
-        if pulling:
-            return transport.pull(str(there), here, options=options).bytes
-        return transport.push(here, str(there), options=options).bytes
+    drops: list[int] = []
 
+    def drop_once(_: Progress) -> None:
+        if not drops and arriving.exists() and (there_already := arriving.stat().st_size) > 1_000_000:
+            drops.append(there_already)
+            server.drop_connections()
+
+    options = SyncOptions(inplace=inplace, bandwidth_limit=2_000_000)
     with closing(to(server)) as transport:
-        killer = threading.Thread(
-            target=lambda: (
-                wait_for(lambda: arriving.exists() and arriving.stat().st_size > 4_000_000),
-                server.drop_connections(),
-            )
-        )
-        killer.start()
-        # by a new login, for which nobody need be asked
-        assert move(transport, bandwidth_limit=10_000_000) <= len(data) - 4_000_000
-        killer.join()
+        if pulling:
+            moved = transport.pull(str(there), here, options=options, progress=drop_once)
+        else:
+            moved = transport.push(here, str(there), options=options, progress=drop_once)
+    # by a new login, for which nobody need be asked
+    assert drops
+    assert moved.bytes <= len(data) - drops[0]
     assert (target / "big").read_bytes() == data
     assert [path.name for path in target.iterdir()] == ["big"]
 

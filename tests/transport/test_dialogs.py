@@ -151,6 +151,7 @@ def pam_sshd(tmp_path: Path) -> Iterator[LoopbackSshd]:
         yield server
 
 
+@pytest.mark.slow
 def test_a_real_second_factor(pam_sshd: LoopbackSshd) -> None:
     ask = Answers("111111")
     with closing(connect(pam_sshd.alias, ssh_config=pam_sshd.ssh_config, ask=ask)) as transport:

@@ -16,6 +16,8 @@ from clusterkit.transport.host_certificates import parse, problem
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd, make_key
 from tests.transport.answers import log_in, refused
 
+pytestmark = pytest.mark.slow
+
 
 class Certified:
     """A server whose only host key has a certificate."""

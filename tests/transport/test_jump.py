@@ -27,6 +27,7 @@ def config(folder: Path, *blocks: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_through_one_jump_host(
     sshd: LoopbackSshd, gate: LoopbackSshd, tmp_path: Path, here: Path, there: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_jumping_in_circles(gate: LoopbackSshd, tmp_path: Path) -> None:
         connect("gate", ssh_config=path)
 
 
+@pytest.mark.slow
 def test_a_proxy_command_with_shell_syntax(sshd: LoopbackSshd, gate: LoopbackSshd, tmp_path: Path) -> None:
     hop = f"ssh -F {tmp_path / 'ssh_config'} -W %h:%p gate 2>{tmp_path / 'errors'}"
     path = config(tmp_path, gate.host_block(), sshd.host_block(lines=[f"ProxyCommand {hop}"]))

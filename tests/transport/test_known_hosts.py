@@ -81,6 +81,7 @@ def decide(path: Path, port: int, key: tuple[str, str]) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("patterns", "port", "known"), NAMES)
 def test_names_match_as_openssh_matches_them(
     patterns: str, port: int, known: bool, keys: dict[str, tuple[str, str]], tmp_path: Path
@@ -183,6 +184,7 @@ def agreed(server: LoopbackSshd, *options: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lines", "known"),
     [
@@ -216,6 +218,7 @@ def test_the_verdict_is_that_of_openssh(
     assert agreed(server) == known
 
 
+@pytest.mark.slow
 def test_revoked_host_keys_are_refused_by_list_and_by_krl(
     server: LoopbackSshd, keys: dict[str, tuple[str, str]], tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def own_config(sshd: LoopbackSshd, tmp_path: Path) -> Callable[..., Path]:
 # real sshd: keys -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
 def test_every_kind_of_key(
     kind: str, sshd: LoopbackSshd, tmp_path: Path, own_config: Callable[..., Path]

@@ -39,6 +39,7 @@ def ssh(config: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hashing", ["yes", "no"])
 def test_yes_is_asked_for_once_and_openssh_agrees(
     hashing: str, sshd: LoopbackSshd, config: Callable[..., Path], known: Path
@@ -99,6 +100,7 @@ def test_what_ssh_config_has_decided(
     assert known.exists() == accepted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ed25519", "rsa"])
 def test_a_host_that_shows_another_key_is_never_asked_about(
     kind: str, sshd: LoopbackSshd, config: Callable[..., Path], known: Path, tmp_path: Path

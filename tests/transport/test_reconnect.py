@@ -36,6 +36,7 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_the_next_command_rides_on_a_new_login(server: LoopbackSshd) -> None:
     told = Answers()
     with closing(connect("node", ssh_config=server.ssh_config, ask=told)) as far:
@@ -78,6 +79,7 @@ def test_a_link_that_died_unnoticed_has_run_nothing(
     assert server.accepted_logins() == 2
 
 
+@pytest.mark.slow
 def test_reading_and_writing_go_on(server: LoopbackSshd, tmp_path: Path) -> None:
     """A start-up file kills the connection under the first command of each kind."""
     fuse = tmp_path / "fuse"
@@ -104,6 +106,7 @@ def test_a_host_that_stays_away(server: LoopbackSshd) -> None:
     assert caught.value.hint == "run the same command again; what is done is not done twice"
 
 
+@pytest.mark.slow
 def test_a_host_that_comes_back_in_time(server: LoopbackSshd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconnect, "PAUSES", (0.0, 0.2, 0.2, 2.0, 5.0, 10.0, 20.0))
     with closing(connect("node", ssh_config=server.ssh_config)) as far:

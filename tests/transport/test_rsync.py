@@ -35,6 +35,7 @@ def argv(options: SyncOptions = SyncOptions(), **other: object) -> list[str]:  #
     return rsync.build_argv("/from", "/to", options, **fixed)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @given(OPTIONS, st.booleans(), st.booleans(), st.none() | st.just(["sh", "x"]))
 def test_whatever_the_options_the_paths_stay_paths(
     options: SyncOptions, folder: bool, pulling: bool, rsh: list[str] | None

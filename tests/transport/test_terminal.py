@@ -21,6 +21,8 @@ from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.transport.runtime import runtime_folder
 from tests.transport.test_contract import gone, running
 
+pytestmark = pytest.mark.slow
+
 LONG = f"4713.{os.getpid()}"
 """How long the commands sleep that a test looks for among all processes; no other process's do."""
 

@@ -57,13 +57,14 @@ def test_processes_that_a_side_spawns_get_nothing_of_the_cell() -> None:
     assert said.stdout.split() == ["False", "False"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("side", "case", "steps", "begin"),
     [
         ("ours", "ppo-cartpole", 4096, 2048),
         pytest.param("ours", "sac-pendulum", 160, 120, marks=pytest.mark.slow),
-        pytest.param("single-file", "ppo-cartpole", 4096, 2048, marks=pytest.mark.slow),
-        pytest.param("single-file", "sac-pendulum", 160, 120, marks=pytest.mark.slow),
+        pytest.param("single-file", "ppo-cartpole", 4096, 2048, marks=pytest.mark.exhaustive),
+        pytest.param("single-file", "sac-pendulum", 160, 120, marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_side_trains_and_tells(side: str, case: str, steps: int, begin: int, threads) -> None:

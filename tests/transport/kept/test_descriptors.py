@@ -10,11 +10,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from clusterkit.transport.kept import client, messages
 from clusterkit.transport.kept.folder import socket_paths
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.transport.kept.commands import to, until
 from tests.transport.runtime import keepers
+
+pytestmark = pytest.mark.slow  # each test starts a keeper
 
 
 def count(process: int | str = "self") -> int:

@@ -24,6 +24,8 @@ from tests.transport.answers import Answers
 from tests.transport.kept.commands import says, to, until
 from tests.transport.runtime import keepers
 
+pytestmark = pytest.mark.slow  # each test starts a keeper
+
 
 def test_it_ends_when_nobody_comes(server: LoopbackSshd, folder: Path) -> None:
     with closing(to(server, keep=0.5)) as far:
@@ -75,17 +77,17 @@ def test_a_killed_keeper_is_no_obstacle(server: LoopbackSshd, folder: Path) -> N
 
 
 def test_a_transfer_outlives_its_keeper(server: LoopbackSshd, folder: Path, here: Path, there: Path) -> None:
-    data = os.urandom(20_000_000)
+    data = os.urandom(8_000_000)
     (here / "big").write_bytes(data)
 
     def kill() -> None:
-        until(lambda: sum(path.stat().st_size for path in there.glob(".big*")) > 4_000_000)
+        until(lambda: sum(path.stat().st_size for path in there.glob(".big*")) > 3_000_000)
         os.kill(keepers(folder)[0], signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     with closing(to(server, keep=60)) as far:
         killer.start()
-        done = far.push(here, str(there), options=SyncOptions(bandwidth_limit=20_000_000))
+        done = far.push(here, str(there), options=SyncOptions(bandwidth_limit=4_000_000))
         killer.join()
     assert (there / "big").read_bytes() == data
     assert done.bytes < len(data) - 2_000_000

@@ -22,6 +22,7 @@ from tests.transport.runtime import keepers
 from tests.transport.test_liveness import Link
 
 
+@pytest.mark.slow
 def test_a_host_that_means_something_else_now(server: LoopbackSshd) -> None:
     assert says(to(server, keep=60)) == "here\n"
     server.ssh_config.write_text(server.host_block(lines=["HostName localhost", "HostKeyAlias alias"]))
@@ -52,6 +53,7 @@ def test_another_version(server: LoopbackSshd, folder: Path) -> None:
     assert (seen, server.accepted_logins()) == (["lease"], 1)
 
 
+@pytest.mark.slow
 def test_a_link_that_is_dead_and_does_not_know_it(
     server: LoopbackSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +72,7 @@ def test_a_link_that_is_dead_and_does_not_know_it(
         assert time.monotonic() - before < 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["mode", "file"])
 def test_a_folder_that_is_not_private_is_not_used(fault: str, server: LoopbackSshd, folder: Path) -> None:
     place = folder / "clusterkit"

@@ -18,6 +18,8 @@ from tests.transport.answers import Answers
 from tests.transport.kept.commands import says, to
 from tests.transport.runtime import keepers
 
+pytestmark = pytest.mark.slow
+
 
 def test_modes_and_no_secret_anywhere(serve: Callable[..., CodeSshd], folder: Path) -> None:
     server = serve()

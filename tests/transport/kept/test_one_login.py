@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
+import pytest
+
 from clusterkit.errors import TransportError
 from clusterkit.transport.kept import client
 from clusterkit.transport.kept.folder import socket_paths
@@ -17,6 +19,8 @@ from tests.transport.answers import Answers
 from tests.transport.kept.commands import elsewhere, says, to, until
 from tests.transport.runtime import keepers
 
+pytestmark = pytest.mark.slow  # each test starts a keeper
+
 
 def test_one_code_for_all_commands(serve: Callable[..., CodeSshd], here: Path, there: Path) -> None:
     server = serve()
@@ -24,7 +28,7 @@ def test_one_code_for_all_commands(serve: Callable[..., CodeSshd], here: Path, t
     (here / "file").write_text("content")
     with closing(to(server, keep=60, ask=ask)) as first:
         first.push(here, str(there))
-    for _ in range(3):  # no answer is left, and there is nobody to ask
+    for _ in range(2):  # no answer is left, and there is nobody to ask
         done = elsewhere(server)
         assert done.communicate(timeout=120)[0] == "here\n[]\n"  # nor is the time for paramiko spent
     assert says(to(server)) == "here\n"
@@ -59,9 +63,9 @@ def test_two_that_start_together_share_one_login(server: LoopbackSshd) -> None:
 
 def test_commands_of_several_processes_at_once(server: LoopbackSshd) -> None:
     with closing(to(server, keep=60)):
-        commands = [elsewhere(server, f"sleep 0.3; echo {number}") for number in range(6)]
+        commands = [elsewhere(server, f"sleep 0.3; echo {number}") for number in range(4)]
         assert [command.communicate(timeout=120)[0] for command in commands] == [
-            f"{number}\n[]\n" for number in range(6)
+            f"{number}\n[]\n" for number in range(4)
         ]
     assert server.accepted_logins() == 1
 
@@ -78,11 +82,11 @@ def test_nothing_piles_up(server: LoopbackSshd, folder: Path) -> None:
         far.run(["true"])
         time.sleep(0.3)
         before = held()
-        for number in range(100):
+        for number in range(11):
             assert far.run(["echo", str(number)], check=False).text == f"{number}\n"
             client.find(socket_paths()[0]).close()
             with suppress(TransportError):
-                far.run(["sleep", "5"], timeout=0.05) if number % 25 == 0 else None
+                far.run(["sleep", "5"], timeout=0.05) if number % 10 == 0 else None
             lines = far.stream(["yes"])
             next(lines)
             lines.close()
