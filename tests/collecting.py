@@ -6,6 +6,7 @@ change of many files, as in a new clone, each of the processes would do the same
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Generator, Iterator
@@ -21,22 +22,25 @@ MANY = 20
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Wait for the first process of several, or be it."""
+    """Wait for the first process of several, or be it; and look for garbage only among what comes later.
+
+    Tests, and the packages they import, are a million objects that stay until the end.
+    """
     worker = getattr(session.config, "workerinput", None)
-    if worker is None:
+    done = Path(session.config.option.basetemp).parent / "collected" if worker else None
+    first = worker is not None and worker["workerid"] == FIRST
+    if done and not first and _changed() >= MANY:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not done.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+    gc.disable()
+    try:
         return (yield)
-    done = Path(session.config.option.basetemp).parent / "collected"  # beside the folder of each process
-    if worker["workerid"] == FIRST:
-        try:
-            return (yield)
-        finally:
+    finally:
+        gc.freeze()
+        gc.enable()
+        if done and first:
             done.touch()  # whatever it found: another may have looked earlier, and wait
-    if _changed() < MANY:
-        return (yield)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not done.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return (yield)
 
 
 def _changed() -> int:

@@ -14,111 +14,13 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
+from tests.cluster.unfinished import EVERY, GROWING, LEARNS, SETTINGS, STEPS, WAITING, WALKING
 from tests.doubles.wandb_server import WandbServer
 
 pytestmark = pytest.mark.timeout(2400)
 
-SETTINGS = """
-[profiles.whole]
-extends = "tiny"
-gpu = "a100"
-time = "1h"
-total_steps = 10_000
-eval_every = 10_000
-checkpoint_every = 1000
-
-[profiles.broken]
-extends = "whole"
-gpu = "a40"
-until_done = true
-
-[profiles.drilled]
-extends = "walking"
-gpu = "a100"
-
-[profiles.walking]
-extends = "tiny"
-cpus = 1
-memory = "500M"
-time = "1h"
-signal = "USR1"
-signal_before = "12s"
-until_done = true
-program = ["python", "walking.py"]
-
-[profiles.growing]
-extends = "tiny"
-time = "5m"
-until_done = true
-program = ["python", "growing.py"]
-
-[profiles.rude]
-extends = "growing"
-gpu = "none"
-time = "1m"
-sbatch = { partition = "gpu-a100" }
-
-[profiles.cart]
-extends = "tiny"
-cpus = 1
-memory = "1G"
-recipe = "ppo"
-total_steps = 4_096
-num_envs = 4
-eval_every = 4_096
-checkpoint_every = 4_096
-"""
-
 WAYS = ["requeue", "array", "chain"]
-GROWING = """
-import os, signal, sys, time
-attempt = int(os.environ["CLUSTERKIT_ATTEMPT"])
-os.makedirs(os.environ["CLUSTERKIT_RUN_DIR"] + f"/checkpoints/step-{attempt}")
-if sys.argv[1:] and attempt == 0:
-    if sys.argv[1] == "checkpoint":
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(85))
-    open(os.environ["CLUSTERKIT_RUN_DIR"] + "/ready", "w").close()
-    time.sleep(600)
-sys.exit(0 if attempt == 2 else 85)
-"""
-STEPS, EVERY = 500, 40
-"""Of the walk, and from one of its checkpoints to the next."""
-WALKING = """
-import hashlib, json, os, pathlib, signal, sys, time
-run, attempt = pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"]), int(os.environ["CLUSTERKIT_ATTEMPT"])
-stop = []
-for number in (signal.SIGUSR1, signal.SIGTERM):
-    signal.signal(number, lambda *_: stop.append(number))
-
-def write(name, text):
-    (run / ".new").write_text(text)
-    (run / name).parent.mkdir(parents=True, exist_ok=True)
-    (run / ".new").rename(run / name)
-
-def save():
-    write(f"checkpoints/step-{step}/state", state)
-
-saved = sorted(run.glob("checkpoints/step-*/state"), key=lambda path: int(path.parent.name[5:]))
-step = int(saved[-1].parent.name[5:]) if saved else 0
-state = saved[-1].read_text() if saved else ""
-with (run / "metrics.jsonl").open("a") as metrics:
-    while step < STEPS and not stop:
-        if attempt < 4 and step == 100 * (attempt + 1):
-            beat = {"time": time.time(), "attempt": attempt, "step": step, "total_steps": STEPS}
-            write("heartbeat.json", json.dumps(beat))
-            time.sleep(0.1)
-            continue
-        step += 1
-        state = hashlib.sha256(f"{state} {step}".encode()).hexdigest()
-        line = {"kind": "train", "attempt": attempt, "step": step, "at": state}
-        print(json.dumps(line), file=metrics, flush=True)
-        if step % EVERY == 0:
-            save()
-save()
-sys.exit(85 if stop else 0)
-""".replace("STEPS", str(STEPS)).replace("EVERY", str(EVERY))
-"""Stands for a training: where it is depends on all steps before. Each attempt waits 100 steps further for
-what interrupts it, and the fifth goes to the end."""
+OPTIONS = ("--", "--lockstep", "--log-every", "40")
 PATIENCE_SECONDS = 900.0
 """A training that takes a minute takes ten where all else that a machine does is tested meanwhile."""
 
@@ -179,6 +81,11 @@ class Run:
                 found[line["step"]] = line
         return found
 
+    def in_wandb(self, step: int) -> bool:
+        """Whether the client has written the row of a step to disk, where a key and two lengths come first."""
+        row = re.compile(rb"env_steps.{3}%d" % step, re.DOTALL)
+        return any(row.search(file.read_bytes()) for file in self.dir.glob("wandb/*/*.wandb"))
+
     def digest(self) -> str:
         """Of the parameters at the end, as the run itself says."""
         text = (self.dir / "metrics.jsonl").read_text()
@@ -193,6 +100,7 @@ def deployed(learner: User) -> User:
     settings.write_text(settings.read_text() + SETTINGS)
     (learner.folder / "growing.py").write_text(GROWING)
     (learner.folder / "walking.py").write_text(WALKING)
+    (learner.folder / "waiting.py").write_text(WAITING)
     learner.types("deploy")
     return learner
 
@@ -224,7 +132,7 @@ def runs(deployed: User, drill: subprocess.Popen[str], rude: Run) -> tuple[Run, 
     """
     user, cluster = deployed, deployed.cluster
     walk = Run(user, user.submits("--profile", "walking", "--name", "walk"))
-    whole = Run(user, user.submits("--profile", "whole", "--name", "whole", "--", "--lockstep"))
+    whole = Run(user, user.submits("--profile", "whole", "--name", "whole", *LEARNS, *OPTIONS))
     walk.reaches(0)
     on_controller(walk, "EndTime=now+40")
     until("the drill's run", lambda: any((user.root / "runs").glob("drill-*")))
@@ -234,12 +142,12 @@ def runs(deployed: User, drill: subprocess.Popen[str], rude: Run) -> tuple[Run, 
     until("the end of attempt 0", (walk.dir / "attempts/0/exit.json").exists)  # its time limit
     # The other interruptions shall not be overtaken by the next time limit.
     on_controller(walk, "TimeLimit=60")
-    broken = Run(user, user.submits("--profile", "broken", "--name", "broken", "--", "--lockstep"))
+    broken = Run(user, user.submits("--profile", "broken", "--name", "broken", *LEARNS, *OPTIONS))
     until("the second attempt of the drill", (drilled.dir / "attempts/1/start.json").exists)
     walk.reaches(1)
     cluster.run("login", ["scontrol", "requeue", walk.job()], user="alice")
     walk.reaches(2)
-    until("a checkpoint", lambda: any((broken.dir / "checkpoints").glob("step-*")))
+    until("the wait of the training", lambda: broken.in_wandb(160))
     cluster.kill_node("a40n1")
     cluster.run("ctl", ["scontrol", "update", "NodeName=a40n1", "State=DOWN", "Reason=dead"])
     until("Slurm's notice of it", lambda: {walk.in_queue(), broken.in_queue()}.isdisjoint({"RUNNING"}))
@@ -308,7 +216,7 @@ def test_it_is_one_run_in_wandb(learner: User, runs: tuple[Run, Run, Run]) -> No
         arrived = server.runs[broken.id]
         assert arrived.state == "finished"
         steps = {row["env_steps"] for row in arrived.history if any(key.startswith("train/") for key in row)}
-        # The client has a row for a moment before it writes it: a node that dies may take the last one along.
+        # The client keeps a row until the next one comes: a node that dies takes the last one along.
         missing = [line for step, line in broken.lines("train").items() if step not in steps]
         assert all(not (broken.dir / f"attempts/{one['attempt']}/exit.json").exists() for one in missing)
         assert len(missing) <= 1
@@ -446,6 +354,6 @@ def test_the_drill_says_that_it_works(drill: subprocess.Popen[str]) -> None:
 
 @pytest.mark.exhaustive  # its program in tests/trainer/test_drill.py, its words in test_rehearsal.py
 def test_the_drill_of_a_training(deployed: User) -> None:
-    said = deployed.types("drill", "--profile", "whole")
+    said = deployed.types("drill", "--profile", "training")
     assert "FAIL" not in said
     assert said.count("ok  ") == 7, said

@@ -236,6 +236,7 @@ def named(person: User) -> dict[str, dict[str, Any]]:
     person.types("deploy", "--cluster", "tiny")
     for name, scene in table.items():
         submitted[name] = person.submits(*scene.words)
+    wait_for_the_end(person, submitted["no Python in the image"])  # whose image is damaged next
     answers = spoiled_images(person)
     answers["bad sbatch option"] = interrupted(person)
     answers["code removed"] = cleaned(person)
@@ -328,6 +329,13 @@ def interrupted(person: User) -> dict[str, Any]:
 def wait_for(person: User, run_id: str, state: str) -> None:
     deadline = time.monotonic() + 200
     while (job := queue(person.cluster).get(run_id, ("", "GONE", "")))[1] != state:
+        assert time.monotonic() < deadline, job
+        time.sleep(0.5)
+
+
+def wait_for_the_end(person: User, run_id: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (job := queue(person.cluster).get(run_id, ("", "GONE", "")))[1] in ACTIVE:
         assert time.monotonic() < deadline, job
         time.sleep(0.5)
 
