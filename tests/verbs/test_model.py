@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+import trainer.evaluate
 from clusterkit.errors import RunError
 from clusterkit.ui.model import show_evaluated
 from clusterkit.verbs.model import Chosen, Evaluated, Score, evaluate
 from tests.results.run_dirs import evaluation, make_run_dir, write_metrics
 from tests.verbs.conftest import Project
 from trainer.algorithms.sac import SAC, SACConfig
+from trainer.errors import UsageError
 from trainer.model import about, save_final
 from trainer.recipe import load
 
@@ -60,15 +62,6 @@ def test_the_table_of_an_evaluation_ends_with_the_mean(capsys: pytest.CaptureFix
     assert capsys.readouterr().out.splitlines()[-1].startswith("mean")
 
 
-@pytest.mark.slow
-def test_play(project: Project, run_dir: Path) -> None:
-    done = project.run("play", "demo", "--task", "drawer-close", "--out", "films", "--size", "64")
-    *_, video, sheet = done.stdout.splitlines()
-    assert done.stdout.startswith("drawer-close-v3 goal 0: ")
-    assert Path(video).stem == "drawer-close-v3"
-    assert (project.folder / sheet).read_bytes().startswith(b"\x89PNG")
-
-
 def foreign(folder: Path, environment: str) -> None:
     """Write a final model whose environment is in a module of somebody's."""
     document = load("sac").as_json()
@@ -77,7 +70,25 @@ def foreign(folder: Path, environment: str) -> None:
 
 
 EVIL = "import pathlib, gymnasium\npathlib.Path({ran!r}).touch()\n"
-MINE = "import gymnasium\ngymnasium.register('Own-v0', 'gymnasium.envs.classic_control:PendulumEnv')\n"
+MINE = """
+import gymnasium, numpy
+class Own(gymnasium.Env):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,), numpy.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), numpy.float32)
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return numpy.zeros(3, numpy.float32), {}
+    def step(self, action):
+        self.steps += 1
+        return numpy.zeros(3, numpy.float32), 2.0, False, self.steps == 5, {}
+    def render(self):
+        return numpy.full((64, 64, 3), 40 * self.steps, numpy.uint8)
+gymnasium.register("Own-v0", Own)
+"""
 
 
 @pytest.mark.slow
@@ -89,7 +100,7 @@ def test_a_strangers_code_is_not_run(project: Project, monkeypatch: pytest.Monke
     (run / "evil.py").write_text(EVIL.format(ran=str(ran)))
     (run / "queue.py").write_text(EVIL.format(ran=str(ran)))  # has the name of one of Python's own
     monkeypatch.setenv("PYTHONPATH", os.pathsep)  # its parts are the working directory
-    refused = project.run("play", "demo-1", "--environment", name, code=8)  # even when it is named
+    refused = project.run("evaluate", "demo-1", "--environment", name, code=8)  # even when it is named
     assert "code that came with results" in refused.stderr
     model = Chosen(run / "checkpoints" / "final_model.pt", "demo-1", run, pulled=(run.parent,))
     monkeypatch.chdir(run)
@@ -99,15 +110,19 @@ def test_a_strangers_code_is_not_run(project: Project, monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-def test_code_of_the_user_is_run_once_it_is_named(project: Project) -> None:
+def test_play_with_code_of_the_user_that_is_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run_dir(project.folder / "results", "demo-1")
     (project.folder / "mine.py").write_text(MINE)
     foreign(run, "mine:Own-v0")
-    refused = project.run("evaluate", "demo-1", "-n", "1", code=8)
-    assert "neither installed nor tracked by git" in refused.stderr
-    assert "--environment mine:Own-v0" in refused.stderr
-    done = project.run("evaluate", "demo-1", "-n", "1", "--environment", "mine:Own-v0", "--json")
-    assert json.loads(done.stdout)["episodes"] == 1
+    monkeypatch.chdir(project.folder)
+    with pytest.raises(UsageError, match="neither installed nor tracked by git") as refused:
+        trainer.evaluate.main([str(run), "--episodes", "1"])
+    assert "--environment mine:Own-v0" in str(refused.value.hint)
+    named = ("--environment", "mine:Own-v0")
+    done = project.run("play", "demo-1", *named, "--task", "mine:Own-v0", "--out", "films", "--size", "64")
+    *_, video, sheet = done.stdout.splitlines()
+    assert Path(video).stem == "mine-Own-v0"
+    assert (project.folder / sheet).read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_is_not_here(project: Project) -> None:
