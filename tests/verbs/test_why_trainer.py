@@ -21,9 +21,9 @@ default_profile = "learner"
 
 [profiles.learner]
 time = "10m"
-recipe = "local-demo"
+recipe = "sac"
 total_steps = 4000
-num_envs = 8
+num_envs = 2
 workers = 0
 device = "cpu"
 eval_every = 4000
@@ -32,7 +32,7 @@ checkpoint_every = 4000
 
 [profiles.cuda]
 time = "10m"
-program = ["sh", "-c", "exec PYTHON -m trainer train --recipe local-demo --device cuda"]
+program = ["sh", "-c", "exec PYTHON -m trainer train --recipe sac --device cuda"]
 
 [profiles.fault]
 time = "10m"
@@ -54,11 +54,17 @@ raise torch.OutOfMemoryError(
     " Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
 )
 """
-WILD = {"reward_scale": "1e30", "warmup_steps": "80", "env_steps_per_update": "1", "batch_size": "16"}
+WILD = {
+    "environment": "Pendulum-v1",
+    "reward_scale": "1e30",
+    "warmup_steps": "80",
+    "env_steps_per_update": "1",
+    "batch_size": "16",
+}
 CAUSES = {
     "diverged": [
         *(word for key, value in WILD.items() for word in ("--set", f"{key}={value}", "--unlock", key)),
-        *("--", "--log-every", "40"),
+        *("--", "--log-every", "40", "--wandb", "disabled"),
     ],
     "no-gpu": ["--profile", "cuda"],
     "wrong-argument": ["--", "--learning-rate", "3"],
