@@ -64,7 +64,7 @@ class Project:
         while not holds():
             now = time.monotonic()
             assert now < deadline, "it did not happen in time"
-            time.sleep(max(0.1, 2 * (now - began)))
+            time.sleep(max(0.1, 4 * (now - began)))
             began = time.monotonic()
 
     def ended(self, run_id: str) -> None:

@@ -53,7 +53,7 @@ def submitted(project: Project, ledger: Ledger, arguments: Sequence[str]) -> Pat
 @pytest.mark.slow
 @given(ARGVS)
 @settings(
-    max_examples=10,
+    max_examples=5,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=[

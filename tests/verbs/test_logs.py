@@ -39,10 +39,10 @@ def start_again(project: Project, run_id: str) -> None:
 
 
 def test_the_last_lines(talk: Project) -> None:
-    run_id = talk.submit("--", "300000")
+    run_id = talk.submit("--", "100000")
     talk.ended(run_id)
     log = (talk.run_dir(run_id) / "attempts/0/log").read_text().splitlines(keepends=True)
-    for count in (0, 1, 7, 50, 299_000, 400_000):
+    for count in (0, 1, 7, 50, 99_000, 200_000):
         assert talk.run("logs", "--tail", str(count)).stdout == "".join(
             log[len(log) - min(count, len(log)) :]
         )

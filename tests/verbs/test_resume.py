@@ -48,7 +48,10 @@ def cancelled(project: Project, *arguments: str) -> str:
     return run_id
 
 
-def completed(project: Project, run_id: str) -> None:
+def completed(project: Project, run_id: str, attempt: int = 1, root: Path | None = None) -> None:
+    """Wait for the end of an attempt, below another work root than this machine's if there is one."""
+    run_dir = project.run_dir(run_id) if root is None else root / "runs" / run_id
+    project.until((run_dir / "attempts" / str(attempt) / "exit.json").exists)
     project.until(lambda: state(project, run_id)["state"] == "COMPLETED")
 
 
@@ -93,7 +96,7 @@ def test_it_may_be_resumed_again_and_keeps_what_was_changed(steps: Project) -> N
     steps.run("status")
     assert state(steps, run_id)["state"] == "FAILED"
     steps.run("resume", run_id)
-    completed(steps, run_id)
+    completed(steps, run_id, 2)
     request = json.loads((steps.run_dir(run_id) / "submissions/2/request.json").read_text())
     assert "--time=00:09:00" in request["options"]
     assert request["until_done"] == "requeue"
@@ -110,7 +113,7 @@ def test_what_cannot_be_resumed_says_why(steps: Project) -> None:
     assert "{total_steps}" in steps.run("resume", run_id, "--total-steps", "5", code=3).stderr
     assert "not a duration" in steps.run("resume", run_id, "--time", "5", code=3).stderr
     done = steps.submit("--", "quick")
-    completed(steps, done)
+    completed(steps, done, 0)
     assert "COMPLETED" in steps.run("resume", done, code=8).stderr
     shutil.rmtree(steps.run_dir(run_id))
     assert "no run directory" in steps.run("resume", run_id, code=8).stderr
@@ -147,7 +150,7 @@ def test_a_run_moves_to_another_cluster_with_all_it_needs(steps: Project, elsewh
     (old / "model.bin").write_bytes(b"weights")
     (old / "metrics.jsonl").write_text('{"kind": "event", "step": 1}\n')
     steps.run("resume", run_id, "--cluster", "other")
-    completed(steps, run_id)
+    completed(steps, run_id, root=elsewhere)
     assert (new / "model.bin").read_bytes() == b"weights"
     assert (new / "arguments-1").exists()
     assert not (new / "attempts/0/log").exists()
@@ -178,11 +181,11 @@ def test_what_cannot_be_moved_whole_stays(steps: Project, elsewhere: Path) -> No
 def test_it_may_move_back(steps: Project, elsewhere: Path) -> None:
     run_id = cancelled(steps)
     steps.run("resume", run_id, "--cluster", "other")
-    completed(steps, run_id)
+    completed(steps, run_id, root=elsewhere)
     new = elsewhere / "runs" / run_id
     (new / "attempts/1/exit.json").write_text('{"code": 1, "signal": null, "why": "failed", "ended": 1}')
     steps.run("resume", run_id, "--cluster", "local")
-    completed(steps, run_id)
+    completed(steps, run_id, 2)
     old = steps.run_dir(run_id)
     assert (old / "arguments-2").exists()
     assert not (old / "moved.json").exists()
@@ -197,7 +200,7 @@ def test_what_was_left_behind_does_not_go_on_as_a_second_run(steps: Project, els
             "SELECT cluster, run_dir, job_id, submission, state, last FROM runs"
         ).fetchone()
     steps.run("resume", run_id, "--cluster", "other")
-    completed(steps, run_id)
+    completed(steps, run_id, root=elsewhere)
     with sqlite3.connect(ledger) as connection:  # as another laptop knows it
         names = "cluster = ?, run_dir = ?, job_id = ?, submission = ?, state = ?, last = ?"
         connection.execute(f"UPDATE runs SET {names}", before)
