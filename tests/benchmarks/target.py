@@ -3,10 +3,10 @@
     python -m tests.benchmarks.target test --limits 720 1080 --runs 3
     python -m tests.benchmarks.target test --limits 1500 --busy
 
-`wall` and `processor` are seconds; processor time is that of all processes the target started, also of daemons
-that outlived their parent (they come to this process: PR_SET_CHILD_SUBREAPER in prctl(2)). `load` is the
-machine's load before a run, over a minute: figures count on a machine that does nothing else. `--busy` has a
-loop run on every processor meanwhile.
+`wall` and `processor` are seconds; processor time is that of all processes the target started, also of
+daemons that outlived their parent (they come to this process: PR_SET_CHILD_SUBREAPER in prctl(2)). `load` is
+the machine's load before a run, over a minute: figures count on a machine that does nothing else. `--busy`
+has a loop run on every processor meanwhile.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("target", choices=["test", "check", "test-all"])
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--busy", action="store_true", help="beside a loop on every processor")
-    parser.add_argument("--limits", type=float, nargs="+", default=[], metavar="SECONDS", help="wall, processor")
+    parser.add_argument("--limits", type=float, nargs="+", default=[], metavar="S", help="wall, processor")
     parser.add_argument("--log", type=Path, default=Path("target.log"), help="the target's output")
     given = parser.parse_args()
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):

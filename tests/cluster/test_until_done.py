@@ -82,7 +82,7 @@ class Run:
         return found
 
     def in_wandb(self, step: int) -> bool:
-        """Whether the client has written the row of a step to disk, where a key and two lengths come first."""
+        """Whether the client has written the row of a step to disk, after its key and two lengths."""
         row = re.compile(rb"env_steps.{3}%d" % step, re.DOTALL)
         return any(row.search(file.read_bytes()) for file in self.dir.glob("wandb/*/*.wandb"))
 
