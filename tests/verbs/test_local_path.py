@@ -61,17 +61,10 @@ def test_cancel_ends_the_program_and_is_remembered(project: Project) -> None:
     run_id = project.submit("--", "sleep")
     project.until((project.run_dir(run_id) / "heartbeat.json").exists)
     assert state(project, run_id)["state"] == "RUNNING"
+    assert "there is no attempt 5" in project.run("logs", run_id, "--attempt", "5", code=8).stderr
     assert "cancelled" in project.run("cancel", run_id).stdout
     assert state(project, run_id)["state"] == "CANCELLED"
     assert "had ended already" in project.run("cancel", "last").stdout
-
-
-@pytest.mark.slow
-def test_follow_prints_until_the_run_ends(project: Project) -> None:
-    run_id = project.submit()
-    shown = project.run("logs", run_id, "--follow").stdout
-    assert f"hello from {run_id}" in shown
-    assert "attempt 0 ended: completed" in shown
 
 
 def test_a_dry_run_fits_a_screen_and_changes_nothing(project: Project) -> None:
@@ -113,22 +106,15 @@ def test_runs_by_name_and_nothing_known(project: Project) -> None:
     assert "no runs yet" in project.run("status").stderr
     assert "none was submitted" in project.run("logs", "nothing", code=8).stderr
     first, second = project.submit(), project.submit()
-    project.ended(first)
+    shown = project.run("logs", first, "--follow").stdout  # until the run ends
+    assert f"hello from {first}" in shown
+    assert "attempt 0 ended: completed" in shown
     project.ended(second)
     everything = project.run("status").stdout
     assert "no such runs" in project.run("status", "--state", "failed").stderr
     assert "no such runs" in project.run("status", "--watch").stderr
     assert first in everything
     assert second in everything
-
-
-@pytest.mark.slow
-def test_a_log_before_there_is_one(project: Project) -> None:
-    run_id = project.submit("--", "sleep")
-    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
-    missing = project.run("logs", run_id, "--attempt", "5", code=8)
-    assert "there is no attempt 5" in missing.stderr
-    project.run("cancel", run_id)
 
 
 @pytest.mark.slow

@@ -96,7 +96,7 @@ def test_nothing_of_an_archive_stays(project: Project, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "run.tar.gz") as packed:
         packed.extractall(whole, filter="data")
     home = whole / first
-    (home / "code" / "project" / "train.py").write_bytes(bytes(64 << 20))  # more than its manifest says
+    (home / "code" / "project" / "train.py").write_bytes(bytes(4 << 20))  # more than its manifest says
     names = sorted(path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())
     archive.write(
         tmp_path / "bomb.tar.gz",
@@ -104,7 +104,7 @@ def test_nothing_of_an_archive_stays(project: Project, tmp_path: Path) -> None:
         {name: archive.of_file(home / name) for name in names if name != archive.SUMS},
     )
     refused = project.run("rerun", str(tmp_path / "bomb.tar.gz"), code=8)
-    assert f"'code/project/train.py' has {64 << 20} bytes, " in refused.stderr
+    assert f"'code/project/train.py' has {4 << 20} bytes, " in refused.stderr
     assert list(left.parent.iterdir()) == []
 
 

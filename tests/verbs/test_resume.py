@@ -120,18 +120,15 @@ def test_what_cannot_be_resumed_says_why(steps: Project) -> None:
     assert not (steps.run_dir(done) / "submissions/1").exists()
 
 
-def test_a_run_json_that_is_none(steps: Project) -> None:
+def test_the_code_it_began_with_and_its_run_json_must_be_there(steps: Project) -> None:
     run_id = cancelled(steps)
+    snapshots = steps.folder / ".clusterkit/local/snapshots"
+    snapshots.rename(snapshots.with_name("gone"))
+    snapshots.mkdir()
+    assert "is not there any more" in steps.run("resume", run_id, code=8).stderr
     (steps.run_dir(run_id) / "run.json").write_text("[1]")
     for words in (("resume", run_id), ("diff", run_id, run_id)):
         assert "run.json on local cannot be read" in steps.run(*words, code=8).stderr
-
-
-def test_the_code_it_began_with_must_be_there(steps: Project) -> None:
-    run_id = cancelled(steps)
-    for snapshot in (steps.folder / ".clusterkit/local/snapshots").iterdir():
-        snapshot.rename(snapshot.with_name(f"gone-{snapshot.name}"))
-    assert "is not there any more" in steps.run("resume", run_id, code=8).stderr
 
 
 @pytest.fixture
@@ -167,15 +164,6 @@ def test_a_run_moves_to_another_cluster_with_all_it_needs(steps: Project, elsewh
     steps.run("resume", run_id)
     steps.until((new / "attempts/2/exit.json").exists)
     assert (new / "arguments-2").exists()
-
-
-def test_what_cannot_be_moved_whole_stays(steps: Project, elsewhere: Path) -> None:
-    run_id = cancelled(steps)
-    os.mkfifo(steps.run_dir(run_id) / "pipe")
-    said = steps.run("resume", run_id, "--cluster", "other", code=8).stderr
-    assert "pipe: " in said
-    assert list((elsewhere / "runs").iterdir()) == []
-    assert not (steps.run_dir(run_id) / "moved.json").exists()
 
 
 def test_it_may_move_back(steps: Project, elsewhere: Path) -> None:
@@ -214,8 +202,11 @@ def test_what_was_left_behind_does_not_go_on_as_a_second_run(steps: Project, els
 def test_what_cannot_move_stays(steps: Project, elsewhere: Path) -> None:
     settings = steps.folder / "clusterkit.toml"
     text = settings.read_text()
-    settings.write_text(text.replace('container = "none"', 'container = "apptainer"'))
     run_id = cancelled(steps)
+    os.mkfifo(steps.run_dir(run_id) / "pipe")
+    assert "pipe: " in steps.run("resume", run_id, "--cluster", "other", code=8).stderr
+    assert not (steps.run_dir(run_id) / "moved.json").exists()
+    settings.write_text(text.replace('container = "none"', 'container = "apptainer"'))
     assert 'container = "apptainer"' in steps.run("resume", run_id, "--cluster", "other", code=3).stderr
     settings.write_text(text + 'max_time = "1m"\n')
     assert "allows 1m" in steps.run("resume", run_id, "--cluster", "other", code=3).stderr

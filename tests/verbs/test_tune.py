@@ -13,7 +13,11 @@ from tests.verbs.conftest import Project
 
 SETTINGS = """# mine
 [profiles.small]
-extends = "local-demo"
+recipe = "sac"
+total_steps = 4000
+device = "cpu"
+gpu = "none"
+time = "10m"
 cpus = 8     # far too many
 num_envs = 4
 workers = 0
@@ -68,7 +72,7 @@ def test_what_a_killed_bench_has_measured_is_written_into_the_profile(project: P
     assert "# clusterkit tune, 20" in changed
     assert "steps/s" in changed
     (kept,) = measurements.read(project.folder / ".clusterkit")
-    assert (kept.recipe, kept.num_envs, kept.workers, kept.gpu) == ("local-demo", 4, 0, None)
+    assert (kept.recipe, kept.num_envs, kept.workers, kept.gpu) == ("sac", 4, 0, None)
     assert (kept.steps_per_second or 0) > 0
     assert json.loads((run_dir / "run.json").read_text())["argv"][:4] == ["python", "-m", "trainer", "bench"]
     assert "is right as it is" in project.run("tune", run_id).stdout
