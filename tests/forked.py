@@ -8,6 +8,7 @@ that start `python -m clusterkit` or `python -m trainer` themselves.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import select
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from tests import forking
 
+PATIENCE_SECONDS = 120.0
 _BY_PYTHON = ("PYTHON", "LANG", "LC_", "TZ", "LD_")
 READ_AT_IMPORT = {
     "clusterkit": (*_BY_PYTHON, "FORCE_COLOR", "PY_COLORS"),
@@ -194,18 +196,23 @@ class Process:
 
 
 class _Parent:
-    """The process that has imported everything; it ends with this one."""
+    """A process that has imported everything, for the whole test run; it ends with the last that asks it."""
 
     def __init__(self, program: str, env: Mapping[str, str]) -> None:
-        self._link, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, forking.__file__, program, str(theirs.fileno())],
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(os.getpid())
+        seen = hashlib.sha256(repr((program, sorted(env.items()))).encode()).hexdigest()
+        address = f"clusterkit-tests-{run}-{seen[:16]}"
+        self._link = socket.socket(socket.AF_UNIX)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self._link.connect_ex("\0" + address):
+            assert time.monotonic() < deadline, f"no process to fork {program} from"
+            if all(process.poll() is not None for process in self._processes):
+                argv = [sys.executable, forking.__file__, program, address]
+                self._processes.append(
+                    subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+                )
+            time.sleep(0.01)
 
     def fork(
         self,

@@ -12,6 +12,7 @@ import pkgutil
 import runpy
 import selectors
 import socket
+import struct
 import sys
 import threading
 from typing import NamedTuple, NoReturn
@@ -81,17 +82,26 @@ def run_and_leave(program: str) -> NoReturn:
     os._exit(code)
 
 
-def next_command(link: socket.socket) -> Command | None:
-    """Returns in a new process what it is to do, and in this one None when nothing more comes.
+def next_command(listener: socket.socket) -> Command | None:
+    """Returns in a new process what it is to do, and in this one None when all who asked have gone.
 
     A request is a byte that brings descriptors: a file with the command, both streams, and where to write the
     process id and then the exit code, or less than zero the signal.
     """
+    links: set[socket.socket] = set()
+    asked = False
     with selectors.DefaultSelector() as events:
-        events.register(link, selectors.EVENT_READ)
-        while True:
+        events.register(listener, selectors.EVENT_READ)
+        while links or not asked:
             for key, _ in events.select():
-                if key.fileobj is not link:
+                if key.fileobj is listener:
+                    link, _ = listener.accept()
+                    if _user_of(link) == os.geteuid():
+                        events.register(link, selectors.EVENT_READ)
+                        links.add(link)
+                        asked = True
+                    continue
+                if key.fileobj not in links:
                     events.unregister(key.fd)
                     os.close(key.fd)
                     process, answers = key.data
@@ -99,9 +109,13 @@ def next_command(link: socket.socket) -> Command | None:
                     _tell(answers, os.waitstatus_to_exitcode(status))
                     os.close(answers)
                     continue
+                link = next(one for one in links if one is key.fileobj)
                 _, received, _, _ = socket.recv_fds(link, 1, 4)
                 if not received:
-                    return None
+                    events.unregister(link)
+                    links.remove(link)
+                    link.close()
+                    continue
                 given, *streams, answers = received
                 process = os.fork()
                 if process == 0:
@@ -109,11 +123,19 @@ def next_command(link: socket.socket) -> Command | None:
                         os.close(other.fd)
                         if other.data:
                             os.close(other.data[1])
-                    link.detach()
+                    for end in (listener, *links):
+                        end.detach()
                     return _become(given, streams, answers)
-                for end in (given, *streams):
-                    os.close(end)
+                for descriptor in (given, *streams):
+                    os.close(descriptor)
                 events.register(os.pidfd_open(process), selectors.EVENT_READ, (process, answers))
+    return None
+
+
+def _user_of(link: socket.socket) -> int:
+    """The user id at the other end, by SO_PEERCRED: an abstract address is open to everybody here."""
+    _, user, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(user)
 
 
 def _become(given: int, streams: list[int], answers: int) -> Command:
@@ -155,9 +177,15 @@ def _tell(answers: int, number: int) -> None:
 
 if __name__ == "__main__":
     sys.path.pop(0)  # this folder
-    program, descriptor = sys.argv[1:]
+    program, address = sys.argv[1:]
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind("\0" + address)
+    except OSError:  # another process of the test run was quicker
+        sys.exit()
+    listener.listen(64)
     import_all(program)
-    command = next_command(socket.socket(fileno=int(descriptor)))
+    command = next_command(listener)
     if command is not None:
         sys.argv[1:] = command.words
         if program == "clusterkit":
