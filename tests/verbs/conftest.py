@@ -74,9 +74,13 @@ class Project:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    folder = tmp_path / "my project"
+    return new_project(tmp_path / "my project", monkeypatch)
+
+
+def new_project(folder: Path, patch: pytest.MonkeyPatch) -> Project:
+    """A project in a folder that is made, whose commands know no settings or keys of this user."""
+    patch.setenv("XDG_CONFIG_HOME", str(folder.parent / "no-config"))
+    patch.delenv("WANDB_API_KEY", raising=False)
     folder.mkdir()
     (folder / "train.py").write_text(PROGRAM)
     (folder / "clusterkit.toml").write_text(CONFIG)

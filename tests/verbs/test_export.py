@@ -80,22 +80,20 @@ def test_what_is_no_name_for_an_archive(project: Project) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("odd", "said"),
-    [
-        ({"run_id": "../../outside"}, "is not a run id"),
-        ({"image": {"digest": "../../outside", "bytes": 1}}, "none of clusterkit's"),
-        ({"python_path": []}, "does not say which code"),
-    ],
-    ids=["run_id", "image", "python_path"],
-)
-def test_what_run_json_may_not_name(project: Project, run_id: str, odd: dict[str, Any], said: str) -> None:
+def test_what_run_json_may_not_name(project: Project, run_id: str) -> None:
     project.run("sync-results", "--no-wandb")
     path = project.folder / "results" / run_id / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | odd))
+    whole = json.loads(path.read_text())
     before = set(project.folder.parent.iterdir())
-    assert said in project.run("export", run_id, code=8).stderr
-    assert set(project.folder.parent.iterdir()) == before
+    odds: dict[str, dict[str, Any]] = {
+        "is not a run id": {"run_id": "../../outside"},
+        "none of clusterkit's": {"image": {"digest": "../../outside", "bytes": 1}},
+        "does not say which code": {"python_path": []},
+    }
+    for said, odd in odds.items():
+        path.write_text(json.dumps(whole | odd))
+        assert said in project.run("export", run_id, code=8).stderr
+        assert set(project.folder.parent.iterdir()) == before
 
 
 def test_a_folder_that_is_not_there_is_not_made(project: Project) -> None:

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,21 @@ import pytest
 from clusterkit.config.models import Cluster
 from clusterkit.verbs.shell import enter_script
 from tests.doubles.person import type_at_terminal
-from tests.verbs.conftest import Project
+from tests.verbs.conftest import Project, new_project
 
 pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, str]]:
+    """A run that sleeps, for those who only look at it."""
+    folder = tmp_path_factory.mktemp("running") / "my project"
+    with pytest.MonkeyPatch.context() as patch:
+        project = new_project(folder, patch)
+        run_id = project.submit("--", "sleep")
+        project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+        yield project, run_id
+        project.run("cancel", run_id)
 
 
 def test_a_command_beside_the_program(project: Project) -> None:
@@ -36,9 +49,8 @@ def test_a_command_beside_the_program(project: Project) -> None:
     assert "clusterkit logs" in ended.stderr
 
 
-def test_a_person_in_the_shell(project: Project) -> None:
-    run_id = project.submit("--", "sleep")
-    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+def test_a_person_in_the_shell(running: tuple[Project, str]) -> None:
+    project, run_id = running
     keys = iter(["echo $((6 * 7)) $CLUSTERKIT_RUN_ID", "pwd", "exit 3"])
     done = type_at_terminal(
         ["shell", run_id],
@@ -49,7 +61,6 @@ def test_a_person_in_the_shell(project: Project) -> None:
     assert done.returncode == 3, done.stdout
     assert f"42 {run_id}" in done.stdout
     assert (project.run_dir(run_id) / "cwd").read_text() in done.stdout
-    project.run("cancel", run_id)
 
 
 def test_what_a_local_run_uses(project: Project) -> None:
@@ -79,9 +90,8 @@ def test_what_a_local_run_uses(project: Project) -> None:
     assert "has ended" in project.run("top", run_id, code=8).stderr
 
 
-def test_a_person_watches_until_ctrl_c(project: Project) -> None:
-    run_id = project.submit("--", "sleep")
-    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+def test_a_person_watches_until_ctrl_c(running: tuple[Project, str]) -> None:
+    project, run_id = running
     keys = iter(["\x03"])
     done = type_at_terminal(
         ["top", run_id],
@@ -91,7 +101,6 @@ def test_a_person_watches_until_ctrl_c(project: Project) -> None:
     )
     assert done.returncode == 130, done.stdout
     assert "heartbeat" in done.stdout
-    project.run("cancel", run_id)
 
 
 def test_a_run_whose_answer_was_lost_is_known_by_its_run_directory(project: Project) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import typer
 from clusterkit.cli.app import app
 from clusterkit.ledger import Ledger
 from tests import forked
-from tests.verbs.conftest import Project
+from tests.verbs.conftest import Project, new_project
 
 pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
 
@@ -54,9 +55,15 @@ def test_every_command_that_takes_a_run_is_here() -> None:
     assert found == MANY.keys() | ONE.keys()
 
 
-@pytest.fixture
-def named(project: Project) -> tuple[Project, dict[str, str]]:
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, dict[str, str]]]:
     """Ended and pulled runs of two groups and one besides; names of one run, of a group, of neither."""
+    with pytest.MonkeyPatch.context() as patch:
+        project = new_project(tmp_path_factory.mktemp("named") / "my project", patch)
+        yield project, _scene(project)
+
+
+def _scene(project: Project) -> dict[str, str]:
     group = project.run("submit", "--name", "base", "--seeds", "1,2").stdout.strip()
     alone = project.submit("--name", "base-b")
     for run_id in (f"{group}-0", f"{group}-1", alone):
@@ -67,7 +74,7 @@ def named(project: Project) -> tuple[Project, dict[str, str]]:
     project.run("sync-results", "--no-wandb")
     with Ledger(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
         job_id = ledger.find_one(alone).job_id
-    return project, {"group": group, "prefix": alone[:10], "job": job_id, "last": "last", "ambiguous": "base"}
+    return {"group": group, "prefix": alone[:10], "job": job_id, "last": "last", "ambiguous": "base"}
 
 
 def said(project: Project, command: str, name: str, words: tuple[str, ...]) -> str:
@@ -112,10 +119,11 @@ def test_why_of_a_group_counts_causes_and_shows_one_of_each(project: Project) ->
     assert answer["not_asked"] == []
 
 
-def test_export_of_a_group_is_an_archive_of_each_run(project: Project, tmp_path: Path) -> None:
-    group = project.run("submit", "--seeds", "1,2", "--", "0").stdout.strip()
-    for number in range(2):
-        project.ended(f"{group}-{number}")
+def test_export_of_a_group_is_an_archive_of_each_run(
+    named: tuple[Project, dict[str, str]], tmp_path: Path
+) -> None:
+    project, names = named
+    group = names["group"]
     refused = project.run("export", group, "-o", "x.tar.gz", code=8).stderr
     assert "means 2 runs" in refused
     paths = project.run("export", group, "-o", str(tmp_path)).stdout.split()
