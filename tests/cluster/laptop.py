@@ -122,8 +122,13 @@ class User:
             text=True,
         )
 
+    def forks(self, *words: str) -> forked.Process | subprocess.Popen[str]:
+        """The same with both streams in one, and of a process that need not import anything."""
+        return forked.start(words, env=self._env({}), folder=self.folder, program="clusterkit")
+
     def _env(self, variables: Mapping[str, str]) -> dict[str, str]:
-        return {"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "COLUMNS": "200", **variables}
+        own = {"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "COLUMNS": "200"}
+        return forked.of_python() | own | variables
 
     def status(self, *names: str) -> dict[str, dict[str, Any]]:
         """`clusterkit status --json`, by run id."""
@@ -147,6 +152,15 @@ class User:
     def submits(self, *words: str) -> str:
         """Submit; returns the run id, which is all that standard output holds."""
         return self.types("submit", *words).strip()
+
+    @contextmanager
+    def keeping_login(self, cluster: str = "site") -> Iterator[None]:
+        """Let all commands meanwhile ride on one login, where logins are not what is tested."""
+        self.types("login", cluster)
+        try:
+            yield
+        finally:
+            self.types("logout", cluster)
 
     @contextmanager
     def logging_in(self, times: int) -> Iterator[None]:

@@ -223,8 +223,10 @@ def site() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def person(site: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
-    return troubled_user(tmp_path_factory.mktemp("laptop"), site)
+def person(site: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
+    user = troubled_user(tmp_path_factory.mktemp("laptop"), site)
+    with user.keeping_login("bare"):
+        yield user
 
 
 @pytest.fixture(scope="module")
