@@ -28,9 +28,9 @@ program = ["sh", "-c", "sleep 3601 & wait"]
 
 
 @pytest.fixture(scope="module")
-def user(cluster: Cluster, trainer_sif: Path, tmp_path_factory: pytest.TempPathFactory) -> User:
-    """With the trainer's image, which the cluster has not got."""
-    user = User.settle(tmp_path_factory.mktemp("laptop"), cluster, trainer_sif)
+def user(cluster: Cluster, small_sif: Path, tmp_path_factory: pytest.TempPathFactory) -> User:
+    """With a small image, which the cluster has not got."""
+    user = User.settle(tmp_path_factory.mktemp("laptop"), cluster, small_sif)
     with (user.folder / "clusterkit.toml").open("a") as settings:
         settings.write(SLEEPS)
     return user
@@ -44,11 +44,15 @@ def deployed(user: User) -> str:
 
 
 @pytest.fixture(scope="module")
-def finished(user: User, deployed: str) -> dict[str, list[str]]:
+def finished(user: User, deployed: str, small_sif: Path, trainer_sif: Path) -> dict[str, list[str]]:
     """A training, and a run on the other partition: run id -> states in order of appearance.
 
-    Somebody else has all A100 GPUs first, so that the second run must wait.
+    From here on the image is the trainer's, which the cluster has: it is large, and would come as the small
+    one did. Somebody else has all A100 GPUs first, so that the second run must wait.
     """
+    settings = user.folder / "clusterkit.toml"
+    settings.write_text(settings.read_text().replace(str(small_sif), str(trainer_sif)))
+    user.has_image(trainer_sif)
     block = ["sbatch", "--parsable", "-p", "gpu-a100", "--gres=gpu:a100:2", "-o", "/dev/null"]
     blocker = user.cluster.run("login", [*block, "--wrap", "sleep 600"], user="bob").stdout.strip()
     with user.logging_in(times=1):
