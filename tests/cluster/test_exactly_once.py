@@ -32,6 +32,8 @@ gpu = "a40"
 time = "5m"
 program = ["sh", "-c", {json.dumps(WRITES)}, "sh"]
 """
+STRIDE = 12
+"""Calls between two kills; a submit makes some fifty, and the first ones come before the job."""
 ALPHABET = "aZ0 \t\n'\"\\$`!*?[]{}()<>|&;#%~-=é漢🤖\u0301\u202e"
 PATIENCE = 300.0
 
@@ -83,21 +85,19 @@ def settled(user: User) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("fineness", [1, pytest.param(6, marks=pytest.mark.exhaustive)])
 def test_killed_again_and_again(ready: User, fineness: int) -> None:
-    """Ever later, by steps that grow with how late it is: all points are tried in tests/verbs."""
-    user, kills, point, dice = ready, 0, 1, random.Random(SEED)
-    while True:
-        submit = subprocess.run(
-            [sys.executable, "-m", "tests.doubles.kill_point", str(point), "submit", "--profile", "words"],
-            cwd=user.folder,
-            env={"PATH": os.environ["PATH"], "HOME": str(user.folder.parent), "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
-        if submit.returncode != -signal.SIGKILL:
-            break
-        kills, point = kills + 1, point + dice.randint(1, 1 + 2 * point // fineness)
-    assert submit.returncode == 0, submit.stderr
+    """Ever later, from a point that is drawn on: all points are tried in tests/verbs."""
+    user, stride = ready, STRIDE // fineness
+    points = f"{random.Random(SEED).randint(1, min(3, stride))}:{stride}"
+    submits = subprocess.run(
+        [sys.executable, "-m", "tests.doubles.kill_point", points, "submit", "--profile", "words"],
+        cwd=user.folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(user.folder.parent), "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert submits.returncode == 0, submits.stderr
+    kills = int(submits.stdout.splitlines()[-1])
     assert kills >= 3
     runs = settled(user)
     names = [name for name in job_names(user) if name.startswith("words-")]
@@ -178,25 +178,26 @@ def test_killed_at_random_while_sbatch_is_slow(cluster: Cluster, tmp_path: Path)
     over = threading.Event()
 
     def submit(plan: tuple[signal.Signals | None, float]) -> int:
-        command = user.starts("submit", "-c", "bare", "--profile", "counted")
+        command = user.forks("submit", "-c", "bare", "--profile", "counted")
         number, seconds = plan
         try:
-            out, errors = command.communicate(timeout=None if number is None else seconds)
+            text, _ = command.communicate(timeout=None if number is None else seconds)
         except subprocess.TimeoutExpired:
             assert number is not None
             command.send_signal(number)
-            out, errors = command.communicate(timeout=PATIENCE)
-        said.append(f"{out}{errors}")
-        return command.returncode
+            text, _ = command.communicate(timeout=PATIENCE)
+        said.append(text)
+        return command.wait()
 
     def look() -> int:
         looks = 0
-        while not over.wait(1):
+        while not over.wait(3):
             done = user.tries("status", "--all", "--json")
             said.append(f"{done.stderr}{'' if done.returncode == 0 else done.returncode}")
             looks += 1
         return looks
 
+    user.types("status")  # starts the process that all others are forked from
     with slow_sbatch(cluster), ThreadPoolExecutor(AT_ONCE + 1) as pool:
         looking = pool.submit(look)
         try:
