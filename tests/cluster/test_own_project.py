@@ -29,6 +29,9 @@ def runs(user: User) -> dict[str, str]:
     beside = user.submits("--", "--out", "runs")
     good = user.submits("--seed", "3", "--", "--steps", "100", "--pause", "0.1")
     deadline = time.monotonic() + 300
+    while not (user.root / "runs" / good / "heartbeat.json").exists():
+        assert time.monotonic() < deadline, user.types("logs", good)
+        time.sleep(0.2)
     while not (state := user.status(good)[good])["eta_seconds"]:
         assert not state["final"], "status never showed a time left"
         assert time.monotonic() < deadline, state
