@@ -12,6 +12,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -409,6 +410,7 @@ def test_without_a_controller_the_exit_record_tells(
     person.cluster.kill_node("ctl")
     expected = {"import error": "import-error", "held by the user": "scheduler-silent"}
     with person.cluster.impatient():
-        asking = [person.starts("why", "--json", named[name]["run_id"]) for name in expected]
-        answers = [json.loads(command.communicate(timeout=300)[0]) for command in asking]
+        with ThreadPoolExecutor() as pool:
+            asked = pool.map(lambda name: person.types("why", "--json", named[name]["run_id"]), expected)
+        answers = [json.loads(answer) for answer in asked]
     assert [answer["cause"] for answer in answers] == list(expected.values())
