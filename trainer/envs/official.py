@@ -54,7 +54,7 @@ def official_class(task: str) -> Any:
 
 def model_file(task: str) -> str:
     """Returns the path of the model's XML file, which a class of Meta-World knows before it is made."""
-    path: str = ALL_V3_ENVIRONMENTS[task].model_name.fget(None)  # type: ignore[attr-defined]
+    path: str = ALL_V3_ENVIRONMENTS[task].model_name.fget(None)
     return path
 
 
