@@ -143,7 +143,11 @@ def test_what_learns_from_rollouts_to_the_byte(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("hidden", "rollout", "batch"),
-    [("400,400,400", "20000", "625"), ("400,400,400", "5000", "5000"), ("64,64", "20000", "625")],
+    [
+        pytest.param("400,400,400", "20000", "625", marks=pytest.mark.exhaustive),
+        ("400,400,400", "5000", "5000"),
+        ("64,64", "20000", "625"),
+    ],
 )
 def test_the_peak_of_learning_from_a_rollout_within_a_tenth(
     hidden: str, rollout: str, batch: str, tmp_path: Path
