@@ -21,8 +21,8 @@ import jinja2
 from clusterkit.building.apptainer import EPOCH
 from tests.cluster.cache import cached, remove
 from tests.cluster.cluster import Cluster
-from tests.cluster.host import TestbedError, UnavailableError, debian_keyring, debian_mirror, last_line
-from tests.cluster.rootfs import USERS
+from tests.cluster.host import TestbedError, UnavailableError, last_line
+from tests.cluster.rootfs import MINIMAL, USERS, debian
 
 PROJECT = Path(__file__).parents[2]
 TEMPLATE = PROJECT / "containers/trainer.def.j2"
@@ -31,7 +31,7 @@ INPUTS = [
     PROJECT / "containers/locked.txt",
     PROJECT / "containers/locked-cpu.txt",
 ]
-BASE = ["--mode=root", "--variant=minbase", "--format=directory", "bookworm"]
+BASE = "bookworm"
 PYTHON, GLIBC = "3.11", 36
 """Of Debian bookworm."""
 PACKING = "-comp zstd -Xcompression-level 1"
@@ -53,7 +53,7 @@ def trainer_image(cluster: Cluster) -> Path:
     definition = render(
         bootstrap="localimage", **{"from": "base"}, torch="cpu", find_links="/mnt", no_index=True
     )
-    inputs = [*BASE, definition, PYTHON, *(path.read_text() for path in INPUTS)]
+    inputs = [*MINIMAL, BASE, definition, PYTHON, *(path.read_text() for path in INPUTS)]
 
     def build(target: Path) -> None:
         base = _base()
@@ -78,15 +78,11 @@ def _base() -> Path:
     """
 
     def build(target: Path) -> None:
-        mirror, keyring = debian_mirror(), debian_keyring()
-        argv = ["mmdebstrap", *BASE, str(target), f"deb [signed-by={keyring}] {mirror} {BASE[-1]} main"]
-        built = subprocess.run(argv, capture_output=True, text=True)
-        if built.returncode:
-            raise TestbedError(f"mmdebstrap cannot make Debian: {last_line(built.stderr)}")
+        debian(target, [BASE])
         remove(target / "dev")  # a user's build cannot copy devices
         (target / "dev").mkdir()
 
-    return cached("base", BASE, build)
+    return cached("base", [*MINIMAL, BASE], build)
 
 
 @contextmanager

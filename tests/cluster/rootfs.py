@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.cluster.cache import cached
@@ -15,6 +16,7 @@ from tests.cluster.host import TestbedError, debian_keyring, debian_mirror, last
 
 SUITE = os.environ.get("CLUSTERKIT_TESTBED_SUITE", "trixie")
 """`sid` is a second, newer version of Slurm."""
+MINIMAL = ("--mode=root", "--variant=minbase", "--format=directory")
 USERS = {"alice": 2001, "bob": 2002}
 PACKAGES = [
     "openssh-server",
@@ -75,12 +77,7 @@ def rootfs() -> Path:
 
 
 def _build(folder: Path) -> None:
-    mirror, keyring = debian_mirror(), debian_keyring()
-    argv = [
-        "mmdebstrap",
-        "--mode=root",
-        "--variant=minbase",
-        "--format=directory",
+    options = [
         f"--include={','.join(PACKAGES)}",
         '--aptopt=Acquire::Check-Valid-Until "false"',  # mirrors of unstable may lag behind
         '--aptopt=APT::Install-Recommends "false"',
@@ -88,11 +85,27 @@ def _build(folder: Path) -> None:
         *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale")),
         f"--setup-hook={_PIN_UNSTABLE}",
         f"--customize-hook={_ADD_USERS}",
-        SUITE,
-        str(folder),
-        *(f"deb [signed-by={keyring}] {mirror} {suite} main" for suite in dict.fromkeys([SUITE, "sid"])),
     ]
+    debian(folder, [*dict.fromkeys([SUITE, "sid"])], options)
+
+
+def debian(folder: Path, suites: Sequence[str], options: Sequence[str] = ()) -> None:
+    """Make Debian's smallest system in a folder.
+
+    Args:
+        folder: is made.
+        suites: releases that packages come from; the first one is the system's.
+        options: more of mmdebstrap's.
+
+    Raises:
+        TestbedError: it cannot be made; the message holds the builder's first error.
+    """
+    mirror, keyring = debian_mirror(), debian_keyring()
+    sources = [f"deb [signed-by={keyring}] {mirror} {suite} main" for suite in suites]
+    argv = ["mmdebstrap", *MINIMAL, *options, suites[0], str(folder), *sources]
     built = subprocess.run(argv, capture_output=True, text=True)
     if built.returncode:
         errors = [line for line in built.stderr.splitlines() if line.startswith("E:")]
-        raise TestbedError(f"cannot build the nodes' root file system: {last_line(chr(10).join(errors[:1]))}")
+        raise TestbedError(
+            f"mmdebstrap cannot make Debian: {errors[0] if errors else last_line(built.stderr)}"
+        )
