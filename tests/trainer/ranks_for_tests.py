@@ -1,12 +1,10 @@
-"""Two ranks: `python -m tests.trainer.ranks_for_tests FOLDER`, started by test_parallel.py.
-
-Importing PyTorch takes most of the time here: one process does it for both, and they go through everything.
-"""
+"""What each of two ranks goes through, for test_parallel.py: processes forked from the one of the tests."""
 
 from __future__ import annotations
 
 import os
-import sys
+import traceback
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
@@ -227,9 +225,17 @@ def main(folder: Path) -> None:
     torch.save(found, folder / f"rank-{place.rank}.pt")
 
 
-if __name__ == "__main__":
-    second = os.fork()
-    os.environ["RANK"] = "0" if second else "1"
-    main(Path(sys.argv[1]))
-    if second:
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(second, 0)[1]))
+def forked(folder: Path, environment: Mapping[str, str]) -> int:
+    """Starts a rank; returns its process id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.environ.update(environment)
+        main(folder)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)

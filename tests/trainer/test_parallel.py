@@ -2,18 +2,16 @@
 
 import os
 import socket
-import subprocess
-import sys
 
 import pytest
 import torch
 
-from tests.trainer.ranks_for_tests import attempt, learn, learn_rollouts, learn_with_a2c, settings_of
+from tests.trainer.ranks_for_tests import attempt, forked, learn, learn_rollouts, learn_with_a2c, settings_of
 from tests.trainer.runs import rows
 from trainer.parallel import Ranks
 from trainer.place import ALONE
 
-pytestmark = pytest.mark.slow  # another process imports PyTorch
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +26,8 @@ def ranks(folder) -> list[dict]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    subprocess.run(
-        [sys.executable, "-m", "tests.trainer.ranks_for_tests", str(folder)],
-        env=os.environ | meeting,
-        check=True,
-        timeout=300,
-    )
+    started = [forked(folder, meeting | {"RANK": str(rank)}) for rank in range(2)]
+    assert [os.waitpid(pid, 0)[1] for pid in started] == [0, 0]
     return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(2)]
 
 
