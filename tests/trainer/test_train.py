@@ -25,7 +25,7 @@ ROBOTS = [
     *("train", "--recipe", "local-demo", "--tasks", "reach,door-close", "--unlock", "tasks", *HABITS, *SMALL),
     *("--set", "warmup_steps=200", "--unlock", "warmup_steps", "--checkpoint-every", "400"),
 ]
-PENDULUM = ["train", "--recipe", "sac", *HABITS, *SMALL, "--checkpoint-every", "400", "--workers", "1"]
+PENDULUM = ["train", "--recipe", "sac", *HABITS, *SMALL, "--checkpoint-every", "400"]
 FOR_EVER = ("--total-steps", "1_000_000_000")
 
 
@@ -33,7 +33,7 @@ FOR_EVER = ("--total-steps", "1_000_000_000")
 def test_a_signal_to_the_whole_group_ends_in_a_checkpoint_that_the_next_attempt_continues(
     tmp_path, number, code
 ):
-    process = start(tmp_path, *PENDULUM, *FOR_EVER)
+    process = start(tmp_path, *PENDULUM, "--workers", "1", *FOR_EVER)
     until(process, lambda: step_of(tmp_path) >= 250)
     os.killpg(process.pid, number)  # as Slurm does
     output = finish(process)
@@ -43,7 +43,7 @@ def test_a_signal_to_the_whole_group_ends_in_a_checkpoint_that_the_next_attempt_
     assert left_at >= 250
 
     total = left_at + 300
-    process = start(tmp_path, *PENDULUM, "--total-steps", str(total), attempt=1)
+    process = start(tmp_path, *PENDULUM, "--workers", "1", "--total-steps", str(total), attempt=1)
     output = finish(process)
     assert process.returncode == 0, output
     assert f"resumed from step-{left_at:012d}" in output
@@ -67,7 +67,7 @@ def test_a_gpu_that_is_not_there_is_an_error_not_a_fallback(tmp_path):
 
 
 def test_a_torn_checkpoint_is_passed_over_when_resuming(tmp_path):
-    here = [*ROBOTS, "--workers", "0"]
+    here = [*PENDULUM, "--workers", "0"]
     output = finish(start(tmp_path, *here, "--total-steps", "800"))
     assert [path.name[-3:] for path in checkpoints(tmp_path)] == ["400", "800"], output
     truncate(checkpoints(tmp_path)[-1])
@@ -97,7 +97,7 @@ def test_a_torn_checkpoint_is_passed_over_when_resuming(tmp_path):
     found = json.loads(output)
     assert found["step"] == 900
     assert found["episodes"] == 2
-    assert found.keys() >= {"success/mean", "success/reach-v3", "return/door-close-v3"}
+    assert "return/Pendulum-v1" in found
 
 
 def test_a_worker_killed_in_a_run_ends_it_with_its_task_named(tmp_path):
