@@ -17,7 +17,7 @@ from tests.trainer.runs import StopAt, events, rows, run
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.settings import TrainSettings, read_settings
 
-TOTAL, ENVS = 1500, 5
+TOTAL, ENVS = 900, 5
 """Five environments on two tasks: one of them moves from task to task."""
 
 SIGNALS = [signal.SIGUSR1, signal.SIGKILL, signal.SIGTERM]
