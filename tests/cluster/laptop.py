@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -67,6 +68,23 @@ eval_every = 100_000_000
 PATIENCE_SECONDS = 400.0
 
 
+def on_share(cluster: Cluster, image: Path) -> Path:
+    """This machine's view of an image on a cluster's /share: one copy, whoever needs it, and the user's."""
+    there = cluster.share / "images" / f"sha256-{_sha256(image)}.sif"
+    if not there.exists():
+        there.parent.mkdir(exist_ok=True)
+        there.parent.chmod(0o755)
+        shutil.copyfile(image, there)
+        os.chown(there, USERS[cluster.user], USERS[cluster.user])
+    return there
+
+
+@functools.cache
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
 @dataclass(frozen=True)
 class User:
     """A person at a laptop, in a project folder."""
@@ -89,11 +107,8 @@ class User:
         """Put an image into the cluster's store, as an earlier deploy has."""
         folder = f"/share/{self.root.relative_to(self.cluster.share)}/images"
         self.cluster.run("login", ["sh", "-c", f"umask 077; mkdir -p {folder}"], user=self.cluster.user)
-        with image.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        stored = self.root / "images" / f"sha256-{digest}.sif"
-        shutil.copyfile(image, stored)
-        os.chown(stored, USERS[self.cluster.user], USERS[self.cluster.user])
+        there = on_share(self.cluster, image)
+        os.link(there, self.root / "images" / there.name)
 
     @property
     def root(self) -> Path:

@@ -18,9 +18,20 @@ from tests.cluster.laptop import User
 from tests.doubles.wandb_server import WandbServer
 
 BRIEF = ["--profile", "brief", "--sbatch", "partition=gpu-a100", "--sbatch", "gpus=a100:1"]
-SHORT_WARMUP = ["--set", "warmup_steps=160", "--unlock", "warmup_steps"]
+SMALL = {
+    "actor_hidden": 8,
+    "critic_hidden": 8,
+    "batch_size": 16,
+    "warmup_steps": 160,
+    "env_steps_per_update": 16,
+}
+UNLOCKED = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}", "--unlock", key)]
 PATIENCE_SECONDS = 500
-SLEEPS = """
+PROFILES = """
+[profiles.small]
+extends = "tiny"
+recipe = "sac"
+
 [profiles.sleeps]
 extends = "tiny"
 program = ["sh", "-c", "sleep 3601 & wait"]
@@ -32,7 +43,7 @@ def user(cluster: Cluster, small_sif: Path, tmp_path_factory: pytest.TempPathFac
     """With a small image, which the cluster has not got."""
     user = User.settle(tmp_path_factory.mktemp("laptop"), cluster, small_sif)
     with (user.folder / "clusterkit.toml").open("a") as settings:
-        settings.write(SLEEPS)
+        settings.write(PROFILES)
     return user
 
 
@@ -56,7 +67,7 @@ def finished(user: User, deployed: str, small_sif: Path, trainer_sif: Path) -> d
     block = ["sbatch", "--parsable", "-p", "gpu-a100", "--gres=gpu:a100:2", "-o", "/dev/null"]
     blocker = user.cluster.run("login", [*block, "--wrap", "sleep 600"], user="bob").stdout.strip()
     with user.logging_in(times=1):
-        free = user.submits("--profile", "tiny", "--seed", "3", *SHORT_WARMUP)
+        free = user.submits("--profile", "small", "--seed", "3", *UNLOCKED)
     with user.logging_in(times=1):
         waiting = user.submits(*BRIEF, "--name", "second run's name")
     states: dict[str, list[str]] = {free: [], waiting: []}
@@ -169,14 +180,14 @@ def test_a_training_comes_home_whole(results: dict[str, Path]) -> None:
     beat = json.loads((folder / "heartbeat.json").read_text())
     assert beat["step"] == 800
     assert beat["updates"] == (800 - 160) // 16
-    assert (folder / "checkpoints/final_model.pt").stat().st_size > 10_000
+    assert (folder / "checkpoints/final_model.pt").stat().st_size > 5_000
     evaluations = [line for line in lines(folder) if line["kind"] == "eval"]
     assert evaluations[-1]["step"] == 800
-    assert 0 <= evaluations[-1]["success/mean"] <= 1
-    # an unlocked recipe value marks the run
-    assert json.loads((folder / "run.json").read_text())["recipe"]["modified"] == {
-        "warmup_steps": [3000, 160]
-    }
+    assert -3300 < evaluations[-1]["return/mean"] < 0
+    # unlocked recipe values mark the run
+    modified = json.loads((folder / "run.json").read_text())["recipe"]["modified"]
+    assert modified.keys() == SMALL.keys()
+    assert modified["warmup_steps"] == [100, 160]
 
 
 def test_every_step_reaches_wandb_once(user: User, results: dict[str, Path]) -> None:

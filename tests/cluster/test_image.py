@@ -11,20 +11,12 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.image import INPUTS, PROJECT
+from tests.cluster.laptop import on_share
 
-STEPS_AND_A_FRAME = """
-import importlib.util, metaworld, numpy, torch
-from metaworld.env_dict import ALL_V3_ENVIRONMENTS
-import gymnasium
-env = gymnasium.make("Meta-World/MT1", env_name="reach-v3", seed=1, render_mode="rgb_array")
-env.reset()
-for _ in range(50):
-    observation, reward, *_ = env.step(env.action_space.sample())
-assert numpy.isfinite(reward) and observation.shape == (39,), observation.shape
-frame = env.render()
-assert frame.ndim == 3 and frame.std() > 10, frame.std()
-flag = open(importlib.util.cache_from_source(torch.__file__), "rb").read(8)[4]
-print(len(ALL_V3_ENVIRONMENTS), torch.ones(2).sum().item(), flag, flush=True)
+FLAG = """
+import importlib.util
+file = importlib.util.find_spec("torch").origin
+print(open(importlib.util.cache_from_source(file), "rb").read(8)[4], flush=True)
 """
 CHECK = """
 import runpy, sys
@@ -36,32 +28,34 @@ runpy.run_module("trainer", run_name="__main__", alter_sys=True)
 @pytest.fixture(scope="module")
 def image(cluster: Cluster, trainer_sif: Path) -> str:
     """Path of the image as the nodes see it."""
-    shutil.copyfile(trainer_sif, cluster.share / "trainer.sif")
-    return "/share/trainer.sif"
+    return f"/share/{on_share(cluster, trainer_sif).relative_to(cluster.share)}"
 
 
 def inside(cluster: Cluster, image: str, *argv: str, options: Sequence[str] = ()) -> str:
     run = ["apptainer", "-q", "exec", "--cleanenv", "--containall", "--env", "MUJOCO_GL=osmesa", *options]
-    return cluster.run("a40n1", [*run, image, *argv], user=cluster.user, timeout=120).stdout
+    return cluster.run("a40n1", [*run, image, *argv], user=cluster.user, timeout=300).stdout
 
 
 @pytest.fixture(scope="module")
 def at_work(cluster: Cluster, image: str) -> list[str]:
-    """What one process says that steps Meta-World, and then is `python -m trainer check`."""
+    """What one process says that looks at PyTorch's bytecode, and then is `python -m trainer check`."""
     shutil.copytree(PROJECT / "trainer", cluster.share / "code/trainer")
     code = ["--bind", "/share/code:/code:ro", "--env", "PYTHONPATH=/code"]
-    return inside(cluster, image, "python", "-c", STEPS_AND_A_FRAME + CHECK, options=code).splitlines()
+    return inside(cluster, image, "python", "-c", FLAG + CHECK, options=code).splitlines()
 
 
-def test_meta_world_steps_and_renders_and_bytecode_does_not_go_stale(at_work: list[str]) -> None:
-    """Without bytecode, each start would compile all of torch; its flag 1 is `unchecked-hash` (PEP 552)."""
-    assert at_work[0].split() == ["50", "2.0", "1"]
+def test_bytecode_is_there_and_does_not_go_stale(at_work: list[str]) -> None:
+    """Without it, each start would compile all of torch; its flag 1 is `unchecked-hash` (PEP 552)."""
+    assert at_work[0] == "1"
 
 
 def test_the_trainers_own_check_passes(at_work: list[str]) -> None:
+    """PyTorch computes, and Meta-World takes a step and is rendered."""
     said = "\n".join(at_work[1:])
     assert "FAILED" not in said
-    assert "MT10" in said
+    assert "MT10 tasks 10" in said
+    assert "reach-v3 takes a step" in said
+    assert "rendering by osmesa" in said
 
 
 def test_what_is_in_it_is_written_in_it(cluster: Cluster, image: str) -> None:

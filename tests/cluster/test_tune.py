@@ -15,6 +15,8 @@ pytestmark = pytest.mark.slow
 
 def test_a_profile_is_tuned_by_what_its_node_can_do(learner: User) -> None:
     user = learner
+    settings = user.folder / "clusterkit.toml"
+    settings.write_text(settings.read_text().replace('recipe = "local-demo"', 'recipe = "sac"'))
     user.types("deploy")
     run_id = user.types("tune", "--minutes", "2", "--num-envs", "8", "--workers", "0", "--no-wait").strip()
     bench = user.root / "runs" / run_id / "bench.json"
@@ -22,8 +24,7 @@ def test_a_profile_is_tuned_by_what_its_node_can_do(learner: User) -> None:
     while not bench.exists():
         assert time.monotonic() < deadline, user.types("logs", run_id)
         time.sleep(0.2)
-    user.types("cancel", run_id)
-    settings = user.folder / "clusterkit.toml"
+    user.cluster.run("login", ["scancel", "-n", run_id], user=user.cluster.user)
     before = settings.read_text()
     done = user.tries("tune", run_id, "--yes")
     assert done.returncode == 0, done.stderr
@@ -35,6 +36,6 @@ def test_a_profile_is_tuned_by_what_its_node_can_do(learner: User) -> None:
     assert tomllib.loads(settings.read_text()) == tomllib.loads(before)
     (line,) = (user.folder / ".clusterkit" / "measured.jsonl").read_text().splitlines()
     kept = json.loads(line)
-    assert (kept["cluster"], kept["recipe"], kept["num_envs"]) == ("site", "local-demo", 8)
+    assert (kept["cluster"], kept["recipe"], kept["num_envs"]) == ("site", "sac", 8)
     assert kept["node"].startswith("a40n")
     assert kept["steps_per_second"] > 0
