@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable
 
 import pytest
@@ -11,6 +12,12 @@ from hypothesis import HealthCheck, settings
 # Here and in every process a test starts, as a profile's `threads` has it. PyTorch's threads wait for each
 # other by counting: with tests in several processes on few processors that took 35 times the work itself.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Where these are ignored, as under nohup and behind a shell's `&`, every process that a test starts would
+# ignore them, too. A handler is not handed on: they have their usual meaning there.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 pytest_plugins = ["tests.cluster.fixtures", "tests.collecting"]
 

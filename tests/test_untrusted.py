@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from clusterkit.untrusted import number, one_line, ordinal, parse_json, parse_object, shaped, whole
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
@@ -23,7 +23,7 @@ def test_ordinary_json_is_read_as_json_reads_it(value: object) -> None:
     said = json.dumps(value)
     read = parse_json(said)
     if "NaN" not in said and "Infinity" not in said and "\\ud" not in said:
-        assert json.dumps(read) == said or any(mark in said for mark in ("e+", "0000000000"))
+        assert json.dumps(read) == said
     json.dumps(read, allow_nan=False, ensure_ascii=False).encode()
 
 

@@ -281,7 +281,10 @@ def test_killed_in_the_middle(site: SlurmSite) -> None:
         for path, data in copies.items():
             assert (here(site, DONE) / path).read_bytes() == data
     site.types("clean", "--yes", "--all")
-    assert not (there(site, DONE) / "checkpoints").exists()
+    deadline = time.monotonic() + 60
+    while (there(site, DONE) / "checkpoints").exists():  # a killed one may still be at it
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_a_run_of_this_machine(project: Project) -> None:
