@@ -15,6 +15,7 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
+from tests.cluster.trouble import queue
 from tests.sampling import SEED
 
 pytestmark = pytest.mark.timeout(900)
@@ -68,8 +69,6 @@ while [ -n "${CLUSTERKIT_SWEEP_HELD:-}" ] && [ ! -e "$CLUSTERKIT_RUN_DIR/go" ]; 
 exit "${CLUSTERKIT_SWEEP_CODE:-0}"
 """
 PATIENCE_SECONDS = 300.0
-DELAYS = (0.8, 1.0, 1.2, 1.6, 2.0, 2.3, 2.6, 2.9, 3.2, 3.8)
-"""Seconds; at every step in tests/verbs/test_exactly_once.py."""
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +88,7 @@ def until(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not holds():
         assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s"
-        time.sleep(0.2)
+        time.sleep(0.1)
 
 
 def go(user: User, *run_ids: str) -> None:
@@ -99,14 +98,19 @@ def go(user: User, *run_ids: str) -> None:
 
 
 def until_over(user: User, *names: str) -> dict[str, str]:
-    """Wait until no run of that name is active; returns the states in the order of the run ids."""
+    """Wait until no run of that name is active; returns the states in the order of the run ids.
+
+    `status` is asked when the queue has changed, and now and then: it does not show a pack's single runs.
+    """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
+        seen, asked = queue(user.cluster), time.monotonic()
         states = {run_id: run["state"] for run_id, run in user.status(*names).items()}
         if not {"PENDING", "RUNNING", "COMPLETING", "SUBMITTING", "REQUEUED"} & set(states.values()):
             return dict(sorted(states.items()))
         assert time.monotonic() < deadline, states
-        time.sleep(1)
+        while queue(user.cluster) == seen and time.monotonic() < asked + 5:
+            time.sleep(0.2)
 
 
 def record(user: User, run_id: str, name: str, attempt: int = 0) -> dict[str, Any]:
@@ -157,13 +161,12 @@ def test_seeds_are_one_array_and_at_most_so_many_run_at_a_time(user: User) -> No
 
 def test_a_group_is_split_at_the_sites_limit(user: User) -> None:
     with scheduler_parameter(user.cluster, "max_array_tasks=2"):
-        group = user.submits("--seeds", "1..5", "--sweep", "seconds=0")
+        group = user.submits("--seeds", "1..3", "--sweep", "seconds=0")
     states = until_over(user, group)
-    assert list(states.values()) == ["COMPLETED"] * 5
+    assert list(states.values()) == ["COMPLETED"] * 3
     bases = [record(user, run_id, "start")["job_id"].partition("_")[0] for run_id in states]
-    assert len(set(bases)) == 3
-    assert bases[0] == bases[1] != bases[2] == bases[3] != bases[4]
-    assert len([name for name in jobs(user) if group in name]) == 3
+    assert bases[0] == bases[1] != bases[2]
+    assert len([name for name in jobs(user) if group in name]) == 2
 
 
 def test_a_pack_shares_a_gpu_and_one_failure_takes_nobody_along(user: User) -> None:
@@ -255,10 +258,10 @@ def test_a_stage_in_a_container_may_read_the_one_before(user: User, small_sif: P
     toml = user.folder / "clusterkit.toml"
     toml.write_text(toml.read_text() + CONTAINED.format(ssh_config=user.cluster.ssh_config, image=small_sif))
     user.types("deploy", "-c", "contained")
-    group = user.submits("-c", "contained", "--seeds", "1,2", "--then", "second")
-    assert list(until_over(user, group).values()) == ["COMPLETED"] * 4
-    folder = run_dir(user, f"{group}-3")
-    assert (folder / "before").read_text() == (run_dir(user, f"{group}-1") / "gpu").read_text() != ""
+    group = user.submits("-c", "contained", "--seeds", "1", "--then", "second")
+    assert list(until_over(user, group).values()) == ["COMPLETED"] * 2
+    folder = run_dir(user, f"{group}-1")
+    assert (folder / "before").read_text() == (run_dir(user, f"{group}-0") / "gpu").read_text() != ""
     assert not list((run_dir(user, "x").parent.parent / "scratch").iterdir())
 
 
@@ -270,13 +273,24 @@ def test_a_group_is_cancelled_as_a_whole(user: User) -> None:
 
 
 def test_a_killed_submit_makes_no_job_twice(user: User) -> None:
-    """Killed ever later: status tells what has come of it, and each part is one job or none."""
+    """Killed ever later: status tells what has come of it, and each part is one job or none.
+
+    At every step in tests/verbs/test_exactly_once.py.
+    """
     states: list[str] = []
+    dice = random.Random(SEED)
+    runs = run_dir(user, "x").parent
+
+    def in_queue(name: str) -> bool:
+        return any(job.startswith(name) for job in queue(user.cluster))
+
+    moments: list[Callable[[str], object]] = [lambda name: [*runs.glob(f"{name}*")], in_queue]
     with scheduler_parameter(user.cluster, "max_array_tasks=2"):
-        for number, delay in enumerate(sorted(random.Random(SEED).choices(DELAYS, k=3))):
+        for number, has_come in enumerate(moments):
             name = f"killed{number}"
-            command = user.starts("submit", "--seeds", "1..3", "--sweep", "seconds=0", "--name", name)
-            time.sleep(delay)
+            command = user.forks("submit", "--seeds", "1..3", "--sweep", "seconds=0", "--name", name)
+            until(lambda: has_come(name) or command.poll() is not None)  # noqa: B023
+            time.sleep(dice.uniform(0, 0.2))
             command.kill()
             command.communicate()
     everything = json.loads(user.types("status", "--json", "--all"))["runs"]
