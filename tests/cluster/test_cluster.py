@@ -19,7 +19,7 @@ def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s"
-        time.sleep(0.1)
+        time.sleep(0.3)
 
 
 def ssh(cluster: Cluster, *argv: str, host: str = "login") -> subprocess.CompletedProcess[str]:

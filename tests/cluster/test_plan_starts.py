@@ -36,7 +36,7 @@ def until(what: str, holds: Callable[[], object], seconds: float = 300.0) -> Non
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.5)
+        time.sleep(1)
 
 
 def tree(*folders: Path) -> dict[str, tuple[int, int, int]]:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from clusterkit.verbs.watch import Paces
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
+from tests.cluster.trouble import queue
 
 SETTINGS = """
 [project]
@@ -83,10 +85,14 @@ def laptop(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         program = "goes-on" if kind == "is-cancelled" else kind
         ids[kind] = user.submits("--name", kind, *later, "--", program)
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while states(user)["is-cancelled"] != "RUNNING":
+    while queue(cluster)[ids["is-cancelled"]][1] != "RUNNING":
         assert time.monotonic() < deadline
-        time.sleep(0.5)
+        time.sleep(0.2)
     user.types("cancel", ids["is-cancelled"])
+    beats = user.root / "runs" / ids["goes-on"] / "heartbeat.json"
+    while user.active() != {ids["goes-on"], ids["waits"]} or not beats.exists():
+        assert time.monotonic() < deadline, queue(cluster)
+        time.sleep(0.2)
     while states(user) != KINDS:
         assert time.monotonic() < deadline, look(user)
         time.sleep(0.5)
@@ -101,11 +107,9 @@ def look(user: User) -> dict[str, Any]:
 
 def look_together(*users: User) -> list[dict[str, Any]]:
     """The same of several laptops at once: where something is down, each waits a while."""
-    commands = [user.starts("status", "--all", "--json") for user in users]
-    ended = [command.communicate(timeout=240) for command in commands]
-    for command, (printed, errors) in zip(commands, ended, strict=True):
-        assert command.returncode == 0, printed + errors
-    documents = [json.loads(printed) for printed, _ in ended]
+    with ThreadPoolExecutor() as threads:
+        printed = [*threads.map(lambda user: user.types("status", "--all", "--json"), users)]
+    documents = [json.loads(text) for text in printed]
     return [{run["name"]: run for run in document["runs"]} | {"": document} for document in documents]
 
 
@@ -254,13 +258,15 @@ def test_a_requeued_run_keeps_its_id_and_goes_on(laptop: User) -> None:
     def until(state: str, *attempts: int) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
+            seen, asked = queue(laptop.cluster), time.monotonic()
             now = look(laptop)["goes-on"]
             assert now["job_id"] == run["job_id"]
             assert now["state"] in ("RUNNING", "COMPLETING", "PENDING", "REQUEUED")
             if now["state"] == state and now["attempt"] in attempts:
                 return
             assert time.monotonic() < deadline, now
-            time.sleep(0.5)
+            while queue(laptop.cluster) == seen and time.monotonic() < asked + 2:
+                time.sleep(0.2)
 
     scontrol("requeue")
     scontrol("hold")  # it might wait for no longer than from one look to the next

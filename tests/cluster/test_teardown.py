@@ -39,7 +39,12 @@ def remains(name: str, state: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "ending", ["orderly", pytest.param("interrupt", marks=pytest.mark.exhaustive), "kill"]
+    "ending",
+    [
+        pytest.param("orderly", marks=pytest.mark.exhaustive),
+        pytest.param("interrupt", marks=pytest.mark.exhaustive),
+        "kill",
+    ],
 )
 def test_nothing_is_left(cluster: Cluster, ending: str) -> None:
     """Also shows that two clusters can run side by side: the session's own one is up meanwhile."""
