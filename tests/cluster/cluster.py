@@ -101,7 +101,7 @@ class Cluster:
         *,
         user: str | None = None,
         check: bool = True,
-        timeout: float = 60.0,
+        timeout: float = 120.0,
         host_network: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command inside a node, as root or as `user`; not a login, and not seen by sshd.

@@ -22,9 +22,9 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.3)
 
 
-def ssh(cluster: Cluster, *argv: str, host: str = "login") -> subprocess.CompletedProcess[str]:
-    options = ["-F", str(cluster.ssh_config), "-o", "ConnectTimeout=5"]
-    return subprocess.run(["ssh", *options, host, *argv], capture_output=True, text=True, timeout=60)
+def ssh(cluster: Cluster, *argv: str, connect_seconds: int = 60) -> subprocess.CompletedProcess[str]:
+    options = ["-F", str(cluster.ssh_config), "-o", f"ConnectTimeout={connect_seconds}"]
+    return subprocess.run(["ssh", *options, "login", *argv], capture_output=True, text=True, timeout=120)
 
 
 def batch(cluster: Cluster, *options: str) -> tuple[str, str]:
@@ -101,10 +101,10 @@ def test_rsync_moves_files_over_ssh(cluster: Cluster, tmp_path: Path) -> None:
 def test_a_cut_cable_is_a_silent_host_until_it_heals(cluster: Cluster) -> None:
     cluster.cut("login")
     try:
-        assert "timed out" in ssh(cluster, "true").stderr
+        assert "timed out" in ssh(cluster, "true", connect_seconds=5).stderr
     finally:
         cluster.heal("login")
-    until(lambda: ssh(cluster, "true").returncode == 0)
+    until(lambda: ssh(cluster, "true", connect_seconds=5).returncode == 0)
 
 
 def test_a_small_disk_outlives_its_node(cluster: Cluster) -> None:

@@ -83,7 +83,7 @@ def until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s"
-        time.sleep(0.2)
+        time.sleep(0.3)
 
 
 def begins(user: User, run_id: str, attempt: int = 0) -> None:
@@ -198,7 +198,7 @@ def test_what_it_uses(talker: User, running: str) -> None:
 
 @pytest.mark.parametrize("words", [("top", "--json"), ("shell", "RUN", "--", "sleep", "4831")])
 def test_a_killed_client_leaves_no_step(talker: User, running: str, words: tuple[str, ...]) -> None:
-    client = talker.starts(*(running if word == "RUN" else word for word in words))
+    client = talker.forks(*(running if word == "RUN" else word for word in words))
     until(lambda: steps(talker.cluster))
     client.send_signal(signal.SIGKILL)
     client.communicate()

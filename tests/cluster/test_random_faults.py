@@ -27,7 +27,7 @@ from tests.sampling import SEED
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 MB = 1_000_000
-IMAGE, FILES, FILE = 80 * MB, 24, 400_000
+IMAGE, FILES, FILE = 40 * MB, 24, 200_000
 IMPATIENT = """
 from clusterkit.transport import reconnect
 from clusterkit.transport.liveness import Liveness
@@ -35,7 +35,7 @@ reconnect.PAUSES = (0.0,)
 Liveness.__init__.__kwdefaults__.update(probe_seconds=0.5, dead_seconds=5.0)
 """
 """What the command imports first: it gives a silent link up sooner."""
-RATE = "160mbit"
+RATE = "80mbit"
 SLACK = 4 * MB
 """What is under way when it happens, at most a window of 2 MiB, goes again; and each login's own bytes."""
 OVERHEAD = 1.08
@@ -199,7 +199,7 @@ def test_faults_at_random_points(far: Far, times: int) -> None:
     try:
         for left, kind in zip(range(len(kinds), 0, -1), kinds, strict=True):
             point = arrived + dice.uniform(0.2, 1.0) * (IMAGE + FILES * FILE - arrived) / left
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 300
             while (now := far.arrived()) < point:
                 assert time.monotonic() < deadline, f"{now} of {point}"
                 deploy = going_on(far, deploy)
@@ -212,9 +212,9 @@ def test_faults_at_random_points(far: Far, times: int) -> None:
             print(f"({(sent - was) / MB:.1f} MB sent, {(arrived - before) / MB:.1f} MB arrived)", flush=True)
             assert sent - was <= OVERHEAD * (arrived - before) + SLACK
             deploy = going_on(far, deploy)
-        if deploy.wait(120):
+        if deploy.wait(300):
             deploy = going_on(far, deploy)
-        _, said = deploy.communicate(timeout=120)
+        _, said = deploy.communicate(timeout=300)
         assert deploy.returncode == 0, said
     finally:
         deploy.kill()
