@@ -166,8 +166,9 @@ def test_another_laptop_finds_everything(laptop: User, tmp_path: Path) -> None:
     with laptop.logging_in(times=1):
         found = second.tries("status")
     assert f"found {len(KINDS)} runs on site" in found.stderr
-    same(look(laptop), look(second), *KINDS)
-    assert second.types("logs", "last")
+    seen = look(second)
+    same(look(laptop), seen, *KINDS)
+    assert second.types("logs", seen["fails"]["run_id"])
 
 
 def test_slurmdbd_is_down(laptop: User, tmp_path: Path) -> None:
@@ -240,7 +241,7 @@ def test_a_watch_is_polite(laptop: User, calls: Path) -> None:
         began = time.monotonic()
         looks = [json.loads(watch.stdout.readline()) for _ in range(3)]
         watch.send_signal(signal.SIGINT)
-        watch.communicate(timeout=60)
+        watch.communicate(timeout=240)
         seconds = time.monotonic() - began
     steps = [run["progress"] for look in looks for run in look["runs"] if run["name"] == "goes-on"]
     assert steps == sorted(set(steps))  # each look saw a newer heartbeat
