@@ -57,8 +57,17 @@ def sweep(home: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
+def is_held(home: Path, name: str) -> bool:
+    """Whether a process still has the work folder of this name; False where the file system has no locks."""
+    try:
+        with _locked(home / _WORK / name, fcntl.LOCK_SH):
+            return False
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+
+
 @contextmanager
-def _locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
+def _locked(folder: Path, kind: int = fcntl.LOCK_EX, *, wait: bool = False) -> Iterator[None]:
     """Hold a folder's lock; with `wait` once it is free, and without it where the file system has no locks.
 
     Raises:
@@ -67,7 +76,7 @@ def _locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         with contextlib.suppress(*([OSError] if wait else [])):  # nothing is swept there
-            fcntl.flock(opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(opened, kind | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(opened)

@@ -119,8 +119,10 @@ class Ledger:
     """
 
     def __init__(self, path: Path, *, copy: bool = False) -> None:
+        self.folder = path.parent
+        """Private to the project's commands."""
         if not copy:
-            _make_folder(path.parent)
+            _make_folder(self.folder)
         try:
             place = ":memory:" if copy else path
             self.connection = sqlite3.connect(place, timeout=_BUSY_SECONDS, isolation_level=None)
@@ -208,11 +210,15 @@ class Ledger:
         )
         self.add_all(old for _, old in pairs if old is not None)
 
-    def settle(self, run_id: str, job_id: str, state: str, last: str) -> None:
-        """Record what came of a submission, unless the submitting process has done so meanwhile."""
+    def settle(self, run_id: str, job_id: str, state: str, last: str, token: str = "") -> None:
+        """Record what came of a submission, unless the submitting process has done so meanwhile.
+
+        With the `token` that its `last` has, nothing is recorded of a later submission.
+        """
         self.connection.execute(
-            "UPDATE runs SET job_id = ?, state = ?, last = ? WHERE run_id = ? AND state = 'SUBMITTING'",
-            (job_id, state, last, run_id),
+            "UPDATE runs SET job_id = ?, state = ?, last = ? "
+            "WHERE run_id = ? AND state = 'SUBMITTING' AND instr(last, ?)",
+            (job_id, state, last, run_id, token),
         )
 
     def update(self, runs: Iterable[LedgerRun]) -> None:

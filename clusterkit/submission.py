@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ SCHEMA = 1
 MARK = "\x1eclusterkit-submission"
 PATIENCE_SECONDS = 150.0
 """How long an sbatch that was asked may still be on its way to the controller."""
+_GIVEN_UP = ".given-up"
+"""Folder below the work root with a file for each submission that its command did not live to see through."""
 _DOUBTFUL = re.compile(
     r"time(d )?out|unable to contact|connection|communication|zero bytes|receive|write|no space",
     re.IGNORECASE,
@@ -33,48 +36,58 @@ _SILENT = re.compile(r"unable to contact", re.IGNORECASE)
 
 # $1 work root, $2 a name of our own for the staging folder, $3 `new` or `more`, $4 folder of the submission's
 # owner below the root, $5 number, then the submit command. Standard input is a tar of what to write, by paths
-# below the root. A new run appears whole, by rename, its submission already marked as asked.
+# below the root. A new run, or a later submission of one, appears whole, by rename out of the staging folder,
+# already marked as asked: once that folder was taken away (`give_up_script`), it never can. Who takes it away
+# first leaves word; so whoever makes the folder and finds no word has made it before.
 _HAND_OVER = rf"""
 umask 077
 trap '' HUP
 trap : PIPE
-root=$1 stage=$1/.new-$2 mode=$3 owner=$4 number=$5
+root=$1 stage=$1/.new-$2 token=$2 mode=$3 owner=$4 number=$5
 shift 5
 fail() {{ rm -rf "$stage"; test -z "$1" || echo "$1" >&2; echo "{MARK} not asked"; exit 1; }}
-rm -rf "$stage"
-LC_ALL=C mkdir -p "$stage" "$root/runs" && LC_ALL=C tar -xof - -C "$stage" || fail
+LC_ALL=C mkdir -p "$stage" "$root/runs" || fail
+test ! -e "$root/{_GIVEN_UP}/$token" || fail "another command has given up this submission"
+LC_ALL=C tar -xof - -C "$stage" || fail
 find "$stage" -type f -exec sync {{}} + 2>/dev/null
+LC_ALL=C date +%s >"$stage/$owner/submissions/$number/asked" || fail
 if test "$mode" = new; then
-  LC_ALL=C date +%s >"$stage/$owner/submissions/$number/asked" || fail
   for folder in "$stage"/runs/* "$stage"/groups/*; do
     test -d "$folder" || continue
     name=${{folder#"$stage/"}}
     test ! -e "$root/$name" || fail "$root/$name is there already"
     LC_ALL=C mkdir -p "$root/${{name%/*}}" && LC_ALL=C mv "$folder" "$root/$name" || fail
   done
-  rm -rf "$stage"
-  cd "$root/$owner/submissions/$number" || fail
 else
   cd "$root/$owner" || fail "the run directory $root/$owner is gone"
-  LC_ALL=C mkdir -p "submissions/$number" || fail
-  said=$({{ (set -C; LC_ALL=C date +%s >"submissions/$number/asked"); }} 2>&1) || {{
-    case $said in
-      date:*) rm -f "submissions/$number/asked"; fail "$said" ;; # ours, and the disk has no room for its text
-      *xist*) fail "this run is being submitted already" ;;
-      *) fail "$said" ;;
-    esac
+  LC_ALL=C mkdir -p submissions && mv -f "$stage/$owner/job.sh" "$stage/$owner/submissions/$number/" || fail
+  # A folder with something in it is not replaced, whoever is quicker.
+  said=$(LC_ALL=C mv "$stage/$owner/submissions/$number" submissions/ 2>&1 </dev/null) || {{
+    test ! -e "submissions/$number/asked" || fail "this run is being submitted already"
+    fail "$said"
   }}
-  mv -f "$stage/$owner/submissions/$number/request.json" "submissions/$number/" &&
-    mv -f "$stage/$owner/job.sh" job.sh || fail
-  rm -rf "$stage"
-  cd "submissions/$number" || fail
+  mv -f "submissions/$number/job.sh" job.sh || fail
 fi
+rm -rf "$stage"
+cd "$root/$owner/submissions/$number" || fail
 "$@" >answer 2>error </dev/null
 status=$?
 echo "$status" >.status && mv -f .status status
 echo "{MARK} $status"
 cat answer
 cat error >&2
+"""
+
+_GIVE_UP = rf"""(
+umask 077
+root=@root@ token=@token@
+word=$root/{_GIVEN_UP}/$token
+mkdir -p "$root/{_GIVEN_UP}" && : >"$word" || exit
+mv "$root/.new-$token" "$word.d"
+test -e "$root/.new-$token" || echo "{MARK} given up $token"
+rm -rf "$word.d"
+find "$root/{_GIVEN_UP}" ! -name {_GIVEN_UP} -prune -mtime +1 -exec rm -rf {{}} +
+) 2>/dev/null
 """
 
 
@@ -227,6 +240,16 @@ def hand_over_argv(
     return ["sh", "-c", _HAND_OVER, "sh", root, token, mode, owner, str(number), *submit]
 
 
+def give_up_script(root: str, token: str) -> str:
+    """A POSIX sh fragment after which a fragment of that token that has not `asked` yet never will."""
+    return _GIVE_UP.replace("@root@", shlex.quote(root)).replace("@token@", shlex.quote(token))
+
+
+def given_up(stdout: str, token: str) -> bool:
+    """Whether `give_up_script` could do so, out of its output with anything around it."""
+    return f"{MARK} given up {token}\n" in stdout
+
+
 def parse_hand_over(stdout: str, stderr: str) -> Submission | None:
     """What the scheduler answered; one that was never `asked` has changed nothing.
 
@@ -282,7 +305,7 @@ def array_id(job_id: str) -> str:
 
 
 def outcome(
-    submission: Submission | None, started: str | None, found: Found, *, now: float | None
+    submission: Submission | None, started: str | None, found: Found, *, now: float | None, over: bool = True
 ) -> Outcome:
     """What came of a run's newest submission, whose answer did not arrive.
 
@@ -291,6 +314,7 @@ def outcome(
         started: job id of an attempt that this submission's job has made.
         found: jobs of the run's name.
         now: the cluster's clock, Unix seconds.
+        over: no fragment on the cluster can still come to ask the scheduler.
     """
     task = ((submission.request if submission else None) or {}).get("task")
     job_id = (submission.job_id if submission else None) or started
@@ -300,6 +324,8 @@ def outcome(
     if job_id is not None:
         return Outcome(JobState.PENDING, job_id)
     if submission is None or submission.asked is None:
+        if not over:
+            return Outcome(JobState.SUBMITTING, why="it was interrupted, and cannot be called off")
         return Outcome(JobState.NOT_SUBMITTED, why="it was interrupted before the scheduler was asked")
     if submission.refusal is not None and (found.certain or not _DOUBTFUL.search(submission.refusal)):
         return Outcome(JobState.NOT_SUBMITTED, why=f"the scheduler refused it: {submission.refusal}")

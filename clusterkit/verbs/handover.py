@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import SchedulerError, TransportError, last_words
+from clusterkit.folders import is_held, work_folder
 from clusterkit.ledger import Ledger, LedgerRun
 from clusterkit.record import RunRecord, collect_script, parse_collect
 from clusterkit.scheduler import JobState
@@ -19,6 +20,8 @@ from clusterkit.submission import (
     Outcome,
     Submission,
     bundle,
+    give_up_script,
+    given_up,
     hand_over_argv,
     outcome,
     parse_hand_over,
@@ -26,6 +29,7 @@ from clusterkit.submission import (
 )
 from clusterkit.transport import faults
 from clusterkit.transport.base import Transport
+from clusterkit.untrusted import parse_object
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -73,10 +77,16 @@ def job_name(owner: str, number: int) -> str:
     return owner if number == 0 else f"{owner}.{number}"
 
 
-def hand_over(site: Site, ledger: Ledger, parcel: Parcel) -> str:
+def hand_over(site: Site, ledger: Ledger, parcel: Parcel, alive: str = "") -> str:
     """Write what a submission needs and ask the scheduler, in one remote command.
 
     The ledger knows the runs before (SUBMITTING), so whatever is interrupted can be settled later.
+
+    Args:
+        site: the open cluster.
+        ledger: of the project.
+        parcel: the submission.
+        alive: a work folder that is held until the last parcel of the group is handed over.
 
     Returns:
         The job id; of the first run's task for an array.
@@ -86,9 +96,14 @@ def hand_over(site: Site, ledger: Ledger, parcel: Parcel) -> str:
         SchedulerError: its answer is unclear, and the submission stays open.
         TransportError: nothing could be written, or the connection failed and the submission stays open.
     """
+    if not alive:
+        with work_folder(ledger.folder) as folder:
+            return hand_over(site, ledger, parcel, folder.name)
     concerned = (*parcel.runs, *parcel.later)
     before = [ledger.get(run.run_id) for run in concerned]
-    intent = [replace(run, state=JobState.SUBMITTING, job_id="") for run in concerned]
+    token = f"{alive}.{parcel.number}"
+    last = json.dumps({"token": token})
+    intent = [replace(run, state=JobState.SUBMITTING, job_id="", last=last) for run in concerned]
     ledger.add_all(intent)
     transport, scheduler, root = site.transport, scheduler_of(site.cluster), site.layout.root
     submit = scheduler.submit_argv(
@@ -97,7 +112,7 @@ def hand_over(site: Site, ledger: Ledger, parcel: Parcel) -> str:
         job_name=parcel.job_name,
         options=parcel.options,
     )
-    argv = hand_over_argv(root, parcel.job_name, parcel.owner, parcel.number, submit, new=parcel.number == 0)
+    argv = hand_over_argv(root, token, parcel.owner, parcel.number, submit, new=parcel.number == 0)
     try:
         done = transport.run(argv, stdin=bundle(parcel.files), timeout=_SECONDS, check=False)
     except TransportError as error:
@@ -114,10 +129,10 @@ def hand_over(site: Site, ledger: Ledger, parcel: Parcel) -> str:
         )
         return job_ids[0] or ""
     if answer is not None and answer.unheard:
-        for run in parcel.runs:
-            _note(ledger, run.run_id, Outcome(JobState.SUBMITTING, why=unclear(answer)))
+        for run in intent[: len(parcel.runs)]:
+            _note(ledger, run, Outcome(JobState.SUBMITTING, why=unclear(answer)))
         raise _open(transport, answer, "")
-    settled = settle(site.cluster, transport, ledger, intent[: len(parcel.runs)])
+    settled = settle(site.cluster, transport, ledger, intent[: len(parcel.runs)], alive)
     refusal = answer.refusal if answer is not None else None
     if refusal is not None and {came.state for came in settled.values()} == {JobState.NOT_SUBMITTED}:
         _clear(site, parcel)
@@ -130,41 +145,64 @@ def hand_over(site: Site, ledger: Ledger, parcel: Parcel) -> str:
 
 
 def settle(
-    cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun]
+    cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun], alive: str = ""
 ) -> dict[str, Outcome]:
     """Find out what came of submissions whose answer never arrived, in one round trip; the ledger remembers.
+
+    One whose command is gone and that has not asked the scheduler is given up: what that command has left on
+    the cluster never asks any more.
 
     Args:
         cluster: where.
         transport: the connection to it.
         ledger: of the project.
         runs: SUBMITTING runs of this cluster, as the ledger knows them.
+        alive: the work folder of this command's own submission.
 
     Returns:
-        By run id: PENDING with a job id, still SUBMITTING, or NOT_SUBMITTED; the last two with the reason.
+        By run id, but for runs that another command is handing over: PENDING with a job id, still SUBMITTING,
+        or NOT_SUBMITTED; the last two with the reason.
     """
+    tokens = {run.run_id: _handing(run) for run in runs}
+    owners = {token.partition(".")[0] for token in tokens.values()} - {"", alive}
+    held = {name for name in owners if is_held(ledger.folder, name)}
+    for run in runs:
+        if tokens[run.run_id].partition(".")[0] in held:
+            _note(ledger, run, Outcome(JobState.SUBMITTING, why="another command is submitting it"))
+    runs = [run for run in runs if tokens[run.run_id].partition(".")[0] not in held]
+    if not runs:
+        return {}
     scheduler = scheduler_of(cluster)
     names = {run.run_id: _token(cluster, run) for run in runs}
     scripts = {names[run.run_id]: f"{run.run_dir}/job.sh" for run in runs}
     since = {names[run.run_id]: _day_before(run.submitted) for run in runs}
+    roots = {tokens[run.run_id]: posixpath.dirname(posixpath.dirname(run.run_dir)) for run in runs}
+    ends = [give_up_script(root, token) for token, root in roots.items() if token]
     searches = [scheduler.find_script(name, scripts[name], since[name]) for name in scripts]
-    script = "\n".join([*searches, collect_script([run.run_dir for run in runs])])
+    script = "\n".join([*ends, *searches, collect_script([run.run_dir for run in runs])])
     text = transport.run(["sh"], stdin=script.encode("utf-8", "surrogateescape"), timeout=120.0).text
     records = parse_collect(text)
     settled = {}
     for run in runs:
-        record = records[run.run_dir]
+        record, token = records[run.run_dir], tokens[run.run_id]
         found = Found(*scheduler.parse_find(text, names[run.run_id]))
         submission = next((each for each in record.submissions if each.number == run.submission), None)
-        came = outcome(submission, _started(record, run.submission), found, now=record.now)
+        over = not token or given_up(text, token)
+        came = outcome(submission, _started(record, run.submission), found, now=record.now, over=over)
         settled[run.run_id] = came
-        _note(ledger, run.run_id, came)
+        _note(ledger, run, came)
     return settled
 
 
-def _note(ledger: Ledger, run_id: str, came: Outcome) -> None:
-    last = json.dumps({"state": came.state, "why": came.why})
-    ledger.settle(run_id, came.job_id or "", came.state, last)
+def _note(ledger: Ledger, run: LedgerRun, came: Outcome) -> None:
+    token = _handing(run)
+    last = json.dumps({"state": came.state, "why": came.why, "token": token})
+    ledger.settle(run.run_id, came.job_id or "", came.state, last, token)
+
+
+def _handing(run: LedgerRun) -> str:
+    """The name of the hand-over that a SUBMITTING run is in; none for one that was adopted."""
+    return str((parse_object(run.last) or {}).get("token") or "")
 
 
 def _token(cluster: Cluster, run: LedgerRun) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from clusterkit.errors import ClusterkitError
+from clusterkit.folders import work_folder
 from clusterkit.group import Part, group_json, members_file
 from clusterkit.ledger import Ledger
 from clusterkit.runspec import timestamp
@@ -70,10 +71,14 @@ class Handover:
         Raises:
             SchedulerError, TransportError: the first one was not; nothing is left then, or it stays open.
         """
+        with work_folder(self._ledger.folder) as alive:  # those of later parts wait for the ones before
+            return self._over(alive.name)
+
+    def _over(self, alive: str) -> tuple[list[Handed], ClusterkitError | None]:
         handed: list[Handed] = []
         for part in self._split:
             try:
-                job_id = hand_over(self._site, self._ledger, self._parcel(part, handed))
+                job_id = hand_over(self._site, self._ledger, self._parcel(part, handed), alive)
             except ClusterkitError as error:
                 if not handed:
                     raise

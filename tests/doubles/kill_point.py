@@ -2,8 +2,7 @@
 
     python -m tests.doubles.kill_point POINT submit ...         kill before call number POINT, if there is one
     python -m tests.doubles.kill_point FIRST:STRIDE submit ...  one command after the other, killed at FIRST,
-        FIRST + STRIDE and so on, until one comes to its end; prints how many were killed. What a killed one
-        has started comes to its end before the next one begins
+        FIRST + STRIDE and so on, until one comes to its end; prints how many were killed
 
 Calls are those into C that write, send, rename, start a process or run SQL, in every thread. They count from
 the one on that writes the intent into the ledger: before it there is no run. What only fills or reads a
@@ -12,7 +11,6 @@ buffer of this process touches nothing: a kill there is the same as one at the c
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import signal
@@ -23,7 +21,6 @@ from types import FrameType
 from typing import NoReturn
 
 from clusterkit.ledger import Ledger, LedgerRun
-from clusterkit.local.processes import adopt_orphans
 from tests import forking
 
 CALLS = frozenset(
@@ -74,7 +71,6 @@ def run_killed(point: int) -> NoReturn:
 def killed_in_turn(first: int, stride: int) -> int:
     """Each is forked from this process; the exit code is that of the one that came to its end."""
     forking.import_all("clusterkit")
-    adopt_orphans()
     kills = 0
     while (code := _forked(first + kills * stride)) == -signal.SIGKILL:
         kills += 1
@@ -86,11 +82,7 @@ def _forked(point: int) -> int:
     child = os.fork()
     if child == 0:
         run_killed(point)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    with contextlib.suppress(ChildProcessError):  # there is none any more
-        while True:
-            os.wait()
-    return code
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def main() -> None:

@@ -7,6 +7,11 @@ import json
 import os
 import subprocess
 import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,6 +23,8 @@ from clusterkit.submission import (
     accepted_id,
     array_id,
     bundle,
+    give_up_script,
+    given_up,
     hand_over_argv,
     outcome,
     parse_hand_over,
@@ -117,10 +124,18 @@ class Root:
 
     def __init__(self, path: Path) -> None:
         self.path, self.asked = path, path / "asked"
+        self._tokens = count()
 
     def hand_over(
         self, owner: str, number: int = 0, *, new: bool = True, submit: str = "echo 12", whole: bool = True
     ) -> subprocess.CompletedProcess[str]:
+        argv, text = self.hands_over(owner, number, new=new, submit=submit, whole=whole)
+        return subprocess.run(argv, input=text, encoding="latin-1", capture_output=True)
+
+    def hands_over(
+        self, owner: str, number: int, *, new: bool, submit: str = "echo 12", whole: bool = True
+    ) -> tuple[list[str], str]:
+        """A fragment and its standard input, in Latin-1."""
         files: dict[str, bytes | str] = {
             f"{owner}/job.sh": b"#!/bin/sh\n",
             f"{owner}/attempts/": "",
@@ -130,12 +145,13 @@ class Root:
             files[f"{owner}/run.json"] = b"{}"
         tar = bundle(files)
         argv = ["sh", "-c", f'echo x >>"$1"; {submit}', "sh", str(self.asked)]
-        return subprocess.run(
-            hand_over_argv(str(self.path), "token", owner, number, argv, new=new),
-            input=(tar if whole else tar[:700]).decode("latin-1"),
-            encoding="latin-1",
-            capture_output=True,
-        )
+        fragment = hand_over_argv(str(self.path), f"token{next(self._tokens)}", owner, number, argv, new=new)
+        return fragment, (tar if whole else tar[:700]).decode("latin-1")
+
+    def gives_up(self, token: str) -> bool:
+        """Whether it could be made sure that this hand-over never asks, if it has not yet."""
+        script = give_up_script(str(self.path), token)
+        return given_up(subprocess.run(["sh"], input=script, capture_output=True, text=True).stdout, token)
 
     @property
     def times_asked(self) -> int:
@@ -251,3 +267,100 @@ def test_no_room_for_the_time_of_asking_is_no_submission_of_another(root: Root, 
         done = root.hand_over("runs/a", 1, new=False)
     assert faults.telling(done.stderr) == "date: write error: No space left on device"
     assert "13" in root.hand_over("runs/a", 1, new=False, submit="echo 13").stdout
+
+
+WAITS = """#!/bin/sh
+case "$*" in *.new-*{path}*) touch '{folder}/there'; until test -e '{folder}/on'; do sleep 0.02; done ;; esac
+PATH=${{PATH#*:}}
+exec {tool} "$@"
+"""
+"""Stands for a tool where it is given a path in the staging folder, until the file `on` appears."""
+
+
+@contextmanager
+def waiting(folder: Path, tool: str, path: str = "") -> Iterator[None]:
+    folder.mkdir()
+    (folder / tool).write_text(WAITS.format(folder=folder, tool=tool, path=path))
+    (folder / tool).chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        yield
+
+
+@contextmanager
+def stopped_at(
+    root: Root, folder: Path, tool: str, path: str, *, new: bool
+) -> Iterator[Callable[[], tuple[str, str]]]:
+    """A fragment that waits at a call of a tool; what is given lets it go on to its end."""
+    argv, text = root.hands_over("runs/a", int(not new), new=new)
+    pipe = subprocess.PIPE
+    with waiting(folder, tool, path), tempfile.TemporaryFile() as tar:
+        tar.write(text.encode("latin-1"))
+        tar.seek(0)
+        process = subprocess.Popen(argv, stdin=tar, stdout=pipe, stderr=pipe, encoding="latin-1")
+
+    def goes_on() -> tuple[str, str]:
+        (folder / "on").touch()
+        return process.communicate()
+
+    while not (folder / "there").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    yield goes_on
+
+
+STEPS = {"mkdir": "/runs", "tar": "", "find": "", "mv": "/runs/a"}
+"""The calls of a hand-over before the scheduler may be asked; the last one moves what is marked as asked."""
+
+
+@pytest.mark.parametrize("new", [True, False], ids=["new", "more"])
+@pytest.mark.parametrize("tool", STEPS)
+def test_what_was_given_up_never_asks(root: Root, tmp_path: Path, tool: str, new: bool) -> None:
+    if not new:
+        root.hand_over("runs/a")
+    asked, number = root.times_asked, int(not new)
+    token = f"token{number}"
+    with stopped_at(root, tmp_path / "tools", tool, STEPS[tool], new=new) as goes_on:
+        assert root.gives_up(token)
+        there = root.path / "runs/a/submissions" / str(number)
+        assert not there.exists()
+        stdout, stderr = goes_on()
+    answer = parse_hand_over(stdout, stderr)
+    assert answer is not None
+    assert answer.asked is None
+    assert not there.exists()
+    assert root.times_asked == asked
+    assert [path.name for path in root.path.glob(".*")] == [".given-up"]
+    assert [path.name for path in (root.path / ".given-up").iterdir()] == [token]
+    assert "13" in root.hand_over("runs/a", number, new=new, submit="echo 13").stdout, "for ever"
+
+
+@pytest.mark.parametrize("new", [True, False], ids=["new", "more"])
+def test_what_has_asked_goes_on(root: Root, tmp_path: Path, new: bool) -> None:
+    """The staging folder is removed next."""
+    if not new:
+        root.hand_over("runs/a")
+    number = int(not new)
+    with stopped_at(root, tmp_path / "tools", "rm", "", new=new) as goes_on:
+        (tmp_path / "tools" / "rm").unlink()
+        assert root.gives_up(f"token{number}")
+        assert (root.path / f"runs/a/submissions/{number}/asked").exists()
+        stdout, stderr = goes_on()
+    answer = parse_hand_over(stdout, stderr)
+    assert answer is not None
+    assert answer.job_id == "12"
+    assert root.times_asked == 1 + number
+
+
+def test_without_room_to_leave_word_nothing_is_given_up(root: Root) -> None:
+    (root.path / ".given-up").touch()
+    assert not root.gives_up("token0")
+    assert outcome(None, None, NOBODY, now=NOW, over=False).state is JobState.SUBMITTING
+
+
+def test_the_word_is_forgotten_in_the_end(root: Root) -> None:
+    assert root.gives_up("old")
+    assert root.gives_up("young")
+    os.utime(root.path / ".given-up" / "old", (1, 1))
+    assert root.gives_up("new")
+    assert {path.name for path in (root.path / ".given-up").iterdir()} == {"young", "new"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -12,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from clusterkit.local.processes import job_id, living_pid
+from tests import forked
 from tests.verbs.conftest import Project
 
 pytestmark = pytest.mark.slow
@@ -169,6 +173,95 @@ def test_a_group_killed_at_every_third_step(site: Site, project: Project, tmp_pa
     halves = Counter(Counter(run_id[:-2] for run_id, row in known.items() if row["job_id"]).values())
     assert halves[2], "no submit was killed between its parts"
     print(f"{killed} kills: {halves[4]} groups whole, {halves[2]} half")
+
+
+WAITS = """test -e {folder}/there || case "$*" in *{words}*)
+  echo $PPID >{folder}/there.new && mv {folder}/there.new {folder}/there
+  until test -e {folder}/on; do sleep 0.05; done ;;
+esac
+"""
+"""A tool that waits the first time that its words have these, until the file `on` appears."""
+
+
+class Waiting:
+    """A submit whose remote fragment waits at one of its steps, for as long as a test wants."""
+
+    def __init__(self, site: Site, tool: str, words: str, does: str, *submit: str) -> None:
+        self.site, self.folder = site, site.folder
+        site.tool(tool, WAITS.format(words=words, folder=self.folder) + does)
+        self.client = forked.start(
+            ["submit", "-c", "here", *submit],
+            env=dict(os.environ),
+            folder=site.project.folder,
+            program="clusterkit",
+        )
+        site.project.until((self.folder / "there").exists)
+        self.fragment = job_id(int((self.folder / "there").read_text())) or ""
+
+    def kill(self) -> None:
+        """The client; the fragment stays."""
+        self.client.send_signal(signal.SIGKILL)
+        self.client.communicate()
+        assert living_pid(self.fragment)
+
+    def goes_on(self) -> None:
+        """To the end of the fragment."""
+        (self.folder / "on").touch()
+        self.site.project.until(lambda: living_pid(self.fragment) is None)
+
+
+TAR = f'exec {shutil.which("tar")} "$@"'
+NEVER_ASKED = "it was interrupted before the scheduler was asked"
+
+
+@pytest.mark.parametrize(("part", "submit"), [(0, ()), (1, GROUP)], ids=["a run", "a group's second part"])
+def test_what_a_killed_submit_has_left_on_the_cluster_asks_no_more(
+    site: Site, project: Project, tmp_path: Path, part: int, submit: tuple[str, ...]
+) -> None:
+    """It waits when nobody was asked; it goes on after it was found that nobody was."""
+    jobs = tmp_path / "jobs"
+    site.tool("sbatch", ACCEPTS.format(jobs=jobs))
+    site.tool("squeue", KNOWS.format(jobs=jobs))
+    with_two_profiles(project)
+    left = Waiting(site, "tar", f"/.new-*.{part}", TAR, *submit)
+    left.kill()
+    found = rows(project)
+    assert Counter(row["state"] == "NOT_SUBMITTED" for row in found.values())[True] == 1 + part
+    left.goes_on()
+    assert len(jobs.read_text().split("\n")) - 1 == part if part else not jobs.exists()
+    assert [row["job_id"] for row in rows(project).values()] == [row["job_id"] for row in found.values()]
+    never = [row for row in found.values() if not row["job_id"]]
+    assert {(row["state"], row["why"]) for row in never} == {("NOT_SUBMITTED", NEVER_ASKED)}
+    assert not list((tmp_path / "root").glob(".new-*"))
+
+
+def test_what_a_killed_submit_has_asked_is_waited_for(site: Site, project: Project, tmp_path: Path) -> None:
+    left = Waiting(site, "sbatch", "", f"echo 4715 >{tmp_path}/job; echo 4715")
+    left.kill()
+    row = site.row()
+    assert (row["state"], row["why"]) == ("SUBMITTING", "the scheduler was asked a moment ago")
+    left.goes_on()
+    assert site.row()["job_id"] == "4715"
+
+
+def test_a_submit_of_another_terminal_is_left_alone(site: Site, project: Project, tmp_path: Path) -> None:
+    """Of a group, also the part that waits for its turn."""
+    jobs = tmp_path / "jobs"
+    site.tool("sbatch", ACCEPTS.format(jobs=jobs))
+    site.tool("squeue", KNOWS.format(jobs=jobs))
+    with_two_profiles(project)
+    other = Waiting(site, "tar", "/.new-*.0", TAR, *GROUP)
+    found = rows(project).values()
+    assert {(row["state"], row["why"]) for row in found} == {
+        ("SUBMITTING", "another command is submitting it")
+    }
+    assert len(found) == 4
+    assert "interrupted" not in project.run("submit", "-c", "here", "--profile", "second").stderr
+    assert Counter(row["state"] for row in rows(project).values())["SUBMITTING"] == 4
+    other.goes_on()
+    said, _ = other.client.communicate()
+    assert other.client.wait() == 0, said
+    assert all(row["job_id"] for row in rows(project).values())
 
 
 def test_an_answer_lost_with_the_login_node(site: Site, project: Project, tmp_path: Path) -> None:
