@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from clusterkit.folders import sweep, work_folder
+from clusterkit.folders import is_held, sweep, work_folder
 
 HOLD = """
 import sys, pathlib
@@ -35,7 +35,9 @@ def test_what_a_killed_process_has_left_is_swept_and_what_a_living_one_uses_is_n
     folders = [Path(process.stdout.readline().strip()) for process in held if process.stdout]
     killed.send_signal(signal.SIGKILL)
     killed.wait()
+    assert [is_held(tmp_path, folder.name) for folder in folders] == [False, True]
     sweep(tmp_path)
+    assert not is_held(tmp_path, folders[0].name)
     assert [folder.is_dir() for folder in folders] == [False, True]
     living.communicate()
     assert not folders[1].exists()
