@@ -90,7 +90,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--busy", action="store_true", help="beside a loop on every processor")
     parser.add_argument("--limits", type=float, nargs="+", default=[], metavar="S", help="wall, processor")
-    parser.add_argument("--log", type=Path, default=Path("target.log"), help="the target's output")
+    there = Path(tempfile.gettempdir(), "clusterkit-target.log")
+    parser.add_argument("--log", type=Path, default=there, help=f"for the target's output ({there})")
     given = parser.parse_args()
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         sys.exit(f"prctl: {os.strerror(ctypes.get_errno())}")
