@@ -85,9 +85,13 @@ def busy(processors: int) -> Iterator[None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.target", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.target",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("target", choices=["test", "check", "test-all"])
-    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--runs", type=int, default=1, metavar="N", help="one after the other (1)")
     parser.add_argument("--busy", action="store_true", help="beside a loop on every processor")
     parser.add_argument("--limits", type=float, nargs="+", default=[], metavar="S", help="wall, processor")
     there = Path(tempfile.gettempdir(), "clusterkit-target.log")
