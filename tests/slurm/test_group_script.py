@@ -33,7 +33,7 @@ WAIT = "while [ -z ${code:-} ] && [ ! -e ../../go ]; do sleep 0.05; done"
 
 
 class Group:
-    """A group's folder with its members, and a folder of fake commands on PATH."""
+    """A group's folder with its members, and a folder of fake commands on PATH; a pack naps more briefly."""
 
     def __init__(self, root: Path, *members: str, pack: int = 1, **fields: object) -> None:
         self.root = root / "with blanks"
@@ -54,7 +54,9 @@ class Group:
         self.bin = root / "bin"
         self.bin.mkdir()
         (self.bin / "scontrol").write_text(f'#!/bin/sh\necho "$@" >>"{self.bin}/asked"\n')
-        (self.bin / "scontrol").chmod(0o755)
+        (self.bin / "sleep").write_text('#!/bin/sh\n[ "$1" != 1 ] || set -- 0.1\nexec /bin/sleep "$@"\n')
+        for tool in self.bin.iterdir():
+            tool.chmod(0o755)
 
     def lines(self, *lines: str) -> None:
         (self.dir / "members").write_text("\n".join(lines) + "\n")

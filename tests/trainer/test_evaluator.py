@@ -53,6 +53,7 @@ def test_more_episodes_than_environments():
     assert result.success.sum(1).tolist() == [49] * 3  # all goals but 0
 
 
+@pytest.mark.slow
 def test_a_hung_worker_is_found_within_a_minute_and_named():
     assert STEP_TIMEOUT <= 60
     evaluator = Evaluator(CounterFactory(fault="hang"), 3, workers=3, step_timeout=2.0)
