@@ -45,7 +45,7 @@ def end_keepers(folder: Path) -> None:
 def keepers(folder: Path) -> list[int]:
     """Process ids of the keepers that were started for a runtime folder."""
     table = subprocess.run(
-        ["ps", "-e", "-o", "pid=,args="], capture_output=True, text=True, check=True
+        ["ps", "-e", "-ww", "-o", "pid=,args="], capture_output=True, text=True, check=True
     ).stdout
     found = [
         int(line.split()[0]) for line in table.splitlines() if "clusterkit.transport.kept.keeper" in line

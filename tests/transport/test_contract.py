@@ -23,7 +23,7 @@ SECONDS = f"4171.{os.getpid()}"
 
 def running(needle: str) -> bool:
     table = subprocess.run(
-        ["ps", "-e", "-o", "stat=,args="], capture_output=True, text=True, check=True
+        ["ps", "-e", "-ww", "-o", "stat=,args="], capture_output=True, text=True, check=True
     ).stdout
     return any(needle in line and not line.startswith("Z") for line in table.splitlines())
 

@@ -86,7 +86,9 @@ def test_a_proxy_command_with_shell_syntax(sshd: LoopbackSshd, gate: LoopbackSsh
     with closing(connect("node", ssh_config=path)) as transport:
         assert transport.run(["echo", "far"]).text == "far\n"
         assert (tmp_path / "errors").exists()
-    running = subprocess.run(["ps", "-e", "-o", "args="], capture_output=True, text=True, check=True).stdout
+    running = subprocess.run(
+        ["ps", "-e", "-ww", "-o", "args="], capture_output=True, text=True, check=True
+    ).stdout
     assert str(tmp_path) not in running
 
 
