@@ -83,6 +83,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("XDG_CONFIG_HOME", str(folder / "none"))
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))  # its `logout` ends nobody else's login
         patch.setenv("STEPS", "8")
         patch.delenv("WANDB_API_KEY", raising=False)
         patch.setenv("NETRC", str(folder / "none"))

@@ -101,9 +101,9 @@ def many(folder: Path, repetitions: int) -> dict[str, float]:
             clock("rsync", lambda: subprocess.run(peer, check=True))
             clock("idle", ours)
             change(number, "changed")
-            site.types("login", "--keep", "2m")
+            site.types("login", "far", "--keep", "2m")
             change(number, "kept")
-            site.types("logout")
+            site.types("logout", "far")
             subprocess.run(peer, check=True)  # so that the next one finds nothing new
         return {"logins": logins, **{what: statistics.median(values) for what, values in times.items()}}
 

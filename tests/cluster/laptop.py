@@ -142,7 +142,8 @@ class User:
         return forked.start(words, env=self._env({}), folder=self.folder, program="clusterkit")
 
     def _env(self, variables: Mapping[str, str]) -> dict[str, str]:
-        own = {"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "COLUMNS": "200"}
+        home = str(self.folder.parent)
+        own = {"PATH": os.environ["PATH"], "HOME": home, "XDG_RUNTIME_DIR": home, "COLUMNS": "200"}
         return forked.of_python() | own | variables
 
     def status(self, *names: str) -> dict[str, dict[str, Any]]:

@@ -158,7 +158,7 @@ def test_a_person_in_the_container(talker: User, running: str, kept: bool) -> No
     environment = {"PATH": os.environ["PATH"], "HOME": str(talker.folder.parent), "TERM": "xterm"}
     if kept:
         environment["XDG_RUNTIME_DIR"] = str(talker.folder.parent)
-        talker.types("login", "site", "--keep", "10m", **environment)
+        talker.types("login", "site", "--keep", "10m")
     keys = iter(["echo $((6 * 7)) $SLURM_JOB_ID; tty", "stty size", "exit 3"])
     with talker.logging_in(times=0 if kept else 1):
         done = type_at_terminal(
@@ -168,7 +168,7 @@ def test_a_person_in_the_container(talker: User, running: str, kept: bool) -> No
             environment=environment,
         )
     if kept:
-        talker.types("logout", "site", **environment)
+        talker.types("logout", "site")
     assert done.returncode == 3, done.stdout
     job = talker.status(running)[running]["job_id"]
     assert f"42 {job}" in done.stdout

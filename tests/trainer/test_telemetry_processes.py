@@ -23,19 +23,27 @@ if sys.argv[1:]:
 sys.stdin.readline()
 """
 
+MEMORY = """
+import subprocess, sys
+from trainer.telemetry.processes import resident_bytes
+print(resident_bytes())
+code = "block = bytearray(b'x' * 100_000_000); print('ready', flush=True); input()"
+with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    child.stdout.readline()
+    print(resident_bytes())
+    child.communicate(b"\\n")
+print(resident_bytes())
+"""
+"""In a process that has no other children: theirs come and go."""
+
 
 def test_memory_of_children_counts() -> None:
-    before = resident_bytes()
-    code = "block = bytearray(b'x' * 100_000_000); print('ready', flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        grown = resident_bytes() - before
-        child.communicate(b"\n")
-    assert 100_000_000 < grown < 200_000_000
-    assert resident_bytes() - before < 50_000_000
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True, timeout=60
+    )
+    before, grown, after = map(int, done.stdout.split())
+    assert 100_000_000 < grown - before < 200_000_000
+    assert after - before < 50_000_000
 
 
 def test_processor_time_of_children_and_theirs_counts_while_they_live_and_after() -> None:
