@@ -7,7 +7,7 @@ import time
 import pytest
 
 from trainer.processors import usable_processors
-from trainer.telemetry.processes import ProcessorMeter, processor_seconds, resident_bytes
+from trainer.telemetry.processes import ProcessorMeter, processor_seconds
 
 pytestmark = pytest.mark.slow
 
