@@ -198,7 +198,7 @@ def test_a_refused_key(project: Project) -> None:
 def test_a_run_without_end_waits(project: Project) -> None:
     (project.runs / RUN / "attempts" / "0" / "exit.json").unlink()
     (log,) = project.runs.glob(f"{RUN}/wandb/offline-run-*/*.wandb")
-    log.write_bytes(log.read_bytes()[:-40])
+    log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])  # a late record may follow the end
     assert "still running" in project.run("sync-results")
     assert project.server.requests == []
 
