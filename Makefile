@@ -26,9 +26,9 @@ help: ## list the targets
 	$(PIP) install -q --no-compile $(CONSTRAIN) -e '.[train]'
 	@touch $@
 
-.venv/.dev: .venv/.train
+.venv/.dev: .venv/.made pyproject.toml constraints.txt
 	$(PIP) install -q --no-compile $(CONSTRAIN) -e '.[train,dev]'
-	@touch $@
+	@touch .venv/.train $@
 
 .venv/.bench: .venv/.dev
 	$(PIP) install -q --no-compile $(CONSTRAIN) -e '.[train,dev,bench]'
