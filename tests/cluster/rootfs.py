@@ -65,6 +65,10 @@ _ADD_USERS = "\n".join(
         'rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/munge/munge.key',
     ]
 )
+_MAKE_DATABASE = (
+    'chroot "$1" mariadb-install-db --user=mysql --datadir=/var/lib/mysql --skip-test-db '
+    "--innodb-log-file-size=8M --auth-root-authentication-method=socket"
+)
 
 
 def rootfs() -> Path:
@@ -73,7 +77,7 @@ def rootfs() -> Path:
     Raises:
         TestbedError: it cannot be built; the message holds the builder's last line.
     """
-    return cached("rootfs", [SUITE, *PACKAGES, _PIN_UNSTABLE, _ADD_USERS], _build)
+    return cached("rootfs", [SUITE, *PACKAGES, _PIN_UNSTABLE, _ADD_USERS, _MAKE_DATABASE], _build)
 
 
 def _build(folder: Path) -> None:
@@ -85,6 +89,7 @@ def _build(folder: Path) -> None:
         *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale")),
         f"--setup-hook={_PIN_UNSTABLE}",
         f"--customize-hook={_ADD_USERS}",
+        f"--customize-hook={_MAKE_DATABASE}",
     ]
     debian(folder, [*dict.fromkeys([SUITE, "sid"])], options)
 

@@ -31,8 +31,6 @@ start_database() {
     local socket=/run/mysqld/mysqld.sock data=/var/lib/mysql
     owned mysql /run/mysqld $data
     ln -sfn mysqld /run/mariadbd # where newer client libraries look
-    mariadb-install-db --user=mysql --datadir=$data --skip-test-db --innodb-log-file-size=8M \
-        --auth-root-authentication-method=socket >$logs/mariadb-install.log 2>&1
     mariadbd --user=mysql --datadir=$data --socket=$socket --skip-networking --performance-schema=OFF \
         --innodb-buffer-pool-size=64M --innodb-log-file-size=8M --innodb-lock-wait-timeout=900 \
         --innodb-flush-log-at-trx-commit=0 --innodb-snapshot-isolation=OFF >$logs/mariadbd.log 2>&1 &
