@@ -13,6 +13,7 @@ import torch
 from tests import forked
 from trainer.bench import child, command
 from trainer.bench import measure as measurements
+from trainer.bench import process as bench_process
 from trainer.bench.candidates import (
     Combination,
     combinations,
@@ -126,11 +127,12 @@ def test_a_loop_that_waits_for_updates_is_tried_with_little():
 
 
 @pytest.mark.slow
-def test_a_measurement_is_made_in_a_process_of_its_own_and_one_that_fails_costs_only_itself():
+def test_a_measurement_is_made_in_a_process_of_its_own_and_one_that_fails_costs_only_itself(monkeypatch):
+    monkeypatch.setattr(bench_process, "_GRACE_SECONDS", 0.0)
     order = Order("envs", 4, 0, "fp32")
     found = measure(order, ["--recipe", "a2c", *OPTIONS[2:]], 0.05, 300.0, never)
     assert found["env_steps_per_second"] > 0
-    found = measure(order, ["--recipe", "local-demo", "--device", "cuda"], 60.0, 0.5, never)
+    found = measure(order, ["--recipe", "local-demo", "--device", "cuda"], 60.0, 0.2, never)
     assert "time was over" in found["error"]
     found = measure(order, ["--recipe", "nothing"], 0.1, 60.0, never)
     assert "unknown recipe" in found["error"]
