@@ -1,8 +1,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -250,20 +248,24 @@ def test_workers_leave_signals_to_the_parent_and_one_that_is_killed_is_named():
 
 @pytest.mark.slow
 def test_workers_end_when_the_parent_is_killed():
-    script = (
-        "import sys, time\n"
-        "from tests.trainer.test_vector import CounterFactory, VectorEnv, step_until_fault\n"
-        "if __name__ == '__main__':\n"
-        "    vector = VectorEnv(CounterFactory(), 2, workers=2)\n"
-        "    step_until_fault(vector)\n"
-        "    print(*vector.pids, flush=True)\n"
-        "    time.sleep(600)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
-        pids = [int(pid) for pid in parent.stdout.readline().split()]
-        assert len(pids) == 2
-        assert all(alive(pid) for pid in pids)
-        parent.kill()
+    told, tell = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        try:
+            with cold():
+                vector = VectorEnv(CounterFactory(), 2, workers=2)
+            step_until_fault(vector)
+            os.write(tell, " ".join(map(str, vector.pids)).encode() + b"\n")
+            time.sleep(600)
+        finally:
+            os._exit(1)
+    os.close(tell)
+    with os.fdopen(told) as answer:
+        pids = [int(pid) for pid in answer.readline().split()]
+    assert len(pids) == 2
+    assert all(alive(pid) for pid in pids)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
     deadline = time.monotonic() + 120
     while any(alive(pid) for pid in pids):
         assert time.monotonic() < deadline, "a worker outlived its parent"
