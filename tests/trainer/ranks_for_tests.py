@@ -189,7 +189,8 @@ def settings_of(folder: Path, place: Place, attempt: int = 0) -> TrainSettings:
     argv = ("--total-steps", "300", "--num-envs", "4", "--checkpoint-every", "152", "--log-every", "100")
     rewards = ("--set", "normalize_rewards=returns", "--unlock", "normalize_rewards")
     resume = ("--resume",) if attempt else ()
-    return replace(settings_for(folder, *argv, *rewards, *resume), place=place, attempt=attempt)
+    settings = settings_for(folder, *argv, *rewards, *resume, env_steps_per_update="10")
+    return replace(settings, place=place, attempt=attempt)
 
 
 def rollout_settings_of(folder: Path, place: Place, attempt: int = 0) -> TrainSettings:
