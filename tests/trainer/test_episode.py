@@ -82,7 +82,7 @@ def goes_on(task: str, at: list[int], steps: int, scripted: bool, make=new_class
 
 @pytest.mark.parametrize("task", sampled(ALL_V3_ENVIRONMENTS, 4, always=TELLING))
 def test_an_episode_goes_on_to_the_bit_in_either_class(task):
-    goes_on(task, [0, 1, 2, 57, 140, 299], 61, scripted=True)
+    goes_on(task, [0, 1, 57, 299], 41, scripted=True)
     goes_on(task, [83], 61, False, official_class, official_class)
 
 
