@@ -96,7 +96,7 @@ def test_what_acts_beside_the_updates_to_the_byte(name: str) -> None:
     [
         ("local-demo", "fp32", 1, {}),
         ("local-demo", "bf16", 1, {}),
-        ("guide-mt10", "fp32", 1, {}),
+        pytest.param("guide-mt10", "fp32", 1, {}, marks=pytest.mark.exhaustive),
         ("guide-mt10", "bf16", 1, {}),
         ("guide-mt10", "fp32", 4, {}),
         ("strong-mt10", "fp32", 1, {"critic_hidden": "512,512,512", "batch_size": "640"}),
