@@ -78,7 +78,7 @@ def test_a_cut_by_time_is_bootstrapped(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", ["Pendulum-v1", f"{HERE}:Gates-v0", "InvertedPendulum-v5"])
 def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, environment):
-    argv = (environment, "--total-steps", "400", "--num-envs", "2")
+    argv = (environment, "--total-steps", "220", "--num-envs", "2")
     whole, broken = settings_for(tmp_path / "whole", *argv), settings_for(tmp_path / "broken", *argv)
     train(whole)
     assert train(broken, stop=StopAt(71)).code == 85

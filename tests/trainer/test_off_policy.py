@@ -63,7 +63,7 @@ def test_the_number_of_environments_changes_neither_updates_nor_data_per_task(tm
 def test_the_number_of_workers_changes_nothing_at_all(tmp_path):
     found = {}
     for workers in (0, 2):
-        argv = ("--total-steps", "300", "--num-envs", "5", "--workers", str(workers))
+        argv = ("--total-steps", "200", "--num-envs", "5", "--workers", str(workers))
         settings = settings_for(tmp_path / str(workers), *argv)
         train(settings)
         found[workers] = newest(settings)["model"]["learner"]["policy"], torch.cat(held(settings)[1])
@@ -89,7 +89,7 @@ def test_what_is_remembered_is_what_happened(tmp_path):
 @pytest.mark.slow
 def test_observations_are_standardised_by_the_warm_up_and_never_again(tmp_path):
     short = settings_for(tmp_path / "a", "--total-steps", "72", "--num-envs", "4")
-    long = settings_for(tmp_path / "b", "--total-steps", "400", "--num-envs", "4")
+    long = settings_for(tmp_path / "b", "--total-steps", "160", "--num-envs", "4")
     for settings in (short, long):
         train(settings)
     early, late = (newest(settings)["model"]["learner"]["policy"] for settings in (short, long))
@@ -103,7 +103,7 @@ def test_observations_are_standardised_by_the_warm_up_and_never_again(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("num_envs", [4, 2])
 def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, num_envs):
-    argv, rare = ("--total-steps", "400", "--num-envs", str(num_envs)), {"env_steps_per_update": "10"}
+    argv, rare = ("--total-steps", "280", "--num-envs", str(num_envs)), {"env_steps_per_update": "10"}
     whole = settings_for(tmp_path / "whole", *argv, **rare)
     train(whole)
     assert "have the sha256" in events(whole.run_dir)[-1]
@@ -150,7 +150,7 @@ def test_what_goes_beyond_the_paper_is_resumed_exactly_too(tmp_path):
 
 @pytest.mark.slow
 def test_with_other_environments_greatest_returns_stay(tmp_path):
-    argv = ("--total-steps", "800", "--num-envs", "4")
+    argv = ("--total-steps", "480", "--num-envs", "4")
     settings = settings_for(tmp_path, *argv, normalize_rewards="returns")
     train(settings, stop=StopAt(70))
     before = newest(settings)["state"]["returns"]["greatest"]
@@ -163,14 +163,14 @@ def test_with_other_environments_greatest_returns_stay(tmp_path):
 
 @pytest.mark.slow
 def test_with_other_environments_the_whole_episodes_stay_and_new_ones_begin(tmp_path):
-    settings = settings_for(tmp_path, "--total-steps", "800", "--num-envs", "4")
+    settings = settings_for(tmp_path, "--total-steps", "480", "--num-envs", "4")
     train(settings, stop=StopAt(70))
     before = held(settings)[1]
     train(replace(settings, attempt=1, num_envs=6), resume=True)
     assert any("has 4 environments, this run has 6: new episodes" in event for event in events(tmp_path))
     progress = newest(settings)["state"]["progress"]
-    assert progress["step"] >= 800
-    assert progress["updates"] == pytest.approx((800 - 60) / 5, abs=2)
+    assert progress["step"] >= 480
+    assert progress["updates"] == pytest.approx((480 - 60) / 5, abs=2)
     for old, new in zip(before, held(replace(settings, num_envs=6))[1], strict=True):
         kept = {tuple(row.tolist()) for row in old} & {tuple(row.tolist()) for row in new}
         assert len(kept) >= len(old) - 2 * 20
