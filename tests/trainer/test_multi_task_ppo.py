@@ -23,6 +23,7 @@ from trainer.algorithms.multi_task_ppo import MultiTaskPPO
 from trainer.algorithms.on_policy_config import MultiTaskPPOConfig, make_task_actor
 from trainer.algorithms.transitions import Transitions
 from trainer.envs.metaworld import MetaworldFactory
+from trainer.envs.self_check import environment_class
 from trainer.loops.groups import OneByOne, make_group
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.model import digest, load_model
@@ -32,10 +33,17 @@ from trainer.rollout import Rollout
 from trainer.settings import TrainSettings, read_settings
 from trainer.streams import Stream
 
-pytestmark = pytest.mark.usefixtures("warm_processes")
+pytestmark = pytest.mark.usefixtures("checked_tasks", "warm_processes")
 
 EPISODE, EPISODES, ENVS, TASKS, OBSERVATION, ACTION = 5, 3, 4, 3, 6, 2
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def checked_tasks() -> None:
+    """What was compared with the official classes before processes fork is not compared by each of them."""
+    for task in ("reach-v3", "drawer-close-v3"):
+        environment_class(task)
 
 
 def config(**changes: object) -> MultiTaskPPOConfig:
