@@ -28,7 +28,7 @@ from trainer.training import train
 ROBOTS = [
     *("--recipe", "local-demo", "--tasks", "reach,door-close", "--unlock", "tasks"),
     *("--set", "warmup_steps=100", "--unlock", "warmup_steps", "--num-envs", "2", "--wandb", "disabled"),
-    *("--workers", "0", "--eval-every", "0", "--total-steps", "200"),
+    *("--workers", "0", "--eval-every", "0", "--total-steps", "140"),
 ]
 
 
