@@ -28,6 +28,7 @@ from trainer.training import train
 ROBOTS = [
     *("--recipe", "local-demo", "--tasks", "reach,door-close", "--unlock", "tasks"),
     *("--set", "warmup_steps=100", "--unlock", "warmup_steps", "--num-envs", "2", "--wandb", "disabled"),
+    *("--set", "env_steps_per_update=4", "--unlock", "env_steps_per_update"),
     *("--workers", "0", "--eval-every", "0", "--total-steps", "140"),
 ]
 
