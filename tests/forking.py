@@ -19,6 +19,8 @@ from typing import NamedTuple, NoReturn
 
 HEAVY = {"clusterkit": ("rich._emoji_codes",), "trainer": ("torch", "mujoco", "metaworld")}
 """What else a program imports once it is at work."""
+TASKS = ("reach-v3", "drawer-close-v3", "coffee-button-v3", "handle-press-v3")
+"""Of `local-demo`, which most tests train."""
 NEEDS_ITS_OWN_START = ("clusterkit.launch", "clusterkit.checkup.inside")
 
 
@@ -43,6 +45,8 @@ def import_all(program: str) -> None:
         __import__(module_name)
     if program == "clusterkit":
         _make_ready()
+    else:
+        _check_environments()
     gc.freeze()  # what every process shares need not be looked at by each
 
 
@@ -56,6 +60,14 @@ def _make_ready() -> None:
     typer.main.get_command(app)
     for name in templates().list_templates(filter_func=lambda name: name.endswith(".sh.j2")):
         templates().get_template(name)
+
+
+def _check_environments() -> None:
+    """What each process on Meta-World does first: compare its tasks with their official classes."""
+    from trainer.envs.self_check import environment_class
+
+    for task in TASKS:
+        environment_class(task)
 
 
 def run_and_leave(program: str) -> NoReturn:
