@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from clusterkit.errors import TransportError, last_words
 from clusterkit.transport import remote_shell
 from clusterkit.transport.faults import LostError, NotStartedError
-from clusterkit.transport.link import DownError, Link, RefusedError, Screen
+from clusterkit.transport.link import Channel, DownError, Link, RefusedError, Screen
 
 _END_SECONDS = 5.0
 
@@ -71,17 +71,42 @@ class Session:
         command = remote_shell.wrap(
             argv, marker, login_shell=login_shell, prepare=prepare, terminal=screen is not None
         )
-        try:
-            self._channel = link.open(command, screen)
-        except DownError as error:
-            raise self._lost(LostError if error.started else NotStartedError) from error
-        except RefusedError as error:
-            raise TransportError(
-                f"{where} refuses another command on this connection: {error}",
-                hint="the server allows few sessions at a time (MaxSessions); end other commands first",
-            ) from error
         self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+        opened: list[Channel | Exception] = []
+        known = threading.Event()  # after an interrupt, `Thread.join` would take the thread for ended
+
+        def open_channel() -> None:
+            try:
+                opened.append(link.open(command, screen))
+            except Exception as error:
+                opened.append(error)
+            known.set()
+
+        # Not in this thread: what is started there must be known here even when this one is interrupted.
+        threading.Thread(target=open_channel, daemon=True).start()
+        try:
+            known.wait()
+            self._begin(opened[0])
+        except (KeyboardInterrupt, SystemExit):
+            if known.wait(_END_SECONDS) and not isinstance(opened[0], Exception):
+                self._begin(opened[0])
+                self.end()
+            raise
+
+    def _begin(self, opened: Channel | Exception) -> None:
+        """Listen to the channel, or tell why there is none."""
+        if isinstance(opened, DownError):
+            raise self._lost(LostError if opened.started else NotStartedError) from opened
+        if isinstance(opened, RefusedError):
+            raise TransportError(
+                f"{self._where} refuses another command on this connection: {opened}",
+                hint="the server allows few sessions at a time (MaxSessions); end other commands first",
+            ) from opened
+        if isinstance(opened, Exception):
+            raise opened
+        self._channel = opened
+        if self._listener.ident is None:
+            self._listener.start()
 
     def feed(self, data: bytes) -> None:
         """Send all of standard input, in the background where it is more than nothing."""
@@ -160,8 +185,8 @@ class Session:
 
         sshd makes every command the leader of a session, so its group has its process id.
         """
+        pid = self._pid()
         self.close()
-        pid = self._out.pid or self._err.pid
         if pid is None or not self._link.alive:
             return
         with contextlib.suppress(TransportError, TimeUp):
@@ -175,6 +200,15 @@ class Session:
             with contextlib.closing(killer):
                 killer.end_input()
                 killer.wait()
+
+    def _pid(self) -> int | None:
+        """The command's process id, the first that it tells; waits for that unless its time is up."""
+        until = time.monotonic() + (0.0 if self._left() == 0.0 else _END_SECONDS)
+        while not (pid := self._out.pid or self._err.pid) and self._listener.is_alive():
+            if time.monotonic() > until:
+                break
+            time.sleep(0.01)
+        return pid
 
     def _lost(self, kind: type[LostError] = LostError) -> LostError:
         why = self._link.why or "the server or the network ended it"

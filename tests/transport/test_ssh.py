@@ -20,7 +20,9 @@ from clusterkit.record import collect_script
 from clusterkit.transport.base import SyncOptions, Transport
 from clusterkit.transport.connection import Connection
 from clusterkit.transport.factory import connect
+from clusterkit.transport.link import Channel, Link, Screen
 from clusterkit.transport.rsync import PARTIAL_DIR
+from clusterkit.transport.ssh import SshTransport
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 
 NOISE = 'echo "*** Welcome to noisy! 漢字 ***"\nprintf "quota: 99%%" >&2\nprintf "no newline at the end"\n'
@@ -284,6 +286,44 @@ def test_what_runs_there_ends_with_the_command(
     process.send_signal(number)
     assert process.wait(60) == 128 + number
     wait_for(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
+
+
+class Interrupting:
+    """A link that is slow to say that a command runs, and has the main thread interrupted meanwhile."""
+
+    alive, why = True, None
+
+    def __init__(self, link: Link, started: Path) -> None:
+        self.link, self.started = link, started
+
+    def open(self, command: bytes, screen: Screen | None = None) -> Channel:
+        channel = self.link.open(command, screen)
+        if not self.started.exists():
+            wait_for(self.started.exists)
+            assert threading.main_thread().ident is not None
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(0.2)
+        return channel
+
+    def close(self) -> None:
+        self.link.close()
+
+
+@pytest.mark.slow
+def test_what_was_just_started_ends_with_the_command(
+    serve: Callable[..., LoopbackSshd], tmp_path: Path
+) -> None:
+    server, pid = serve(), tmp_path / "pid"
+    link = Connection.open_to(server.alias, ask=lambda question: (), ssh_config=server.ssh_config)
+    told = 'echo $$ >"$1.new"; mv "$1.new" "$1"; sleep 1000'
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with closing(SshTransport(Interrupting(link, pid), where="node")) as transport:
+            with pytest.raises(KeyboardInterrupt):
+                transport.run(["sh", "-c", told, "sh", str(pid)])
+            wait_for(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # full disks ----------------------------------------------------------------------------------
