@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 BESIDE = $(MAKE) --no-print-directory --keep-going --jobs lint docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check pytest image lint docs bench peers clean
+.PHONY: help demo test test-all check ready debian pytest image lint docs bench peers clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
@@ -37,15 +37,22 @@ help: ## list the targets
 demo: .venv/.train ## train four Meta-World tasks here, through the whole product (minutes)
 	$(BIN)/clusterkit demo
 
-test: .venv/.dev ## linters, types, docs and the tests, on a real Slurm where one can run
+test: ready ## linters, types, docs and the tests, on a real Slurm where one can run
 	@$(BESIDE) image pytest MARKED='not exhaustive'
 
-test-all: .venv/.dev ## the tests of `make test` and the exhaustive ones: all tasks, all releases, long soaks
+test-all: ready ## the tests of `make test` and the exhaustive ones: all tasks, all releases, long soaks
 	@$(BESIDE) image pytest
 
 check: WORKERS := 4
 check: .venv/.dev ## the quick part of `make test`, before a commit
 	@$(BESIDE) pytest WORKERS=$(WORKERS) MARKED='not slow and not cluster and not exhaustive'
+
+# Debian for the test cluster needs none of the packages that are installed meanwhile.
+ready: .venv/.made
+	@$(MAKE) --no-print-directory --jobs .venv/.dev debian
+
+debian: .venv/.made
+	@$(BIN)/python -m tests.cluster.rootfs
 
 # What a test makes is no part of this make.
 pytest: .venv/.dev

@@ -19,10 +19,10 @@ from pathlib import Path
 import jinja2
 
 from clusterkit.building.apptainer import EPOCH
-from tests.cluster.cache import cached, remove
+from tests.cluster.cache import cached
 from tests.cluster.cluster import Cluster
 from tests.cluster.host import TestbedError, UnavailableError, last_line
-from tests.cluster.rootfs import MINIMAL, USERS, debian
+from tests.cluster.rootfs import BASE, MINIMAL, USERS, base
 
 PROJECT = Path(__file__).parents[2]
 TEMPLATE = PROJECT / "containers/trainer.def.j2"
@@ -31,7 +31,6 @@ INPUTS = [
     PROJECT / "containers/locked.txt",
     PROJECT / "containers/locked-cpu.txt",
 ]
-BASE = "bookworm"
 PYTHON, GLIBC = "3.11", 36
 """Of Debian bookworm."""
 PACKING = "-comp zstd -Xcompression-level 1"
@@ -56,10 +55,9 @@ def trainer_image(cluster: Cluster) -> Path:
     inputs = [*MINIMAL, BASE, definition, PYTHON, *(path.read_text() for path in INPUTS)]
 
     def build(target: Path) -> None:
-        base = _base()
         with _workshop(cluster) as folder:
             user = USERS[cluster.user]
-            subprocess.run(["cp", "-a", base, folder / "base"], check=True)
+            subprocess.run(["cp", "-a", base(), folder / "base"], check=True)
             subprocess.run(["chown", "-hR", f"{user}:{user}", folder / "base"], check=True)
             for path in INPUTS:
                 shutil.copy(path, folder)
@@ -67,22 +65,6 @@ def trainer_image(cluster: Cluster) -> Path:
             _apptainer_build(cluster, folder, definition, target, "--bind", "/share/build/wheels:/mnt")
 
     return cached("trainer", inputs, build, suffix=".sif")
-
-
-def _base() -> Path:
-    """Debian as a folder, for a definition that builds on one.
-
-    The trainer's definition could start at debootstrap itself. Apptainer 1.4 would then keep a core busy
-    until the build ends (a loop in its debootstrap source that a `break` does not leave), and new packages
-    would mean a new Debian as well.
-    """
-
-    def build(target: Path) -> None:
-        debian(target, [BASE])
-        remove(target / "dev")  # a user's build cannot copy devices
-        (target / "dev").mkdir()
-
-    return cached("base", [*MINIMAL, BASE], build)
 
 
 @contextmanager

@@ -58,11 +58,6 @@ program = ["true"]
 [profiles.tiny-a100]
 extends = "tiny"
 gpu = "a100"
-
-[profiles.endless]
-extends = "tiny"
-total_steps = 100_000_000
-eval_every = 100_000_000
 """
 
 PATIENCE_SECONDS = 400.0

@@ -1,5 +1,8 @@
 """The root file system all nodes share, read-only: Debian with Slurm, OpenSSH, rsync, MariaDB and Apptainer.
 
+And the smaller one that the trainer's image is built on. `python -m tests.cluster.rootfs` makes both; the
+standard library is all it needs, so that it can run while packages are still being installed.
+
 Apptainer is only in Debian's unstable branch and needs nothing else from there, so unstable is pinned below
 the stable release and serves this one package.
 """
@@ -8,14 +11,25 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.cluster.cache import cached
-from tests.cluster.host import TestbedError, debian_keyring, debian_mirror, last_line
+from tests.cluster.cache import cached, remove
+from tests.cluster.host import (
+    TestbedError,
+    UnavailableError,
+    debian_keyring,
+    debian_mirror,
+    last_line,
+    prepare,
+)
 
 SUITE = os.environ.get("CLUSTERKIT_TESTBED_SUITE", "trixie")
 """`sid` is a second, newer version of Slurm."""
+BASE = "bookworm"
+"""What the trainer's image is built on."""
 MINIMAL = ("--mode=root", "--variant=minbase", "--format=directory")
 USERS = {"alice": 2001, "bob": 2002}
 PACKAGES = [
@@ -80,6 +94,25 @@ def rootfs() -> Path:
     return cached("rootfs", [SUITE, *PACKAGES, _PIN_UNSTABLE, _ADD_USERS, _MAKE_DATABASE], _build)
 
 
+def base() -> Path:
+    """Debian as a folder, for a definition that builds on one.
+
+    The trainer's definition could start at debootstrap itself. Apptainer 1.4 would then keep a core busy
+    until the build ends (a loop in its debootstrap source that a `break` does not leave), and new packages
+    would mean a new Debian as well.
+
+    Raises:
+        TestbedError: it cannot be built; the message holds the builder's last line.
+    """
+    return cached("base", [*MINIMAL, BASE], _build_base)
+
+
+def _build_base(folder: Path) -> None:
+    debian(folder, [BASE])
+    remove(folder / "dev")  # a user's build cannot copy devices
+    (folder / "dev").mkdir()
+
+
 def _build(folder: Path) -> None:
     options = [
         f"--include={','.join(PACKAGES)}",
@@ -114,3 +147,18 @@ def debian(folder: Path, suites: Sequence[str], options: Sequence[str] = ()) -> 
         raise TestbedError(
             f"mmdebstrap cannot make Debian: {errors[0] if errors else last_line(built.stderr)}"
         )
+
+
+def main() -> None:
+    """Build what is not in the cache yet."""
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            prepare(Path(scratch))
+        rootfs()
+        base()
+    except UnavailableError as reason:
+        print(f"no test cluster: {reason}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
