@@ -25,5 +25,14 @@ def peak_bytes(work: Callable[[], object], folder: Path) -> int:
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]
     moves = sorted((one["ts"], one["args"]) for one in events if one.get("name") == "[memory]")
     del kept
-    allocated = [move["Total Allocated"] for _, move in moves]
-    return int(max(allocated) - (allocated[0] - moves[0][1]["Bytes"]))
+    # The profiler's own totals count what is freed at an address where an earlier profile saw something lie.
+    here: dict[int, int] = {}
+    peak = now = 0
+    for _, move in moves:
+        if move["Bytes"] > 0:
+            here[move["Addr"]] = move["Bytes"]
+            now += move["Bytes"]
+            peak = max(peak, now)
+        else:
+            now -= here.pop(move["Addr"], 0)
+    return peak
