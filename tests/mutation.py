@@ -41,7 +41,7 @@ PARTS = {  # critical code, and the tests that are to notice its faults
 SIZE, SEED = 300, 15
 FOLDER = Path("/tmp/mutation")  # short: sockets lie below it
 PYTEST = ["-qx", "-p", "no:cacheprovider", "--hypothesis-seed=0", f"--basetemp={FOLDER}/t", "--timeout=90"]
-PYTEST += ["-m", "not cluster and not exhaustive and not slow"]
+PYTEST += ["-m", "not cluster and not exhaustive"]
 SECONDS = 400  # for all tests of a fault
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl: what tests leave behind becomes a child of this process
 _HALF = {ast.Eq: ast.NotEq, ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.Is: ast.IsNot, ast.In: ast.NotIn}
