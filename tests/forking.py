@@ -19,8 +19,6 @@ from typing import NamedTuple, NoReturn
 
 HEAVY = {"clusterkit": ("rich._emoji_codes",), "trainer": ("torch", "mujoco", "metaworld")}
 """What else a program imports once it is at work."""
-TASKS = ("reach-v3", "drawer-close-v3", "coffee-button-v3", "handle-press-v3")
-"""Of `local-demo`, which most tests train."""
 NEEDS_ITS_OWN_START = ("clusterkit.launch", "clusterkit.checkup.inside")
 
 
@@ -64,9 +62,10 @@ def _make_ready() -> None:
 
 def _check_environments() -> None:
     """What each process on Meta-World does first: compare its tasks with their official classes."""
+    from trainer import recipe
     from trainer.envs.self_check import environment_class
 
-    for task in TASKS:
+    for task in recipe.task_names(recipe.load("local-demo").values["tasks"]):
         environment_class(task)
 
 
