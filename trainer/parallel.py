@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+from torch.distributed.distributed_c10d import _abort_process_group
 from torch.distributed.rendezvous import rendezvous
 
 from trainer.errors import TrainerError
@@ -88,10 +89,12 @@ class Ranks:
         except BaseException as error:
             if not isinstance(error, RankLostError):
                 lookout.tell(_line(error) or type(error).__name__)
-            raise
-        finally:
             lookout.dismiss()
-            dist.destroy_process_group()
+            _abort_process_group()  # to destroy it would wait for kernels that wait for a rank that is gone
+            raise
+        lookout.dismiss()
+        # NCCL waits here for every graph that has captured a message: runs have released theirs
+        dist.destroy_process_group()
 
     @property
     def writes(self) -> bool:
@@ -126,6 +129,10 @@ class Ranks:
         held = torch.tensor([number])
         self._reduce(held, dist.ReduceOp.MAX)
         return int(held)
+
+    def any(self, here: bool) -> bool:
+        """Returns whether one of the ranks says so."""
+        return self.most(int(here)) > 0
 
     def greatest(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Returns the largest that any rank has named of each number."""

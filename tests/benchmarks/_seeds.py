@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.benchmarks._learners import ACTION, OBSERVATION, TASKS
 from trainer import recipe
-from trainer.algorithms.capture import CapturedUpdate, CudaRecorder
+from trainer.algorithms.capture import CapturedUpdate
+from trainer.algorithms.cuda_recorder import CudaRecorder
 from trainer.algorithms.sac import SAC, SACConfig
 from trainer.algorithms.sac_group import SACGroup
 from trainer.replay import Replay, ReplayGroup

@@ -7,24 +7,30 @@ import traceback
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
 from tests.trainer import test_on_policy, test_ppo
 from tests.trainer.runs import StopAt, store_of
 from tests.trainer.sacs import CONFIG, OBSERVATION, TASKS, make_batch
+from tests.trainer.test_capture import CpuRecorder
+from tests.trainer.test_groups import fill
 from tests.trainer.test_off_policy import settings_for
 from tests.trainer.toys import CounterFactory
-from trainer import training
+from trainer import parallel, training
 from trainer.algorithms.a2c import A2C
+from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.on_policy_config import make_actor_critic
 from trainer.algorithms.ppo import PPO
 from trainer.algorithms.sac import SAC
 from trainer.device import seed_everything
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.errors import WorkerError
+from trainer.loops import learner
 from trainer.loops.course import follow
 from trainer.loops.guards import align, fingerprint
 from trainer.loops.learner import Learner
@@ -166,22 +172,49 @@ def attempt(settings: TrainSettings, ranks: Ranks, after: int | None = None, los
             code: int | str = follow(run.course())
         except WorkerError as error:
             code = error.cause
-        learner = run._learner
-        shared = learner.shared()
-        held = learner.rollout.observation if on_policy else learner.replay.observations()
+        own = run._learner
+        shared = own.shared()
+        held = own.rollout.observation if on_policy else own.replay.observations()
         if not on_policy:
-            shared = [*shared, learner._returns.factor]
+            shared = [*shared, own._returns.factor]
         return [code, fingerprint(shared), fingerprint([held]), said]
 
 
 def drift(ranks: Ranks, folder: Path, place: Place) -> list:
     """Lets the networks of the last rank differ from the others', and aligns them, twice."""
-    learner = Learner(settings_of(folder, place), CounterFactory(), torch.device("cpu"), print, ranks=ranks)
+    own = Learner(settings_of(folder, place), CounterFactory(), torch.device("cpu"), print, ranks=ranks)
     if place.rank:
         with torch.no_grad():
-            learner.agent.log_alpha[0] += 1e-6
-    aligned = [align(ranks, learner.shared()) for _ in range(2)]
-    return [*aligned, fingerprint(learner.shared())]
+            own.agent.log_alpha[0] += 1e-6
+    aligned = [align(ranks, own.shared()) for _ in range(2)]
+    return [*aligned, fingerprint(own.shared())]
+
+
+def capture(ranks: Ranks, folder: Path, place: Place) -> list:
+    """Learns where the last rank cannot capture; returns what each says, has recorded and has learnt."""
+    last = place.rank == place.size - 1
+    recorder = CpuRecorder(RuntimeError("operation not permitted") if last else None)
+    settings = replace(settings_for(folder, "--num-envs", "6"), place=place)
+    with patch.object(learner, "CapturedUpdate", partial(CapturedUpdate, recorder=recorder)):
+        own = Learner(settings, CounterFactory(), torch.device("cpu"), print, ranks=ranks)
+    fill(own)
+    for _ in range(2):
+        own.update()
+    return [own.note, recorder.calls, fingerprint(own.shared())]
+
+
+def fail(place: Place) -> list:
+    """Meets the others and fails; returns how the meeting ended."""
+    ended = []
+    both = patch.object(parallel.dist, "destroy_process_group", lambda: ended.append("destroyed"))
+    abort = parallel._abort_process_group
+    with both, patch.object(parallel, "_abort_process_group", lambda: (ended.append("aborted"), abort())):
+        try:
+            with Ranks.meet(place, torch.device("cpu")) as ranks:
+                ranks.part()
+                raise ArithmeticError("in the middle of it")
+        except ArithmeticError:
+            return ended
 
 
 def settings_of(folder: Path, place: Place, attempt: int = 0) -> TrainSettings:
@@ -222,7 +255,9 @@ def main(folder: Path) -> None:
         cut = folder / "ppo-cut"
         found["ppo-cut"] = attempt(rollout_settings_of(cut, place), ranks, 23 if last else None)
         found["ppo-resumed"] = attempt(rollout_settings_of(cut, place, 1), ranks)
+        found["captured"] = capture(ranks, folder, place)
         ranks.part()
+    found["failed"] = fail(place)
     torch.save(found, folder / f"rank-{place.rank}.pt")
 
 

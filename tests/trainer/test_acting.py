@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 
+from tests.trainer.cuda_model import CudaModel
 from trainer.algorithms.acting import Acting
+from trainer.algorithms.capture import CapturedUpdate
+from trainer.algorithms.placement import acts_on_host
 from trainer.nn.policy import Policy
+from trainer.nn.stacking import part
 
 ENVS, OBSERVATION, ACTION, TASKS = 6, 5, 2, 3
 TASK = np.arange(ENVS) % TASKS
@@ -97,11 +102,25 @@ def test_other_lags_do_not_exist() -> None:
         Acting(make_policy(), ENVS, OBSERVATION, lag=2)
 
 
-@pytest.mark.cuda
+@pytest.fixture(params=["model", pytest.param("cuda", marks=pytest.mark.cuda)])
+def gpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """A GPU, or the model of one, which must find nothing wrong."""
+    if request.param == "cuda":
+        yield torch.device("cuda", torch.cuda.current_device())
+        return
+    with CudaModel() as model:
+        yield model.device
+    assert model.order.races == []
+    assert model.faults == []
+
+
+@pytest.mark.parametrize("on_host", [True, False], ids=["host", "device"])
 @pytest.mark.parametrize("lag", [0, 1])
-def test_the_gpu_acts_with_weights_of_the_stated_age(lag: int) -> None:
-    policy = make_policy().to("cuda")
-    acting = Acting(policy, ENVS, OBSERVATION, lag=lag)
+def test_beside_a_gpu_actions_come_from_weights_of_the_stated_age(
+    gpu: torch.device, lag: int, on_host: bool
+) -> None:
+    policy = make_policy().to(gpu)
+    acting = Acting(policy, ENVS, OBSERVATION, lag=lag, on_host=on_host)
     history = [copy.deepcopy(policy)]
     for step in range(5):
         np.testing.assert_allclose(act(acting, step), expected(history[max(0, step - lag)], step), atol=1e-5)
@@ -111,10 +130,67 @@ def test_the_gpu_acts_with_weights_of_the_stated_age(lag: int) -> None:
     assert acting.note == ""
 
 
+@pytest.mark.parametrize("on_host", [True, False], ids=["host", "device"])
+@pytest.mark.parametrize("lag", [0, 1])
+def test_beside_a_gpu_a_restored_one_goes_on_as_the_first_would_have(
+    gpu: torch.device, lag: int, on_host: bool
+) -> None:
+    policies = [make_policy(seed).to(gpu) for seed in (0, 9)]
+    acting, other = (Acting(each, ENVS, OBSERVATION, lag=lag, on_host=on_host) for each in policies)
+    for _ in range(3):
+        change(policies[0], 0.1)
+        acting.learnt()
+    policies[1].load_state_dict(policies[0].state_dict())
+    other.load_state_dict(copy.deepcopy(acting.state_dict()))
+    for step in range(3):
+        np.testing.assert_array_equal(act(other, step), act(acting, step))
+        for each, policy in ((acting, policies[0]), (other, policies[1])):
+            change(policy, 0.1)
+            each.learnt()
+
+
+@pytest.mark.parametrize("on_host", [True, False], ids=["host", "device"])
+def test_a_policy_whose_tensors_are_moved_goes_on_acting(gpu: torch.device, on_host: bool) -> None:
+    policy = make_policy().to(gpu)
+    acting = Acting(policy, ENVS, OBSERVATION, lag=0, on_host=on_host)
+    act(acting, 0)
+    part([*policy.parameters(), *policy.buffers()])
+    change(policy, 0.1)
+    np.testing.assert_allclose(act(acting, 1), expected(policy, 1), atol=1e-5)
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_acting_beside_captured_updates_shares_nothing_with_them(gpu: torch.device, lag: int) -> None:
+    """With a lag both replay at once: the model finds the workspace that they once shared."""
+    policy = make_policy().to(gpu)
+    seen = torch.randn(4, policy.encoder.features, device=gpu)
+    weights = [parameter.detach() for parameter in policy.actor.parameters()]
+
+    def learn() -> dict[str, torch.Tensor]:
+        found = policy.distribution(seen, torch.zeros(4, dtype=torch.int64, device=gpu))[0].mean().detach()
+        torch._foreach_add_(weights, [found * 0.01] * len(weights))
+        return {"found": found}
+
+    update = CapturedUpdate(learn, lambda: weights, gpu)
+    acting = Acting(policy, ENVS, OBSERVATION, lag=lag, on_host=False)
+    for step in range(4):
+        act(acting, step)
+        update()
+        acting.learnt()
+    assert (update.note, acting.note) == ("", "")
+
+
+def test_small_policies_act_on_the_host_and_large_ones_on_the_gpu() -> None:
+    guide, paper = 256 * (49 + 256 + 8), 1024 * (49 + 2 * 1024 + 80)
+    assert acts_on_host(guide, 10)
+    assert not acts_on_host(paper, 10)
+
+
 @pytest.mark.cuda
-def test_with_a_lag_the_gpu_acts_while_it_learns() -> None:
+@pytest.mark.parametrize("on_host", [True, False], ids=["host", "device"])
+def test_with_a_lag_the_gpu_acts_while_it_learns(on_host: bool) -> None:
     policy = make_policy().to("cuda")
-    acting = Acting(policy, ENVS, OBSERVATION, lag=1)
+    acting = Acting(policy, ENVS, OBSERVATION, lag=1, on_host=on_host)
     before = act(acting, 0)
 
     def learn(factor: float) -> None:
@@ -134,9 +210,9 @@ def test_with_a_lag_the_gpu_acts_while_it_learns() -> None:
 
 
 @pytest.mark.cuda
-def test_acting_draws_nothing_from_the_generator_of_the_gpu() -> None:
-    state = torch.cuda.get_rng_state()
-    acting = Acting(make_policy().to("cuda"), ENVS, OBSERVATION, lag=0)
+@pytest.mark.parametrize("on_host", [True, False], ids=["host", "device"])
+def test_acting_draws_nothing_from_the_generator_of_the_gpu(on_host: bool) -> None:
+    acting = Acting(make_policy().to("cuda"), ENVS, OBSERVATION, lag=0, on_host=on_host)
     torch.manual_seed(0)
     state = torch.cuda.get_rng_state()
     acting.act(observations(0), TASK)

@@ -46,6 +46,9 @@ class CpuRecorder:
         assert self._work is not None
         self._work()
 
+    def release(self) -> None:
+        self._work = None
+
 
 def learner(seed: int = 0, **changes: Any) -> tuple[SAC, Callable[[], dict[str, Tensor]]]:
     """A learner and its step on random batches, which the step itself draws."""

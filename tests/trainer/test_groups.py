@@ -17,11 +17,16 @@ def make(folder, seed: int, device: torch.device = CPU) -> Learner:
     """A learner with a full replay."""
     torch.manual_seed(seed)
     learner = Learner(settings_for(folder, "--num-envs", "3"), CounterFactory(), device, print)
+    fill(learner)
+    return learner
+
+
+def fill(learner: Learner) -> None:
+    """Adds two episodes of each of three environments to a replay."""
     for step in range(40):
         numbers = [torch.randn(3, width).numpy() for width in (3, 2, 3)]
         remaining = torch.full((3,), 20 - step % 20).numpy()
         learner.replay.add(*numbers[:2], numbers[2][:, 0], numbers[2], torch.arange(3).numpy(), remaining)
-    return learner
 
 
 def test_one_by_one_each_learns_what_it_learns_alone(tmp_path):

@@ -114,3 +114,15 @@ def test_another_number_of_ranks_keeps_the_networks_and_says_what_is_lost(ranks,
     assert code == 0
     assert said[0].startswith("the checkpoint was made by 2 ranks, this run has 1: networks, optimisers")
     assert "the replay is lost" in said[-1]
+
+
+def test_what_one_rank_cannot_capture_none_captures(ranks):
+    ours, theirs = (rank["captured"] for rank in ranks)
+    assert ours[0] == "updates are not captured, which makes them slower: another rank cannot capture them"
+    assert theirs[0] == "updates are not captured, which makes them slower: operation not permitted"
+    assert ours[1] == theirs[1] == ["warm_up", "record"]
+    assert ours[2] == theirs[2]
+
+
+def test_a_rank_that_fails_aborts_the_group_for_to_destroy_it_waits_for_the_others(ranks):
+    assert [rank["failed"] for rank in ranks] == [["aborted"]] * 2

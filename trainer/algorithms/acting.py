@@ -1,23 +1,25 @@
 """The policy as the environments see it: numpy in, numpy out, and how old its weights may be.
 
 With a lag of 0 the policy acts that has learnt from all updates so far. With a lag of 1 it acts with the
-weights from before the last vector step's updates, whatever the timing: on a GPU it does so on a stream of
-its own, while these updates are still being computed.
+weights from before the last vector step's updates, whatever the timing, while these updates are still being
+computed. Beside a GPU a small policy acts on the host, with a copy of the weights; a large one on the GPU.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trainer.algorithms.capture import CudaRecorder, why_not, without_trace
+from trainer.algorithms.capture import why_not, without_trace
+from trainer.algorithms.cuda_recorder import HIGH_PRIORITY, CudaRecorder
+from trainer.algorithms.placement import acts_on_host, count_parameters
 from trainer.nn.policy import Policy
 
 
@@ -33,25 +35,39 @@ class Acting:
         num_envs: rows of every call.
         observation_dim: numbers in an observation.
         lag: 0 or 1.
+        on_host: whether the policy of a learner on a GPU acts on the host; by default by its size.
     """
 
-    def __init__(self, policy: Policy, num_envs: int, observation_dim: int, *, lag: int) -> None:
+    def __init__(
+        self, policy: Policy, num_envs: int, observation_dim: int, *, lag: int, on_host: bool | None = None
+    ) -> None:
         if lag not in (0, 1):
             raise ValueError(f"the policy lags 0 or 1 vector steps, not {lag}")
+        if on_host is None:
+            on_host = acts_on_host(count_parameters(policy.actor), num_envs)
+        device = policy.encoder.mean.device
+        copied = device.type == "cuda" and on_host
         self._lag = lag
         self._policy = policy
-        self._actor = copy.deepcopy(policy).requires_grad_(False) if lag else policy
+        self._actor = copy.deepcopy(policy).requires_grad_(False) if lag or copied else policy
         self._live = list(policy.state_dict().values())
-        self._held = list(self._actor.state_dict().values()) if lag else []
-        self._newest = [tensor.clone() for tensor in self._held]
         self._noise_shape = num_envs, policy.action_dim
-        on_gpu = policy.encoder.mean.is_cuda
-        self._gpu = _GpuActor(self._actor, num_envs, observation_dim, own_stream=lag > 0) if on_gpu else None
+        self._where: _Where
+        if copied:
+            self._where = _BesideGpu(self._actor.cpu(), device)
+        elif device.type == "cuda":
+            self._where = _OnGpu(self._actor, num_envs, observation_dim, own_stream=lag > 0)
+        else:
+            self._where = _OnProcessor(self._actor)
+        self._own = list(self._actor.state_dict().values()) if lag or copied else []
+        self._held = self._own if lag else []
+        self._newest = [_like(tensor, pinned=copied) for tensor in self._held]
+        self._refreshed = [_like(tensor, pinned=True) for tensor in self._own] if copied and not lag else []
 
     @property
     def note(self) -> str:
         """Why acting is not captured on a GPU, once that has failed; empty otherwise."""
-        return self._gpu.note if self._gpu else ""
+        return self._where.note
 
     def act(
         self, observation: npt.NDArray[np.float32], task: npt.NDArray[np.integer[Any]]
@@ -66,11 +82,13 @@ class Acting:
             Shape (num_envs, action_dim), in (-1, 1).
         """
         self._look_up()
+        if self._refreshed:  # without a lag, by weights that may have changed since the last call
+            with self._where.keeping():
+                torch._foreach_copy_(self._refreshed, self._live, non_blocking=True)
+            with self._where.promoting():
+                torch._foreach_copy_(self._own, self._refreshed)
         noise = torch.randn(self._noise_shape)
-        seen, tasks = torch.from_numpy(observation), torch.from_numpy(task)
-        action = (
-            self._gpu.act(seen, tasks, noise) if self._gpu else self._actor.sample(seen, tasks.long(), noise)
-        )
+        action = self._where.act(torch.from_numpy(observation), torch.from_numpy(task), noise)
         array: npt.NDArray[np.float32] = action.numpy()
         return array
 
@@ -79,48 +97,126 @@ class Acting:
         if not self._lag:
             return
         self._look_up()
-        with self._gpu.promoting() if self._gpu else nullcontext():
+        with self._where.promoting():
             torch._foreach_copy_(self._held, self._newest)
-        with self._gpu.keeping() if self._gpu else nullcontext():
-            torch._foreach_copy_(self._newest, self._live)
+        with self._where.keeping():
+            torch._foreach_copy_(self._newest, self._live, non_blocking=True)
+
+    def release(self) -> None:
+        """Drops what was captured on a GPU, without waiting for it."""
+        self._where.release()
 
     def state_dict(self) -> dict[str, list[Tensor]]:
         """Returns the weights that act and those that will next; none without a lag."""
-        self._settle()
+        self._where.settle()
         return {"held": [*self._held], "newest": [*self._newest]}
 
     def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
         """Takes over what `state_dict` returned, in place; of another lag, the policy as it is now."""
-        self._settle()
+        self._where.settle()
         self._look_up()
         if len(state["held"]) != len(self._held):
             state = {"held": self._live, "newest": self._live} if self._lag else self.state_dict()
         for tensors, values in ((self._held, state["held"]), (self._newest, state["newest"])):
             for tensor, value in zip(tensors, values, strict=True):
                 tensor.copy_(value)
-        self._settle()
+        self._where.settle()
 
     def _look_up(self) -> None:
         """Finds the policy's tensors if they have been moved."""
         if self._live[0].data_ptr() == self._policy.encoder.mean.data_ptr():
             return
         self._live = list(self._policy.state_dict().values())
-        if self._gpu and not self._lag:
-            self._gpu.forget()
-
-    def _settle(self) -> None:
-        if self._gpu:
-            torch.cuda.synchronize(self._live[0].device)
+        if not self._own:
+            self._where.forget()
 
 
-class _GpuActor:
+class _Where(Protocol):
+    """Where the policy acts, and in which order that is with the updates."""
+
+    note: str
+
+    def act(self, observation: Tensor, task: Tensor, noise: Tensor) -> Tensor:
+        """Acts on tensors of the host; returns a new one there."""
+
+    def forget(self) -> None:
+        """Drops what was recorded, for the actor's tensors have been moved."""
+
+    def promoting(self) -> AbstractContextManager[None]:
+        """Within, copies to the actor's weights come after what was last kept, and before it acts."""
+
+    def keeping(self) -> AbstractContextManager[None]:
+        """Within, copies of the policy's weights come after the updates and after the promotion."""
+
+    def settle(self) -> None:
+        """Waits until all copies have been made."""
+
+    def release(self) -> None:
+        """Drops what was recorded, without waiting for it."""
+
+
+class _OnProcessor:
+    """Acts where it learns, on the processor: everything happens at once."""
+
+    note = ""
+
+    def __init__(self, actor: Policy) -> None:
+        self._actor = actor
+
+    def act(self, observation: Tensor, task: Tensor, noise: Tensor) -> Tensor:
+        return self._actor.sample(observation, task.long(), noise)
+
+    def forget(self) -> None:
+        pass
+
+    def promoting(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def keeping(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def settle(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+
+class _BesideGpu(_OnProcessor):
+    """Acts on the host, by weights that the GPU sends: to ask a GPU takes longer than a small policy takes.
+
+    Args:
+        actor: the policy to act with, on the host.
+        device: where it learns.
+    """
+
+    def __init__(self, actor: Policy, device: torch.device) -> None:
+        super().__init__(actor)
+        self._device = device
+        self._kept = torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def promoting(self) -> Iterator[None]:
+        self._kept.synchronize()
+        yield
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        yield
+        self._kept.record(torch.cuda.current_stream(self._device))
+
+    def settle(self) -> None:
+        torch.cuda.synchronize(self._device)
+
+
+class _OnGpu:
     """Acts on a GPU: one copy in, one graph, one copy out.
 
     Args:
         actor: the policy to act with.
         num_envs: rows of every call.
         observation_dim: numbers in an observation.
-        own_stream: act beside what the current stream does, not after it.
+        own_stream: act beside what the current stream does, and before it, not after it.
     """
 
     def __init__(self, actor: Policy, num_envs: int, observation_dim: int, *, own_stream: bool) -> None:
@@ -132,16 +228,16 @@ class _GpuActor:
         self._inputs = self._staged.to(device)
         self._output = torch.zeros(num_envs, actor.action_dim, device=device)
         self._fetched = torch.zeros(num_envs, actor.action_dim, pin_memory=True)
-        self._stream = torch.cuda.Stream(device) if own_stream else None  # type: ignore[no-untyped-call]
+        self._priority = HIGH_PRIORITY if own_stream else 0
+        self._recorder = CudaRecorder(device, priority=self._priority)
+        self._stream = self._recorder.stream if own_stream else None
         self._promoted = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._kept = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._recorder: CudaRecorder | None = CudaRecorder(device)
         self._recorded = False
         self.note = ""
         torch.cuda.synchronize(device)
 
     def act(self, observation: Tensor, task: Tensor, noise: Tensor) -> Tensor:
-        """Acts on tensors of the host; returns a new one there."""
         torch.cat([observation, noise, task[:, None].float()], 1, out=self._staged)
         stream = self._stream or torch.cuda.current_stream(self._device)
         with torch.cuda.stream(stream):
@@ -152,13 +248,10 @@ class _GpuActor:
         return self._fetched.clone()
 
     def forget(self) -> None:
-        """Drops what was recorded, for the actor's tensors have been moved."""
-        if self._recorder:
-            self._recorder, self._recorded = CudaRecorder(self._device), False
+        self.release()
 
     @contextmanager
     def promoting(self) -> Iterator[None]:
-        """What is done inside happens on the acting stream, after what was last kept."""
         assert self._stream is not None
         with torch.cuda.stream(self._stream):
             self._stream.wait_event(self._kept)
@@ -167,24 +260,29 @@ class _GpuActor:
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
-        """What is done inside happens on the current stream, after the updates and after the promotion."""
         current = torch.cuda.current_stream(self._device)
         current.wait_event(self._promoted)
         yield
         self._kept.record(current)
 
+    def settle(self) -> None:
+        torch.cuda.synchronize(self._device)
+
+    def release(self) -> None:
+        self._recorder.release()
+        self._recorded = False
+
     def _run(self) -> None:
-        if self._recorder and not self._recorded:
+        if not self._recorded and not self.note:
+            without_trace(self._recorder, [], self._step)
             try:
-                without_trace(self._recorder, [], self._step)
                 self._recorder.record(self._step)
                 self._recorded = True
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
-                self._recorder = None
                 self.note = f"acting is not captured, which makes it slower: {why_not(error)}"
-        if self._recorder:
+        if self._recorded:
             self._recorder.replay()
         else:
             self._step()
@@ -192,3 +290,8 @@ class _GpuActor:
     def _step(self) -> None:
         observation, noise, task = torch.split(self._inputs, self._widths, 1)
         self._output.copy_(self._actor.sample(observation, task[:, 0].long(), noise))
+
+
+def _like(tensor: Tensor, *, pinned: bool) -> Tensor:
+    """Returns a tensor with the same numbers, in pinned memory if the GPU is to write it."""
+    return tensor.pin_memory() if pinned else tensor.clone()

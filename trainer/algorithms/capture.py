@@ -7,14 +7,17 @@ goes on exactly as one that never stopped.
 
 from __future__ import annotations
 
-import warnings
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from trainer.algorithms.cuda_recorder import CudaRecorder
+
 _WARM_UPS = 3
+Result = TypeVar("Result")
 
 
 class Recorder(Protocol):
@@ -35,65 +38,8 @@ class Recorder(Protocol):
     def replay(self) -> None:
         """Does the work recorded, on the current stream."""
 
-
-class CudaRecorder:
-    """Records on a CUDA device.
-
-    Args:
-        device: the device.
-        generators: from which the work draws, beside the device's default one.
-    """
-
-    def __init__(self, device: torch.device, generators: Sequence[torch.Generator] = ()) -> None:
-        self._device = device
-        self._further = generators
-        self._graph: torch.cuda.CUDAGraph | None = None
-
-    def generator_state(self) -> Tensor:
-        """Returns the states of the device's default generator and of the others, one after the other."""
-        return torch.stack([generator.get_state() for generator in self._generators()])
-
-    def set_generator_state(self, state: Tensor) -> None:
-        """Sets the generators to what `generator_state` returned."""
-        for generator, own in zip(self._generators(), state, strict=True):
-            generator.set_state(own.clone())  # which looks for a state where the memory begins
-
-    def warm_up(self, work: Callable[[], object]) -> None:
-        """Does the work on a stream of its own, and waits for it."""
-        current = torch.cuda.current_stream(self._device)
-        side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        side.wait_stream(current)
-        with torch.cuda.stream(side), warnings.catch_warnings():
-            # optimisers that can be captured wonder why they are not, which they soon will be
-            warnings.filterwarnings("ignore", "This instance was constructed with capturable=True")
-            work()
-        current.wait_stream(side)
-        torch.cuda.synchronize(self._device)
-
-    def record(self, work: Callable[[], object]) -> None:
-        """Captures the work, all of whose memory then belongs to the graph."""
-        graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self._device)
-        try:
-            for generator in self._further:
-                graph.register_generator_state(generator)
-            # thread_local: what telemetry's thread may ask of the driver meanwhile spoils nothing
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                work()
-        except BaseException:
-            # a capture that breaks off leaves its stream current and the generator's state in use by it
-            torch.cuda.set_stream(current)
-            for generator in self._generators():
-                generator.graphsafe_set_state(generator.clone_state())
-            raise
-        self._graph = graph
-
-    def replay(self) -> None:
-        """Launches the graph on the current stream."""
-        assert self._graph is not None
-        self._graph.replay()
-
-    def _generators(self) -> list[torch.Generator]:
-        return [torch.cuda.default_generators[self._device.index], *self._further]
+    def release(self) -> None:
+        """Drops what was recorded, without waiting for it."""
 
 
 class CapturedUpdate:
@@ -103,10 +49,12 @@ class CapturedUpdate:
     default generator alone. What it returns is overwritten by the next call.
 
     Args:
-        step: what to do; returns tensors by name.
+        step: what to do; returns tensors by name. Whoever holds this object gives a `weak` method of its own.
         tensors: returns all that the step writes to and a later step reads, a replay's counters included.
         device: where the step computes.
         recorder: captures; by default a `CudaRecorder` on a GPU, none elsewhere.
+        any_rank: told whether the capture has failed here, returns whether it has on any rank: those who
+            meet within the step capture it all or not at all. Alone by default.
 
     Attributes:
         note: why the step is not captured, once that has failed; empty otherwise.
@@ -118,10 +66,12 @@ class CapturedUpdate:
         tensors: Callable[[], Sequence[Tensor]],
         device: torch.device,
         recorder: Recorder | None = None,
+        any_rank: Callable[[bool], bool] = bool,
     ) -> None:
         self._step = step
         self._tensors = tensors
         self._recorder = recorder or (CudaRecorder(device) if device.type == "cuda" else None)
+        self._any_rank = any_rank
         self._outputs: dict[str, Tensor] | None = None
         self.note = ""
 
@@ -131,21 +81,20 @@ class CapturedUpdate:
         Raises:
             torch.OutOfMemoryError: the device has too little memory; what capturing wrote has been put back.
         """
-        if self._recorder is None:
+        if self._outputs is None and self._recorder is not None:
+            self._capture(self._recorder)
+        if self._outputs is None or self._recorder is None:
             return self._step()
-        if self._outputs is None:
-            try:
-                self._outputs = self._capture(self._recorder)
-            except torch.OutOfMemoryError:
-                raise
-            except RuntimeError as error:
-                self._recorder = None
-                self.note = f"updates are not captured, which makes them slower: {why_not(error)}"
-                return self._step()
         self._recorder.replay()
         return self._outputs
 
-    def _capture(self, recorder: Recorder) -> dict[str, Tensor]:
+    def release(self) -> None:
+        """Drops what was captured, without waiting for the device; the next call captures anew."""
+        self._outputs = None
+        if self._recorder is not None:
+            self._recorder.release()
+
+    def _capture(self, recorder: Recorder) -> None:
         outputs: dict[str, Tensor] = {}
 
         def work() -> None:
@@ -155,9 +104,22 @@ class CapturedUpdate:
             for _ in range(_WARM_UPS):
                 self._step()
 
+        # what fails here is the step itself, which would fail uncaptured too
         without_trace(recorder, self._tensors(), warm_up)
-        recorder.record(work)
-        return outputs
+        failure = ""
+        try:
+            recorder.record(work)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            failure = why_not(error)
+        if self._any_rank(bool(failure)):
+            recorder.release()
+            self._recorder = None
+            self.note = "updates are not captured, which makes them slower: "
+            self.note += failure or "another rank cannot capture them"
+        else:
+            self._outputs = outputs
 
 
 def without_trace(recorder: Recorder, tensors: Sequence[Tensor], work: Callable[[], None]) -> None:
@@ -171,6 +133,22 @@ def without_trace(recorder: Recorder, tensors: Sequence[Tensor], work: Callable[
             for tensor, value in zip(tensors, kept, strict=True):
                 tensor.copy_(value)
         recorder.set_generator_state(generator)
+
+
+def weak(method: Callable[[], Result]) -> Callable[[], Result]:
+    """Returns a call of a bound method that does not keep the method's object alive.
+
+    An object that holds what it has captured of its own methods would else be a cycle, and its graph would
+    stay on the device until the next garbage collection.
+    """
+    reference = weakref.WeakMethod(method)
+
+    def call() -> Result:
+        found = reference()
+        assert found is not None, "the object is gone"
+        return found()
+
+    return call
 
 
 def why_not(error: Exception) -> str:

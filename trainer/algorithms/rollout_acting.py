@@ -16,10 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from trainer.algorithms.placement import acts_on_host, count_parameters
 from trainer.nn.actor_critic import ActorCritic
-
-_HOST_PRODUCTS = 1_000_000
-"""Multiplications a step up to which the host acts: as long as a GPU takes to be asked and to answer."""
 
 
 class RolloutActing:
@@ -36,8 +34,7 @@ class RolloutActing:
         self._shape = steps, envs
         self._policy = policy
         self._device = device
-        weights = sum(parameter.numel() for parameter in policy.actor.parameters())
-        on_host = device.type == "cpu" or weights * envs <= _HOST_PRODUCTS
+        on_host = device.type == "cpu" or acts_on_host(count_parameters(policy.actor), envs)
         self._copy = None
         if on_host and device.type != "cpu":
             self._copy = copy.deepcopy(policy).cpu().requires_grad_(False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -77,7 +77,9 @@ class Attempt(ABC, Generic[L]):
         rank = self._ranks.rank
         self._rng = np.random.default_rng([settings.seed, rank] if rank else settings.seed)
         self._num_envs = settings.own_envs
-        self._progress = Progress(**state.get("progress", {"learning_starts": warmup}))
+        self._progress = progress = Progress(**state.get("progress", {"learning_starts": warmup}))
+        # no method: the learner gets it too, and would hold the run that holds the learner
+        self._say: Callable[[str], None] = lambda text: telemetry.event(progress.step, text)
         # first, for the workers import while the networks are built
         alone = settings.together == 1  # else there are others to go on with while environments step
         self._vector = VectorEnv(
@@ -254,9 +256,6 @@ class Attempt(ABC, Generic[L]):
             path = saved.path.relative_to(self._settings.run_dir)
             self._telemetry.checkpoint(step, path, saved.nbytes, saved.seconds)
 
-    def _say(self, text: str) -> None:
-        self._telemetry.event(self._progress.step, text)
-
     def _about(self) -> dict[str, Any]:
         settings, factory = self._settings, self._factory
         return about(
@@ -271,6 +270,11 @@ class Attempt(ABC, Generic[L]):
     def __enter__(self) -> Self:
         return self
 
+    def _release(self) -> None:
+        """Drops what was captured on the device, at the run's end in whatever way; nothing is waited for."""
+        self._learner.release()
+
     def __exit__(self, *_: object) -> None:
+        self._release()
         self._vector.close()
         self._evaluations.close()

@@ -49,6 +49,9 @@ class Guarded(Protocol):
     def do(self, step: str) -> None:
         """Takes a step, which is one of those above; what comes of it lies in the learner."""
 
+    def release(self) -> None:
+        """Drops what was captured, without waiting for the device: the run ends, in whatever way."""
+
 
 class Due(NamedTuple):
     """Where a course pauses.

@@ -64,7 +64,7 @@ def align(ranks: Ranks, tensors: Sequence[Tensor]) -> bool:
     if ranks.size == 1:
         return False
     own = fingerprint(tensors)
-    differs = ranks.most(int(own != ranks.share(own))) > 0
+    differs = ranks.any(own != ranks.share(own))
     if differs:
         ranks.spread(tensors)
     return differs

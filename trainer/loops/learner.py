@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trainer.algorithms.capture import CapturedUpdate
+from trainer.algorithms.capture import CapturedUpdate, weak
 from trainer.algorithms.returns import ReturnScale
 from trainer.algorithms.sac import SAC, SACConfig
 from trainer.device import autocast
@@ -236,7 +236,13 @@ class Learner:
 
     def moved(self) -> None:
         """Takes note that the agent's tensors lie elsewhere now: what was captured is of no use any more."""
-        self._update = CapturedUpdate(self._learn, self._written, self.device)
+        self._update = CapturedUpdate(
+            weak(self._learn), weak(self._written), self.device, any_rank=self._ranks.any
+        )
+
+    def release(self) -> None:
+        """Drops what was captured; see `CapturedUpdate.release`."""
+        self._update.release()
 
     def _say_on_host(self) -> None:
         size = self.replay.nbytes / 2**30

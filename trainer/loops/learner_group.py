@@ -8,13 +8,13 @@ there learners take their updates one by one, to the bit.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from trainer.algorithms.capture import CapturedUpdate, CudaRecorder
+from trainer.algorithms.capture import CapturedUpdate, weak
+from trainer.algorithms.cuda_recorder import CudaRecorder
 from trainer.algorithms.sac_group import SACGroup
 from trainer.loops.course import UPDATE
 from trainer.loops.guards import too_small
@@ -86,7 +86,6 @@ class LearnerGroup:
         if self._band is not None:
             self._band.part()
             self._together, self._band = (), None
-            gc.collect()  # a band and its captured update refer to each other, and hold much of the device
 
     def _learner(self, number: int) -> Learner:
         learner = self._learners[number]
@@ -167,7 +166,7 @@ class _Band:
         self._replays = ReplayGroup([learner.replay for learner in self._learners], self._streams)
         generators = [stream.generator for stream in self._streams if stream.generator is not None]
         recorder = CudaRecorder(first.device, generators) if generators else None
-        self._update = CapturedUpdate(self._learn, self._written, first.device, recorder)
+        self._update = CapturedUpdate(weak(self._learn), weak(self._written), first.device, recorder)
 
     def _learn(self) -> dict[str, Tensor]:
         if not self._on_host:

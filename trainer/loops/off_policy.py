@@ -133,7 +133,7 @@ class OffPolicyRun(Attempt[Learner]):
     def _may_learn(self) -> bool:
         """Tells whether the warm-up is over and each task has been seen, by every rank."""
         if not self._learning and self._progress.step >= self._progress.learning_starts:
-            self._learning = not self._ranks.most(int(self._learner.replay.sizes.min() == 0))
+            self._learning = not self._ranks.any(bool(self._learner.replay.sizes.min() == 0))
         return self._learning
 
     def _choose(
@@ -154,6 +154,10 @@ class OffPolicyRun(Attempt[Learner]):
 
     def _phase(self) -> str:
         return "warmup" if self._progress.step < self._progress.learning_starts else "train"
+
+    def _release(self) -> None:
+        super()._release()
+        self._acting.release()
 
     def _replay(self) -> AnyReplay:
         return self._learner.replay

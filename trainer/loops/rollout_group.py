@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from trainer.algorithms.capture import CapturedUpdate
+from trainer.algorithms.capture import CapturedUpdate, weak
 from trainer.algorithms.joined import join, joinable
 from trainer.loops.course import ESTIMATE
 from trainer.loops.guards import too_small
@@ -82,8 +82,8 @@ class _Joint:
         self._rows = torch.zeros(0)
         self._parts: list[Tensor] = []
         self._device = self._chosen.device
-        self._estimate = CapturedUpdate(self._look, self._agent.tensors, self._device)
-        self._update = CapturedUpdate(self._learn, self._agent.tensors, self._device)
+        self._estimate = CapturedUpdate(weak(self._look), self._agent.tensors, self._device)
+        self._update = CapturedUpdate(weak(self._learn), self._agent.tensors, self._device)
 
     @property
     def size(self) -> int:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.a2c import A2C
-from trainer.algorithms.capture import CapturedUpdate
+from trainer.algorithms.capture import CapturedUpdate, weak
 from trainer.algorithms.multi_task_ppo import MultiTaskPPO
 from trainer.algorithms.on_policy import OnPolicy
 from trainer.algorithms.on_policy_config import (
@@ -68,10 +68,10 @@ class RolloutLearner:
         except torch.OutOfMemoryError as fault:
             raise too_small(fault) from fault
         ranks.spread(self.agent.shared())
+        self._any_rank = ranks.any
         self._losses: dict[str, Tensor] = {}
         self._number: int | None = None
         self.slower = ""
-        self._look_due, self._descend_due = Due(self, ESTIMATE), Due(self, DESCEND)
         self.rows = torch.zeros(0)
         self.chosen = torch.zeros(self._own_batch, dtype=torch.int64, device=device)
         self.moved()
@@ -105,14 +105,19 @@ class RolloutLearner:
         """Takes over rows that others write to from now on; what has been captured reads the old ones."""
         if rows is not self.rows:
             self.rows = rows
-            self._update = CapturedUpdate(self._descend, self.agent.tensors, self._device)
+            self._update = self._captured(self._descend, self._device)
 
     def moved(self) -> None:
         """Says that the agent's tensors lie elsewhere: what has been captured is captured anew."""
         # on a CPU a step is just called
         where = self._device if self.agent.captures_estimate else torch.device("cpu")
-        self._estimate = CapturedUpdate(self._look, self.agent.tensors, where)
-        self._update = CapturedUpdate(self._descend, self.agent.tensors, self._device)
+        self._estimate = self._captured(self._look, where)
+        self._update = self._captured(self._descend, self._device)
+
+    def release(self) -> None:
+        """Drops what was captured; see `CapturedUpdate.release`."""
+        self._estimate.release()
+        self._update.release()
 
     def shared(self) -> list[Tensor]:
         """Returns what is the same on every rank, to the bit."""
@@ -170,17 +175,20 @@ class RolloutLearner:
         first = moments is not None and not moments.count
         if first:
             agent.observe(rollout)
-        yield self._look_due
+        yield Due(self, ESTIMATE)
         for _ in range(self._epochs):
             order = torch.randperm(self._own_rollout, device=self._device) if count > 1 else self.chosen
             for chosen in torch.split(order, self._own_batch):
                 self.chosen.copy_(chosen)
-                yield self._descend_due
+                yield Due(self, DESCEND)
             beat(count)
             if self._may_stop and agent.stopped:
                 break
         if not first:
             agent.observe(rollout)
+
+    def _captured(self, step: Callable[[], dict[str, Tensor]], where: torch.device) -> CapturedUpdate:
+        return CapturedUpdate(weak(step), self.agent.tensors, where, any_rank=self._any_rank)
 
     def _look(self) -> dict[str, Tensor]:
         return {"rows": self.agent.estimate(self.rollout)}

@@ -6,7 +6,6 @@ others: each draws from its own stream, and ends, fails or goes back to a checkp
 
 from __future__ import annotations
 
-import gc
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -125,7 +124,6 @@ class Together:
         if all(seat in self._places and self._places[seat][0] is seat.learner for seat in seats):
             return
         self._group, self._places = None, {}  # before a new one takes as much memory again
-        gc.collect()  # what groups have captured refers to itself
         seats = [seat for seat in self._alive if seat.step != REST and seat.learner is not None]
         learners = [seat.learner for seat in seats if seat.learner is not None]
         self._group = self._make_group(learners, [seat.stream for seat in seats])

@@ -1,0 +1,270 @@
+"""Every step that a recipe may have captured, captured and not: to the bit the same, on a model of a GPU.
+
+Each way in which a recipe computes is taken once: its algorithm, heads, networks, precision, what it falls
+back to when memory is short, and several seeds whose updates are one graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.trainer.cuda_model import CudaModel
+from tests.trainer.toys import CounterFactory
+from trainer import recipe as recipes
+from trainer.algorithms import capture
+from trainer.envs.gymnasium_env import GymnasiumFactory
+from trainer.envs.interface import EnvFactory
+from trainer.loops import learner_group
+from trainer.loops.course import UPDATE
+from trainer.loops.groups import make_group
+from trainer.loops.learner import Learner
+from trainer.loops.learner_group import LearnerGroup
+from trainer.loops.rollout_learner import RolloutLearner
+from trainer.parallel import Ranks
+from trainer.recipe.kinds import on_metaworld
+from trainer.replay import TransitionReplay
+from trainer.settings import TrainSettings, read_settings
+from trainer.streams import Stream
+
+PRECISIONS = ("fp32", "bf16")
+"""TF32 is a mode of a GPU's products, and no other operation."""
+SMALL = {
+    "actor_hidden": 8,
+    "critic_hidden": 8,
+    "hidden": 8,
+    "batch_size": 24,
+    "rollout_size": 48,
+    "episode_steps": 12,
+    "epochs": 2,
+    "replay_capacity": 600,
+    "warmup_steps": 24,
+    "value_bins": 11,
+}
+"""Sizes, which decide nothing of how an update is computed."""
+IGNORED = {*SMALL, "tasks", "environment", "evaluation_episodes", "seed"}
+
+
+def way(name: str) -> tuple[Any, ...]:
+    """Returns what decides how a recipe computes: numbers count by whether they are 0."""
+    recipe = recipes.load(name)
+
+    def kind(value: Any) -> Any:
+        return bool(value) if isinstance(value, int | float) else value
+
+    values = {key: kind(value) for key, value in recipe.values.items() if key not in IGNORED}
+    layers = {key: len(recipe.values[key]) > 1 for key in ("actor_hidden", "critic_hidden") if key in values}
+    categorical = bool(recipe.values.get("value_bins"))
+    return recipe.algorithm, on_metaworld(recipe.values), categorical, *sorted({**values, **layers}.items())
+
+
+def ways() -> list[str]:
+    """Returns a recipe for each way in which one computes."""
+    found: dict[tuple[Any, ...], str] = {}
+    for name in recipes.names():
+        found.setdefault(way(name), name)
+    return list(found.values())
+
+
+WAYS = ways()
+OFF_POLICY = [name for name in WAYS if recipes.load(name).algorithm == "sac"]
+ON_POLICY = [name for name in WAYS if recipes.load(name).algorithm != "sac"]
+
+
+def settings_for(folder: Path, name: str, precision: str) -> tuple[TrainSettings, EnvFactory]:
+    values = recipes.load(name).values
+    changes: dict[str, Any] = {key: value for key, value in SMALL.items() if values.get(key)}
+    for key in ("actor_hidden", "critic_hidden", "hidden"):
+        if key in changes:
+            changes[key] = ",".join([str(changes[key])] * min(len(values[key]), 2))
+    several = on_metaworld(values)
+    if several:
+        changes["tasks"] = "reach,push,door-close"
+    if values.get("normalize_rewards") == "returns":
+        changes["value_bound"] = 5.0
+    argv = [part for key, value in changes.items() for part in ("--set", f"{key}={value}", "--unlock", key)]
+    argv += ["--recipe", name, "--run-dir", str(folder), "--precision", precision, "--device", "cuda"]
+    argv += ["--wandb", "disabled", "--workers", "0", "--num-envs", "3" if several else "2"]
+    settings = read_settings(argv, {})
+    if several:
+        return settings, CounterFactory()
+    return settings, GymnasiumFactory(settings.recipe.values["environment"], actions="clipped", seed=0)
+
+
+@pytest.fixture
+def cuda() -> Iterator[CudaModel]:
+    with CudaModel() as model:
+        yield model
+    assert model.order.races == []
+    assert model.faults == []
+
+
+@contextmanager
+def uncaptured() -> Iterator[None]:
+    """Within, learners are made that capture nothing."""
+    with (
+        patch.object(capture, "CudaRecorder", lambda *_: None),
+        patch.object(learner_group, "CudaRecorder", lambda *_: None),
+    ):
+        yield
+
+
+def fill(learner: Learner, factory: EnvFactory, seed: int, steps: int = 36) -> None:
+    """Adds transitions of three environments to a replay."""
+    rng, envs = np.random.default_rng(seed), 3
+    for step in range(steps):
+        seen, following = rng.standard_normal((2, envs, factory.observation_dim), np.float32)
+        action = rng.uniform(-1.0, 1.0, (envs, factory.action_dim)).astype(np.float32)
+        reward = rng.standard_normal(envs, np.float32)
+        if isinstance(learner.replay, TransitionReplay):
+            learner.replay.add(seen, action, reward, following, rng.random(envs) < 0.1)
+        else:
+            remaining = np.full(envs, SMALL["episode_steps"] - step % SMALL["episode_steps"])
+            learner.replay.add(seen, action, reward, following, np.arange(envs), remaining)
+
+
+def snapshot(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return [tensor.detach().clone() for tensor in tensors]
+
+
+FALLBACKS = {
+    "device": {"replay_on_host": False, "micro_batches": 1},
+    "host": {"replay_on_host": True, "micro_batches": 1},
+    "parts": {"replay_on_host": True, "micro_batches": 2},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "fallback", "precision"),
+    [
+        *((name, "device", precision) for name in OFF_POLICY for precision in PRECISIONS),
+        *((name, "parts", "fp32") for name in OFF_POLICY),
+        *((name, "host", "bf16") for name in [*OFF_POLICY[:1], "sac"]),
+    ],
+)
+def test_an_update_off_policy(
+    cuda: CudaModel, tmp_path: Path, name: str, fallback: str, precision: str
+) -> None:
+    settings, factory = settings_for(tmp_path, name, precision)
+
+    def learnt() -> list[list[Tensor]]:
+        torch.manual_seed(0)
+        learner = Learner(settings, factory, cuda.device, print, FALLBACKS[fallback])
+        found = []
+        for seed in range(4):
+            fill(learner, factory, seed)  # also between captured updates
+            losses = learner.update()
+            found.append(snapshot([*learner.agent.tensors(), *losses.values()]))
+        assert learner.note == ""
+        return found
+
+    captured = learnt()
+    with uncaptured():
+        eager = learnt()
+    check_same(captured, eager)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fallback", "precision"), [("device", "fp32"), ("parts", "bf16")])
+@pytest.mark.parametrize("name", OFF_POLICY)
+def test_the_updates_of_several_seeds_off_policy(
+    cuda: CudaModel, tmp_path: Path, name: str, fallback: str, precision: str
+) -> None:
+    settings, factory = settings_for(tmp_path, name, precision)
+
+    def learnt() -> list[list[Tensor]]:
+        streams, learners = [], []
+        for seed in range(3):
+            torch.manual_seed(seed)
+            streams.append(Stream(cuda.device))
+            with streams[-1]:
+                learners.append(Learner(settings, factory, cuda.device, print, FALLBACKS[fallback]))
+                fill(learners[-1], factory, seed)
+        group = make_group(learners, streams)
+        assert isinstance(group, LearnerGroup)
+        found = []
+        for who in [(0, 1, 2)] * 3 + [(1,), (0, 1, 2)]:
+            group.do(UPDATE, who)
+            found.append(snapshot(tensor for each in learners for tensor in each.agent.tensors()))
+        assert {learner.note for learner in learners} == {""}
+        return found
+
+    captured = learnt()
+    with uncaptured():
+        eager = learnt()
+    check_same(captured, eager)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize("name", ON_POLICY)
+def test_updates_on_policy(cuda: CudaModel, tmp_path: Path, name: str, seeds: int, precision: str) -> None:
+    settings, factory = settings_for(tmp_path, name, precision)
+
+    def learnt() -> list[list[Tensor]]:
+        streams, learners = [], []
+        for seed in range(seeds):
+            torch.manual_seed(seed)
+            streams.append(Stream(cuda.device))
+            with streams[-1]:
+                learners.append(RolloutLearner(settings, factory, cuda.device, Ranks()))
+        group = make_group(learners, streams)
+        found = []
+        for rollout in range(2):
+            phases = []
+            for number, learner in enumerate(learners):
+                live(learner, seeds * rollout + number, factory)
+                phases.append(learner.learn(1.0 - 0.1 * rollout, lambda _: None))
+            while True:
+                due = []
+                for stream, phase in zip(streams, phases, strict=True):
+                    with stream:
+                        due.append(next(phase, None))
+                if due[0] is None:
+                    break
+                group.do(due[0].step, range(seeds))
+            found.append(snapshot(tensor for each in learners for tensor in each.agent.tensors()))
+            found.append(snapshot(loss for each in learners for loss in each.losses.values()))
+        joint = seeds == 1 or learners[0].agent.joins
+        assert all(learner.note == "" for learner in learners) or not joint
+        return found
+
+    captured = learnt()
+    with uncaptured():
+        eager = learnt()
+    check_same(captured, eager)
+
+
+def live(learner: RolloutLearner, seed: int, factory: EnvFactory) -> None:
+    """Fills a rollout."""
+    rollout, rng = learner.rollout, np.random.default_rng(seed)
+    _, envs, width = rollout.observation.shape
+    tasks = width - factory.observation_dim
+    for step in range(rollout.steps):
+        seen, following = rng.standard_normal((2, envs, width), np.float32)
+        if tasks:  # one-hot, behind the observation
+            seen[:, -tasks:] = following[:, -tasks:] = np.eye(tasks, dtype=np.float32)[
+                np.arange(envs) % tasks
+            ]
+        numbers = rng.standard_normal((envs, rollout.action.shape[-1]), np.float32)
+        action = numbers if factory.action_space.kind == "box" else (numbers > 0).astype(np.float32)
+        reward = rng.standard_normal(envs, np.float32)
+        ends = np.full(envs, (step + 1) % SMALL["episode_steps"] == 0)
+        rollout.add(seen, action, reward, following, rng.random(envs) < (0.0 if tasks else 0.1), ends)
+
+
+def check_same(captured: list[list[Tensor]], eager: list[list[Tensor]]) -> None:
+    for ours, theirs in zip(captured, eager, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert torch.equal(one.nan_to_num(7.0), other.nan_to_num(7.0))
+    assert not all(map(torch.equal, captured[0], captured[-1])), "something was learnt"

@@ -1,0 +1,184 @@
+"""What the model of a CUDA device finds: first in faults made for it, then in the trainer's own lines."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.trainer.cuda_model import CudaModel
+from trainer.algorithms.capture import CapturedUpdate
+from trainer.algorithms.cuda_recorder import CudaRecorder
+
+
+@pytest.fixture
+def cuda() -> Iterator[CudaModel]:
+    with CudaModel() as model:
+        yield model
+
+
+def captured(model: CudaModel, step: Callable[[], Tensor], *written: Tensor) -> CapturedUpdate:
+    """A step that is captured at its first call."""
+    return CapturedUpdate(lambda: {"found": step()}, lambda: list(written), model.device)
+
+
+def test_a_replay_computes_anew_from_the_same_memory(cuda: CudaModel) -> None:
+    number = torch.ones(3, device=cuda.device)
+    update = captured(cuda, lambda: number.mul_(2.0) + 1.0, number)
+    assert update()["found"].tolist() == [3.0] * 3
+    number.fill_(5.0)
+    assert update()["found"].tolist() == [11.0] * 3
+    assert not update.note
+
+
+def test_a_replay_draws_on_where_the_generator_is(cuda: CudaModel) -> None:
+    drawn = captured(cuda, lambda: torch.randn(4, device=cuda.device))
+    torch.manual_seed(1)
+    found = [drawn()["found"].clone() for _ in range(2)]
+    torch.manual_seed(1)
+    expected = [torch.randn(4, device=cuda.device) for _ in range(2)]
+    assert all(map(torch.equal, found, expected))
+    assert not torch.equal(*found)
+
+
+def test_what_python_counts_is_frozen_and_shows(cuda: CudaModel) -> None:
+    calls: list[int] = []
+    number = torch.zeros(1, device=cuda.device)
+
+    def step() -> Tensor:
+        calls.append(1)
+        return number.add_(float(len(calls)))
+
+    update = captured(cuda, step, number)
+    values = [float(update()["found"]) for _ in range(3)]
+    assert values[1] - values[0] == values[2] - values[1], "the third call adds what the second did"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda number: number * float(number[0]),
+        lambda number: number[number > 0],
+        lambda number: number.nonzero(),
+        lambda number: number[torch.randperm(3, device=number.device)],
+        lambda number: number + torch.tensor([1.0, 2.0, 3.0], device=number.device),
+        lambda number: number.cpu(),
+    ],
+    ids=["float", "mask", "nonzero", "randperm", "tensor", "cpu"],
+)
+def test_what_waits_or_has_changing_shapes_is_not_captured(
+    cuda: CudaModel, step: Callable[[Tensor], Tensor]
+) -> None:
+    number = torch.ones(3, device=cuda.device)
+    update = captured(cuda, lambda: step(number))
+    update()
+    assert "operation not permitted when stream is capturing" in update.note
+
+
+def test_a_graph_knows_addresses_and_not_tensors(cuda: CudaModel) -> None:
+    held = [torch.ones(2, device=cuda.device)]
+    update = captured(cuda, lambda: held[0] + 1.0)
+    update()
+    held[0] = torch.zeros(2, device=cuda.device)
+    with pytest.raises(AssertionError, match="whose memory has been freed"):
+        update()
+
+
+def test_tensors_of_host_and_device_do_not_mix(cuda: CudaModel) -> None:
+    with pytest.raises(RuntimeError, match="on the same device"):
+        torch.ones(2, device=cuda.device) + torch.ones(2)
+
+
+def test_streams_that_nobody_puts_in_order_race(cuda: CudaModel) -> None:
+    number = torch.ones(2, device=cuda.device)
+    side = torch.cuda.Stream(cuda.device)
+    with torch.cuda.stream(side):
+        number.add_(1.0)
+    number.add_(1.0)
+    assert cuda.order.races
+    cuda.order.races.clear()
+    torch.cuda.current_stream().wait_stream(side)
+    number.add_(1.0)
+    assert not cuda.order.races
+
+
+def test_a_copy_to_the_host_is_read_only_once_it_is_there(cuda: CudaModel) -> None:
+    number, there = torch.ones(2, device=cuda.device), torch.zeros(2)
+    there.copy_(number, non_blocking=True)
+    there.sum()
+    assert cuda.order.races
+    cuda.order.races.clear()
+    event = torch.cuda.Event()
+    there.copy_(number, non_blocking=True)
+    event.record()
+    event.synchronize()
+    there.sum()
+    assert not cuda.order.races
+
+
+# --- what the trainer does on a device
+
+
+def product(cuda: CudaModel) -> CapturedUpdate:
+    """A captured product of its own matrices, which needs a workspace."""
+    left, right = torch.ones(2, 3, 3, device=cuda.device).unbind()
+    return captured(cuda, lambda: left @ right)
+
+
+def test_graphs_that_replay_beside_each_other_share_no_workspace(cuda: CudaModel) -> None:
+    one, other = product(cuda), product(cuda)
+    one(), other()
+    side = torch.cuda.Stream(cuda.device)
+    torch.cuda.synchronize()
+    one()
+    with torch.cuda.stream(side):
+        other()
+    assert cuda.order.races == []
+
+
+def test_a_graph_that_goes_takes_no_workspace_of_another_one_with_it(cuda: CudaModel) -> None:
+    one, other = product(cuda), product(cuda)
+    one(), other()
+    del one
+    gc.collect()
+    other()
+    assert cuda.faults == []
+
+
+def test_nothing_is_collected_during_a_capture(cuda: CudaModel) -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.update, self.own = product(cuda), self
+            self.update()
+
+    number = torch.ones(2, device=cuda.device)
+
+    def step() -> Tensor:
+        if cuda.tape is not None:
+            held = [[] for _ in range(5_000)]  # enough for a collection
+            assert held
+        return number + 1.0
+
+    update = captured(cuda, step)
+    gc.collect()
+    Cycle()
+    update()
+    assert gc.isenabled()
+    assert cuda.faults == []
+
+
+def test_captures_that_come_and_go_leave_no_workspaces_behind(cuda: CudaModel) -> None:
+    for _ in range(5):
+        product(cuda)()
+        gc.collect()
+    assert len(cuda.workspaces) <= 1
+
+
+def test_graphs_share_no_stream_after_more_have_gone_than_there_are_streams(cuda: CudaModel) -> None:
+    for _ in range(40):
+        CudaRecorder(cuda.device)
+    recorders = [CudaRecorder(cuda.device) for _ in range(20)]
+    assert len({recorder.stream for recorder in recorders}) == len(recorders)
