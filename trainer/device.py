@@ -16,7 +16,7 @@ from trainer.errors import TrainerError
 from trainer.place import ALONE, Place
 
 DEVICES = ("auto", "cpu", "cuda")
-PRECISIONS = ("fp32", "tf32", "bf16")
+PRECISIONS = ("auto", "fp32", "tf32", "bf16")
 
 
 class DeviceError(TrainerError):
@@ -24,7 +24,7 @@ class DeviceError(TrainerError):
 
 
 def configure(
-    device: str = "auto", precision: str = "fp32", threads: int = 0, place: Place = ALONE
+    device: str = "auto", precision: str = "auto", threads: int = 0, place: Place = ALONE
 ) -> torch.device:
     """Chooses the device and sets the process-wide precision, thread counts and determinism.
 
@@ -34,7 +34,7 @@ def configure(
     Args:
         device: `cpu`, `cuda`, or `auto`, which takes CUDA where there is one.
         precision: of matrix products: `fp32`; `tf32` (10 bits of mantissa; plain fp32 off CUDA); `bf16` (see
-            `autocast`; products outside it are TF32 on CUDA).
+            `autocast`; products outside it are TF32 on CUDA); or `auto`, see `precision_on`.
         threads: of PyTorch on the CPU; 0 leaves PyTorch's own choice.
         place: of this process among those that learn together, each of which takes another GPU.
 
@@ -71,12 +71,23 @@ def configure(
         raise DeviceError(
             f"{device_name(chosen)} does not compute in bfloat16", hint="take --precision fp32 or tf32"
         )
-    rounded = precision != "fp32" and chosen.type == "cuda"  # newer processors have a TF32 of their own
+    # newer processors have a TF32 of their own
+    rounded = chosen.type == "cuda" and precision_on(chosen, precision) != "fp32"
     torch.set_float32_matmul_precision("high" if rounded else "highest")
     torch.backends.cudnn.allow_tf32 = rounded
     if threads:
         torch.set_num_threads(threads)
     return chosen
+
+
+def precision_on(device: torch.device, precision: str) -> str:
+    """Returns the precision that a run has: of `auto`, TF32 on a GPU and fp32 elsewhere.
+
+    TF32 is what JAX, and so the paper's code, takes on a GPU where nobody says; PyTorch takes fp32.
+    """
+    if precision != "auto":
+        return precision
+    return "tf32" if device.type == "cuda" else "fp32"
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:

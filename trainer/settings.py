@@ -33,7 +33,7 @@ class TrainSettings:
         total_steps: environment steps, over all environments; whole rollouts where there are any.
         num_envs: environments; changes the speed, not the science.
         seed: of everything random.
-        precision: `fp32`, `tf32` or `bf16`.
+        precision: `auto`, `fp32`, `tf32` or `bf16`; see `device.configure`.
         device: `auto`, `cpu` or `cuda`.
         run_dir: where everything is written.
         run_id: name of the run.

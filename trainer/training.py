@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from trainer.checkpoint import Checkpoints
-from trainer.device import configure, describe, device_name, seed_everything
+from trainer.device import configure, describe, device_name, precision_on, seed_everything
 from trainer.envs.choice import factory_for
 from trainer.envs.interface import EnvFactory
 from trainer.errors import DivergedError, TrainerError, UsageError
@@ -168,7 +168,7 @@ def _setting(settings: TrainSettings, device: torch.device) -> str:
     if settings.together > 1:
         where += f", one of {settings.together} runs in this process"
     return (
-        f"learning on {device.type} ({device_name(device)}) in {settings.precision}, "
+        f"learning on {device.type} ({device_name(device)}) in {precision_on(device, settings.precision)}, "
         f"{settings.num_envs} environment{'' if settings.num_envs == 1 else 's'} in {where}{lag}"
     )
 
@@ -230,7 +230,7 @@ def _header(settings: TrainSettings, device: torch.device) -> dict[str, Any]:
         "total_steps": settings.total_steps,
         "num_envs": settings.num_envs,
         "ranks": settings.place.size,
-        "precision": settings.precision,
+        "precision": precision_on(device, settings.precision),
         "device": facts.pop("name"),
         "processors": usable_processors(),
         "versions": facts | {name: metadata.version(name) for name in packages},

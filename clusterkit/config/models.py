@@ -164,7 +164,8 @@ class Profile(Model):
     total_steps: int | None = Field(default=None, ge=1)
     """Environment steps over all tasks."""
     num_envs: int | None = Field(default=None, ge=1)
-    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16"]
+    """Of matrix products. Left out: "tf32" when the profile names a GPU, else "fp32"."""
     device: Literal["auto", "cpu", "cuda"]
     """Left out: "cuda" when the profile names a GPU, else "auto"."""
     eval_every: int | None = Field(default=None, ge=1)
@@ -197,7 +198,9 @@ class Profile(Model):
         if not isinstance(data, dict):
             return data
         gpu = None if data.get("gpu") == "none" else data.get("gpu")
-        derived = {"device": "auto"} if gpu is None else {"device": "cuda", "mujoco_gl": "egl"}
+        derived = {"device": "auto", "precision": "fp32"}
+        if gpu is not None:
+            derived = {"device": "cuda", "precision": "tf32", "mujoco_gl": "egl"}
         return {**derived, **data, "gpu": gpu}
 
     @model_validator(mode="after")

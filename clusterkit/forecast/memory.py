@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from trainer.recipe.memory import (
-    CUDA_BYTES,
     Part,
     host_parts,
     learner_parts,
+    library_parts,
     replay_parts,
     staged_parts,
 )
@@ -104,8 +104,8 @@ def _of_all(sizes: Sizes, parts: Sequence[Part]) -> tuple[Part, ...]:
 
 def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
     """The memory of each GPU, and what of it the host must take."""
-    libraries = Part("CUDA", CUDA_BYTES, exact=False, note="context and libraries")
-    wanted = (*replay_parts(sizes), *learner_parts(sizes), libraries)
+    libraries = library_parts(sizes)
+    wanted = (*replay_parts(sizes), *learner_parts(sizes), *libraries)
     least = math.ceil(_sum(wanted) / (1 - GPU_RESERVE) / _GIB)
     total = machine.gpu_memory or machine.gpu_memory_least or 0
     reserve = round(total * GPU_RESERVE)
@@ -121,7 +121,7 @@ def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
     replay = sizes.layout.nbytes
     moved = (Part("replay", replay, note="moved here, for the GPU is too small for it"),)
     for number in _PARTS:
-        rest = (*staged_parts(sizes), *learner_parts(sizes, micro_batches=number), libraries)
+        rest = (*staged_parts(sizes), *learner_parts(sizes, micro_batches=number), *libraries)
         if _sum(rest) <= total - reserve:
             steps = f"the replay ({replay / _GIB:.1f} GiB) will move to the host's memory"
             if number > 1:
@@ -134,8 +134,8 @@ def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
     return Store(wanted, total, reserve, Fit.TOO_LARGE, advice), ()
 
 
-def _smallest(sizes: Sizes, parts: int, libraries: Part) -> int:
-    return _sum((*staged_parts(sizes), *learner_parts(sizes, micro_batches=parts), libraries))
+def _smallest(sizes: Sizes, parts: int, libraries: Sequence[Part]) -> int:
+    return _sum((*staged_parts(sizes), *learner_parts(sizes, micro_batches=parts), *libraries))
 
 
 def _host(parts: tuple[Part, ...], machine: Machine) -> Store:

@@ -35,7 +35,7 @@ _NONE = Claim("-", "")
 _ENVIRONMENTS = "environments live in the node's memory, not the GPU's"
 _SMALLER = "two layers of 256 take 2 MiB, optimiser and all, not 0.4 to 1.2 GB"
 _CLAIMS = {
-    "a40-2m": Claim("1.5 GB", "its CUDA is 1 GB, ours an allowance of 0.7; it forgets optimiser and targets"),
+    "a40-2m": Claim("1.5 GB", "its CUDA is 1 GB, ours an allowance of 0.8; it forgets optimiser and targets"),
     "a100-20m": Claim("45-50 GB for 48 environments", _ENVIRONMENTS),
     "aggressive": Claim(
         "2 GB for a replay of 5M, half of this one", "a transition is 178 bytes; the guide's 400"
@@ -95,9 +95,8 @@ def _row(profile: Profile) -> str:
     else:
         largest = ""
         if memory.gpu:
-            part = max(
-                (part for part in memory.gpu.parts if part.name != "CUDA"), key=lambda part: part.bytes
-            )
+            own = [part for part in memory.gpu.parts if part.name not in ("CUDA", "workspaces")]
+            part = max(own, key=lambda part: part.bytes)
             largest = f"{part.name}, {format_bytes(part.bytes)}"
         cells = [
             format_bytes(memory.gpu.needed) if memory.gpu else "none",

@@ -41,7 +41,8 @@ def rows(section: str) -> dict[str, list[str]]:
 def default_of(model: type[BaseModel], name: str) -> str | None:
     """The default as the page should write it; None where the page explains it in words."""
     field = model.model_fields[name]
-    if (model, name) in {(Profile, "device"), (Profile, "mujoco_gl"), (Project, "name")}:
+    derived = {(Profile, "device"), (Profile, "precision"), (Profile, "mujoco_gl"), (Project, "name")}
+    if (model, name) in derived:
         return None
     if field.is_required():
         return "required"

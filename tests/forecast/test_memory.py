@@ -47,7 +47,7 @@ def test_what_no_ladder_helps_is_said_with_the_gpu_that_would() -> None:
     memory = judge(GUIDE, replace(MACHINE, gpu_memory=CUDA_BYTES), None, None)
     assert memory.gpu is not None
     assert memory.gpu.fit is Fit.TOO_LARGE
-    assert "choose a GPU with 1 GiB at least (2 GiB hold the replay too)" in memory.gpu.advice
+    assert "choose a GPU with 2 GiB at least (2 GiB hold the replay too)" in memory.gpu.advice
 
 
 def test_the_size_on_the_box_is_not_all_usable() -> None:

@@ -10,9 +10,9 @@ import torch
 from tests.trainer.cuda_model import CudaModel
 from trainer.algorithms.acting import Acting
 from trainer.algorithms.capture import CapturedUpdate
-from trainer.algorithms.placement import acts_on_host
 from trainer.nn.policy import Policy
 from trainer.nn.stacking import part
+from trainer.placement import acts_on_host
 
 ENVS, OBSERVATION, ACTION, TASKS = 6, 5, 2, 3
 TASK = np.arange(ENVS) % TASKS
@@ -183,6 +183,7 @@ def test_acting_beside_captured_updates_shares_nothing_with_them(gpu: torch.devi
 def test_small_policies_act_on_the_host_and_large_ones_on_the_gpu() -> None:
     guide, paper = 256 * (49 + 256 + 8), 1024 * (49 + 2 * 1024 + 80)
     assert acts_on_host(guide, 10)
+    assert acts_on_host(guide, 48)
     assert not acts_on_host(paper, 10)
 
 

@@ -32,6 +32,12 @@ def test_the_cpu_with_threads() -> None:
     assert torch.get_num_threads() == 2
 
 
+def test_products_are_tf32_on_a_gpu_and_fp32_elsewhere_unless_somebody_says() -> None:
+    places = torch.device("cuda", 0), torch.device("cpu")
+    assert [device.precision_on(place, "auto") for place in places] == ["tf32", "fp32"]
+    assert [device.precision_on(place, "bf16") for place in places] == ["bf16", "bf16"]
+
+
 @pytest.mark.parametrize("precision", ["fp32", "tf32"])
 def test_tf32_is_set_for_the_process_and_for_gpus_only(precision: str) -> None:
     chosen = device.configure("auto", precision)

@@ -81,7 +81,16 @@ def test_the_replay_to_the_byte(name: str, num_envs: int | None) -> None:
     assert [part.bytes for part in rest] == [sum(tensor.nbytes for tensor in tables)]
 
 
-@pytest.mark.parametrize("name", ["guide-mt10", "mclean2025-mt10"])
+def test_small_policies_act_on_the_host_and_take_nothing_of_a_gpu() -> None:
+    sizes = Sizes(recipes.load("guide-mt10"))
+    assert sac_memory.acting_bytes(sizes) == 0
+    assert "acting" not in {part.name for part in memory.learner_parts(sizes)}
+    one = memory.library_parts(sizes)[1]
+    two = memory.library_parts(Sizes(recipes.load("mclean2025-mt10")))[1]
+    assert (one.bytes, two.bytes) == (2 * 32 * 2**20, 3 * 32 * 2**20)
+
+
+@pytest.mark.parametrize("name", ["throughput-mt10", "mclean2025-mt10"])
 def test_what_acts_beside_the_updates_to_the_byte(name: str) -> None:
     agent, sizes = learner(name)
     acting = Acting(agent.policy, sizes.environments, 39, lag=1)

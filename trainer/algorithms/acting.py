@@ -19,8 +19,8 @@ from torch import Tensor
 
 from trainer.algorithms.capture import why_not, without_trace
 from trainer.algorithms.cuda_recorder import HIGH_PRIORITY, CudaRecorder
-from trainer.algorithms.placement import acts_on_host, count_parameters
 from trainer.nn.policy import Policy
+from trainer.placement import acts_on_host
 
 
 class Acting:
@@ -44,7 +44,7 @@ class Acting:
         if lag not in (0, 1):
             raise ValueError(f"the policy lags 0 or 1 vector steps, not {lag}")
         if on_host is None:
-            on_host = acts_on_host(count_parameters(policy.actor), num_envs)
+            on_host = acts_on_host(sum(each.numel() for each in policy.actor.parameters()), num_envs)
         device = policy.encoder.mean.device
         copied = device.type == "cuda" and on_host
         self._lag = lag

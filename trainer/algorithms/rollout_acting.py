@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trainer.algorithms.placement import acts_on_host, count_parameters
 from trainer.nn.actor_critic import ActorCritic
+from trainer.placement import acts_on_host
 
 
 class RolloutActing:
@@ -34,7 +34,8 @@ class RolloutActing:
         self._shape = steps, envs
         self._policy = policy
         self._device = device
-        on_host = device.type == "cpu" or acts_on_host(count_parameters(policy.actor), envs)
+        weights = sum(parameter.numel() for parameter in policy.actor.parameters())
+        on_host = device.type == "cpu" or acts_on_host(weights, envs)
         self._copy = None
         if on_host and device.type != "cpu":
             self._copy = copy.deepcopy(policy).cpu().requires_grad_(False)

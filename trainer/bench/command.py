@@ -148,6 +148,7 @@ class Bench:
         self._tries = tries
         self._rows: list[dict[str, Any]] = []
         self._device: dict[str, Any] = {}
+        self._precision = settings.precision  # until a process that has seen the device tells what `auto` is
 
     def run(self) -> int:
         """Measures; returns the exit code.
@@ -177,8 +178,8 @@ class Bench:
         return 1 if self._stop else 0
 
     def _measure_all(self) -> None:
-        precision = self._settings.precision
-        own = self._measure(Order("loop", *_both(self._own), precision), needed=True)
+        own = self._measure(Order("loop", *_both(self._own), self._precision), needed=True)
+        self._precision = precision = own["precision"] if own else self._precision
         rates: dict[Combination, float] = {}
         for each in self._tries:
             if self._elapsed() < _ENVS_UNTIL * self._seconds:
@@ -262,7 +263,7 @@ class Bench:
             "own": {
                 "num_envs": self._own.num_envs,
                 "workers": self._own.workers,
-                "precision": settings.precision,
+                "precision": self._precision,
             },
             "rows": self._rows,
         }

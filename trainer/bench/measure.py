@@ -22,7 +22,7 @@ import torch
 from trainer.bench.filling import fill_replay, fill_rollout
 from trainer.bench.timing import SETTLE, Peak, rate, waiting
 from trainer.checkpoint import Checkpoints
-from trainer.device import configure, describe, has_bf16, seed_everything
+from trainer.device import configure, describe, has_bf16, precision_on, seed_everything
 from trainer.envs.choice import factory_for
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Autoreset, Schedule
@@ -231,4 +231,5 @@ def _used(settings: TrainSettings, factory: EnvFactory, device: torch.device, pe
     else:
         host += replay_bytes(settings.recipe, settings.num_envs, factory.observation_dim, factory.action_dim)
     facts = describe(device) | {"bf16": has_bf16(device)}
-    return {"host_bytes": host, "device_bytes": held, "device": facts}
+    precision = precision_on(device, settings.precision)
+    return {"host_bytes": host, "device_bytes": held, "device": facts, "precision": precision}

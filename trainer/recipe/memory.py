@@ -15,8 +15,10 @@ from trainer.recipe.sizes import Sizes
 _FLOAT, _LONG = 4, 8
 _MIB = 2**20
 
-CUDA_BYTES = 700 * _MIB
-"""Context, loaded kernels and the workspaces of cuBLAS: an allowance, not measured."""
+CUDA_BYTES = 800 * _MIB
+"""Context and loaded kernels: an allowance, not measured."""
+_WORKSPACE_BYTES = 8 * 4 * _MIB
+"""What cuBLAS keeps for a stream: `CUBLAS_WORKSPACE_CONFIG=:4096:8`, which `device.configure` sets."""
 LEARNER_BYTES = 350 * _MIB
 """A learner's process without what it learns with; this and the next ones measured on Linux, PyTorch 2.13."""
 LEARNER_CUDA_BYTES = 3072 * _MIB
@@ -79,8 +81,7 @@ def _of_sac(sizes: Sizes, micro_batches: int) -> list[Part]:
         Part("optimiser", sac_memory.optimizer_bytes(sizes), note="two moments a parameter"),
         Part("gradients", sizes.count.trained * _FLOAT),
     ]
-    if sizes.on_gpu:
-        acting = sac_memory.acting_bytes(sizes)
+    if sizes.on_gpu and (acting := sac_memory.acting_bytes(sizes)):
         parts += [Part("acting", acting, note="copies of the actor, inputs and outputs")]
     workspace = sac_memory.workspace_bytes(sizes, micro_batches)
     return [*parts, Part("update", workspace, exact=False, note="activations of one update")]
@@ -118,6 +119,19 @@ def _of_tasks(sizes: Sizes) -> list[Part]:
         Part("rows", multitask_memory.rows_bytes(sizes), note="the rollout, as it is learnt from"),
         Part("update", work, exact=False, note="the whole rollout looked at, or one update"),
     ]
+
+
+def library_parts(sizes: Sizes) -> tuple[Part, ...]:
+    """What CUDA keeps on a GPU, and cuBLAS for each stream: one for what is not captured, one a graph."""
+    if sizes.on_policy:
+        graphs = 1 if sizes.on_metaworld else 2  # the update, and the estimates unless a solver makes them
+    else:
+        graphs = 2 if sac_memory.acting_bytes(sizes) else 1
+    workspaces = (1 + graphs) * _WORKSPACE_BYTES
+    return (
+        Part("CUDA", CUDA_BYTES, exact=False, note="context and kernels"),
+        Part("workspaces", workspaces, exact=False, note=f"of cuBLAS, for {1 + graphs} streams"),
+    )
 
 
 def replay_parts(sizes: Sizes) -> tuple[Part, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainer.lanes import Layout, Ring
+from trainer.placement import acts_on_host
 from trainer.recipe.sizes import Sizes
 
 _FLOAT, _LONG, _DOUBLE = 4, 8, 8
@@ -31,7 +32,12 @@ def index_bytes(layout: Layout | Ring) -> int:
 
 
 def acting_bytes(sizes: Sizes) -> int:
-    """What acts on a GPU: the weights in use and the next ones where it lags, inputs and actions."""
+    """What acts on a GPU: the weights in use and the next ones where it lags, inputs and actions.
+
+    Nothing where the policy is so small that the host acts.
+    """
+    if acts_on_host(sizes.count.actor, sizes.own_environments):
+        return 0
     tables = sizes.own_environments * (sizes.spaces.observation + 2 * sizes.spaces.action + 1) * _FLOAT
     if not sizes.lag:
         return tables

@@ -120,6 +120,7 @@ class CudaModel:
     def launch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Does an operation on the current stream, or captures it."""
         inputs = tensors_of((args, kwargs))
+        known = set(map(self.place, inputs))
         name = func._schema.name
         crossing = "copy" in name and len({self.holds(tensor) for tensor in inputs}) > 1
         crossing = crossing or "lift_fresh" in name
@@ -143,7 +144,6 @@ class CudaModel:
             self.touch(name, map(self.place, seen), map(self.place, changed), self.current.name)
             if blocking or "_local_scalar_dense" in name:
                 self.wait(self.order.clock(self.current.name))
-        known = set(map(place_of, inputs))
         for result in tensors_of(out):
             if "lift_fresh" in name or place_of(result) not in known:
                 self.mark(result)
