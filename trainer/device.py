@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import random
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -98,6 +99,29 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[obj
     if precision == "bf16":
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()
+
+
+_OUT_OF_MEMORY = (
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "cudaErrorMemoryAllocation",
+    "CUDA error: out of memory",
+)
+"""How CUDA's libraries, and a graph that is instantiated, say what PyTorch's allocator has a class for."""
+
+
+@contextlib.contextmanager
+def memory_faults() -> Iterator[None]:
+    """Within, a device whose memory is full always raises `torch.OutOfMemoryError`."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        if any(spelling in str(error) for spelling in _OUT_OF_MEMORY):
+            raise torch.OutOfMemoryError(str(error)) from error
+        raise
 
 
 def seed_everything(seed: int, rank: int = 0) -> None:

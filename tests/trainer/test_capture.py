@@ -132,10 +132,19 @@ def test_a_capture_that_fails_is_reported_and_training_goes_on_the_same() -> Non
     assert all(same(agent.state_dict(), reference.state_dict()))
 
 
-def test_out_of_memory_is_for_the_caller_and_leaves_no_trace() -> None:
+@pytest.mark.parametrize(
+    "full",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("CUDA error: out of memory"),
+    ],
+    ids=["allocator", "cublas", "graph"],
+)
+def test_out_of_memory_is_for_the_caller_and_leaves_no_trace(full: Exception) -> None:
     agent, step = learner()
     before = copy.deepcopy(agent.state_dict())
-    update = CapturedUpdate(step, agent.tensors, CPU, CpuRecorder(torch.OutOfMemoryError("too little")))
+    update = CapturedUpdate(step, agent.tensors, CPU, CpuRecorder(full))
     with pytest.raises(torch.OutOfMemoryError):
         update()
     assert all(same(agent.state_dict(), before))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -139,3 +140,25 @@ def test_the_heartbeat_and_the_log_have_it(
     gpu = json.loads((tmp_path / "heartbeat.json").read_text())["gpu"]
     keys = {"name", "utilization", "utilization_max", "memory_used_bytes", "memory_total_bytes"}
     assert gpu.keys() == keys | {"power_watts", "temperature_celsius"}
+
+
+@pytest.mark.parametrize("name", ["GPU-5ad", "MIG-5ad"])
+@pytest.mark.parametrize("known", [True, False], ids=["with its prefix", "as PyTorch has it"])
+def test_a_gpu_is_found_whole_or_as_a_slice(monkeypatch: pytest.MonkeyPatch, name: str, known: bool) -> None:
+    asked = []
+
+    class Named(Nvml):
+        def nvmlInit(self) -> None:
+            pass
+
+        def nvmlDeviceGetHandleByUUID(self, uuid: str) -> object:
+            asked.append(uuid)
+            if uuid != name:
+                raise self.NVMLError
+            return object()
+
+    monkeypatch.setitem(sys.modules, "pynvml", Named())
+    sampler = GpuSampler.start(name if known else "5ad")
+    assert sampler is not None
+    sampler.close()
+    assert asked[-1] == name

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from trainer.algorithms.capture import why_not, without_trace
 from trainer.algorithms.cuda_recorder import HIGH_PRIORITY, CudaRecorder
+from trainer.device import memory_faults
 from trainer.nn.policy import Policy
 from trainer.placement import acts_on_host
 
@@ -276,7 +277,8 @@ class _OnGpu:
         if not self._recorded and not self.note:
             without_trace(self._recorder, [], self._step)
             try:
-                self._recorder.record(self._step)
+                with memory_faults():
+                    self._recorder.record(self._step)
                 self._recorded = True
             except torch.OutOfMemoryError:
                 raise

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.cuda_recorder import CudaRecorder
+from trainer.device import memory_faults
 
 _WARM_UPS = 3
 Result = TypeVar("Result")
@@ -81,12 +82,13 @@ class CapturedUpdate:
         Raises:
             torch.OutOfMemoryError: the device has too little memory; what capturing wrote has been put back.
         """
-        if self._outputs is None and self._recorder is not None:
-            self._capture(self._recorder)
-        if self._outputs is None or self._recorder is None:
-            return self._step()
-        self._recorder.replay()
-        return self._outputs
+        with memory_faults():
+            if self._outputs is None and self._recorder is not None:
+                self._capture(self._recorder)
+            if self._outputs is None or self._recorder is None:
+                return self._step()
+            self._recorder.replay()
+            return self._outputs
 
     def release(self) -> None:
         """Drops what was captured, without waiting for the device; the next call captures anew."""
@@ -108,7 +110,8 @@ class CapturedUpdate:
         without_trace(recorder, self._tensors(), warm_up)
         failure = ""
         try:
-            recorder.record(work)
+            with memory_faults():
+                recorder.record(work)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:

@@ -55,20 +55,25 @@ class Progress:
 
 
 def stored_generators(rng: np.random.Generator) -> dict[str, Any]:
-    """Returns the state of the run's generator and of PyTorch's, as tensors and text."""
+    """Returns the state of the run's generator and of PyTorch's, on the host and on the run's own GPU."""
     return {
         "numpy": json.dumps(rng.bit_generator.state),
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call]
     }
 
 
 def restore_generators(stored: Mapping[str, Any], rng: np.random.Generator) -> None:
-    """Sets the generators to what `stored_generators` returned; those of absent GPUs are passed over."""
+    """Sets the generators to what `stored_generators` returned; a GPU's is passed over without a GPU.
+
+    Earlier versions stored that of every GPU in sight.
+    """
     rng.bit_generator.state = json.loads(stored["numpy"])
     torch.set_rng_state(stored["torch"])
-    if torch.cuda.is_available() and len(stored["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(stored["cuda"])
+    states = stored["cuda"]
+    if states and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        own = torch.cuda.current_device()
+        torch.cuda.set_rng_state(states[own] if own < len(states) else states[0])
 
 
 def fresh_generators(*entropy: int) -> dict[str, Any]:

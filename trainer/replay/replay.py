@@ -39,7 +39,7 @@ class Replay:
         observation_dim: numbers in an observation.
         action_dim: numbers in an action.
         device: where batches are wanted.
-        on_host: keep the rows of a GPU's replay in pinned memory of the host.
+        on_host: keep the rows of a GPU's replay in the host's memory.
         turn: where in the rotation of tasks the first batch is. Replays at turns one after the other draw
             batches that are split evenly together, too.
 
@@ -68,11 +68,11 @@ class Replay:
         staged = on_host and device.type == "cuda"
         home = torch.device("cpu") if staged else device
         shape = layout.rows, layout.row_width
-        if home.type == "cpu" and not staged:
+        if home.type == "cpu":  # not pinned: a batch is gathered by the processor, and only that is sent
             # numpy asks the kernel for huge pages, which a random read is the faster for; torch does not
             self._rows = torch.from_numpy(np.zeros(shape, np.float32))
         else:
-            self._rows = torch.zeros(shape, device=home, pin_memory=staged)
+            self._rows = torch.zeros(shape, device=home)
         self._windows = self._rows.as_strided((layout.rows - 1, layout.window_width), (layout.row_width, 1))
         self._gathered = torch.empty(layout.batch_size, layout.window_width, device=home, pin_memory=staged)
         self._added = np.zeros((2, num_envs, layout.row_width), np.float32)

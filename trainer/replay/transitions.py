@@ -39,7 +39,7 @@ class TransitionReplay:
         observation_dim: numbers in an observation.
         action_dim: numbers in an action.
         device: where batches are wanted.
-        on_host: keep the rows of a GPU's replay in pinned memory of the host.
+        on_host: keep the rows of a GPU's replay in the host's memory.
 
     Attributes:
         window: (batch, numbers in a transition), where `sample` puts a batch on the device.
@@ -62,10 +62,10 @@ class TransitionReplay:
         staged = on_host and device.type == "cuda"
         home = torch.device("cpu") if staged else device
         shape = capacity, sum(ring.widths)
-        if home.type == "cpu" and not staged:
+        if home.type == "cpu":
             self._rows = torch.from_numpy(np.zeros(shape, np.float32))  # numpy asks for huge pages
         else:
-            self._rows = torch.zeros(shape, device=home, pin_memory=staged)
+            self._rows = torch.zeros(shape, device=home)
         self._gathered = torch.empty(batch_size, sum(ring.widths), device=home, pin_memory=staged)
         self._staging = Staging(self._gathered, device) if staged else None
         self._bits = np.random.PCG64(int(torch.randint(2**63 - 1, ())))

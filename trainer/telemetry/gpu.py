@@ -7,6 +7,7 @@ the highest utilisation, since its own last reading.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -67,7 +68,9 @@ class GpuSampler:
 
     @classmethod
     def start(cls, uuid: str | None) -> GpuSampler | None:
-        """Starts sampling the GPU of this UUID, with NVML's `GPU-` before it or, as PyTorch has it, without.
+        """Starts sampling a GPU, or a slice of one, by its UUID.
+
+        NVML has `GPU-` or `MIG-` before it, PyTorch nothing.
 
         Returns:
             None without a UUID, without NVML (no driver, no `pynvml`), or when NVML does not know the GPU.
@@ -80,14 +83,13 @@ class GpuSampler:
             return None
         try:
             pynvml.nvmlInit()
-            return cls(
-                pynvml,
-                pynvml.nvmlDeviceGetHandleByUUID(
-                    uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-                ),
-            )
         except pynvml.NVMLError:
             return None
+        known = uuid.startswith(("GPU-", "MIG-"))
+        for name in [uuid] if known else [f"GPU-{uuid}", f"MIG-{uuid}"]:
+            with contextlib.suppress(pynvml.NVMLError):
+                return cls(pynvml, pynvml.nvmlDeviceGetHandleByUUID(name))
+        return None
 
     def reader(self) -> GpuReader:
         """Returns a view with a last reading of its own."""
