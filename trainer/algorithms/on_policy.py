@@ -153,8 +153,8 @@ class OnPolicy(ABC):
         with self._autocast():
             acted = policy.actor.trace(batch.features)
             valued = [] if policy.critic is None else policy.critic.trace(batch.features)
-        outputs = acted[-1].float()
-        value = valued[-1].float().squeeze(-1) if valued else batch.value
+        outputs = acted[-1]
+        value = valued[-1].squeeze(-1) if valued else batch.value
         slopes = self._slopes(batch, outputs, value)
         by_outputs, by_log_std = policy.head.slope(
             outputs, batch.action, slopes.by_density, -self._entropy_weight / rows

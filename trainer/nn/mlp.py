@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer.nn.affine import affine, preferred
+from trainer.nn.precision import in_float32
 
 _GAIN = {"he_uniform": 6.0, "fan_in_uniform": 1.0, "pytorch": 1.0}
 """A hidden weight's bound is sqrt(gain / fan_in): of He et al. 2015, or of PyTorch's own linear layers."""
@@ -24,7 +25,8 @@ class EnsembleMLP(nn.Module):
     weights and biases uniformly within `output_bound`; with `pytorch` every layer starts as `nn.Linear` does.
 
     One made of several seeds' by `stacked` has `seeds * members` members, those of a seed side by side, and
-    takes rows and heads with the seeds as their first dimension.
+    takes rows and heads with the seeds as their first dimension. The last layer is computed in float32 under
+    autocast too.
 
     Args:
         members: perceptrons in the ensemble.
@@ -82,7 +84,7 @@ class EnsembleMLP(nn.Module):
         weights = [weight.detach() if frozen else weight for weight in self.weights]
         biases = [bias.detach() if frozen else bias for bias in self.biases]
         compute = self._memberwise if preferred(rows) else self._batched
-        values = compute(rows, weights, biases).float()
+        values = compute(rows, weights, biases)
         if rows.dim() > 2:
             values = values.view(len(rows), -1, *values.shape[1:])
         if self.heads == 1:
@@ -104,15 +106,14 @@ class EnsembleMLP(nn.Module):
         """Computes all members in one product a layer; adds what each hidden layer gives on to `seen`."""
         values = spread(values, weights[0].shape[0])
         last = len(weights) - 1
-        for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        for weight, bias in zip(weights[:last], biases[:last], strict=True):
             values = torch.baddbmm(bias, values, weight)
-            if layer < last:
-                if self.layer_norm:
-                    values = functional.layer_norm(values, values.shape[-1:])
-                values = functional.relu_(values)
-                if seen is not None:
-                    seen.append(values)
-        return values
+            if self.layer_norm:
+                values = functional.layer_norm(values, values.shape[-1:])
+            values = functional.relu_(values)
+            if seen is not None:
+                seen.append(values)
+        return in_float32(lambda rows: torch.baddbmm(biases[last], rows, weights[last]), values)
 
     def _memberwise(self, rows: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
         """Computes one member after the other, each layer through oneDNN."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from trainer.nn.precision import in_float32
 from trainer.nn.stacking import aligned, empty_stack
 
 _HIDDEN_GAIN = math.sqrt(2.0)
@@ -50,7 +52,7 @@ class Perceptron(nn.Module):
         """Maps rows (..., inputs) to float32 results (..., outputs)."""
         for values in self._through(rows):
             rows = values
-        return rows.float()
+        return rows
 
     def trace(self, rows: Tensor) -> list[Tensor]:
         """Returns the rows (..., inputs), what each hidden layer makes of them, and the results."""
@@ -64,25 +66,25 @@ class Perceptron(nn.Module):
             given: what `trace` returned for rows (batch, inputs).
             slope: (batch, outputs).
         """
-        slope = slope.to(given[-1].dtype)
         found: list[Tensor] = []
         layers = list(self._parameters_of_layers())
         for number in range(len(layers) - 1, -1, -1):
             rows, (weight, _) = given[number].to(slope.dtype), layers[number]
             found[:0] = _product(slope.mT, rows).float(), slope.sum(-2).float()
             if number:
-                slope = _product(slope, weight.to(slope.dtype))
+                slope = _product(slope, weight.to(slope.dtype)).to(given[number].dtype)
                 backward = torch.ops.aten.tanh_backward if self._tanh else _relu_backward
-                slope = backward(slope, rows)
+                slope = backward(slope, given[number])
         return found
 
     def _through(self, rows: Tensor) -> Iterator[Tensor]:
         """Yields what each layer makes of rows, one after the other."""
         last = len(self.layers) - 1
         for number, (weight, bias) in enumerate(self._parameters_of_layers()):
-            rows = _affine(rows, weight, bias)
             if number < last:
-                rows = self._activate(rows)
+                rows = self._activate(_affine(rows, weight, bias))
+            else:
+                rows = in_float32(partial(_affine, weight=weight, bias=bias), rows)
             yield rows
 
     def _parameters_of_layers(self) -> Iterator[tuple[Tensor, Tensor]]:

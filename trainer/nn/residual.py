@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from trainer.nn.affine import affine
 from trainer.nn.mlp import EnsembleMLP, of_members, spread
+from trainer.nn.precision import in_float32
 
 
 class ResidualMLP(EnsembleMLP):
@@ -87,7 +88,7 @@ def _through(
         given += [inner, values]
     if seen is not None:
         seen += given
-    return layer(last, values)
+    return in_float32(lambda rows: layer(last, rows), values)
 
 
 def _normalised(values: Tensor) -> Tensor:

@@ -57,7 +57,9 @@ def estimate_bytes(sizes: Sizes) -> int:
     inputs = 2 * count * spaces.observation * width if width != _FLOAT else 0
     layers = [0, *_hidden(sizes)]  # the input is counted already
     # a layer's input and what it gives, over which the activation is written
-    networks = 2 * count * max(before + after for before, after in pairwise(layers)) * width
+    between = max(before + after for before, after in pairwise(layers)) * width
+    # the last layer is given float32
+    networks = 2 * count * (between if width == _FLOAT else max(between, layers[-1] * (width + _FLOAT)))
     weights = max(sizes.count.actor, sizes.count.critics) * width if width != _FLOAT else 0
     joined = count * (row(sizes) + _SCALARS + 2 + 2 * spaces.outputs) * _FLOAT
     return seen + max(2 * standardised, standardised + max(inputs + networks + weights, joined))
@@ -71,7 +73,7 @@ def update_bytes(sizes: Sizes) -> int:
     drawn = rows * row(sizes) * _FLOAT if sizes.cuts.count > 1 else 0
     cast = 0 if width == _FLOAT else sizes.count.trained * width + rows * spaces.observation * width
     losses = rows * (6 + 2 * spaces.outputs) * _FLOAT
-    kept = rows * (2 * sum(hidden) + spaces.outputs + 1) * width
+    kept = rows * (2 * sum(hidden) * width + (spaces.outputs + 1) * _FLOAT)
     policy = _backward((spaces.observation, *hidden, spaces.outputs), rows, width)
     critic = actor + _backward((spaces.observation, *hidden, 1), rows, width)
     # all gradients apart and as one; RMSprop works with copies
@@ -103,8 +105,10 @@ def _backward(layers: Sequence[int], rows: int, width: int) -> int:
         gradients += (weights + after) * _FLOAT
         # in lower precision a gradient lies there as it was computed, too, and so do rows and weights
         cast = weights * width + (0 if number else rows * before * width) if width != _FLOAT else 0
-        slopes = max(after + before, 2 * before) if number else after
-        peaks.append(rows * slopes * width + gradients + cast)
+        slopes = (max(after + before, 2 * before) if number else after) * width
+        if width != _FLOAT and number == len(layers) - 2:  # the last layer, which is computed in float32
+            cast, slopes = rows * before * _FLOAT, (after + before) * _FLOAT + before * width
+        peaks.append(rows * slopes + gradients + cast)
     return max(peaks)
 
 

@@ -58,14 +58,19 @@ def workspace_bytes(sizes: Sizes, micro_batches: int = 1) -> int:
     inputs = sizes.spaces.observation + (sizes.tasks if values.get("one_hot") else 0)
     width = 2 if sizes.precision == "bf16" else _FLOAT
     hidden, outputs = _critic_layers(sizes), max(1, int(values.get("value_bins", 0)))
-    acting: int = sum(values["actor_hidden"]) + heads * 2 * sizes.spaces.action
-    actor = 2 * batch * (inputs * _FLOAT + acting * width)
-    kept = (2 if values["layer_norm"] else 1) * (sum(hidden) + heads * outputs)
-    critics = 2 * rows * (kept + 2 * max(hidden) + inputs + sizes.spaces.action) * width
+    acting = _last_bytes(values["actor_hidden"][-1], heads * 2 * sizes.spaces.action, width)
+    actor: int = 2 * batch * (inputs * _FLOAT + sum(values["actor_hidden"]) * width + acting)
+    kept = (2 if values["layer_norm"] else 1) * sum(hidden) + 2 * max(hidden) + inputs + sizes.spaces.action
+    critics: int = 2 * rows * (kept * width + _last_bytes(hidden[-1], heads * outputs, width))
     cast: int = (count.actor + count.critics) * width if sizes.precision == "bf16" else 0
     # with parts of a batch: their sum, and that of this one
     gradients = min(micro_batches, 2) * count.critics * _FLOAT
     return actor + critics + cast + gradients
+
+
+def _last_bytes(before: int, outputs: int, width: int) -> int:
+    """What the last layer keeps of a row, in float32: what it gives, and what it is given if that is cast."""
+    return outputs * _FLOAT + (0 if width == _FLOAT else before * _FLOAT)
 
 
 def _critic_layers(sizes: Sizes) -> tuple[int, ...]:
