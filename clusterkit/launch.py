@@ -71,13 +71,25 @@ def restore_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def mark_launched(scratch: str) -> None:
+def mark_launched(word: str = "") -> None:
     """Leave a file that tells job.sh that the container did start; a full disk does not stop the run."""
+    scratch = os.environ.get("CLUSTERKIT_SCRATCH")
+    if scratch is None:
+        return
     try:
-        with open(os.path.join(scratch, "launched"), "w"):
-            pass
+        with open(os.path.join(scratch, "launched"), "w") as file:
+            file.write(word)
     except OSError as error:
         print(f"[clusterkit] cannot write to the scratch folder: {error}", file=sys.stderr, flush=True)
+
+
+def says_done(argv: list[str]) -> bool:
+    """Whether the program says in its heartbeat when it is done, without which exit code 0 means nothing.
+
+    The bundled trainer does, unless it is told to write elsewhere.
+    """
+    elsewhere = any(argument.split("=")[0] in ("--run-dir", "--seeds", "-h", "--help") for argument in argv)
+    return argv[:4] == ["python", "-m", "trainer", "train"] and not elsewhere
 
 
 def main(arguments: list[str]) -> NoReturn:
@@ -85,8 +97,7 @@ def main(arguments: list[str]) -> NoReturn:
     if not arguments:
         fail("usage: launch.py RUN_DIR [PROGRAM ARGUMENT...]", 2)
     run_dir = os.path.abspath(arguments[0])
-    if "CLUSTERKIT_SCRATCH" in os.environ:
-        mark_launched(os.environ["CLUSTERKIT_SCRATCH"])
+    mark_launched()
     run = submitted(load(run_dir), run_dir)
     env = environment(run, run_dir)
     workdir = run.get("workdir") or run_dir
@@ -95,6 +106,8 @@ def main(arguments: list[str]) -> NoReturn:
     except OSError as error:
         fail(f"cannot enter the working directory {workdir}: {error.strerror}", 2)
     argv = arguments[1:] or [str(argument) for argument in run["argv"]]
+    if says_done(argv):
+        mark_launched("says-done\n")
     if argv[0] == "python":
         argv[0] = sys.executable  # also as argv[0]: by it Python finds its virtual environment
     restore_signals()

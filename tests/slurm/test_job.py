@@ -391,3 +391,79 @@ def test_another_signal_does_not_wait_with_an_early_one(tmp_path: Path) -> None:
     process.communicate()
     assert run.exit == {"code": 143, "signal": "TERM", "why": "signalled"}
     until(lambda: subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True).returncode == 1, 20)
+
+
+ENVIRONMENT = """
+import os, sys
+import gymnasium
+from gymnasium import spaces
+
+class Quits(gymnasium.Env):
+    observation_space = action_space = spaces.Box(-1.0, 1.0, (2,))
+
+    def __init__(self, way):
+        self.way, self.steps = way, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps > 150:
+            os._exit(0) if self.way == "os._exit" else sys.exit(0) if self.way == "sys.exit" else None
+        return self.observation_space.sample(), 0.0, False, self.steps % 50 == 0, {}
+
+for way in ("os._exit", "sys.exit", "stays"):
+    gymnasium.register(f"{way}-v0", "quits:Quits", kwargs={"way": way})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("way", "detail"),
+    [
+        ("os._exit", "the trainer's process ended with exit code 0 before it was done, at step "),
+        ("sys.exit", None),
+        ("stays", None),
+    ],
+)
+def test_only_a_trainer_that_says_so_is_done(tmp_path: Path, way: str, detail: str | None) -> None:
+    """An environment that ends the process with 0 once made an unfinished run COMPLETED."""
+    changes = [
+        *("--set", f"environment=quits:{way}-v0", "--unlock", "environment"),
+        *("--set", "hidden=8", "--unlock", "hidden", "--num-envs", "2", "--workers", "0", "--device", "cpu"),
+        *("--set", "rollout_size=64", "--unlock", "rollout_size", "--total-steps", "512"),
+        *("--set", "batch_size=32", "--unlock", "batch_size", "--wandb", "disabled", "--eval-every", "0"),
+    ]
+    argv = ("python", "-m", "trainer", "train", "--recipe", "ppo", *changes)
+    run = Run(tmp_path, argv, python_path=[str(tmp_path / "code"), str(Path(__file__).parents[2])])
+    (run.work / "quits.py").write_text(ENVIRONMENT)
+    code = run.run()
+    if way == "stays":
+        assert (code, run.exit["why"]) == (0, "completed")
+        return
+    assert (code, run.exit["why"]) == (1, "failed")
+    if detail is None:
+        assert "an environment of quits:sys.exit-v0 failed: it called sys.exit(0)" in run.log()
+        assert "quits.py" in run.log()
+        assert "Traceback" not in run.log()
+    else:
+        assert str(run.exit["detail"]).startswith(detail)
+        assert "of 512: an environment may have ended it" in str(run.exit["detail"])
+
+
+def test_a_program_of_ones_own_that_stops_short_by_its_heartbeat_has_completed_and_it_is_said(
+    tmp_path: Path,
+) -> None:
+    beat = {"schema": 1, "attempt": 0, "step": 30, "total_steps": 100, "phase": "train"}
+    run = Run(
+        tmp_path,
+        python(
+            f"text = {json.dumps(beat)!r}",
+            "open(os.environ['CLUSTERKIT_RUN_DIR'] + '/heartbeat.json', 'w').write(text)",
+        ),
+    )
+    assert run.run() == 0
+    assert run.exit["why"] == "completed"
+    assert "the program ended with exit code 0, at step 30 of 100, by its own heartbeat" in run.log()

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from clusterkit.launch import says_done
 from tests.slurm.runs import LAUNCHER, Run
 
 TELL = (
@@ -114,3 +115,17 @@ def test_any_arguments_arrive_unchanged(
     run = Run(tmp_path_factory.mktemp("arguments"), ["python", "-c", ARRIVED, *flat])
     assert run.run(LC_ALL="C") == 0, run.log()
     assert json.loads((run.dir / "arrived").read_text()) == flat
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ("python -m trainer train --recipe sac", True),
+        ("python -m trainer train --recipe sac --run-dir=/x", False),
+        ("python -m trainer train --recipe sac --seeds 1..3", False),
+        ("python -m trainer bench --recipe sac", False),
+        ("true", False),
+    ],
+)
+def test_which_program_says_that_it_is_done(argv: str, says: bool) -> None:
+    assert says_done(argv.split()) == says

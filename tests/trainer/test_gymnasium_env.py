@@ -12,7 +12,7 @@ import pytest
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.interface import OWN_CHOICE
 from trainer.envs.schedule import Command, Orders, autoreset_orders, first_orders
-from trainer.envs.spaces import drawn
+from trainer.envs.spaces import drawn, observation_reader
 from trainer.envs.vector import VectorEnv
 from trainer.envs.worker import one_thread_each
 from trainer.errors import UsageError
@@ -207,3 +207,11 @@ def test_a_seed_gives_the_episodes_and_no_seed_goes_on():
     first = [env.reset(goal).tolist() for goal in (0, OWN_CHOICE, OWN_CHOICE)]
     assert first == [again.reset(goal).tolist() for goal in (0, OWN_CHOICE, OWN_CHOICE)]
     assert first != [other.reset(goal).tolist() for goal in (0, OWN_CHOICE, OWN_CHOICE)]
+
+
+@pytest.mark.parametrize(("shown", "words"), [(None, "an observation is None"), (np.zeros(1), "1 numbers")])
+def test_an_observation_that_numpy_would_make_numbers_of_is_refused(shown, words):
+    space = gymnasium.spaces.Box(-1.0, 1.0, (3,))
+    _, read = observation_reader(space, "mine")
+    with pytest.raises((TypeError, ValueError), match=words):
+        read(shown)

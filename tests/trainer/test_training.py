@@ -65,7 +65,8 @@ def test_numbers_that_go_bad_once_cost_the_way_back_to_the_last_checkpoint(setti
     assert carry_out(settings) == 0
     back = [event for event in events(settings.run_dir) if "back to step" in event]
     assert len(back) == 1
-    assert "updates in a row had a loss or gradient that is not finite: back to step 300" in back[0]
+    assert "updates in a row had a loss or gradient that is not finite: the environment of" in back[0]
+    assert "gave a reward that is nan: back to step 300" in back[0]
     assert newest(settings)["state"]["progress"]["step"] == 900
 
 

@@ -13,6 +13,7 @@ from tests.trainer.warm import cold
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.envs.schedule import Command, Orders, Schedule
 from trainer.envs.vector import VectorEnv
+from trainer.envs.worker import remedy
 from trainer.errors import WorkerError
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -219,8 +220,40 @@ def test_a_failing_environment_is_named_with_its_traceback():
 
 def test_a_worker_that_exits_is_named():
     died = pytest.raises(WorkerError, match=r"worker of green .* died with exit code 7")
-    with VectorEnv(CounterFactory(fault="exit"), 2, workers=2) as vector, died:
+    with VectorEnv(CounterFactory(fault="exit"), 2, workers=2) as vector, died as caught:
         step_until_fault(vector)
+    assert "memory" not in caught.value.hint
+    assert "os._exit" in caught.value.hint
+
+
+def test_a_hint_fits_the_death():
+    assert "memory" in remedy(-signal.SIGKILL)
+    assert "memory" not in remedy(-signal.SIGSEGV) + remedy(0) + remedy(3)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [("lines", "ValueError: the drawer$"), ("quit", r"it called sys\.exit\(0\)$")],
+)
+def test_a_fault_is_told_in_its_own_words_and_lines(workers, fault, cause):
+    with VectorEnv(CounterFactory(fault=fault), 2, workers=workers) as vector:
+        vector.reset(orders(Command.RESET, [0, 1], [9, 9]))
+        with pytest.raises(WorkerError, match=rf"of .*green failed: {cause}") as caught:
+            step_until_fault(vector, (0, 1))
+    first, *_, last = caught.value.hint.splitlines()
+    assert "toys.py" in first, "no line of ours before the environment's"
+    assert last == ("fell off" if fault == "lines" else "it called sys.exit(0)")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_environment_whose_numbers_are_not_finite_is_named_once(workers):
+    with VectorEnv(CounterFactory(fault="nan"), 2, workers=workers) as vector:
+        step_until_fault(vector, (0, 1))
+        assert vector.take_notes() == ["the environment of green gave a reward that is nan"]
+        step_until_fault(vector, (0, 1))
+        assert vector.take_notes() == []
+        assert vector.spoilt == ["the environment of green gave a reward that is nan"]
 
 
 def test_a_worker_that_hangs_is_named_and_ended():

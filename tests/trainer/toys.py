@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,6 +39,12 @@ class Counter:
         if self._task == 1 and self._steps == 3:
             if self._fault == "raise":
                 raise ValueError("the drawer fell off")
+            if self._fault == "lines":
+                raise ValueError("the drawer\nfell off")
+            if self._fault == "quit":
+                sys.exit(0)
+            if self._fault == "nan":
+                return self._show(), float("nan"), False
             if self._fault == "exit":
                 os._exit(7)
             if self._fault == "hang":

@@ -129,7 +129,7 @@ class GymnasiumFactory:
             described = action_space(env.action_space, name)
             act = translator(env.action_space, described, self.actions, name)
             rng = np.random.default_rng(0)
-            speaks, seconds = tried(env, name, lambda: act(drawn(described, rng)), read, width)
+            speaks, seconds = tried(env, name, lambda: act(drawn(described, rng)), read)
             found = {
                 "observation_dim": width,
                 "action_space": described,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from time import perf_counter
@@ -13,6 +12,7 @@ import gymnasium
 import numpy.typing as npt
 
 from trainer.arguments import nearest
+from trainer.envs.faults import told
 from trainer.errors import UsageError
 
 _TRIAL_STEPS = 100
@@ -47,10 +47,9 @@ def made(name: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
             f"{what}: {str(error).splitlines()[0]}",
             hint="start in the folder of the module, or install it" if colon else None,
         ) from error
-    except Exception as error:  # of somebody else's code
-        raise UsageError(
-            f"{name!r} cannot be made: {_last_line(error)}", hint=traceback.format_exc()
-        ) from error
+    except (Exception, SystemExit) as error:  # of somebody else's code
+        fault = told(error)
+        raise UsageError(f"{name!r} cannot be made: {fault.cause}", hint=fault.where) from error
 
 
 def tried(
@@ -58,7 +57,6 @@ def tried(
     name: str,
     act: Callable[[], Any],
     read: Callable[[Any], npt.NDArray[Any]],
-    width: int,
 ) -> tuple[bool, float]:
     """Plays an episode's beginning.
 
@@ -67,7 +65,6 @@ def tried(
         name: of the environment, for the message.
         act: draws an action.
         read: flattens an observation.
-        width: numbers that an observation should have.
 
     Returns:
         Whether the environment speaks of success, and the seconds that most steps take at the most.
@@ -77,21 +74,18 @@ def tried(
     """
     speaks, seconds = False, []
     try:
-        shown = read(env.reset(seed=0)[0])
+        read(env.reset(seed=0)[0])
         for _ in range(_TRIAL_STEPS):
-            if shown.shape != (width,):
-                raise ValueError(f"an observation has {shown.size} numbers, its space {width}")
             begun = perf_counter()
             observation, _reward, terminated, truncated, info = env.step(act())
             speaks = speaks or success_of(info) is not None
-            shown = read(observation)
+            read(observation)
             seconds.append(perf_counter() - begun)
             if terminated or truncated:
                 break
-    except Exception as error:  # of somebody else's code
-        raise UsageError(
-            f"{name} fails in its first steps: {_last_line(error)}", hint=traceback.format_exc()
-        ) from error
+    except (Exception, SystemExit) as error:  # of somebody else's code
+        fault = told(error)
+        raise UsageError(f"{name} fails in its first steps: {fault.cause}", hint=fault.where) from error
     return speaks, statistics.median(seconds)
 
 
@@ -99,7 +93,3 @@ def success_of(info: Mapping[str, Any]) -> bool | None:
     """Returns what an environment's info says of success; None if it says nothing."""
     found = info.get("is_success", info.get("success"))
     return None if found is None else bool(found)
-
-
-def _last_line(error: Exception) -> str:
-    return traceback.format_exception_only(error)[-1].strip().splitlines()[0]

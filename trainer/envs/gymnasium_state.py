@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 import sys
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from trainer.envs.faults import told
 from trainer.envs.interface import OWN_CHOICE, Env
 
 _PLAYED = (25, 1, 2, 7)
@@ -91,8 +91,8 @@ def fault(make: Callable[[], Taken], action: Callable[[], npt.NDArray[np.float32
             if original.reset(OWN_CHOICE).tobytes() != copy.reset(OWN_CHOICE).tobytes():
                 return "the episode after one put back is another"
         return ""
-    except Exception as error:  # of somebody else's code, in a use it was not made for
-        return traceback.format_exception_only(error)[-1].strip()
+    except (Exception, SystemExit) as error:  # of somebody else's code, in a use it was not made for
+        return told(error).cause
     finally:
         original.close()
         copy.close()

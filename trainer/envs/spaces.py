@@ -121,7 +121,7 @@ def observation_reader(space: spaces.Space[Any], name: str) -> tuple[int, Callab
         UsageError: the space has no fixed number of numbers.
     """
     if isinstance(space, spaces.Box):
-        return math.prod(space.shape), lambda observation: np.asarray(observation).reshape(-1)
+        return math.prod(space.shape), _checked(np.asarray, math.prod(space.shape))
     known = spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Dict, spaces.Tuple
     if not isinstance(space, known) or not space.is_np_flattenable:
         raise UsageError(
@@ -129,10 +129,22 @@ def observation_reader(space: spaces.Space[Any], name: str) -> tuple[int, Callab
             hint="this trainer reads Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these",
         )
 
-    def read(observation: Any) -> npt.NDArray[Any]:
-        return np.asarray(spaces.flatten(space, observation))
+    width = spaces.flatdim(space)
+    return width, _checked(lambda observation: np.asarray(spaces.flatten(space, observation)), width)
 
-    return spaces.flatdim(space), read
+
+def _checked(read: Callable[[Any], npt.NDArray[Any]], width: int) -> Callable[[Any], npt.NDArray[Any]]:
+    """Returns what reads an observation flat, and refuses what NumPy would make numbers of or spread."""
+
+    def flat(observation: Any) -> npt.NDArray[Any]:
+        found = read(observation).reshape(-1)
+        if found.dtype.kind == "O":
+            raise TypeError(f"an observation is {observation!r}")
+        if found.size != width:
+            raise ValueError(f"an observation has {found.size} numbers, its space {width}")
+        return found
+
+    return flat
 
 
 def drawn(

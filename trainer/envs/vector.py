@@ -12,7 +12,6 @@ gone.
 from __future__ import annotations
 
 import multiprocessing
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -25,6 +24,7 @@ import numpy.typing as npt
 from trainer.envs.alarm import OverdueError, clear_alarm, set_alarm
 from trainer.envs.block import Block, allocate
 from trainer.envs.dealing import dealt
+from trainer.envs.faults import told
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Orders
 from trainer.envs.slots import Slots
@@ -69,6 +69,9 @@ class VectorEnv:
             of this process, as far as `set_alarm` reaches.
         processors: how many there are for this process and these workers; by default all it may use.
 
+    Attributes:
+        spoilt: which environments have given numbers that are not finite, in the order of their notes.
+
     Raises:
         WorkerError: from `wait`.
     """
@@ -86,6 +89,8 @@ class VectorEnv:
         self._factory = factory
         self._step_timeout = step_timeout
         self._running = False
+        self.spoilt: list[str] = []
+        self._unsaid: list[str] = []
         workers = min(workers, num_envs)
         self._helps = helping and 0 < workers < num_envs
         context = multiprocessing.get_context("spawn")
@@ -137,14 +142,19 @@ class VectorEnv:
                 self._own.step()
         self._gather()
         block = self._block
+        if not all(
+            np.isfinite(each).all() for each in (block.reward, block.next_observation, block.observation)
+        ):
+            self._name_spoilt()
         return Outcome(block.reward, block.success, block.next_observation, block.terminated, block.truncated)
 
     def take_notes(self) -> list[str]:
         """Returns what environments made since the last call have to say, each sentence once."""
         ends: list[Worker | Slots] = [*self._workers, *([self._own] if self._own else [])]
-        notes = list(dict.fromkeys(note for end in ends for note in end.notes))
+        notes = list(dict.fromkeys(note for end in ends for note in end.notes)) + self._unsaid
         for end in ends:
             end.notes.clear()
+        self._unsaid = []
         return notes
 
     def reset(self, orders: Orders) -> None:
@@ -193,6 +203,22 @@ class VectorEnv:
             with self._fault_named(self._own.share):
                 self._own.restore([states[env] for env in self._own.share])
         self._gather()
+
+    def _name_spoilt(self) -> None:
+        """Notes which environments have given numbers that are not finite, each kind once a task."""
+        block = self._block
+        for env, (reward, came, shown) in enumerate(
+            zip(block.reward, block.next_observation, block.observation, strict=True)
+        ):
+            given = {"a reward": np.array([reward]), "an observation": came, "a first observation": shown}
+            for what, numbers in given.items():
+                odd = numbers[~np.isfinite(numbers)]
+                if odd.size:
+                    told = f"the environment of {self._names([env])} gave {what} that is {odd[0]}"
+                    if told not in self.spoilt:
+                        self.spoilt.append(told)
+                        self._unsaid.append(told)
+                    break  # what it shows next is often the same
 
     def _deal(self) -> None:
         """At the first orders: gives everyone their environments, by the cost of the tasks they begin with.
@@ -252,10 +278,10 @@ class VectorEnv:
                 f"{seconds:.0f} s",
                 hint="resume from the last checkpoint; if it happens again, look for a full or failing node",
             ) from error
-        except Exception as error:  # of somebody else's code
-            fault = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+        except (Exception, SystemExit) as error:  # of somebody else's code
+            fault = told(error)
             raise WorkerError(
-                f"an environment of {self._names(share)} failed: {fault}", hint=traceback.format_exc()
+                f"an environment of {self._names(share)} failed: {fault.cause}", hint=fault.where
             ) from error
         self._own_begun = True
 

@@ -12,13 +12,13 @@ import os
 import signal
 import socket
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
 from trainer.envs.block import Block, Shape
+from trainer.envs.faults import told
 from trainer.envs.interface import EnvFactory
 from trainer.envs.slots import Slots
 from trainer.errors import WorkerError
@@ -27,7 +27,7 @@ _SHARE, _GO, _STATE, _RESTORE = b"h", b"g", b"s", b"r"
 """Orders: take the environments that follow, once and first of all; carry out what lies in the block; say
 where the episodes are; continue those that follow."""
 _NOTE, _TEXT, _DONE, _FAILED = b"n", b"t", b"d", b"f"
-"""Answers: a line follows; a counted text follows; all is done; a traceback follows and the end."""
+"""Answers: a line follows; a counted text follows; all is done; a counted fault follows and the end."""
 _PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 AWAKE = 200e-6
 """Seconds to look for the next order, or for the answer, before sleeping."""
@@ -112,16 +112,15 @@ class Worker:
             answer = b""
         self._started = True
         if answer == _FAILED:
-            fault = self._rest()
-            raise WorkerError(
-                f"the environment worker of {names()} failed: {fault.strip().splitlines()[-1]}", hint=fault
-            )
+            self.pipe.settimeout(5)
+            cause, where = _uncounted(self.pipe)
+            raise WorkerError(f"the environment worker of {names()} failed: {cause}", hint=where)
         if answer != _DONE:
             self.process.join(5)
             raise WorkerError(
                 f"the environment worker of {names()} (pid {self.process.pid}) died "
                 f"{ending(self.process.exitcode)}",
-                hint="SIGKILL often means that memory ran out: ask for more, or use fewer environments",
+                hint=remedy(self.process.exitcode),
             )
         return text
 
@@ -135,11 +134,6 @@ class Worker:
 
     def _set_timeout(self, timeout: float) -> None:
         self.pipe.settimeout(timeout if self._started else max(timeout, START_TIMEOUT))
-
-    def _rest(self) -> str:
-        self.pipe.settimeout(5)
-        with self.pipe.makefile("rb") as stream:
-            return stream.read().decode(errors="replace")
 
 
 def _line(pipe: socket.socket) -> str:
@@ -185,6 +179,17 @@ def ending(code: int | None) -> str:
     if code is not None and code < 0:
         return f"by {signal.Signals(-code).name}"
     return f"with exit code {code}"
+
+
+def remedy(code: int | None) -> str:
+    """Returns what may help where a process ended with that exit code."""
+    if code is None:
+        return "it was still ending when it was looked at; its own lines above may say why"
+    if code == -signal.SIGKILL:
+        return "SIGKILL often means that memory ran out: ask for more, or use fewer environments"
+    if code < 0:
+        return "a library crashed, or somebody sent the signal; PYTHONFAULTHANDLER=1 shows where"
+    return "the environment's code ended its process; look there for os._exit"
 
 
 def end_all(workers: Sequence[Worker]) -> None:
@@ -272,7 +277,7 @@ def _serve(pipe: socket.socket, factory: EnvFactory, memory: Any, shape: Shape) 
             pipe.send(_DONE)
     except (ConnectionError, BrokenPipeError):
         return
-    except Exception:
+    except (Exception, SystemExit) as error:
         with contextlib.suppress(OSError):
-            pipe.sendall(_FAILED + traceback.format_exc().encode())
+            pipe.sendall(_FAILED + _counted(told(error)))
         os._exit(1)

@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import threading
 import time
-import traceback
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import util
@@ -23,8 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.device import configure
+from trainer.envs.faults import told
 from trainer.envs.interface import EnvFactory
-from trainer.envs.worker import ending, ignore_parents_signals, signals_blocked
+from trainer.envs.worker import ending, ignore_parents_signals, remedy, signals_blocked
 from trainer.errors import TrainerError, WorkerError
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.result import Evaluation
@@ -146,8 +146,8 @@ class EvaluatorProcess:
 
     def _death(self) -> _Fault:
         self._process.join(1)
-        how = ending(self._process.exitcode)
-        return _Fault(f"died {how}", "SIGKILL often means that memory ran out: ask for more")
+        code = self._process.exitcode
+        return _Fault(f"died {ending(code)}", remedy(code))
 
 
 def _end(process: SpawnProcess, pipe: Connection[Goals, Played | _Fault]) -> None:
@@ -193,9 +193,9 @@ def _serve(pipe: Connection[Played | _Fault, Goals], setup: Setup, beats: ctypes
             pipe.send(Played(evaluation, time.perf_counter() - begun))
     except TrainerError as error:
         _report(pipe, _Fault(f"failed: {error.cause}", error.hint))
-    except Exception as error:
-        cause = traceback.format_exception_only(error)[-1].strip()
-        _report(pipe, _Fault(f"failed: {cause}", traceback.format_exc()))
+    except (Exception, SystemExit) as error:
+        fault = told(error)
+        _report(pipe, _Fault(f"failed: {fault.cause}", fault.where))
 
 
 def _take_orders(pipe: Connection[Played | _Fault, Goals], orders: SimpleQueue[Goals]) -> None:

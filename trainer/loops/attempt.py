@@ -12,7 +12,7 @@ import numpy as np
 from trainer.checkpoint import Checkpoints
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import Outcome, VectorEnv
-from trainer.errors import TrainerError, WorkerError
+from trainer.errors import DivergedError, TrainerError, WorkerError
 from trainer.loops.agreement import Agreement
 from trainer.loops.course import OTHERS, REST, Course, Due, Guarded, Pauses
 from trainer.loops.evaluations import Evaluations
@@ -202,7 +202,21 @@ class Attempt(ABC, Generic[L]):
         }
         self._telemetry.train(progress.step, row)
         self._telemetry.heartbeat(mean_return=row.get("return/mean"))
-        self._learner.check()
+        self._check()
+
+    def _check(self) -> None:
+        """Looks whether learning has come to an end, and whether an environment is to blame.
+
+        Raises:
+            DivergedError: update after update was skipped.
+        """
+        try:
+            self._learner.check()
+        except DivergedError as error:
+            if not self._vector.spoilt:
+                raise
+            hint = "an environment must not give what is not finite: mend it, or end the episode there"
+            raise DivergedError(f"{error.cause}: {self._vector.spoilt[0]}", hint=hint) from error
 
     def _leave(self) -> int:
         assert self._stop.received is not None
@@ -213,7 +227,7 @@ class Attempt(ABC, Generic[L]):
         return self._stop.exit_code
 
     def _finish(self) -> Course:
-        self._learner.check()
+        self._check()
         self._save()
         self._ranks.part()
         if not self._ranks.writes:
