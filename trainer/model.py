@@ -23,7 +23,7 @@ from trainer.envs.spaces import ActionSpace
 from trainer.errors import CheckpointError
 from trainer.files import atomic_write_bytes
 from trainer.nn.actor import Actor
-from trainer.recipe.kinds import on_policy
+from trainer.recipe.kinds import FIXED_GOALS, on_policy
 
 FINAL_MODEL = "final_model.pt"
 _NETWORKS = ("policy", "critics", "targets", "log_alpha", "reward_moments")
@@ -40,6 +40,7 @@ class Model:
         recipe: `name`, `values` and `modified` of the recipe it was trained with.
         step: environment steps it was trained for.
         path: the file or directory it came from.
+        goal_seed: seed of the goal lists it was trained on, where it has goals.
     """
 
     policy: Actor
@@ -47,6 +48,7 @@ class Model:
     recipe: Mapping[str, Any]
     step: int
     path: Path
+    goal_seed: int = FIXED_GOALS
 
 
 def about(
@@ -56,6 +58,7 @@ def about(
     action_dim: int,
     step: int,
     action_space: ActionSpace | None = None,
+    goal_seed: int = FIXED_GOALS,
 ) -> dict[str, Any]:
     """Returns the description stored beside the weights; plain values only."""
     return {
@@ -65,6 +68,7 @@ def about(
         "action_dim": action_dim,
         "step": step,
         "action_space": None if action_space is None else asdict(action_space),
+        "goal_seed": goal_seed,
     }
 
 
@@ -113,7 +117,8 @@ def load_model(path: Path, device: torch.device | str = "cpu") -> Model:
         policy.load_state_dict(weights)
     except (KeyError, TypeError, RuntimeError) as error:
         raise CheckpointError(f"{source} is not a model of this trainer: {error}") from error
-    return Model(policy.to(device).eval(), tasks, description["recipe"], description["step"], source)
+    goals = description.get("goal_seed", FIXED_GOALS)  # models of earlier versions do not say
+    return Model(policy.to(device).eval(), tasks, description["recipe"], description["step"], source, goals)
 
 
 def _policy(description: Mapping[str, Any]) -> Actor:

@@ -184,7 +184,7 @@ def _film(model: Any, task: str, number: int, size: int, film: _Film) -> Episode
 
     goals = int(model.recipe["values"]["goals_per_task"])
     goal = number % goals
-    env = MetaworldFactory(model.tasks, goals_per_task=goals)(model.tasks.index(task))
+    env = MetaworldFactory(model.tasks, model.goal_seed, goals)(model.tasks.index(task))
     world, data = env.simulation
     camera = Camera(world, size, size)
     rewards: list[float] = []

@@ -82,6 +82,14 @@ class TrainSettings:
     place: Place = ALONE
     wandb_id: str | None = None
     together: int = 1
+    resumed_goals: int | None = None
+
+    @property
+    def goal_seed(self) -> int:
+        """Seed of the goal lists of Meta-World's tasks: a run that was resumed keeps the ones it had."""
+        if self.resumed_goals is not None:
+            return self.resumed_goals
+        return recipes.goal_seed(self.recipe.values, self.seed)
 
     def own(self, total: int) -> int:
         """Returns this rank's share of what all of them have together."""

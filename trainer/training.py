@@ -25,7 +25,7 @@ from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
 from trainer.recipe import batches
-from trainer.recipe.kinds import on_policy
+from trainer.recipe.kinds import FIXED_GOALS, on_metaworld, on_policy
 from trainer.settings import TrainSettings
 from trainer.telemetry import Opens, SilentTelemetry, Telemetry, open_progress
 
@@ -78,7 +78,12 @@ def course(
     )
     found = find(settings, store, events, ranks)
     step = found.parts["state"]["progress"]["step"] if found else 0
-    factory = factory_for(settings.recipe.values, settings.tasks, settings.seed)
+    if found and on_metaworld(settings.recipe.values):
+        goals = found.parts["model"]["about"].get("goal_seed", FIXED_GOALS)
+        if goals != settings.goal_seed:
+            events.append(f"on with the goals of seed {goals}, which it began with")
+        settings = replace(settings, resumed_goals=goals)
+    factory = factory_for(settings.recipe.values, settings.tasks, settings.seed, settings.goal_seed)
     if settings.workers_optional and quick(settings.own_envs, factory.step_seconds):
         settings = replace(settings, workers=0)
     with _telemetry(settings, device, step, ranks, opens) as telemetry:

@@ -76,7 +76,10 @@ def test_success_is_seen_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     camera = SimpleNamespace(frame=lambda data: black, close=lambda: None)
     monkeypatch.setattr(play, "Camera", lambda *arguments: camera)
     model = SimpleNamespace(
-        policy=Scripted(), tasks=("push-v3", "reach-v3"), recipe={"values": {"goals_per_task": 50}}
+        policy=Scripted(),
+        tasks=("push-v3", "reach-v3"),
+        recipe={"values": {"goals_per_task": 50}},
+        goal_seed=42,
     )
     film = Frames()
     episode = play._film(model, "reach-v3", 52, 8, film)  # type: ignore[arg-type]

@@ -131,6 +131,7 @@ def test_multi_task_ppo_is_the_authors(name: str, tasks: int, parameters: int) -
         "normalize_advantages": False,
         "episode_steps": 500,
         "goals_per_task": 50,
+        "goals": "seed",
         "evaluation_episodes": 50,
         "evaluation_goals": 50,
     }
@@ -320,6 +321,7 @@ def test_what_goes_beyond_the_paper_says_so_everywhere() -> None:
         assert loaded.override({"gamma": "0.9"}, {"gamma"}).as_json()["label"] == "beyond-paper"
     assert differences("mclean2025-mt10", "throughput-mt10") == {
         "env_steps_per_update": 20.0,
+        "goals": "fixed",
         "stagger_episodes": True,
     }
 

@@ -210,7 +210,7 @@ class _Watched(Telemetry):
 
 
 def _factory(settings: TrainSettings) -> EnvFactory:
-    return factory_for(settings.recipe.values, settings.tasks, settings.seed)
+    return factory_for(settings.recipe.values, settings.tasks, settings.seed, settings.goal_seed)
 
 
 def _schedule(settings: TrainSettings, rng: np.random.Generator) -> Schedule | Autoreset:

@@ -7,16 +7,19 @@ from typing import Any
 
 from trainer.envs.interface import EnvFactory
 from trainer.errors import UsageError
-from trainer.recipe.kinds import on_metaworld, on_policy
+from trainer.recipe.kinds import FIXED_GOALS, on_metaworld, on_policy
 
 
-def factory_for(values: Mapping[str, Any], tasks: Sequence[str], seed: int = 0) -> EnvFactory:
+def factory_for(
+    values: Mapping[str, Any], tasks: Sequence[str], seed: int = 0, goals: int = FIXED_GOALS
+) -> EnvFactory:
     """Returns what makes the environments of a recipe.
 
     Args:
         values: of the recipe. SAC learns actions in [-1, 1], recipes with rollouts learn them as they are.
         tasks: full names of Meta-World's tasks.
         seed: of the episodes that a Gymnasium environment starts.
+        goals: seed of the goal lists of Meta-World's tasks.
 
     Raises:
         UsageError: the environment is unknown, cannot be made here, or has spaces of another kind.
@@ -24,7 +27,7 @@ def factory_for(values: Mapping[str, Any], tasks: Sequence[str], seed: int = 0) 
     if on_metaworld(values):
         from trainer.envs.metaworld import MetaworldFactory  # brings MuJoCo and SciPy, 30 MB
 
-        return MetaworldFactory(tuple(tasks), goals_per_task=values["goals_per_task"])
+        return MetaworldFactory(tuple(tasks), goals, values["goals_per_task"])
     from trainer.envs.gymnasium_env import GymnasiumFactory
 
     name = values["environment"]

@@ -16,6 +16,7 @@ from trainer.envs.official import goal_vectors, model_file, official_task
 from trainer.envs.self_check import environment_class
 from trainer.envs.spaces import ActionSpace
 from trainer.envs.starts import way_depends_on_goal
+from trainer.recipe.kinds import FIXED_GOALS
 
 OBSERVATION_DIM = 39
 ACTION_DIM = 4
@@ -89,7 +90,7 @@ class MetaworldFactory:
     """
 
     tasks: tuple[str, ...]
-    goal_seed: int = 42
+    goal_seed: int = FIXED_GOALS
     goals_per_task: int = 50
 
     observation_dim: ClassVar[int] = OBSERVATION_DIM

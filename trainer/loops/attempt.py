@@ -279,6 +279,7 @@ class Attempt(ABC, Generic[L]):
             factory.action_dim,
             self._progress.step,
             factory.action_space,
+            settings.goal_seed,
         )
 
     def __enter__(self) -> Self:

@@ -110,6 +110,8 @@ def _check_fit(path: Path, made_by: dict[str, Any], settings: TrainSettings) -> 
     if theirs["name"] != ours["name"]:
         raise CheckpointError(f"{path} was made by recipe {theirs['name']}, not {ours['name']}")
     made_with = recipes.completed(settings.recipe.algorithm, theirs["values"])
+    if "goals" in made_with and "goals" not in theirs["values"]:
+        made_with["goals"] = ours["values"]["goals"]  # of an earlier version: goals stay whatever it says
     for key, value in ours["values"].items():
         if made_with.get(key) != value:
             raise CheckpointError(

@@ -13,7 +13,7 @@ from trainer.recipe.footprint import (
     parameter_count,
     replay_bytes,
 )
-from trainer.recipe.kinds import on_metaworld, on_policy
+from trainer.recipe.kinds import FIXED_GOALS, goal_seed, on_metaworld, on_policy
 from trainer.recipe.recipe import (
     Recipe,
     completed,
@@ -26,6 +26,7 @@ from trainer.recipe.shares import check_shares, shared_envs
 
 __all__ = [
     "ACTION_SIZE",
+    "FIXED_GOALS",
     "OBSERVATION_SIZE",
     "ON_POLICY_ENVS",
     "Batches",
@@ -36,6 +37,7 @@ __all__ = [
     "batches",
     "check_shares",
     "completed",
+    "goal_seed",
     "load",
     "names",
     "on_metaworld",
