@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import pickle
@@ -8,6 +9,7 @@ import torch
 from tests.trainer.ring import Ring
 from trainer import checkpoint
 from trainer.checkpoint import Checkpoints
+from trainer.checkpoint.manifest import Manifest, sealed
 from trainer.errors import CheckpointError
 
 
@@ -40,7 +42,7 @@ def test_what_is_saved_is_loaded(tmp_path):
 def test_the_manifest_says_what_is_there(tmp_path):
     saved = save(tmp_path, 5)
     manifest = json.loads((saved.path / "manifest.json").read_text())
-    assert manifest["schema"] == 2
+    assert manifest["schema"] == 3
     assert (manifest["step"], manifest["run_id"], manifest["recipe"]) == (5, "run-7", "local-demo")
     sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
     assert sizes == {name: (saved.path / name).stat().st_size for name in sizes}
@@ -79,8 +81,10 @@ def spoil_the_manifest(path):
 
 
 def edit(path, **changes):
+    """Forges the manifest: its own digest fits."""
     manifest = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps(manifest | changes))
+    del manifest["sha256"]
+    (path / "manifest.json").write_bytes(sealed(json.dumps(manifest | changes).encode()))
 
 
 def come_from_the_future(path):
@@ -108,8 +112,8 @@ def nest_deeply(path):
         (lose_a_file, "state.pt is missing"),
         (lose_the_manifest, "no manifest"),
         (spoil_the_manifest, "manifest cannot be read"),
-        (come_from_the_future, "was written in format 9; this trainer reads format 2"),
-        (come_from_the_past, "was written by an older trainer in format 1; this trainer reads format 2"),
+        (come_from_the_future, "was written in format 9; this trainer reads format 3"),
+        (come_from_the_past, "was written by an older trainer in format 1; this trainer reads format 3"),
         (be_a_folder, "state.pt is no file"),
         (nest_deeply, "manifest cannot be read"),
     ],
@@ -272,3 +276,88 @@ def test_a_checkpoint_from_a_stranger_runs_no_code(tmp_path):
         with pytest.raises(CheckpointError, match="is no file of tensors"):
             checkpoint.load_file(file)
         assert not (tmp_path / "pwned").exists()
+
+
+def of_two_segments(run_dir):
+    """A checkpoint with two segments, after one with the first of them."""
+    saving, ring = store(run_dir), Ring(capacity=50)
+    for step in (1, 2):
+        ring.fill(9)
+        saved = saving.save(step, {"model": {}, "state": {}}, ring)
+    return saved.path / "manifest.json"
+
+
+def test_no_digit_of_a_manifest_can_change_unseen(tmp_path):
+    """Once 52 of 58 in a replay's mark could, and the second resumption came to other numbers."""
+    content = of_two_segments(tmp_path).read_bytes()
+    places = [place for place, byte in enumerate(content) if chr(byte) in "0123456789abcdef"]
+    assert len(places) > 300
+    for place in places:
+        other = b"7" if content[place : place + 1] != b"7" else b"1"
+        with pytest.raises(ValueError):  # noqa: PT011 - whichever it is, it is refused
+            Manifest.from_bytes(content[:place] + other + content[place + 1 :])
+
+
+@pytest.mark.parametrize("damage", ["mark", "begin", "end", "serial"])
+def test_a_changed_manifest_is_refused_and_the_checkpoint_before_used(tmp_path, damage):
+    path = of_two_segments(tmp_path)
+    text = path.read_text()
+    place = text.rindex(f'"{damage}": ') + len(damage) + 4
+    place += text[place] == "["
+    path.write_text(text[:place] + ("8" if text[place] != "8" else "9") + text[place + 1 :])
+    refused = []
+    assert store(tmp_path).newest(refused.append).name == "step-000000000001"
+    assert "it is damaged (its own sha256 differs)" in refused[0]
+
+
+def earlier(path, change=lambda replay: None):
+    """Makes a manifest one of the format before, without a digest, after a change of what it says."""
+    manifest = json.loads(path.read_text())
+    del manifest["sha256"]
+    change(manifest["replay"])
+    path.write_text(json.dumps(manifest | {"schema": 2}) + "\n")
+
+
+def shift(replay):
+    for side in ("begin", "end"):
+        replay["segments"][1][side] = [row - 5 for row in replay["segments"][1][side]]
+
+
+def move_the_mark(replay):
+    replay["mark"] = [row - 5 for row in replay["mark"]]
+
+
+def test_a_manifest_of_the_format_before_is_read(tmp_path):
+    path = of_two_segments(tmp_path)
+    before = Manifest.from_bytes(path.read_bytes())
+    earlier(path)
+    assert Manifest.from_bytes(path.read_bytes()) == before
+    assert store(tmp_path).newest(pytest.fail).name == "step-000000000002"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [(shift, "begins within the one before"), (move_the_mark, "its mark is not where its last segment ends")],
+)
+def test_what_a_manifest_says_of_a_replay_must_fit_together(tmp_path, change, reason):
+    path = of_two_segments(tmp_path)
+    earlier(path, change)
+    refused = []
+    assert store(tmp_path).newest(refused.append).name == "step-000000000001"
+    assert reason in refused[0]
+
+
+def test_a_forged_checkpoint_that_would_run_code_is_refused_and_the_one_before_used(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (pytest.fail, ("it ran",))
+
+    path = of_two_segments(tmp_path).parent
+    torch.save({"learner": Evil()}, path / "model.pt")
+    data = (path / "model.pt").read_bytes()
+    files = json.loads((path / "manifest.json").read_text())["files"]
+    files["model.pt"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    edit(path, files=files)
+    refused = []
+    assert store(tmp_path).newest(refused.append).name == "step-000000000001"
+    assert refused[0].endswith("model.pt is no file of tensors: it is damaged, or holds more than data")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
-SCHEMA = 2
+SCHEMA = 3
+_WITHOUT_DIGEST = 2
+"""The format before this one, which has no digest of itself: of it only the structure can be checked."""
+_SEAL = b', "sha256": "%s"}\n'
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -81,8 +86,8 @@ class Manifest:
     replay: StoredReplay | None
 
     def to_bytes(self) -> bytes:
-        """Returns the content of `manifest.json`."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, allow_nan=False).encode() + b"\n"
+        """Returns the content of `manifest.json`; its last entry is the sha256 of all before it."""
+        return sealed(json.dumps({"schema": SCHEMA, **asdict(self)}, allow_nan=False).encode())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
@@ -90,12 +95,14 @@ class Manifest:
 
         Raises:
             ForeignFormatError: another format.
-            ValueError: no manifest, or one with a name that leaves its folder.
+            ValueError: no manifest, a damaged one, or one with a name that leaves its folder.
         """
         try:
             held = json.loads(data)
-            if held["schema"] != SCHEMA:
+            if held["schema"] not in (SCHEMA, _WITHOUT_DIGEST):
                 raise ForeignFormatError(_foreign(held["schema"]))
+            if held["schema"] == SCHEMA or "sha256" in held:
+                _check_seal(data)
             return cls(
                 _count(held["step"]),
                 _count(held["serial"]),
@@ -107,6 +114,17 @@ class Manifest:
             )
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError("it lacks what a manifest has") from error
+
+
+def sealed(content: bytes) -> bytes:
+    """Returns a JSON object with the sha256 of its text as one more entry at its end."""
+    return content[:-1] + _SEAL % hashlib.sha256(content).hexdigest().encode()
+
+
+def _check_seal(data: bytes) -> None:
+    begin = len(data) - len(_SEAL % (b"0" * 64))
+    if data != sealed(data[:begin] + b"}"):
+        raise ValueError("it is damaged (its own sha256 differs)")
 
 
 def _foreign(schema: Any) -> str:
@@ -126,6 +144,12 @@ def _replay(held: Mapping[str, Any]) -> StoredReplay:
             raise ValueError(f"segment {segment.file} is of a replay with other lanes")
         if any(begin > end for begin, end in zip(segment.begin, segment.end, strict=True)):
             raise ValueError(f"segment {segment.file} ends before it begins")
+    # a lane's last row may have been begun only: the next segment has it again, and the mark is at it
+    for before, after in pairwise(segments):
+        if any(begin < end - 1 for begin, end in zip(after.begin, before.end, strict=True)):
+            raise ValueError(f"segment {after.file} begins within the one before it")
+    if segments and any(not end - 1 <= row <= end for row, end in zip(mark, segments[-1].end, strict=True)):
+        raise ValueError("its mark is not where its last segment ends")
     return StoredReplay(mark, segments)
 
 

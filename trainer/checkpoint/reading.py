@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -80,13 +81,16 @@ def verify(path: Path, *, replay: bool = False) -> Manifest:
     return manifest
 
 
-def newest(run_dir: Path, refused: Callable[[str], None], *, replay: bool = False) -> Path | None:
+def newest(
+    run_dir: Path, refused: Callable[[str], None], *, replay: bool = False, loads: bool = False
+) -> Path | None:
     """Returns the good checkpoint of a run that was saved last, or None.
 
     Args:
         run_dir: the run.
         refused: told the reason of each one that cannot be used and is newer, or does not tell its age.
         replay: whether the rows of the replay must be good too.
+        loads: whether what is in its files must be data, too: a forged one fits its own manifest.
     """
     held = []
     for path in folders(directory(run_dir)):
@@ -96,7 +100,9 @@ def newest(run_dir: Path, refused: Callable[[str], None], *, replay: bool = Fals
             refused(error.cause)
     for _, path in sorted(held, reverse=True):
         try:
-            verify(path, replay=replay)
+            manifest = verify(path, replay=replay)
+            for name in manifest.files if loads else ():
+                load_file(path / name)
         except CheckpointError as error:
             refused(error.cause)
         else:
@@ -124,6 +130,11 @@ def load_file(path: Path, device: torch.device | str = "cpu") -> Any:
         return torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"there is no {path}") from None
+    except pickle.UnpicklingError as error:
+        # PyTorch's own words advise to load it all the same, which would run what is in there
+        raise CheckpointError(
+            f"{path} is no file of tensors: it is damaged, or holds more than data"
+        ) from error
     except Exception as error:  # unpickling garbage can raise nearly anything
         raise CheckpointError(f"{path} is no file of tensors: {str(error).splitlines()[0]}") from error
 

@@ -97,7 +97,7 @@ class Checkpoints:
         Args:
             refused: told the reason of each one that cannot be used and is newer, or does not tell its age.
         """
-        found = reading.newest(self._run_dir, refused, replay=True)
+        found = reading.newest(self._run_dir, refused, replay=True, loads=True)
         last = 0 if found is None else reading.serial(found)
         self._refused = {path for path in reading.folders(self._home) if reading.serial(path) > last}
         return found
