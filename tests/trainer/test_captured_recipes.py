@@ -50,7 +50,7 @@ SMALL = {
     "value_bins": 11,
 }
 """Sizes, which decide nothing of how an update is computed."""
-IGNORED = {*SMALL, "tasks", "environment", "evaluation_episodes", "seed"}
+IGNORED = {*SMALL, "tasks", "goals", "environment", "evaluation_episodes", "seed"}
 
 
 def way(name: str) -> tuple[Any, ...]:

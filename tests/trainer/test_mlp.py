@@ -8,6 +8,7 @@ from trainer.nn.affine import usable
 from trainer.nn.encoder import ObservationEncoder
 from trainer.nn.mlp import EnsembleMLP
 from trainer.nn.policy import Policy
+from trainer.nn.residual import ResidualMLP
 
 
 def count(module: torch.nn.Module) -> int:
@@ -119,6 +120,16 @@ def test_every_layer_can_start_as_pytorch_s_own():
         assert network.weights[layer].abs().max().item() == pytest.approx(bound, rel=0.01)
         # so few biases that the greatest of them stays a little below the bound
         assert 0.9 * bound < network.biases[layer].abs().max() <= 1.01 * bound
+
+
+def test_every_weight_can_start_orthogonal():
+    network = ResidualMLP(2, 30, [20, 20], 10, init="orthogonal", output_bound=3e-3)
+    for weight, bias in zip(network.weights, network.biases, strict=True):
+        narrow = weight if weight.shape[1] >= weight.shape[2] else weight.mT
+        unit = 2.0 * torch.eye(narrow.shape[2]).expand(2, -1, -1)  # the square of the gain
+        torch.testing.assert_close(narrow.mT @ narrow, unit, rtol=0, atol=1e-5)
+        assert not torch.equal(weight[0], weight[1])
+        assert bias.abs().max() == 0
 
 
 def test_the_encoder_standardises_and_names_the_task():

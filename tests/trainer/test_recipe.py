@@ -16,7 +16,7 @@ from trainer.recipe.recipe import _DIRECTORY
 NAMES = {
     *("guide-mt10", "guide-mt10-conservative", "guide-mt10-aggressive", "guide-mt10-debug"),
     *("mclean2025-mt10", "mclean2025-mt50", "local-demo", "rtx4060-sac", "sac"),
-    *("strong-mt10", "throughput-mt10", "mtppo-mt10", "mtppo-mt50"),
+    *("strong-mt10", "throughput-mt10", "brc-mt10", "mtppo-mt10", "mtppo-mt50"),
     *("guide-ppo-fast", "guide-ppo-heavy", "guide-ppo-beast", "rtx4060-ppo", "rtx4060-a2c", "rtx4070-ppo"),
     *("ppo", "ppo-mujoco", "a2c"),
 }
@@ -312,7 +312,7 @@ def test_values_that_do_not_go_together() -> None:
 
 def test_what_goes_beyond_the_paper_says_so_everywhere() -> None:
     beyond = {name for name in NAMES if recipe.load(name).label == "beyond-paper"}
-    assert beyond == {"strong-mt10", "throughput-mt10"}
+    assert beyond == {"strong-mt10", "throughput-mt10", "brc-mt10"}
     for name in beyond:
         loaded = recipe.load(name)
         assert loaded.description.startswith("Beyond the paper")

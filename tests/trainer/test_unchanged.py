@@ -77,7 +77,7 @@ def test_what_a_file_does_not_name_is_as_the_learner_has_it() -> None:
     del optional["goals"]  # the environments' business
     assert optional.keys() == {
         *("critic_network", "critic_reduction", "value_bins", "value_bound", "value_smoothing"),
-        *("weight_decay", "normalize_rewards"),
+        *("weight_decay", "normalize_rewards", "temperature", "log_std_bounding"),
     }
     defaults = {field.name: field.default for field in fields(SACConfig)}
     assert {key: defaults[key] for key in optional} == optional

@@ -24,14 +24,21 @@ class TextbookSAC:
         decayed = partial(torch.optim.AdamW, eps=eps, weight_decay=config.weight_decay)
         self.actor_adam = decayed(self.actor.parameters(), config.actor_learning_rate)
         self.critic_adam = decayed(self.critics.parameters(), config.critic_learning_rate)
-        self.alpha_adam = torch.optim.Adam([self.log_alpha], config.alpha_learning_rate, eps=eps)
+        betas = (0.5 if config.temperature == "shared" else 0.9, 0.999)
+        if config.temperature == "shared":
+            self.log_alpha = agent.log_alpha[0].detach().clone().requires_grad_()
+        self.alpha_adam = torch.optim.Adam([self.log_alpha], config.alpha_learning_rate, betas, eps)
 
     def features(self, observation, task):
         return torch.cat([observation, torch.eye(TASKS)[task]], 1)
 
     def act(self, observation, task, noise):
         mean, log_std = self.actor.actor(self.features(observation, task), task)[0].chunk(2, -1)
-        std = log_std.clamp(-20, 2).exp()
+        if self.config.log_std_bounding == "tanh":
+            low, high = self.config.log_std_min, self.config.log_std_max
+            std = (low + (high - low) * (log_std.tanh() + 1) / 2).exp()
+        else:
+            std = log_std.clamp(-20, 2).exp()
         squash = TanhTransform(cache_size=1)
         policy = TransformedDistribution(Independent(Normal(mean, std), 1), [squash])
         action = squash(mean + std * noise)
@@ -68,7 +75,7 @@ class TextbookSAC:
 
     def update(self, batch: Batch) -> None:
         config, task = self.config, batch.task
-        alpha = self.log_alpha.exp().detach()[task]
+        alpha = self.log_alpha.exp().detach().expand(TASKS)[task]
         noise, next_noise = torch.randn(2, *batch.action.shape)
         with torch.no_grad():
             action, log_density = self.act(batch.next_observation, task, next_noise)
@@ -84,7 +91,10 @@ class TextbookSAC:
         action, log_density = self.act(batch.observation, task, noise)
         value = self.reduce(self.q(self.critics, batch.observation, action, task))
         self.descend(self.actor_adam, (alpha * log_density - value).mean(), self.actor.parameters())
-        loss = (-self.log_alpha[task] * (log_density.detach() + config.target_entropy)).mean()
+        if config.temperature == "shared":
+            loss = self.log_alpha.exp() * (-log_density.detach() - config.target_entropy).mean()
+        else:
+            loss = (-self.log_alpha[task] * (log_density.detach() + config.target_entropy)).mean()
         self.descend(self.alpha_adam, loss, None)
 
     def descend(self, adam, loss, clipped) -> None:

@@ -33,6 +33,7 @@ class GuardedAdam:
         eps: Adam's.
         max_norm: bound on the norm of all gradients together; 0 for none.
         weight_decay: AdamW's: each step takes this times the learning rate off every parameter.
+        beta1: decay of the first moment.
 
     Attributes:
         state: of each parameter: `step`, `exp_avg` and `exp_avg_sq`, which stay where they are.
@@ -45,13 +46,14 @@ class GuardedAdam:
         eps: float,
         max_norm: float = 0.0,
         weight_decay: float = 0.0,
+        beta1: float = _BETA1,
     ) -> None:
         self._parameters = parameters
         self._max_norm = max_norm
         self._learning_rate = learning_rate
         self._compute = torch._fused_adamw_ if weight_decay else torch._fused_adam_
         self._constants: dict[str, Any] = {
-            "beta1": _BETA1,
+            "beta1": beta1,
             "beta2": _BETA2,
             "weight_decay": weight_decay,
             "eps": eps,

@@ -22,6 +22,8 @@ __all__ = ["SAC", "SACConfig", "make_policy"]
 
 _CRITIC_OUTPUT_BOUND = 3e-3
 """Initial bound of the critics' output layer, from the code of McLean et al. 2025."""
+_SHARED_BETA1 = 0.5
+"""Adam's decay of the first moment of a temperature that all tasks share, from the code of BRC."""
 
 
 class SAC(SACUpdate):
@@ -83,10 +85,11 @@ class SAC(SACUpdate):
             average,
         )
         eps, how = config.adam_eps, (config.adam_eps, config.max_grad_norm, config.weight_decay)
+        momentum = {"beta1": _SHARED_BETA1} if config.temperature == "shared" else {}
         self.optimizers = {
             "actor": GuardedAdam(self._actor_parameters, config.actor_learning_rate, *how),
             "critics": GuardedAdam(self._critic_parameters, config.critic_learning_rate, *how),
-            "alpha": GuardedAdam([self.log_alpha], config.alpha_learning_rate, eps),
+            "alpha": GuardedAdam([self.log_alpha], config.alpha_learning_rate, eps, **momentum),
         }
         self.polyak = GuardedAverage(self.targets.parameters(), self._critic_parameters, config.tau)
 

@@ -17,7 +17,7 @@ class SACConfig:
         actor_hidden: widths of the actor's hidden layers.
         critic_hidden: widths of each critic's hidden layers.
         layer_norm: normalise the critics' hidden layers.
-        init: `he_uniform`, `fan_in_uniform` or `pytorch`, see `EnsembleMLP`.
+        init: `he_uniform`, `fan_in_uniform`, `pytorch` or `orthogonal`, see `EnsembleMLP`.
         actor_learning_rate: Adam's, for the actor.
         critic_learning_rate: Adam's, for the critics.
         alpha_learning_rate: Adam's, for the temperatures.
@@ -40,6 +40,8 @@ class SACConfig:
         value_smoothing: see `CategoricalValue`.
         weight_decay: AdamW's, for the actor and the critics.
         normalize_rewards: `none`, or `returns` (see `ReturnScale`).
+        temperature: `per-task`, or `shared`: one of all tasks, learnt as by BRC (Nauman et al. 2025).
+        log_std_bounding: `clip`, or `tanh`, see `Policy`.
     """
 
     actor_hidden: tuple[int, ...]
@@ -67,6 +69,8 @@ class SACConfig:
     value_smoothing: float = 0.0
     weight_decay: float = 0.0
     normalize_rewards: str = "none"
+    temperature: str = "per-task"
+    log_std_bounding: str = "clip"
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> SACConfig:
@@ -89,4 +93,5 @@ def make_policy(config: SACConfig, observation_dim: int, action_dim: int, num_ta
         multi_head=config.heads == "multi-head",
         init=config.init,
         log_std_bounds=(config.log_std_min, config.log_std_max),
+        log_std_bounding=config.log_std_bounding,
     )

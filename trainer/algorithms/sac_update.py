@@ -117,9 +117,7 @@ class SACUpdate(ABC):
 
         log_density = _join([part.log_density.detach() for part in parts])
         surplus = log_density + self._target_entropy
-        # the loss is linear in log alpha: its gradient needs no pass backward, and no scatter over the tasks
-        alpha_gradient = -(self._one_hot[batch.task] * surplus[..., None]).mean(-2)
-        alpha_loss = (self.log_alpha * alpha_gradient).sum(-1)
+        alpha_loss, alpha_gradient = self._alpha_loss(batch.task, surplus)
 
         values: list[Tensor] = []
         critic_losses = (self._critic_loss(part, values) / (CRITICS * size) for part in parts)
@@ -236,6 +234,18 @@ class SACUpdate(ABC):
     def _reduced(self, outputs: Tensor) -> Tensor:
         values = self.value.mean(outputs)
         return values.amin(-2) if self.config.critic_reduction == "min" else values.mean(-2)
+
+    def _alpha_loss(self, task: Tensor, surplus: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the temperatures' loss ([seeds]), and its gradient by `log_alpha`, without a pass backward.
+
+        A temperature that is shared is held once a task: equal ones with equal gradients stay equal.
+        """
+        if self.config.temperature == "shared":  # linear in alpha
+            slope = -surplus.mean(-1)
+            gradient = self.log_alpha.exp() * slope[..., None]
+            return gradient[..., 0], gradient
+        gradient = -(self._one_hot[task] * surplus[..., None]).mean(-2)  # linear in log alpha
+        return (self.log_alpha * gradient).sum(-1), gradient
 
     def _count(self, blocked: Tensor) -> None:
         skipped = blocked.to(torch.int64)

@@ -35,8 +35,9 @@ class EnsembleMLP(nn.Module):
         outputs: numbers a member (and head) gives.
         heads: output heads.
         layer_norm: normalise each hidden layer before the ReLU, without learnt scale and shift.
-        init: `he_uniform` or `fan_in_uniform`, for the hidden weights; or `pytorch`, for all values.
-        output_bound: bound of the last layer's initial values, but with `pytorch`.
+        init: `he_uniform` or `fan_in_uniform`, for the hidden weights; or `pytorch`, for all values; or
+            `orthogonal`, for all weights with a gain of sqrt(2), and biases at zero.
+        output_bound: bound of the last layer's initial values, but with `pytorch` and `orthogonal`.
     """
 
     head_ids: Tensor
@@ -62,6 +63,13 @@ class EnsembleMLP(nn.Module):
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
         for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
+            if init == "orthogonal":
+                each = [
+                    nn.init.orthogonal_(torch.empty(fan_in, fan_out), math.sqrt(2.0)) for _ in range(members)
+                ]
+                self.weights.append(nn.Parameter(torch.stack(each)))
+                self.biases.append(nn.Parameter(torch.zeros(members, 1, fan_out)))
+                continue
             bound = bias_bound = math.sqrt(_GAIN[init] / fan_in)
             if init != "pytorch":
                 last = layer == len(hidden)

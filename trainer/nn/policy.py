@@ -31,6 +31,7 @@ class Policy(Actor):
         multi_head: an output head per task.
         init: initial distribution of the hidden weights, see `EnsembleMLP`.
         log_std_bounds: least and greatest log standard deviation.
+        log_std_bounding: `clip`, or `tanh`, scaled to the bounds.
     """
 
     def __init__(
@@ -44,10 +45,12 @@ class Policy(Actor):
         multi_head: bool,
         init: str,
         log_std_bounds: tuple[float, float],
+        log_std_bounding: str = "clip",
     ) -> None:
         super().__init__()
         self.action_dim = action_dim
         self._log_std_bounds = log_std_bounds
+        self._tanh_bounds = log_std_bounding == "tanh"
         self.encoder = ObservationEncoder(observation_dim, num_tasks, one_hot=one_hot)
         self.actor = EnsembleMLP(
             1,
@@ -62,7 +65,10 @@ class Policy(Actor):
     def distribution(self, features: Tensor, task: Tensor) -> tuple[Tensor, Tensor]:
         """Maps features ([seeds,] batch, features) to mean and log deviation, (..., action_dim) each."""
         mean, log_std = self.actor(features, task).squeeze(-3).chunk(2, -1)
-        return mean, log_std.clamp(*self._log_std_bounds)
+        low, high = self._log_std_bounds
+        if self._tanh_bounds:
+            return mean, low + 0.5 * (high - low) * (1.0 + log_std.tanh())
+        return mean, log_std.clamp(low, high)
 
     @torch.no_grad()
     def sample(self, observation: Tensor, task: Tensor, noise: Tensor | None = None) -> Tensor:
