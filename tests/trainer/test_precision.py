@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.trainer.sacs import CONFIG, STRONG, make, make_batch
+from tests.trainer.sacs import ACTION, CONFIG, OBSERVATION, STRONG, TASKS, make, make_batch
 from trainer.algorithms.sac import SAC
 from trainer.nn.perceptron import Perceptron
+from trainer.nn.stacking import stacked
 
 ROWS = 2000
 ABOUT = 700.0
@@ -54,6 +55,17 @@ def test_in_bf16_the_critics_values_and_targets_are_as_fine_as_in_fp32(changes) 
     assert is_as_fine(rounded_value, value)
     assert is_as_fine(rounded_frozen, frozen)
     assert rounded_error.std().item() == pytest.approx(error.std().item(), rel=0.01)
+
+
+def test_in_bf16_the_critics_of_several_seeds_at_once_are_as_fine() -> None:
+    agents = [make(CONFIG) for _ in range(2)]
+    for agent in agents:
+        agent.critics.biases[-1].data += ABOUT
+    rows, task = torch.randn(2, ROWS, OBSERVATION + TASKS + ACTION), torch.zeros(2, ROWS, dtype=torch.int64)
+    exact = torch.stack([agent.critics(own, task[0]) for agent, own in zip(agents, rows, strict=True)])
+    together = stacked([agent.critics for agent in agents])
+    with bfloat16():
+        assert is_as_fine(together(rows, task), exact)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
