@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 EXIT_REQUEUE = 85
@@ -11,6 +13,10 @@ EXIT_INTERRUPTED = 130
 """Checkpointed after Ctrl-C."""
 
 _SCHEDULERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
+
+
+class StoppedError(Exception):
+    """A signal came within `StopSignals.at_once`."""
 
 
 class StopSignals:
@@ -27,6 +33,22 @@ class StopSignals:
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
         self._before: dict[signal.Signals, object] = {}
+        self._at_once = False
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Within, a signal ends what is waited for.
+
+        Raises:
+            StoppedError: a signal has been received, maybe before.
+        """
+        self._at_once = True
+        try:
+            if self.received is not None:
+                raise StoppedError
+            yield
+        finally:
+            self._at_once = False
 
     @property
     def exit_code(self) -> int:
@@ -57,3 +79,5 @@ class StopSignals:
         if self.received == signal.SIGINT and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.take(number)
+        if self._at_once:
+            raise StoppedError

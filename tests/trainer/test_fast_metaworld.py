@@ -72,6 +72,38 @@ def test_actions_out_of_bounds_are_what_the_official_class_makes_of_them():
     play_both("drawer-open-v3", [(0, 40, 3.0), (31, 10, 3.0)])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("task", sampled(ALL_V3_ENVIRONMENTS, 2, always=OWN_CODE[:1]))
+def test_after_an_action_that_is_no_number_a_task_is_the_official_one_again(task):
+    """MuJoCo resets a simulation that blew up, and what was known of it before is wrong then."""
+    ours, official = fast_class(task)(), official_class(task)()
+    goals, rng = goal_vectors(task, 50, 42), np.random.default_rng(2)
+    for goal in (0, 31):
+        for env in (ours, official):
+            env.set_task(official_task(task, goals[goal]))
+        assert bits(ours.reset()[0]) == bits(official.reset()[0])
+        for step in range(40):
+            action = rng.uniform(-1, 1, 4).astype(np.float32)
+            if step in (10, 25):
+                action[step % 4] = np.nan
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # MuJoCo says that it has reset
+                assert_same_step(ours, official, action)
+
+
+@pytest.mark.parametrize("kind", [np.float64, list])
+def test_actions_of_other_types_are_taken_as_the_official_class_takes_them(kind):
+    task = "drawer-open-v3"
+    ours, official = fast_class(task)(), official_class(task)()
+    for env in (ours, official):
+        env.set_task(official_task(task, goal_vectors(task, 50, 42)[3]))
+        env.reset(seed=1, options={})
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        action = rng.uniform(-1.5, 1.5, 4)
+        assert_same_step(ours, official, action.tolist() if kind is list else action)
+
+
 def test_copies_of_a_task_share_what_is_remembered_and_nothing_else():
     task = "drawer-open-v3"
     goals = goal_vectors(task, 50, 42)

@@ -79,7 +79,7 @@ class _Fast:
         self._pass_hand = False
         return model, data
 
-    def step(self: Any, action: npt.NDArray[np.float32]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self: Any, action: npt.NDArray[np.floating[Any]]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Takes an action (4,); returns observation (39,), reward, False, truncation and info."""
         assert len(action) == 4, f"Actions should be size 4, got {len(action)}"
         if self.curr_path_length >= self.max_path_length:
@@ -103,13 +103,15 @@ class _Fast:
             self.data = self._real
         return observation, reward, False, self.curr_path_length == self.max_path_length, info
 
-    def _tell(self: Any, action: npt.NDArray[np.float32]) -> None:
+    def _tell(self: Any, action: npt.NDArray[np.floating[Any]]) -> None:
         """Moves what draws the hand, and sets the gripper, as the action (4,) wants it."""
-        assert action.dtype == np.float32, "the official class rounds each type of action differently"
-        *moves, grip = action.tolist()
-        scale = float(np.float32(self.action_scale))
+        taken = np.asarray(action)
+        single = taken.dtype == np.float32
+        *moves, grip = taken.tolist()
+        scale = float(np.float32(self.action_scale)) if single else self.action_scale
         moves = [scale * (-1.0 if move < -1.0 else 1.0 if move > 1.0 else move) for move in moves]
-        moves = _FLOATS.unpack(_FLOATS.pack(*moves))  # products of float32 are rounded to float32
+        if single:  # products of float32 are rounded to float32
+            moves = _FLOATS.unpack(_FLOATS.pack(*moves))
         low, high, position = self.mocap_low.tolist(), self.mocap_high.tolist(), self._mocap_pos
         for axis in (0, 1, 2):
             to = position[axis] + moves[axis]
@@ -119,7 +121,11 @@ class _Fast:
         ctrl[0] = grip
         ctrl[1] = -grip
 
-    def reset(self: Any, **_: Any) -> tuple[npt.NDArray[np.float64], dict[str, Any]]:
+    def reset(
+        self: Any,
+        seed: int | None = None,  # noqa: ARG002 - as in the official class
+        options: dict[str, Any] | None = None,  # noqa: ARG002
+    ) -> tuple[npt.NDArray[np.float64], dict[str, Any]]:
         """Starts an episode; a seed and options are ignored, as in the official class."""
         self.curr_path_length = 0
         self._physics.forget()

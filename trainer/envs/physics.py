@@ -43,11 +43,13 @@ class Physics:
         been called.
         """
         model, data = self._model, self._data
+        begun = data.time
         if self._known and self._first():
             steps -= 1
         mujoco.mj_step(model, data, steps)
         mujoco.mj_forward(model, data)  # also renews the solver's warm start: not to be replaced by less
-        self._known = self._reusable
+        # a simulation that blew up has been reset, the mocap body's orientation included
+        self._known = self._reusable and data.time > begun
 
     def _first(self) -> bool:
         """Does one physics step; False if it could not and nothing has been done."""

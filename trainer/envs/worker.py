@@ -50,6 +50,7 @@ class Worker:
     Attributes:
         share: the environments it has been given.
         notes: what they had to say since the last look.
+        started: whether it has answered.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Worker:
         self.process.start()
         theirs.close()  # or the end of the worker would never show as the end of the stream
         self._awake = awake
-        self._started = False
+        self.started = False
 
     def deal(self, share: list[int]) -> None:
         """Gives the worker its environments, before all other orders."""
@@ -110,7 +111,7 @@ class Worker:
             ) from None
         except OSError:
             answer = b""
-        self._started = True
+        self.started = True
         if answer == _FAILED:
             self.pipe.settimeout(5)
             cause, where = _uncounted(self.pipe)
@@ -133,7 +134,7 @@ class Worker:
         return self.pipe.recv(1) if looked is None else looked
 
     def _set_timeout(self, timeout: float) -> None:
-        self.pipe.settimeout(timeout if self._started else max(timeout, START_TIMEOUT))
+        self.pipe.settimeout(timeout if self.started else max(timeout, START_TIMEOUT))
 
 
 def _line(pipe: socket.socket) -> str:
@@ -193,11 +194,16 @@ def remedy(code: int | None) -> str:
 
 
 def end_all(workers: Sequence[Worker]) -> None:
-    """Ends the workers: the end of the stream is their order to go, and whoever does not is killed."""
+    """Ends the workers: the end of the stream is their order to go, and whoever does not is killed.
+
+    One that is still importing has nothing to finish, and could not look at the stream.
+    """
     for worker in workers:
         worker.pipe.close()
+    until = time.monotonic() + 2
     for worker in workers:
-        worker.process.join(2)
+        if worker.started:
+            worker.process.join(max(0.0, until - time.monotonic()))
         if worker.process.is_alive():
             worker.process.kill()
             worker.process.join()

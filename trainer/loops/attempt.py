@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from trainer.loops.statistics import EpisodeStatistics
 from trainer.model import about, digest, save_final
 from trainer.pacing import crossed
 from trainer.parallel import Ranks
-from trainer.preemption import StopSignals
+from trainer.preemption import StoppedError, StopSignals
 from trainer.processors import usable_processors
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
@@ -104,7 +105,14 @@ class Attempt(ABC, Generic[L]):
         yield Due(self._learner, OTHERS)  # so that the workers of all import at once
         self._telemetry.heartbeat(step=self._progress.step, updates=self._progress.updates, phase="start")
         self._evaluations.load_state_dict(self._unfinished)
-        self._begin()
+        try:
+            # workers import for seconds; with other ranks all stop at the same step, or none
+            with self._stop.at_once() if self._ranks.size == 1 else nullcontext():
+                self._begin()
+        except StoppedError:
+            assert self._stop.received is not None
+            self._say(f"{self._stop.received.name} received: stopping before the first step")
+            return self._stop.exit_code  # what there is to resume from is as it was
         self._agreement.reach()
         while not self._over() and not self._agreement.stopping:
             before = self._progress.step
@@ -137,9 +145,14 @@ class Attempt(ABC, Generic[L]):
     def _state(self, *, environments_lost: bool) -> dict[str, Any]:
         """Returns what this rank adds to a checkpoint besides what has been learnt and the counters."""
 
-    @abstractmethod
+    def _look(self) -> dict[str, float]:
+        """Returns what to record of the networks with an evaluation."""
+        return {}
+
     def _evaluate(self, episodes: int) -> None:
         """Has the policy, as it is now, evaluated."""
+        with self._telemetry.clock("evaluate"):
+            self._evaluations.submit(self._progress.step, episodes, self._look)
 
     def _outcome(self) -> Outcome:
         """Returns what the vector step has led to, when all ranks have theirs.
@@ -228,6 +241,8 @@ class Attempt(ABC, Generic[L]):
 
     def _finish(self) -> Course:
         self._check()
+        # before the checkpoint: should the last evaluation be interrupted, these are not to be had again
+        self._evaluations.note(self._progress.step, self._look)
         self._save()
         self._ranks.part()
         if not self._ranks.writes:

@@ -49,6 +49,7 @@ class Evaluations:
         self._stop = stop
         self._step = 0
         self._restarts = 0
+        self._notes: tuple[int, Mapping[str, float]] = (-1, {})
         self._watch = PlasticityWatch()
         self._evaluator: BackgroundEvaluator | None = None
         if settings.eval_every:
@@ -73,12 +74,18 @@ class Evaluations:
         if self._evaluator is None:
             return
         self._step = step
-        notes = look()
+        self.note(step, look)
+        notes = self._notes[1]
         if DORMANT_CRITIC in notes and (warning := self._watch.look(notes)):
             self._telemetry.event(step, warning)
         goals = evaluation_goals(self._values, episodes)
         weights = self._policy.state_dict()
         self._guarded(lambda it: it.submit(step, weights, goals, notes, interrupted=self._interrupted))
+
+    def note(self, step: int, look: Callable[[], Mapping[str, float]]) -> None:
+        """Takes what is to be recorded with an evaluation at this step, unless there is some already."""
+        if self._evaluator is not None and self._notes[0] != step:
+            self._notes = step, look()
 
     def collect(self) -> None:
         """Records what has been finished since the last call; cheap."""
@@ -93,11 +100,12 @@ class Evaluations:
     def state_dict(self) -> dict[str, Any]:
         """Returns what has been submitted and is not recorded, for a checkpoint."""
         pending = self._evaluator.pending() if self._evaluator else []
-        return {"pending": pending, "passed": self._watch.passed}
+        return {"pending": pending, "passed": self._watch.passed, "notes": self._notes}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Submits again what an interruption left unfinished; an empty state asks for nothing."""
         self._watch.passed = state.get("passed", 0.0)
+        self._notes = tuple(state.get("notes", self._notes))
         for job in state.get("pending", ()):
             self._guarded(lambda it, job=job: it.submit(**job, interrupted=self._interrupted))  # type: ignore[misc]
 

@@ -171,10 +171,6 @@ class OffPolicyRun(Attempt[Learner]):
             **self._learner.by_task(self._settings.tasks),
         }
 
-    def _evaluate(self, episodes: int) -> None:
-        with self._telemetry.clock("evaluate"):
-            self._evaluations.submit(self._progress.step, episodes, self._look)
-
     def _look(self) -> dict[str, float]:
         """Looks into the networks, once there is a batch to look at them with."""
         agent, batch = self._learner.agent, self._learner.batch

@@ -74,6 +74,7 @@ class OnPolicyRun(Attempt[RolloutLearner]):
         self._episodes = EpisodeStatistics(
             num_envs, settings.tasks, success=factory.reports_success, lengths=not self._planned
         )
+        self._logged_of_learning: dict[str, float] = {}
         self._environments = self._restore(found) if found else None
         plan = self._environments["schedule"] if self._environments else None
         self._schedule = plan_episodes(settings, self._ranks, self._rng, self._progress.step, plan)
@@ -138,17 +139,18 @@ class OnPolicyRun(Attempt[RolloutLearner]):
 
     def _row(self) -> dict[str, Any]:
         """Returns the training metrics since the last call."""
-        agent = self._learner.agent
-        row = {"updates_skipped": int(agent.skipped[0]), **self._episodes.drain()}
-        if self._learner.losses:
-            row |= {name: float(value) for name, value in self._learner.losses.items()}
-            row["explained_variance"] = self._learner.explained_variance()
-            row["learning_rate"] = float(agent.learning_rate)
-        return row
+        skipped = int(self._learner.agent.skipped[0])
+        return {"updates_skipped": skipped, **self._episodes.drain(), **self._learning()}
 
-    def _evaluate(self, episodes: int) -> None:
-        with self._telemetry.clock("evaluate"):
-            self._evaluations.submit(self._progress.step, episodes, dict)
+    def _learning(self) -> dict[str, float]:
+        """Returns what is logged of the last rollout learnt from, also of one before a resumption."""
+        if self._learner.losses:
+            self._logged_of_learning = {
+                **{name: float(value) for name, value in self._learner.losses.items()},
+                "explained_variance": self._learner.explained_variance(),
+                "learning_rate": float(self._learner.agent.learning_rate),
+            }
+        return self._logged_of_learning
 
     def _state(self, *, environments_lost: bool) -> dict[str, Any]:
         """Returns what this rank adds to a checkpoint besides what has been learnt and the counters."""
@@ -162,11 +164,13 @@ class OnPolicyRun(Attempt[RolloutLearner]):
             "acting": self._acting.state_dict(),
             "rollout": self._rollout.state_dict(),
             "sums": self._learner.agent.sums.clone(),
+            "learning": self._learning(),
         }
 
     def _restore(self, found: Found) -> Mapping[str, Any] | None:
         """Takes over a checkpoint; returns the environments whose episodes go on, or None for new ones."""
         state = found.parts["state"]
+        self._logged_of_learning = state.get("learning", {})
         self._learner.agent.load_state_dict(found.parts["model"]["learner"])
         if "sums" in state:  # what has been learnt has those of rank 0
             self._learner.agent.continue_sums(state["sums"])
