@@ -20,6 +20,8 @@ _DORMANT_SCORE = 0.1
 _EPSILON = 1e-9
 """Of the score's denominator, as in the code of McLean et al. 2025."""
 _RANK_SHARE = 0.99
+_SEED = 0
+"""Of the actions drawn: the same noise every time, so that only the networks change."""
 _LEVELS = {1024: 0.150, 2048: 0.317, 4096: 0.489}
 """Width to the share of dormant neurons that MT10 ended with in McLean et al. 2025, figure 4."""
 
@@ -34,20 +36,24 @@ def diagnose(agent: SAC, batch: Batch, tasks: Sequence[str]) -> dict[str, float]
         tasks: names of the tasks.
 
     Returns:
-        `diagnostics/dormant/actor` and `/critic` (share 0..1 of the hidden neurons, over both critics),
-        `diagnostics/effective_rank/critic` (of the last hidden layer, mean of both), `norm/actor` and
-        `norm/critic` (of all parameters), `q/<task>` (mean of both critics; of tasks in the batch) and
-        `alpha/<task>`.
+        `diagnostics/dormant/actor` and `/critic` (share 0..1 of the hidden neurons) and
+        `diagnostics/effective_rank/critic` (of the last hidden layer), both of the first critic and for
+        actions that the policy draws, as in the code of McLean et al. 2025; `norm/actor` and `norm/critic`
+        (of all parameters); `q/<task>` (mean of both critics for the batch's actions; of tasks in the batch)
+        and `alpha/<task>`.
     """
-    features = agent.policy.encoder(batch.observation, batch.task)
-    rows = torch.cat([features, batch.action], -1)
-    actor_layers, critic_layers = agent.policy.actor.hidden(features), agent.critics.hidden(rows)
-    values = agent.value.mean(agent.critics(rows, batch.task)).mean(0)
+    policy = agent.policy
+    features = policy.encoder(batch.observation, batch.task)
+    noise = torch.randn(batch.action.shape, generator=torch.Generator().manual_seed(_SEED))
+    drawn = policy.sample(batch.observation, batch.task, noise.to(features.device))
+    actor_layers = policy.actor.hidden(features)
+    critic_layers = [layer[:1] for layer in agent.critics.hidden(torch.cat([features, drawn], -1))]
+    values = agent.value.mean(agent.critics(torch.cat([features, batch.action], -1), batch.task)).mean(0)
     totals = torch.zeros(len(tasks), device=values.device).index_add_(0, batch.task, values)
     counts = torch.zeros_like(totals).index_add_(0, batch.task, torch.ones_like(values))
     found = {
-        "diagnostics/dormant/actor": dormant_share(actor_layers),
-        DORMANT_CRITIC: dormant_share(critic_layers),
+        "diagnostics/dormant/actor": dormant_share(policy.actor.neurons(actor_layers)),
+        DORMANT_CRITIC: dormant_share(agent.critics.neurons(critic_layers)),
         "diagnostics/effective_rank/critic": effective_rank(critic_layers[-1]).mean(),
         "norm/actor": _norm(agent.policy.actor),
         "norm/critic": _norm(agent.critics),
@@ -87,7 +93,7 @@ def effective_rank(features: Tensor) -> Tensor:
     """
     if not features.isfinite().all():  # which the decomposition would raise an error for
         return features.new_full(features.shape[:-2], torch.nan, dtype=torch.float64)
-    values = torch.linalg.svdvals(features).double()
+    values = torch.linalg.svdvals(features.cpu()).double()  # a GPU takes longer for so few
     total = values.sum(-1)
     missing = values.cumsum(-1) < _RANK_SHARE * total.unsqueeze(-1)
     return torch.where(total > 0, missing.sum(-1) + 1.0, 0.0)

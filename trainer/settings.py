@@ -31,7 +31,7 @@ class TrainSettings:
         recipe: the hyperparameters, with the unlocked changes.
         tasks: full names of the tasks; a recipe's environment is its only one.
         total_steps: environment steps, over all environments; whole rollouts where there are any.
-        num_envs: environments; changes the speed, not the science.
+        num_envs: environments; changes the speed, and how many updates fall between two actions.
         seed: of everything random.
         precision: `auto`, `fp32`, `tf32` or `bf16`; see `device.configure`.
         device: `auto`, `cpu` or `cuda`.

@@ -156,7 +156,7 @@ def iqm_curve(group: Group) -> list[Point]:
     points = []
     for step in chosen:
         scores = group.scores(step)
-        flat = [score for seeds in scores for score in seeds]
+        flat = [score for run in scores for score in run]
         if flat:
             resamples = min(2000, max(200, _IQM_DRAWS // (len(flat) * len(chosen))))
             points.append(Point(step, iqm(flat), iqm_interval(scores, resamples=resamples)))

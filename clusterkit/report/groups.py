@@ -149,7 +149,7 @@ class Group:
         return next((point for point in curve if point.step == self.final_step), None)
 
     def final_scores(self) -> list[list[float]]:
-        """Final success rates: one list of runs a task."""
+        """Final success rates: one list of tasks a run."""
         return [] if self.final_step is None else self.scores(self.final_step)
 
     def final_means(self) -> list[float]:
@@ -158,10 +158,10 @@ class Group:
         return [rate for row in rows if (rate := row.number(f"{_SUCCESS}mean")) is not None]
 
     def scores(self, step: int) -> list[list[float]]:
-        """Success rates at a step: one list of runs a task."""
+        """Success rates at a step: one list of tasks a run."""
         rows = [row for run in self.runs for row in run.evaluations if row.step == step]
         return [
-            [rate for row in rows if (rate := row.number(_SUCCESS + task)) is not None] for task in self.tasks
+            [rate for task in self.tasks if (rate := row.number(_SUCCESS + task)) is not None] for row in rows
         ]
 
     def _trials(self, row: Row, key: str) -> int:

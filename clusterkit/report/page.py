@@ -138,14 +138,14 @@ def summarise(group: Group, advice: Advice, colour: int = 0, metric: str | None 
         step=group.final_step or 0,
         success=group.final("success/mean"),
         result=result(group, metric),
-        iqm=iqm([score for seeds in scores for score in seeds]) if several else None,
+        iqm=iqm([score for run in scores for score in run]) if several else None,
         iqm_interval=iqm_interval(scores) if several else None,
         steps_per_second=_mean(speeds),
         running=_mean([one.running for one in advice.measured if one.running]),
         gpu=_mean([one.gpu for one in advice.measured if one.gpu is not None]),
         dormant=_mean([one.dormant for one in advice.measured if one.dormant is not None]),
         seeds_iqm=iqm(means) if means else None,
-        seeds_interval=iqm_interval([means]) if means else None,
+        seeds_interval=iqm_interval([[mean] for mean in means]),
         published=published(table(group.runs[0].recipe, "values")),
     )
 

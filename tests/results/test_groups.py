@@ -84,7 +84,7 @@ def test_several_runs_have_intervals_over_runs(tmp_path: Path) -> None:
     assert point.value == pytest.approx(0.5)
     assert point.interval == (max(0.0, expected.low), min(1.0, expected.high))
     assert group.curve("return/x")[0].interval == pytest.approx(student([200.0, 400.0, 900.0]))
-    assert group.final_scores() == [[0.2, 0.4, 0.9]]
+    assert group.final_scores() == [[0.2], [0.4], [0.9]]
 
 
 def test_runs_that_agree_are_not_certain(tmp_path: Path) -> None:

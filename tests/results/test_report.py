@@ -376,9 +376,9 @@ def test_a_program_of_ones_own_is_told_by_its_first_number(tmp_path: Path) -> No
     assert (row.result.title, row.result.point.value, row.step) == ("loss", 1.5, 30)
     assert row.result.point.interval.low == pytest.approx(1.5 - 4.303 * 0.5 / 3**0.5, rel=1e-3)
     text = " ".join(page.text.split())
-    assert "1.5 0.2578 to 2.742" in text
+    assert "1.5 0.2579 to 2.742" in text
     assert "mean loss at 30 steps; 95% Student interval over 3 runs" in text
-    header = text[: text.index("1.5 0.2578")]
+    header = text[: text.index("1.5 0.2579")]
     assert "codemain@0123456789 with uncommitted changes" in header
     assert "submitted2026-01-02 03:04 UTC" in header
     assert "duration1h 02m a run" in header

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import statistics
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.report.statistics import _t_quantile, iqm, iqm_interval, student, wilson
+from clusterkit.report.statistics import iqm, iqm_interval, student, wilson
+from tests.benchmarks.coverage import RECORDED, covered, table, whole_seeds, within_tasks
+from trainer.recipe.quantiles import student_quantile
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,8 @@ def test_nothing_known_is_no_interval() -> None:
     assert wilson(0.5, 0) is None
     assert student([0.5]) is None
     assert student([]) is None
-    assert iqm_interval([[0.1], [0.2]]) is None
+    assert iqm_interval([[0.1, 0.2]]) is None
+    assert iqm_interval([]) is None
 
 
 def test_student_as_by_hand() -> None:
@@ -43,9 +46,17 @@ def test_student_as_by_hand() -> None:
     assert student([0.7, 0.8, 0.9]) == pytest.approx((0.8 - 0.24843, 0.8 + 0.24843), abs=1e-4)
 
 
-@pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.7062), (30, 2.0423), (31, 2.0395), (60, 2.0003)])
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.7062047), (2, 4.3026527), (3, 3.1824463), (4, 2.7764451), (30, 2.0422725), (120, 1.9799304)],
+)
 def test_t_quantiles(freedom: int, quantile: float) -> None:
-    assert _t_quantile(freedom) == pytest.approx(quantile, abs=6e-4)
+    assert student_quantile(freedom) == pytest.approx(quantile, abs=1e-7)
+
+
+def test_the_t_of_one_degree_is_cauchys_and_of_many_nearly_normal() -> None:
+    assert student_quantile(1, 0.5) == pytest.approx(1.0)
+    assert student_quantile(10**5) == pytest.approx(statistics.NormalDist().inv_cdf(0.975), abs=1e-4)
 
 
 def test_iqm() -> None:
@@ -60,19 +71,25 @@ def test_iqm_lies_within_the_middle(values: list[float]) -> None:
 
 
 @pytest.mark.slow
-def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says() -> None:
-    generator = random.Random(5)
-    covered = 0
-    for trial in range(60):
-        scores = [[generator.gauss(0.5, 0.1) for _ in range(10)] for _ in range(4)]
-        interval = iqm_interval(scores, seed=trial)
-        assert interval is not None
-        covered += interval.low <= 0.5 <= interval.high
-    assert 48 <= covered <= 60  # 57 expected
+@pytest.mark.parametrize("effect", [0.0, 0.5, 1.0])
+def test_the_interval_holds_the_truth_as_often_as_it_says_whatever_a_seed_does_to_all_tasks(
+    effect: float,
+) -> None:
+    assert 0.88 <= covered(whole_seeds, tasks=10, seeds=10, effect=effect, trials=200) <= 0.97
+
+
+@pytest.mark.slow
+def test_seeds_drawn_for_each_task_by_itself_would_be_too_narrow() -> None:
+    assert covered(within_tasks, tasks=10, seeds=10, effect=1.0, trials=100) < 0.75
+
+
+def test_the_recorded_coverage_stands_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+    assert table(RECORDED) in page
 
 
 def test_the_bootstrap_can_be_repeated() -> None:
-    scores = [[0.1, 0.4, 0.9], [0.3, 0.3, 0.8]]
+    scores = [[0.1, 0.3], [0.4, 0.3], [0.9, 0.8]]
     interval = iqm_interval(scores)
     assert interval == iqm_interval(scores)
     assert interval is not None

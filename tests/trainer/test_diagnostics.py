@@ -10,6 +10,7 @@ from trainer import recipe
 from trainer.algorithms.sac import SAC, SACConfig
 from trainer.diagnostics import PlasticityWatch, diagnose, dormant_share, effective_rank
 from trainer.nn.mlp import EnsembleMLP
+from trainer.nn.residual import ResidualMLP
 from trainer.replay import Batch
 
 TASKS = ("red", "green", "blue")
@@ -32,7 +33,7 @@ def set_constant(network: EnsembleMLP, layer: int, member: int, activations) -> 
     network.biases[layer].data[member] = torch.tensor(activations)
 
 
-def test_dormant_neurons_are_counted_over_layers_and_members():
+def test_dormant_neurons_are_counted_over_the_layers_of_the_actor_and_the_first_critic():
     agent = make((4, 4))
     for layer, member, activations in [
         (0, 0, [1.0, 1.0, 1.0, -1.0]),
@@ -44,7 +45,7 @@ def test_dormant_neurons_are_counted_over_layers_and_members():
     set_constant(agent.policy.actor, 0, 0, [2.0, 2.0, 2.0, 2.0])
     set_constant(agent.policy.actor, 1, 0, [3.0, 0.0, 0.0, 0.0])
     found = diagnose(agent, make_batch(), TASKS)
-    assert found["diagnostics/dormant/critic"] == pytest.approx(6 / 16)
+    assert found["diagnostics/dormant/critic"] == pytest.approx(5 / 8), "of the first critic"
     assert found["diagnostics/dormant/actor"] == pytest.approx(3 / 8)
 
 
@@ -88,7 +89,31 @@ def test_the_rank_is_that_of_the_critics_last_hidden_layer():
     set_constant(agent.critics, 0, 1, [1.0] * 6)
     batch = make_batch()._replace(observation=torch.eye(5)[torch.arange(12) % 3])
     found = diagnose(agent, batch, TASKS)
-    assert found["diagnostics/effective_rank/critic"] == (3 + 1) / 2
+    assert found["diagnostics/effective_rank/critic"] == 3
+
+
+def test_critics_are_shown_what_the_policy_does_now_and_not_what_was_done():
+    agent = make((6,))
+    # neuron 0 sees the action's first number alone, which the policy draws near 1
+    agent.critics.weights[0].data.zero_()
+    agent.critics.weights[0].data[:, -2, 0] = 1.0
+    agent.critics.biases[0].data[:, :, 1:] = 1.0
+    last = agent.policy.actor
+    last.weights[-1].data.zero_()
+    last.biases[-1].data.copy_(torch.tensor([9.0, 9.0, -20.0, -20.0]))
+    batch = make_batch()._replace(action=-torch.ones(12, 2))  # for which neuron 0 gives nothing
+    assert diagnose(agent, batch, TASKS)["diagnostics/dormant/critic"] == 0.0
+    last.biases[-1].data[..., :2] = -9.0
+    assert diagnose(agent, batch, TASKS)["diagnostics/dormant/critic"] == pytest.approx(1 / 6)
+
+
+def test_the_sum_with_a_bypass_is_no_layer_of_neurons():
+    network = ResidualMLP(1, 5, (4, 4, 4), 1)
+    layers = network.hidden(torch.randn(9, 5))
+    assert len(layers) == 5
+    counted = network.neurons(layers)
+    assert len(counted) == 3
+    assert all((layer >= 0).all() for layer in counted)
 
 
 def test_norms_values_and_temperatures():

@@ -3,7 +3,10 @@
 Training episodes have a fixed length, so who ends when is known in advance and can be decided in one
 place. That is what makes a run independent of the number of worker processes: they only obey.
 
-The number of environments never changes the science. Every task owns `num_envs // num_tasks` environments
+The number of environments changes neither the ratio of updates to steps nor a batch, a buffer, the warm-up or
+how many steps a task gets. It does change how fresh the policy is that acts (with 48 environments and an
+update every 10 steps 4.8 updates fall between two actions of an environment), and episodes of one length end
+together. Every task owns `num_envs // num_tasks` environments
 for good. The environments left over, which start and end their episodes together, take the tasks in turn:
 over time every task receives the same amount of data whatever `num_envs` is, also when there are fewer
 environments than tasks, and never do two of them play the same task at once.

@@ -108,6 +108,10 @@ class EnsembleMLP(nn.Module):
         self._batched(rows, list(self.weights), list(self.biases), layers)
         return layers
 
+    def neurons(self, layers: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Returns those of the layers that `hidden` returns which are given on by neurons: all of them."""
+        return layers
+
     def _batched(
         self, values: Tensor, weights: list[Tensor], biases: list[Tensor], seen: list[Tensor] | None = None
     ) -> Tensor:

@@ -55,6 +55,10 @@ class ResidualMLP(EnsembleMLP):
             output_bound=output_bound,
         )
 
+    def neurons(self, layers: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Returns the layers that a ReLU ends: the sum with a bypass is no layer of neurons."""
+        return [layers[0], *layers[1::2]]
+
     def _batched(
         self, values: Tensor, weights: list[Tensor], biases: list[Tensor], seen: list[Tensor] | None = None
     ) -> Tensor:
