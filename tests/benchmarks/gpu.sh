@@ -1,26 +1,18 @@
 #!/usr/bin/env bash
-# Everything about this project that needs a GPU, in one call of under nine minutes.
+# Everything about this project that needs a GPU, one part after the other, each with a limit of its own.
 #
-#   tests/benchmarks/gpu.sh [RESULT.json] [--minutes M] [--dry-run]
+#   tests/benchmarks/gpu.sh [RESULT.json] [--minutes M] [--only PART,PART] [--list] [--dry-run]
 #
 # Run it from anywhere on a machine with one NVIDIA GPU, ten or more processors and the trainer's packages
-# (`pip install -e '.[train,dev]'`; PYTHON names another interpreter than .venv's or the path's). Written to
-# RESULT.json (by default gpu-<time>.json here), anew after each part, so that even a run that is cut off leaves
-# what it found:
+# (`pip install -e '.[train,dev]'`; PYTHON names another interpreter than .venv's or the path's). Packages that
+# are missing are named at once, and the parts that need only torch run without them. `--list` names the parts
+# in their order, what they find out and how long each takes at most: 8.7 minutes, the default, reach for the
+# most valuable ones, and `--minutes 55` for all. Findings are written to RESULT.json (by default
+# gpu-<time>.json here), anew after each part, and beside those that are in it already: what a part found is
+# replaced when it is run again. A part that fails, is cut off or has no time left is recorded and does not stop
+# the others. `python -m tests.benchmarks.gpu_page RESULT.json` makes docs/gpu.md of it.
 #
-#   machine    GPU, driver, processors, versions
-#   tests      the tests that only a GPU can run: captured equals eager, resumption, lag, guard
-#   speed      updates a second, eager and captured, batch 512 and 1280, fp32, tf32 and bf16; memory
-#   paper      the same, captured, for the networks of McLean et al. 2025
-#   equality   greatest relative difference of captured and eager after 1 000 updates
-#   reference  a single file in LeanRL's manner, its whole update captured, and compiled and captured
-#   seeds      updates a second of 1, 2, 4 and 8 seeds whose updates are one graph
-#   compiled   a plain implementation through torch.compile
-#   mt10, paper_mt10   environment steps a second of whole runs of guide-mt10 and mclean2025-mt10
-#   two_million        2M steps of guide-mt10, or as many as the time that is left allows
-#
-# Every part has a limit of its own, and one that fails or is cut off is recorded and does not stop the others.
-# `--dry-run` walks through all of it on the CPU with tiny numbers, in about a minute.
+# `--dry-run` walks through all of it on the CPU with tiny numbers, in less than two minutes.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}

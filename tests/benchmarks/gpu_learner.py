@@ -1,6 +1,6 @@
 """The learner on a GPU, one line of JSON for each finding.
 
-    python -m tests.benchmarks.gpu_learner speed|paper|compiled|reference|equality|seeds [--dry-run]
+    python -m tests.benchmarks.gpu_learner PART [--dry-run]
 
 `speed`: updates a second with the guides' networks, for batches of 512 and 1280 and each precision: ours
 eager and captured, a plain implementation, and the memory in use. `paper`: ours captured with the paper's
@@ -8,6 +8,8 @@ networks and its batch of 1280. `compiled`: the plain implementation through tor
 single file in LeanRL's manner, its whole update captured, and compiled and captured. `equality`: the
 greatest relative difference of any tensor after 1 000 updates, captured against eager. `seeds`: updates a
 second of 1, 2, 4 and 8 seeds in one graph, all of them added up, and the operations an update of them takes.
+`overlap`: whether a policy acts the same alone and behind queued updates of another learner. `bandwidth`:
+copies between host and device. `profile`: what one update spends its time on, eager and captured.
 Lines come as they are found: a run that is cut off has told what it knew. `--dry-run` does it on the CPU with
 tiny numbers.
 """
@@ -20,10 +22,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
-from tests.benchmarks._learners import Ours, Plain, make_data, single_file
+from tests.benchmarks._learners import ACTION, OBSERVATION, TASKS, Ours, Plain, make_data, single_file
 from tests.benchmarks._seeds import Seeds
+from trainer import recipe
+from trainer.algorithms.acting import Acting
+from trainer.algorithms.sac import SACConfig, make_policy
 from trainer.device import configure
 
 BATCHES = {"guide-mt10": 512, "mclean2025-mt10": 1280}
@@ -149,6 +155,67 @@ class Bench:
                     **self.memory(),
                 }
 
+    def overlap(self) -> Findings:
+        """Acts alone, then behind updates still being computed: the actions must be equal to the bit."""
+        configure(self.device.type, "fp32")
+        times, envs = (20, 10) if self.device.type == "cpu" else (10_000, 10)
+        config = SACConfig.from_values(recipe.load("mclean2025-mt10").values)
+        torch.manual_seed(0)
+        policy = make_policy(config, OBSERVATION, ACTION, TASKS).to(self.device)
+        acting = Acting(policy, envs, OBSERVATION, lag=1, on_host=False)
+        other = Ours(self.guide, self.data, self.batches[self.guide], captured=True)
+        seen = np.random.default_rng(0).standard_normal((times, envs, OBSERVATION), np.float32)
+        tasks = np.arange(envs) % TASKS
+        found = []
+        for busy in (False, True):
+            actions = []
+            for number, each in enumerate(seen):
+                if busy:
+                    other.update()
+                torch.default_generator.manual_seed(number)  # of the noise, which the host draws
+                actions.append(acting.act(each, tasks).copy())
+            self._settle()
+            found.append(np.stack(actions))
+        different = int((found[0] != found[1]).any((1, 2)).sum())
+        yield {"acts": times, "different": different, "notes": [acting.note, other.note]}
+
+    def bandwidth(self) -> Findings:
+        """Copies of 64 MiB, pinned and not, in bytes a second."""
+        size, cuda = (2**16 if self.device.type == "cpu" else 2**26), self.device.type == "cuda"
+        there = torch.zeros(size, dtype=torch.uint8, device=self.device)
+        for pinned in (True, False) if cuda else (False,):
+            here = torch.zeros(size, dtype=torch.uint8, pin_memory=pinned)
+            pair = {"to_device": (there, here), "to_host": (here, there)}
+            rates = {
+                name: size * self.rate(lambda to=to, of=of: to.copy_(of, non_blocking=True))
+                for name, (to, of) in pair.items()
+            }
+            yield {"pinned": pinned, "bytes": size, **rates}
+
+    def profile(self) -> Findings:
+        """The kernels of one update of the guides' networks, by the time they take on the device."""
+        configure(self.device.type, "tf32")
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if self.device.type == "cuda":
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        for captured in (False, True):
+            ours = Ours(self.guide, self.data, self.batches[self.guide], captured=captured)
+            for _ in range(3):
+                ours.update()
+            self._settle()
+            with torch.profiler.profile(activities=activities) as profiler:
+                ours.update()
+                self._settle()
+            events = [(each, _microseconds(each)) for each in profiler.key_averages()]
+            events.sort(key=lambda pair: -pair[1])
+            table = [
+                {"name": each.key[:100], "calls": each.count, "microseconds": round(spent, 1)}
+                for each, spent in events[:30]
+                if spent
+            ]
+            whole = round(sum(spent for _, spent in events), 1)
+            yield {"captured": captured, "microseconds": whole, "kernels": table, "note": ours.note}
+
     def _captured(self, name: str, batch: int, precision: str) -> dict[str, Any]:
         ours = Ours(name, self.data, batch, precision, captured=True)
         return {"captured": self.rate(ours.update), "note": ours.note, **self.memory()}
@@ -158,12 +225,21 @@ class Bench:
             torch.cuda.synchronize(self.device)
 
 
+def _microseconds(event: Any) -> float:
+    """Time of its own on the device, or on the processor where there is none."""
+    on_device = float(getattr(event, "self_device_time_total", 0.0))
+    return on_device if torch.cuda.is_available() else float(event.self_cpu_time_total)
+
+
 def main() -> None:
     """Print the findings asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    kinds = ("speed", "paper", "compiled", "reference", "equality", "seeds")
+    kinds = (
+        *("speed", "paper", "compiled", "reference", "equality", "seeds"),
+        *("overlap", "bandwidth", "profile"),
+    )
     parser.add_argument("what", choices=kinds)
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, with tiny numbers")
     chosen = parser.parse_args()

@@ -14,28 +14,79 @@ import time
 import pytest
 
 from tests import forked
-from tests.benchmarks import gpu_all
-from tests.benchmarks.gpu_all import ROOT, Outcome, Parts, run
+from tests.benchmarks import gpu_all, gpu_page, gpu_process
+from tests.benchmarks.gpu_all import chosen
+from tests.benchmarks.gpu_parts import Part, Parts
+from tests.benchmarks.gpu_process import ROOT, Outcome, run
 
 
 def test_a_part_that_hangs_is_asked_and_then_made_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     polite = "trap 'exit 3' TERM; echo up; sleep 60 & wait"
     done = run(["sh", "-c", polite], 1, signal.SIGTERM)
     assert (done.code, done.output) == (3, "up\n")
-    monkeypatch.setattr(gpu_all, "GRACE", 0.5)
+    monkeypatch.setattr(gpu_process, "GRACE", 0.5)
     done = run(["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"], 0.5, signal.SIGTERM)
     assert done.code == -signal.SIGKILL
     assert done.summary()["exit_code"] != 0
 
 
 def test_a_part_that_fails_says_how_and_the_others_go_on(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = {"broken": lambda: {}["absent"], "good": lambda: {"found": 1}}
+    parts = {
+        "broken": Part("", 1, lambda: {}["absent"]),
+        "good": Part("", 1, lambda: {"found": 1}),
+        "whole": Part("", 1, lambda: {"found": 2}, ("no_such_package",)),
+    }
     monkeypatch.setattr(Parts, "all", lambda self: parts)
     monkeypatch.setattr(sys, "argv", ["gpu.sh", str(tmp_path / "result.json"), "--dry-run"])
     gpu_all.main()
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["broken"] == {"error": "KeyError: 'absent'"}
     assert result["good"] == {"found": 1}
+    assert result["whole"] == {"skipped": "needs no_such_package"}
+    parts["good"] = Part("", 1, lambda: {"found": 3})
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--only", "good"])
+    gpu_all.main()
+    again = json.loads((tmp_path / "result.json").read_text())
+    assert (again["good"], again["broken"]) == ({"found": 3}, result["broken"]), "others stay as they were"
+
+
+def test_a_part_that_does_not_exist_is_answered_with_those_that_do() -> None:
+    parts = Parts(dry=True, ends=math.inf).all()
+    assert list(chosen(parts, ["speed,machine", "seeds"])) == ["machine", "speed", "seeds"]
+    with pytest.raises(SystemExit, match=r"no part 'profle'; did you mean profile\? The parts are machine,"):
+        chosen(parts, ["profle"])
+
+
+def test_the_page_is_what_the_script_makes_and_takes_nothing_of_a_dry_run() -> None:
+    assert gpu_page.PAGE.read_text(encoding="utf-8") == gpu_page.page({})
+    filled = {
+        "machine": {"device": {"name": "NVIDIA H200", "torch": "2.13.0"}},
+        "speed": {"findings": [{"batch": 512, "precision": "tf32", "captured": 1433.3}]},
+        "mt10": {"steps_per_second": 8000.4, "last": {"gpu/memory_bytes": 2**30}},
+        "overlap": {"findings": [{"different": 3}]},
+        "resume": {"equal": False},
+        "two_million": {"success": 0.5},
+    }
+    page = gpu_page.page(filled)
+    assert "Measured on NVIDIA H200, PyTorch 2.13.0." in page
+    for cell in ("1,433", "8,000", "1.00", "| 3 |", "| another |", "50.0%"):
+        assert cell in page
+    assert gpu_page.page(filled | {"dry_run": True}) == gpu_page.page({})
+
+
+@pytest.mark.slow
+def test_what_needs_only_torch_runs_without_the_other_packages(tmp_path) -> None:
+    for name in ("gymnasium", "metaworld", "mujoco"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('hidden')")
+    words = ["out.json", "--dry-run", "--only", "bandwidth,overlap,mt10,a2c"]
+    environ = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(tmp_path)}
+    script = ROOT / "tests/benchmarks/gpu.sh"
+    done = subprocess.run([script, *words], cwd=tmp_path, env=environ, check=True, capture_output=True)
+    assert b"not installed: gymnasium, metaworld, mujoco; left out: mt10, a2c" in done.stdout
+    result = json.loads((tmp_path / "out.json").read_text())
+    assert result["mt10"] == {"skipped": "needs gymnasium, metaworld, mujoco"}
+    assert result["overlap"]["findings"][0]["different"] == 0
+    assert result["bandwidth"]["exit_code"] == 0
 
 
 def test_parts_without_time_are_named(tmp_path) -> None:
@@ -60,11 +111,12 @@ def run_warm(argv: list[str], limit: float, stop: signal.Signals = signal.SIGKIL
 
 
 @pytest.mark.slow
-def test_every_part_finds_something_when_tried_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_all, "run", run_warm)
+def test_parts_find_something_when_tried_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of each kind: `test_a_dry_run_finds_something_of_everything` has all of them."""
+    monkeypatch.setattr(gpu_process, "run", run_warm)
     parts = Parts(dry=True, ends=math.inf).all()
-    elsewhere = "machine", "tests", "compiled", "two_million"  # the last one is mt10 for longer
-    judge({name: part() for name, part in parts.items() if name not in elsewhere}, "mt10", "paper_mt10")
+    learners = "overlap", "speed", "equality", "reference", "seeds", "paper", "bandwidth", "profile"
+    judge({name: parts[name].find() for name in (*learners, "mt10", "a2c")}, "mt10", "a2c")
 
 
 @pytest.mark.exhaustive
@@ -77,13 +129,22 @@ def test_a_dry_run_finds_something_of_everything(tmp_path) -> None:
     result = json.loads((tmp_path / "out.json").read_text())
     assert result["seconds"] <= time.time() - begun
     assert result["machine"]["exit_code"] == result["tests"]["exit_code"] == 0
-    judge(result, "mt10", "paper_mt10", "two_million")
+    trained = "mt10", "mt10_30", "paper_mt10", "paper_mt10_30", "lockstep", "ppo", "a2c", "two_million"
+    judge(result, *trained)
+    assert result["resume"]["equal"]
+    assert 0 < result["resume"]["killed_at"] < 1000
+    assert result["together"]["runs"] == 4
+    assert result["pack"]["findings"][0]["codes"] == [0, 0]
+    assert result["two_million"]["success"] is not None
+    assert result["environments"]["findings"][0]["env_steps_per_second"] > 0
 
 
 def judge(result: dict[str, dict], *trained: str) -> None:
-    for part in ("speed", "equality", "reference", "seeds", "paper", *trained):
+    for part in ("speed", "equality", "reference", "seeds", "paper", "bandwidth", "profile", *trained):
         assert result[part]["exit_code"] == 0, result[part]
+    assert result["overlap"]["findings"][0]["different"] == 0
     assert result["speed"]["findings"][0]["captured"] > 0
+    assert result["profile"]["findings"][0]["kernels"]
     assert all(found["reference"] > 0 for found in result["reference"]["findings"])
     assert {found["max_relative_difference"] for found in result["equality"]["findings"]} == {0.0}
     for part in trained:

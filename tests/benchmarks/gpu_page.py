@@ -1,0 +1,177 @@
+"""Makes docs/gpu.md: what we predict of a GPU, beside what `gpu.sh` has measured on one.
+
+    python -m tests.benchmarks.gpu_page [RESULT.json]
+
+Without a result the page says that nothing has been measured yet. Predictions are of an H200 with 16
+processors, made by arithmetic before any GPU was at hand; memory is what `clusterkit plan` reckons.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trainer import recipe
+from trainer.recipe.memory import learner_parts, library_parts, replay_parts
+from trainer.recipe.sizes import Sizes
+
+PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
+_NOTHING = "not measured yet"
+_HEAD = """# On a GPU: predicted and measured
+
+No number below has been seen on a GPU unless a column says so. Predictions were made by arithmetic, before
+one was at hand, for an H200 with 16 processors. `tests/benchmarks/gpu.sh --minutes 55` measures all of it in
+an hour, and `python -m tests.benchmarks.gpu_page RESULT.json > docs/gpu.md` makes this page of what it found.
+"""
+
+
+class Update(NamedTuple):
+    """What is predicted of updates: of a recipe in a precision, how many a second."""
+
+    recipe: str
+    precision: str
+    predicted: str
+
+
+class Steps(NamedTuple):
+    """What is predicted of a whole run: steps a second and what binds them."""
+
+    recipe: str
+    environments: int
+    part: str
+    predicted: str
+    binds: str
+
+
+UPDATES = (
+    Update("guide-mt10", "fp32", "750 to 850"),
+    Update("guide-mt10", "tf32", "1,300 to 1,600"),
+    Update("mclean2025-mt10", "fp32", "350 to 400"),
+    Update("mclean2025-mt10", "tf32", "900 to 1,100"),
+)
+STEPS = (
+    Steps("guide-mt10", 10, "mt10", "7,500 to 9,500", "host: acting, the slowest environment, bookkeeping"),
+    Steps("guide-mt10", 30, "mt10_30", "12,000 to 15,000", "updates"),
+    Steps("mclean2025-mt10", 10, "paper_mt10", "6,500 to 8,500", "updates and host"),
+    Steps("mclean2025-mt10", 30, "paper_mt10_30", "9,000 to 11,000", "updates"),
+)
+_BATCH = {"guide-mt10": 512, "mclean2025-mt10": 1280}
+
+
+def page(result: Mapping[str, Any]) -> str:
+    """Returns the page for what was found; of a dry run it takes nothing."""
+    found = {} if result.get("dry_run") else result
+    device = found.get("machine", {}).get("device") or {}
+    where = (
+        f"Measured on {device['name']}, PyTorch {device['torch']}." if device else "Nobody has run it yet."
+    )
+    blocks = [
+        _HEAD,
+        where + "\n",
+        _table(
+            "Updates a second, captured", ("recipe", "precision", "predicted", "measured"), _updates(found)
+        ),
+        _table(
+            "Environment steps a second of whole runs, tf32",
+            ("recipe", "environments", "predicted", "binds, we think", "measured", "environments alone"),
+            _steps(found),
+        ),
+        _table("Memory of the GPU while it learns, GiB", ("recipe", "predicted", "measured"), _memory(found)),
+        _table("Whether it is right", ("question", "predicted", "measured"), _truths(found)),
+    ]
+    return "\n".join(blocks)
+
+
+def _updates(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    rows = []
+    for name, precision, predicted in UPDATES:
+        part = "speed" if name == "guide-mt10" else "paper"
+        seen = [
+            one["captured"]
+            for one in found.get(part, {}).get("findings", ())
+            if one["precision"] == precision and one["batch"] == _BATCH[name] and "captured" in one
+        ]
+        rows.append((name, precision, predicted, f"{seen[0]:,.0f}" if seen else _NOTHING))
+    return rows
+
+
+def _steps(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    alone = {
+        one["num_envs"]: f"{one['env_steps_per_second']:,.0f}"
+        for one in found.get("environments", {}).get("findings", ())
+    }
+    return [
+        (
+            each.recipe,
+            str(each.environments),
+            each.predicted,
+            each.binds,
+            _number(found.get(each.part, {}).get("steps_per_second")),
+            alone.get(each.environments, _NOTHING),
+        )
+        for each in STEPS
+    ]
+
+
+def _memory(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    rows = []
+    for name, part in (("guide-mt10", "mt10"), ("mclean2025-mt10", "paper_mt10")):
+        sizes = Sizes(recipe.load(name), precision="tf32")
+        parts = (*replay_parts(sizes), *learner_parts(sizes), *library_parts(sizes))
+        used = (found.get(part, {}).get("last") or {}).get("gpu/memory_bytes")
+        seen = f"{used / 2**30:.2f}" if used else _NOTHING
+        rows.append((name, f"{sum(each.bytes for each in parts) / 2**30:.2f}", seen))
+    return rows
+
+
+def _truths(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    overlap = found.get("overlap", {}).get("findings") or []
+    equality = [one["max_relative_difference"] for one in found.get("equality", {}).get("findings", ())]
+    resume = found.get("resume", {})
+    success = found.get("two_million", {}).get("success")
+    return [
+        (
+            "actions that differ behind queued updates, of 10,000",
+            "0",
+            f"{overlap[0]['different']:,}" if overlap else _NOTHING,
+        ),
+        (
+            "greatest difference of captured and eager after 1,000 updates",
+            "below 1e-5",
+            f"{max(equality):.1e}" if equality else _NOTHING,
+        ),
+        (
+            "sha256 of a run that was killed and resumed",
+            "the same",
+            ("the same" if resume["equal"] else "another") if "equal" in resume else _NOTHING,
+        ),
+        ("tests that need a GPU", "all pass", found.get("tests", {}).get("last_line") or _NOTHING),
+        (
+            "success of guide-mt10 after 2M steps",
+            "no prediction",
+            _NOTHING if success is None else f"{success:.1%}",
+        ),
+    ]
+
+
+def _number(value: float | None) -> str:
+    return _NOTHING if value is None else f"{value:,.0f}"
+
+
+def _table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [f"## {title}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    lines += [f"| {' | '.join(cells)} |" for cells in rows]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Print the page."""
+    result = json.loads(Path(sys.argv[1]).read_text()) if len(sys.argv) > 1 else {}
+    sys.stdout.write(page(result))
+
+
+if __name__ == "__main__":
+    main()
