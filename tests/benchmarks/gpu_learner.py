@@ -102,8 +102,12 @@ class Bench:
             yield found | self._captured(name, batch, precision)
 
     def compiled(self) -> Findings:
-        """The plain implementation with its networks compiled, which takes the compiler up to a minute."""
+        """The plain implementation with its networks compiled, which takes the compiler up to a minute.
+
+        A dry run leaves the compiler out.
+        """
         configure(self.device.type, "tf32")
+        torch._dynamo.config.disable = self.device.type == "cpu"
         for batch in self.batches.values():
             rate = self.rate(Plain(self.data, batch, compiled=True).update)
             yield {"batch": batch, "precision": "tf32", "plain_compiled": rate}

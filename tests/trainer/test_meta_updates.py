@@ -43,6 +43,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(
         sac, "global_norm", lambda each: torch.linalg.vector_norm(torch.stack(torch._foreach_norm(each)))
     )
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)  # it does not know of `meta`
     yield
     library._destroy()
 

@@ -1,16 +1,19 @@
 """What is drawn, against a plain list of everything that was ever added."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
+from tests.trainer.cuda_model import CudaModel
 from tests.trainer.replays import Filled, few_or_many, filled, same_draws
 from trainer.lanes import Layout
 from trainer.replay import Replay
 from trainer.replay.draw import DeviceDraw, HostDraw
 from trainer.replay.lanes import Lanes
+from trainer.replay.sending import Sender
 
 
 @pytest.mark.slow
@@ -207,3 +210,52 @@ def test_bytes_are_those_of_the_tensors(num_envs):
     assert replay.nbytes == rows + 512 * 4 * 83
     # 176 bytes a row, a final observation an episode, and room for the running episodes
     assert replay.nbytes <= 1_000_000 * 176 * (1.012 + 0.001 * num_envs)
+
+
+def test_rows_that_go_to_a_gpu_in_one_copy_are_those_that_stay_on_the_host() -> None:
+    """On a model of one, which would find a buffer that is written to before its copy has been made."""
+    sizes = (3, 5, 600, 12, 10, 4, 2)
+    rng = np.random.default_rng(0)
+    steps = [
+        (
+            *(rng.standard_normal((5, width), np.float32) for width in (4, 2)),
+            rng.standard_normal(5, np.float32),
+            rng.standard_normal((5, 4), np.float32),
+        )
+        for _ in range(70)
+    ]
+    orders = [
+        (np.array([0, 1, 2, turn % 3, (turn + 1) % 3]), 10 - step) for turn in range(7) for step in range(10)
+    ]
+
+    def filled_on(device: torch.device) -> Replay:
+        replay = Replay(*sizes, device)
+        for step, (task, left) in zip(steps, orders, strict=True):
+            replay.add(*step, task, np.full(5, left))
+        return replay
+
+    with CudaModel() as model:
+        there = filled_on(model.device)
+        rows, draw = there.rows_since(None), there._draw
+        assert isinstance(draw, DeviceDraw)
+        lanes, offset = draw._lanes.cpu(), draw._offset.cpu()
+        assert model.order.races == []
+    here = filled_on(torch.device("cpu"))
+    np.testing.assert_array_equal(rows.data, here.rows_since(None).data)
+    assert there.position() == here.position()
+    tables = here._draw._tables
+    assert lanes[1].tolist() == tables.begin.tolist()
+    assert lanes[2].tolist() == tables.shift.tolist()
+    assert offset.tolist() == tables.offset.tolist()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_sent_together_arrives_as_it_was(count: int) -> None:
+    with CudaModel() as model:
+        sender = Sender(model.device)
+        for number in range(3):
+            arrays = [np.arange(7 + number), np.full((2, 3), 0.5 + number, np.float32), np.ones(1)][:count]
+            for array, sent in zip(arrays, sender.send(arrays), strict=True):
+                assert sent.is_cuda
+                np.testing.assert_array_equal(sent.cpu().numpy(), array)
+        assert model.order.races == []

@@ -23,6 +23,8 @@ from trainer.lanes import Layout
 from trainer.replay.lanes import Integers, Lanes
 from trainer.replay.tables import Tables
 
+Sent = tuple[Tensor, npt.NDArray[Any]]
+"""A tensor, and what is to be copied into it."""
 _BLOCK = 16
 """Batches that the host draws the random numbers of at once."""
 _ROWS = 65_536
@@ -71,10 +73,11 @@ class HostDraw:
         self._tables.update()
         self._prepared, self._stretch = self._batch, 1
 
-    def advance(self) -> None:
-        """Takes over what a vector step has added."""
+    def advance(self) -> list[Sent]:
+        """Takes over what a vector step has added; nothing is to be sent for it."""
         self._tables.advance()
         self._prepared, self._stretch = self._batch, 1
+        return []
 
     def __call__(self) -> tuple[Tensor, Tensor]:
         """Draws a batch: the rows it consists of and their tasks, valid until the next call."""
@@ -147,18 +150,18 @@ class DeviceDraw:
     def update(self) -> None:
         """Takes over what the lanes hold now."""
         self._tables.update()
-        self._send(offset=True)
+        for tensor, array in self._changed(offset=True):
+            tensor.copy_(to_device(array, tensor.device))
 
-    def advance(self) -> None:
-        """Takes over what a vector step has added."""
-        self._send(offset=self._tables.advance())
+    def advance(self) -> list[Sent]:
+        """Takes over what a vector step has added, once what is returned has been sent."""
+        return self._changed(offset=self._tables.advance())
 
-    def _send(self, *, offset: bool) -> None:
-        tables, device = self._tables, self._offset.device
+    def _changed(self, *, offset: bool) -> list[Sent]:
+        tables = self._tables
         sizes = tables.sizes.repeat(tables.per_task)
-        self._lanes.copy_(to_device(np.stack([sizes, tables.begin, tables.shift]), device))
-        if offset:
-            self._offset.copy_(to_device(tables.offset, device))
+        lanes = self._lanes, np.stack([sizes, tables.begin, tables.shift])
+        return [lanes, (self._offset, tables.offset)] if offset else [lanes]
 
     def __call__(self) -> tuple[Tensor, Tensor]:
         """Draws a batch: the rows it consists of and their tasks."""

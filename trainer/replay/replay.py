@@ -18,6 +18,7 @@ from trainer.replay.deal import deal
 from trainer.replay.draw import DeviceDraw, DeviceDraws, HostDraw, to_device, to_host
 from trainer.replay.lanes import Integers, Lanes
 from trainer.replay.rows import Rows
+from trainer.replay.sending import Sender
 from trainer.replay.staging import Staging
 
 Floats = npt.NDArray[np.float32]
@@ -80,6 +81,7 @@ class Replay:
         lanes = self._lanes
         self._draw = HostDraw(layout, lanes, turn) if host else DeviceDraw(layout, lanes, device, turn)
         self._staging = Staging(self._gathered, device) if staged else None
+        self._sender = None if host else Sender(device)
         self._widths = [observation_dim, action_dim, 1, observation_dim]
         self.window = self._gathered if self._staging is None else self._staging.window
         observation, action, reward, following = torch.split(self.window, self._widths, dim=1)
@@ -124,8 +126,17 @@ class Replay:
         begun[:, -1] = reward
         ended[:, :width] = next_observation
         data = self._added if row.size == len(stored) else self._added[:, stored]
-        self._write(np.concatenate([row, row + 1]), data.reshape(-1, self._layout.row_width))
-        self._draw.advance()
+        place, rows = np.concatenate([row, row + 1]), data.reshape(-1, self._layout.row_width)
+        changed = self._draw.advance()
+        if self._sender is None:
+            self._write(place, rows)
+            for tensor, array in changed:
+                tensor.copy_(torch.from_numpy(array))
+            return
+        where, what, *values = self._sender.send([place, rows, *(array for _, array in changed)])
+        self._rows.index_copy_(0, where, what)
+        for (tensor, _), value in zip(changed, values, strict=True):
+            tensor.copy_(value)
 
     def sample(self) -> Batch:
         """Draws a batch, valid until the next call. Every task must hold a transition."""

@@ -20,8 +20,9 @@ from torch import Tensor
 from trainer.errors import CheckpointError
 from trainer.lanes import Ring
 from trainer.replay.batch import Batch
-from trainer.replay.draw import to_device, to_host
+from trainer.replay.draw import to_host
 from trainer.replay.rows import Rows
+from trainer.replay.sending import Sender
 from trainer.replay.staging import Staging
 
 Floats = npt.NDArray[np.float32]
@@ -68,6 +69,7 @@ class TransitionReplay:
             self._rows = torch.zeros(shape, device=home)
         self._gathered = torch.empty(batch_size, sum(ring.widths), device=home, pin_memory=staged)
         self._staging = Staging(self._gathered, device) if staged else None
+        self._sender = Sender(home)
         self._bits = np.random.PCG64(int(torch.randint(2**63 - 1, ())))
         self._generator = np.random.Generator(self._bits)
         self._size = torch.zeros((), dtype=torch.float64, device=home)
@@ -225,5 +227,4 @@ class TransitionReplay:
         if self._rows.device.type == "cpu":
             self._rows.numpy()[place] = data
         else:
-            device = self._rows.device
-            self._rows.index_copy_(0, to_device(place, device), to_device(data, device))
+            self._rows.index_copy_(0, *self._sender.send([place, np.ascontiguousarray(data)]))
