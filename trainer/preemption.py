@@ -15,8 +15,8 @@ EXIT_INTERRUPTED = 130
 _SCHEDULERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
 
 
-class StoppedError(Exception):
-    """A signal came within `StopSignals.at_once`."""
+class StoppedError(BaseException):
+    """A signal came within `StopSignals.at_once`; no `Exception`, which environments' callers catch."""
 
 
 class StopSignals:
@@ -42,8 +42,8 @@ class StopSignals:
         Raises:
             StoppedError: a signal has been received, maybe before.
         """
-        self._at_once = True
         try:
+            self._at_once = True
             if self.received is not None:
                 raise StoppedError
             yield

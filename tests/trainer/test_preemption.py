@@ -1,9 +1,10 @@
+import contextlib
 import os
 import signal
 
 import pytest
 
-from trainer.preemption import EXIT_INTERRUPTED, EXIT_REQUEUE, StopSignals
+from trainer.preemption import EXIT_INTERRUPTED, EXIT_REQUEUE, StoppedError, StopSignals
 
 
 @pytest.mark.parametrize(
@@ -54,3 +55,11 @@ def test_the_handlers_before_come_back():
     with StopSignals():
         assert signal.getsignal(signal.SIGTERM) != before
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_signal_at_once_gets_past_code_that_catches_every_exception():
+    """An environment that was being reset in this process was blamed for it."""
+    with StopSignals() as stop:
+        with pytest.raises(StoppedError), stop.at_once(), contextlib.suppress(Exception):
+            os.kill(os.getpid(), signal.SIGUSR1)
+        assert stop.exit_code == EXIT_REQUEUE
