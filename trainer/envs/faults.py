@@ -31,7 +31,9 @@ def told(error: BaseException) -> Fault:
     while theirs and _OURS in Path(theirs[0].filename).resolve().parents:
         theirs.pop(0)
     words = traceback.format_exception_only(error)
-    cause = words[-1].strip().splitlines()[0]
+    plain = traceback.TracebackException(type(error), error, None)
+    plain.__notes__ = None  # they would come last
+    cause = list(plain.format_exception_only())[-1].strip().splitlines()[0]
     if isinstance(error, SystemExit):
         cause = f"it called sys.exit({error.code!r})"
         words = [f"{cause}\n"]
