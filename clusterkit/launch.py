@@ -88,7 +88,7 @@ def says_done(argv: list[str]) -> bool:
 
     The bundled trainer does, unless it is told to write elsewhere.
     """
-    elsewhere = any(argument.split("=")[0] in ("--run-dir", "--seeds", "-h", "--help") for argument in argv)
+    elsewhere = any(argument.split("=")[0] in ("--run-dir", "-h", "--help") for argument in argv)
     return argv[:4] == ["python", "-m", "trainer", "train"] and not elsewhere
 
 
@@ -97,7 +97,9 @@ def main(arguments: list[str]) -> NoReturn:
     if not arguments:
         fail("usage: launch.py RUN_DIR [PROGRAM ARGUMENT...]", 2)
     run_dir = os.path.abspath(arguments[0])
-    mark_launched()
+    own = not arguments[1:]
+    if own:
+        mark_launched()
     run = submitted(load(run_dir), run_dir)
     env = environment(run, run_dir)
     workdir = run.get("workdir") or run_dir
@@ -106,7 +108,7 @@ def main(arguments: list[str]) -> NoReturn:
     except OSError as error:
         fail(f"cannot enter the working directory {workdir}: {error.strerror}", 2)
     argv = arguments[1:] or [str(argument) for argument in run["argv"]]
-    if says_done(argv):
+    if own and says_done(argv):
         mark_launched("says-done\n")
     if argv[0] == "python":
         argv[0] = sys.executable  # also as argv[0]: by it Python finds its virtual environment

@@ -80,6 +80,10 @@ SAID = {
         "trainer: the process that trained this run, that of a-20260102-030405-k3f9-0, is gone",
         "trainer: the process that trained this run, that of a-0, has failed: the device is gone",
     ),
+    "ended-too-soon": (
+        "[clusterkit] the trainer's process ended with exit code 0 before it was done, at step 3000 of 24576:"
+        " an environment may have ended it",
+    ),
     "checkpoint-unusable": ("trainer: none of the checkpoints in /r/checkpoints can be used",),
     "no-display": ("mujoco.FatalError: an OpenGL platform library has not been loaded into this process",),
     "wandb-login": (

@@ -453,6 +453,31 @@ def test_only_a_trainer_that_says_so_is_done(tmp_path: Path, way: str, detail: s
         assert "of 512: an environment may have ended it" in str(run.exit["detail"])
 
 
+@pytest.mark.parametrize(
+    ("phases", "code"),
+    [
+        (((0, "done"), (0, "done")), 0),
+        (((0, "done"), (0, "train")), 1),
+        (((0, "done"), (7, "train")), 0),  # of a seed that was asked for in another attempt
+        ((), 1),
+    ],
+)
+def test_each_seed_of_a_process_says_that_it_is_done(
+    tmp_path: Path, phases: tuple[tuple[int, str], ...], code: int
+) -> None:
+    """A stand-in for the trainer, whose name decides what exit code 0 means."""
+    run = Run(tmp_path, ("python", "-m", "trainer", "train", "--seeds", "1,2"))
+    (run.work / "trainer").mkdir()
+    for name in ("__init__.py", "__main__.py"):
+        (run.work / "trainer" / name).write_text("")
+    for seed, (attempt, phase) in enumerate(phases):
+        (run.dir / f"seed-{seed}").mkdir()
+        beat = {"attempt": attempt, "phase": phase}
+        (run.dir / f"seed-{seed}" / "heartbeat.json").write_text(json.dumps(beat))
+    assert run.run() == code
+    assert run.exit["why"] == ("failed" if code else "completed")
+
+
 def test_a_program_of_ones_own_that_stops_short_by_its_heartbeat_has_completed_and_it_is_said(
     tmp_path: Path,
 ) -> None:

@@ -61,6 +61,20 @@ def test_environment_of_the_program(tmp_path: Path) -> None:
     assert (tmp_path / "launched").exists()
 
 
+def test_another_program_in_the_place_changes_no_word_about_the_runs_own(tmp_path: Path) -> None:
+    """After `clusterkit shell` exit code 0 of the trainer was taken for its word again."""
+    (tmp_path / "launched").write_text("says-done\n")
+    (tmp_path / "run.json").write_text(json.dumps({"argv": ["true"]}))
+    for program in (["true"], ["python", "-m", "trainer", "train", "--recipe", "none"]):
+        command = [sys.executable, str(LAUNCHER), str(tmp_path), *program]
+        subprocess.run(command, env={**os.environ, "CLUSTERKIT_SCRATCH": str(tmp_path)}, capture_output=True)
+        assert (tmp_path / "launched").read_text() == "says-done\n"
+        (tmp_path / "launched").write_text("")
+        subprocess.run(command, env={**os.environ, "CLUSTERKIT_SCRATCH": str(tmp_path)}, capture_output=True)
+        assert (tmp_path / "launched").read_text() == ""
+        (tmp_path / "launched").write_text("says-done\n")
+
+
 def test_run_json_may_not_change_where_the_run_lies(tmp_path: Path) -> None:
     run = {"argv": ["python", "-c", TELL], "env": {"CLUSTERKIT_RUN_DIR": "/elsewhere"}}
     env = json.loads(launch(tmp_path, run).stdout)[1]
@@ -122,7 +136,7 @@ def test_any_arguments_arrive_unchanged(
     [
         ("python -m trainer train --recipe sac", True),
         ("python -m trainer train --recipe sac --run-dir=/x", False),
-        ("python -m trainer train --recipe sac --seeds 1..3", False),
+        ("python -m trainer train --recipe sac --seeds 1..3", True),
         ("python -m trainer bench --recipe sac", False),
         ("true", False),
     ],

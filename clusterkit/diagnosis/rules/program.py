@@ -42,6 +42,11 @@ LEADER_GONE = Cause(
     "the process that trained it together with other runs failed or was killed",
     "`why` of that run tells the cause; `resume` goes on from the checkpoint, in a process of its own",
 )
+ENDED_TOO_SOON = Cause(
+    "ended-too-soon",
+    "the trainer's process ended with exit code 0 before it was done",
+    "look in the environment's code and its libraries for `os._exit`; `resume` goes on from the checkpoint",
+)
 KILLED_BY_SIGNAL = Cause(
     "killed-by-signal",
     "a signal ended the program",
@@ -133,6 +138,12 @@ def leader_gone(evidence: Evidence) -> Finding | None:
     return LEADER_GONE.found(line, exited(evidence), command=command, sure=sure)
 
 
+def ended_too_soon(evidence: Evidence) -> Finding | None:
+    """The job script's words: exit code 0 without the trainer's own that it is done."""
+    pattern = r"^\[clusterkit\] the trainer's process ended with exit code 0 before it was done"
+    return said(evidence, ENDED_TOO_SOON, pattern, also=exited(evidence), command=resume(evidence))
+
+
 def hangs(evidence: Evidence) -> Finding | None:
     """The heartbeat has stopped."""
     if not evidence.state.stale:
@@ -186,6 +197,7 @@ RULES = (
     checkpoint_unusable,
     worker_died,
     leader_gone,
+    ended_too_soon,
     wrong_argument,
     hangs,
     killed_by_signal,
