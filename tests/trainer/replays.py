@@ -10,6 +10,14 @@ from hypothesis import strategies as st
 
 from trainer.envs.schedule import Schedule
 from trainer.replay import Batch, Replay
+from trainer.replay.draw import DeviceDraw
+from trainer.replay.sending import Sender
+
+
+def draw_as_on_a_device(replay: Replay) -> None:
+    """Has a replay on the host draw, and be told of what is added, as one on a GPU does."""
+    device = torch.device("cpu")
+    replay._draw, replay._sender = DeviceDraw(replay._layout, replay._lanes, device), Sender(device)
 
 
 class Filled:

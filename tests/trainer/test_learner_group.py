@@ -5,6 +5,7 @@ import weakref
 import pytest
 import torch
 
+from tests.trainer.replays import draw_as_on_a_device
 from tests.trainer.test_capture import CpuRecorder, distance
 from tests.trainer.test_groups import make as make_learner
 from tests.trainer.test_sac_group import CPU, SEEDS
@@ -16,7 +17,6 @@ from trainer.loops.groups import OneByOne, make_group
 from trainer.loops.guards import fingerprint
 from trainer.loops.learner import Learner
 from trainer.loops.learner_group import LearnerGroup
-from trainer.replay.draw import DeviceDraw
 from trainer.streams import Stream
 
 
@@ -124,8 +124,7 @@ def test_what_is_captured_for_all_leaves_no_trace_of_its_warm_up(seeds):
     learners, streams = seeds()
     others, further = seeds()
     for learner in (*learners, *others):
-        replay = learner.replay
-        replay._draw = DeviceDraw(replay._layout, replay._lanes, CPU)
+        draw_as_on_a_device(learner.replay)
     group, one_by_one = LearnerGroup(learners, streams), OneByOne(others, further)
     assert group._meet((0, 1, 2))
     band = group._band

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from tests.trainer.cuda_model import CudaModel
-from tests.trainer.replays import Filled, few_or_many, filled, same_draws
+from tests.trainer.replays import Filled, draw_as_on_a_device, few_or_many, filled, same_draws
 from trainer.lanes import Layout
 from trainer.replay import Replay
 from trainer.replay.draw import DeviceDraw, HostDraw
@@ -58,7 +58,7 @@ def test_every_transition_is_drawn_equally_often(kind, num_envs, steps):
     run.step(steps)
     replay = run.replay
     if kind is DeviceDraw:
-        replay._draw = DeviceDraw(replay._layout, replay._lanes, torch.device("cpu"))
+        draw_as_on_a_device(replay)
     if not run.ready:
         assert num_envs < 3
         return
@@ -79,7 +79,7 @@ def test_every_transition_is_drawn_equally_often(kind, num_envs, steps):
 @given(run=filled(), steps=st.integers(1, 150))
 def test_a_device_draws_from_the_same(run, steps):
     run.step(steps)
-    run.replay._draw = DeviceDraw(run.replay._layout, run.replay._lanes, torch.device("cpu"))
+    draw_as_on_a_device(run.replay)
     if run.ready:
         for _ in range(3):
             run.check(run.replay.sample())
@@ -108,7 +108,7 @@ def test_many_batches_may_be_drawn_between_two_steps(run, batches):
 def test_nothing_on_a_device_waits_for_it_or_changes_its_shape():
     run = Filled(3, 7, 50, 7, stagger=True, extra=10)
     run.step(60)
-    run.replay._draw = DeviceDraw(run.replay._layout, run.replay._lanes, torch.device("cpu"))
+    draw_as_on_a_device(run.replay)
     # fake tensors have shapes and no values: what reads one, or takes its shape from values, raises
     with FakeTensorMode(allow_non_fake_inputs=True):
         place, task = run.replay._draw()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.trainer.replays import draw_as_on_a_device
 from tests.trainer.sacs import same
 from tests.trainer.test_sac_group import CPU, SEEDS, seeded
 from trainer.lanes import Layout
@@ -59,7 +60,7 @@ def test_a_batch_of_several_replays_is_what_each_would_give(kind):
                 replay = Replay(3, 6, 120, 16, 10, 4, 2)
                 fill(replay, seed, 12)
                 if kind == "episodes on a device":
-                    replay._draw = DeviceDraw(replay._layout, replay._lanes, CPU)
+                    draw_as_on_a_device(replay)
             replays.append(replay)
         return replays
 

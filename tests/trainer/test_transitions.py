@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.trainer.cuda_model import CudaModel
 from trainer.errors import CheckpointError
 from trainer.replay import TransitionReplay
 
@@ -15,13 +16,13 @@ from trainer.replay import TransitionReplay
 class Filled:
     """An observation is (serial number, environment); everything else follows from the serial number."""
 
-    def __init__(self, capacity: int, num_envs: int, batch_size: int = 7) -> None:
-        self.capacity, self.num_envs, self.batch_size = capacity, num_envs, batch_size
+    def __init__(self, capacity: int, num_envs: int, batch_size: int = 7, device: str = "cpu") -> None:
+        self.capacity, self.num_envs, self.batch_size, self.device = capacity, num_envs, batch_size, device
         self.replay = self.make()
         self.serial = 0
 
     def make(self) -> TransitionReplay:
-        return TransitionReplay(self.capacity, self.batch_size, 2, 1)
+        return TransitionReplay(self.capacity, self.batch_size, 2, 1, self.device)
 
     def step(self, times: int = 1) -> None:
         for _ in range(times):
@@ -89,6 +90,22 @@ def test_it_is_saved_in_pieces_and_put_together_again(capacity, num_envs, pauses
         ours, theirs = ([part.clone() for part in one.sample()] for one in (filled.replay, restored))
         assert all(torch.equal(left, right) for left, right in zip(ours, theirs, strict=True))
     assert restored.oldest() == filled.replay.oldest() == [max(0, filled.serial - capacity)]
+
+
+def test_restoring_on_a_gpu_keeps_no_buffer_as_large_as_what_was_restored() -> None:
+    with CudaModel() as model:
+        filled = Filled(5000, 2, device="cuda:0")
+        filled.step(2500)
+        state, rows = filled.replay.state_dict(), filled.replay.rows_since(None)
+        filled.replay = filled.make()
+        filled.replay.load_state_dict(state)
+        filled.replay.put(rows)
+        filled.step()
+        assert filled.replay._sender is not None
+        assert filled.replay._sender._there.nbytes < rows.data.nbytes / 100
+        held = filled.replay.rows_since(None).data[:, 0]
+        assert model.order.races == []
+    assert set(held.astype(int).tolist()) == filled.held()
 
 
 def test_another_environments_replay_is_refused():

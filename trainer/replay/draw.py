@@ -234,6 +234,15 @@ def to_host(rows: Tensor, place: npt.NDArray[np.int64]) -> npt.NDArray[np.float3
     return found
 
 
+def put_rows(rows: Tensor, place: npt.NDArray[np.int64], data: npt.NDArray[np.float32]) -> None:
+    """Writes rows (places, width) into a replay, wherever it lies."""
+    device = rows.device
+    if device.type == "cpu":
+        rows.numpy()[place] = data
+    else:
+        rows.index_copy_(0, to_device(place, device), to_device(data, device))
+
+
 def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
     """Returns the array as a tensor on the device; the copy is awaited by the device, not by the host."""
     tensor = torch.from_numpy(array)

@@ -15,7 +15,7 @@ from torch import Tensor
 from trainer.lanes import Layout
 from trainer.replay.batch import Batch
 from trainer.replay.deal import deal
-from trainer.replay.draw import DeviceDraw, DeviceDraws, HostDraw, to_device, to_host
+from trainer.replay.draw import DeviceDraw, DeviceDraws, HostDraw, put_rows, to_device, to_host
 from trainer.replay.lanes import Integers, Lanes
 from trainer.replay.rows import Rows
 from trainer.replay.sending import Sender
@@ -129,9 +129,7 @@ class Replay:
         place, rows = np.concatenate([row, row + 1]), data.reshape(-1, self._layout.row_width)
         changed = self._draw.advance()
         if self._sender is None:
-            self._write(place, rows)
-            for tensor, array in changed:
-                tensor.copy_(torch.from_numpy(array))
+            put_rows(self._rows, place, rows)
             return
         where, what, *values = self._sender.send([place, rows, *(array for _, array in changed)])
         self._rows.index_copy_(0, where, what)
@@ -220,7 +218,7 @@ class Replay:
             data[start - first : stop - first]
             for (first, _, data), start, stop in zip(rows.lanes(), begin, end, strict=True)
         ]
-        self._write(self._places(begin, end), np.concatenate(pieces))
+        put_rows(self._rows, self._places(begin, end), np.concatenate(pieces))
 
     def cut(self) -> None:
         """Drops the running episodes' transitions, for environments that start new ones.
@@ -246,16 +244,9 @@ class Replay:
             other.put(piece)
         other.cut()
         source, target = deal(other._lanes, self._lanes, self._layout)
-        self._write(target, to_host(other._rows, source))
+        put_rows(self._rows, target, to_host(other._rows, source))
         self._draw.update()
 
     def _places(self, begin: Sequence[int], end: Sequence[int]) -> Integers:
         ranges = enumerate(zip(begin, end, strict=True))
         return np.concatenate([self._lanes.places(lane, *rows) for lane, rows in ranges])
-
-    def _write(self, place: Integers, data: Floats) -> None:
-        if self._rows.device.type == "cpu":
-            self._rows.numpy()[place] = data
-        else:
-            device = self._rows.device
-            self._rows.index_copy_(0, to_device(place, device), to_device(data, device))

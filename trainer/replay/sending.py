@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy.typing as npt
@@ -32,25 +33,19 @@ class Sender:
         Args:
             arrays: of any types and shapes, contiguous.
         """
+        tensors = [torch.from_numpy(array) for array in arrays]
         if self._sent is None:
-            return [torch.from_numpy(array).to(self._device) for array in arrays]
-        ends: list[int] = []
-        for array in arrays:
-            ends.append((ends[-1] if ends else 0) + -(-array.nbytes // _ROOM) * _ROOM)
+            return [tensor.to(self._device) for tensor in tensors]
+        *begins, end = accumulate((-(-each.nbytes // _ROOM) * _ROOM for each in tensors), initial=0)
         self._sent.synchronize()  # of the last call, long since done
-        if ends[-1] > len(self._here):
-            self._here = torch.zeros(ends[-1], dtype=torch.uint8, pin_memory=True)
-            self._there = torch.zeros(ends[-1], dtype=torch.uint8, device=self._device)
-        begins = [0, *ends[:-1]]
-        for array, begin in zip(arrays, begins, strict=True):
-            tensor = torch.from_numpy(array)
+        if end > len(self._here):
+            self._here = torch.zeros(end, dtype=torch.uint8, pin_memory=True)
+            self._there = torch.zeros(end, dtype=torch.uint8, device=self._device)
+        for tensor, begin in zip(tensors, begins, strict=True):
             _part(self._here, begin, tensor).copy_(tensor)
-        self._there[: ends[-1]].copy_(self._here[: ends[-1]], non_blocking=True)
+        self._there[:end].copy_(self._here[:end], non_blocking=True)
         self._sent.record(torch.cuda.current_stream(self._device))
-        return [
-            _part(self._there, begin, torch.from_numpy(array))
-            for array, begin in zip(arrays, begins, strict=True)
-        ]
+        return [_part(self._there, begin, tensor) for tensor, begin in zip(tensors, begins, strict=True)]
 
 
 def _part(buffer: Tensor, begin: int, like: Tensor) -> Tensor:

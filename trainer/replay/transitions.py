@@ -20,7 +20,7 @@ from torch import Tensor
 from trainer.errors import CheckpointError
 from trainer.lanes import Ring
 from trainer.replay.batch import Batch
-from trainer.replay.draw import to_host
+from trainer.replay.draw import put_rows, to_host
 from trainer.replay.rows import Rows
 from trainer.replay.sending import Sender
 from trainer.replay.staging import Staging
@@ -69,7 +69,7 @@ class TransitionReplay:
             self._rows = torch.zeros(shape, device=home)
         self._gathered = torch.empty(batch_size, sum(ring.widths), device=home, pin_memory=staged)
         self._staging = Staging(self._gathered, device) if staged else None
-        self._sender = Sender(home)
+        self._sender = None if home.type == "cpu" else Sender(home)
         self._bits = np.random.PCG64(int(torch.randint(2**63 - 1, ())))
         self._generator = np.random.Generator(self._bits)
         self._size = torch.zeros((), dtype=torch.float64, device=home)
@@ -115,7 +115,11 @@ class TransitionReplay:
         columns = observation, action, reward[:, None], next_observation, ~terminated[:, None]
         rows = np.concatenate(columns, axis=1, dtype=np.float32)[-self._ring.capacity :]
         end = self._count + len(reward)
-        self._write(end - len(rows), end, rows)
+        place = self._places(end - len(rows), end)
+        if self._sender is None:
+            put_rows(self._rows, place, rows)
+        else:
+            self._rows.index_copy_(0, *self._sender.send([place, rows]))
         self._grow(end)
 
     def sample(self) -> Batch:
@@ -199,7 +203,7 @@ class TransitionReplay:
         """Writes rows back, those of the oldest piece first; rows not needed any more are passed over."""
         (first, end, data) = next(rows.lanes())
         begin = min(max(first, self.oldest()[0]), end)
-        self._write(begin, end, data[begin - first :])
+        put_rows(self._rows, self._places(begin, end), data[begin - first :])
 
     def cut(self) -> None:
         """Does nothing: a transition is whole whatever becomes of its episode."""
@@ -221,10 +225,3 @@ class TransitionReplay:
 
     def _places(self, begin: int, end: int) -> npt.NDArray[np.int64]:
         return np.arange(begin, end) % self._ring.capacity
-
-    def _write(self, begin: int, end: int, data: Floats) -> None:
-        place = self._places(begin, end)
-        if self._rows.device.type == "cpu":
-            self._rows.numpy()[place] = data
-        else:
-            self._rows.index_copy_(0, *self._sender.send([place, np.ascontiguousarray(data)]))
