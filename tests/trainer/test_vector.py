@@ -10,7 +10,7 @@ import pytest
 
 from tests.trainer.toys import CounterFactory
 from tests.trainer.warm import cold
-from trainer.envs.faults import told
+from trainer.envs.faults import fault_of
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.envs.schedule import Command, Orders, Schedule
 from trainer.envs.vector import VectorEnv
@@ -250,7 +250,7 @@ def test_a_fault_is_told_in_its_own_words_and_lines(workers, fault, cause):
 def test_a_fault_with_a_note_is_told_by_its_type_and_text():
     error = ValueError("the drawer\nfell off")
     error.add_note("look below the table")
-    fault = told(error)
+    fault = fault_of(error)
     assert fault.cause == "ValueError: the drawer"
     assert "look below the table" in fault.where
 

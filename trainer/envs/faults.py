@@ -21,7 +21,7 @@ class Fault(NamedTuple):
     where: str
 
 
-def told(error: BaseException) -> Fault:
+def fault_of(error: BaseException) -> Fault:
     """Returns what is told of an exception that an environment has raised.
 
     The frames of the trainer that led to the environment's are left out: they are not at fault.

@@ -12,7 +12,7 @@ import gymnasium
 import numpy.typing as npt
 
 from trainer.arguments import nearest
-from trainer.envs.faults import told
+from trainer.envs.faults import fault_of
 from trainer.errors import UsageError
 
 _TRIAL_STEPS = 100
@@ -48,7 +48,7 @@ def made(name: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
             hint="start in the folder of the module, or install it" if colon else None,
         ) from error
     except (Exception, SystemExit) as error:  # of somebody else's code
-        fault = told(error)
+        fault = fault_of(error)
         raise UsageError(f"{name!r} cannot be made: {fault.cause}", hint=fault.where) from error
 
 
@@ -84,7 +84,7 @@ def tried(
             if terminated or truncated:
                 break
     except (Exception, SystemExit) as error:  # of somebody else's code
-        fault = told(error)
+        fault = fault_of(error)
         raise UsageError(f"{name} fails in its first steps: {fault.cause}", hint=fault.where) from error
     return speaks, statistics.median(seconds)
 

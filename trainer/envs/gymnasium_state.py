@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from trainer.envs.faults import told
+from trainer.envs.faults import fault_of
 from trainer.envs.interface import OWN_CHOICE, Env
 
 _PLAYED = (25, 1, 2, 7)
@@ -92,7 +92,7 @@ def fault(make: Callable[[], Taken], action: Callable[[], npt.NDArray[np.float32
                 return "the episode after one put back is another"
         return ""
     except (Exception, SystemExit) as error:  # of somebody else's code, in a use it was not made for
-        return told(error).cause
+        return fault_of(error).cause
     finally:
         original.close()
         copy.close()

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from trainer.envs.alarm import OverdueError, clear_alarm, set_alarm
 from trainer.envs.block import Block, allocate
 from trainer.envs.dealing import dealt
-from trainer.envs.faults import told
+from trainer.envs.faults import fault_of
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Orders
 from trainer.envs.slots import Slots
@@ -279,7 +279,7 @@ class VectorEnv:
                 hint="resume from the last checkpoint; if it happens again, look for a full or failing node",
             ) from error
         except (Exception, SystemExit) as error:  # of somebody else's code
-            fault = told(error)
+            fault = fault_of(error)
             raise WorkerError(
                 f"an environment of {self._names(share)} failed: {fault.cause}", hint=fault.where
             ) from error

@@ -18,7 +18,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
 from trainer.envs.block import Block, Shape
-from trainer.envs.faults import told
+from trainer.envs.faults import fault_of
 from trainer.envs.interface import EnvFactory
 from trainer.envs.slots import Slots
 from trainer.errors import WorkerError
@@ -285,5 +285,5 @@ def _serve(pipe: socket.socket, factory: EnvFactory, memory: Any, shape: Shape) 
         return
     except (Exception, SystemExit) as error:
         with contextlib.suppress(OSError):
-            pipe.sendall(_FAILED + _counted(told(error)))
+            pipe.sendall(_FAILED + _counted(fault_of(error)))
         os._exit(1)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.device import configure
-from trainer.envs.faults import told
+from trainer.envs.faults import fault_of
 from trainer.envs.interface import EnvFactory
 from trainer.envs.worker import ending, ignore_parents_signals, remedy, signals_blocked
 from trainer.errors import TrainerError, WorkerError
@@ -194,7 +194,7 @@ def _serve(pipe: Connection[Played | _Fault, Goals], setup: Setup, beats: ctypes
     except TrainerError as error:
         _report(pipe, _Fault(f"failed: {error.cause}", error.hint))
     except (Exception, SystemExit) as error:
-        fault = told(error)
+        fault = fault_of(error)
         _report(pipe, _Fault(f"failed: {fault.cause}", fault.where))
 
 
