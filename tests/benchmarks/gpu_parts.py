@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.benchmarks import gpu_process
-from tests.benchmarks.gpu_process import GRACE, ROOT, Outcome, lines
+from tests.benchmarks.gpu_process import GRACE, ROOT, lines
 from tests.benchmarks.gpu_runs import digest, kill_past, progress
 
 WHOLE = ("gymnasium", "metaworld", "mujoco")
@@ -105,11 +105,11 @@ class Parts:
         """GPU, driver, processors, versions."""
         code = "import json, torch; from trainer.device import configure, describe; "
         code += f"print(json.dumps(describe(configure({'cpu' if self._dry else 'cuda'!r}))))"
-        asked = self._run([sys.executable, "-c", code], 60)
+        asked = gpu_process.run([sys.executable, "-c", code], 60)
         facts = lines(asked.output)
         smi = "--query-gpu=name,driver_version,power.limit,clocks.max.sm,memory.total"
         try:
-            driver = self._run(["nvidia-smi", smi, "--format=csv,noheader"], 20).output.strip()
+            driver = gpu_process.run(["nvidia-smi", smi, "--format=csv,noheader"], 20).output.strip()
         except OSError as error:
             driver = str(error)
         return {
@@ -126,14 +126,14 @@ class Parts:
         files = [str(path) for path in every if "pytest.mark.cuda" in path.read_text()]
         # a file that lacks a package fails by itself
         options = ["-q", "-p", "no:cacheprovider", "-m", "cuda", "--continue-on-collection-errors"]
-        done = self._run([sys.executable, "-m", "pytest", *options, *files], self._limit(120))
+        done = gpu_process.run([sys.executable, "-m", "pytest", *options, *files], self._limit(120))
         last = done.output.strip().splitlines()[-1:]
         return {**done.summary(), "last_line": last[0] if last else ""}
 
     def environments(self) -> dict[str, Any]:
         """Steps a second of environments that nobody learns from: what whole runs cannot exceed."""
         argv = [sys.executable, "-m", "tests.benchmarks.gpu_runs", "1" if self._dry else "10,30"]
-        done = self._run([*argv, "0.2" if self._dry else "8"], self._limit(60))
+        done = gpu_process.run([*argv, "0.2" if self._dry else "8"], self._limit(60))
         return {**done.summary(), "findings": lines(done.output)}
 
     def resume(self) -> dict[str, Any]:
@@ -144,12 +144,12 @@ class Parts:
             options = ["--total-steps", str(total), "--checkpoint-every", str(total // 10)]
             argv = self._train_argv("guide-mt10", *options)
             whole, cut = Path(folder, "whole"), Path(folder, "cut")
-            done = self._run([*argv, "--run-dir", str(whole)], self._limit(120))
+            done = gpu_process.run([*argv, "--run-dir", str(whole)], self._limit(120))
             found |= done.summary() | {"whole": digest(whole)}
             found["killed_at"] = kill_past(
                 [*argv, "--run-dir", str(cut)], cut / "metrics.jsonl", total // 2, self._limit(120)
             )
-            again = self._run([*argv, "--run-dir", str(cut), "--resume"], self._limit(120))
+            again = gpu_process.run([*argv, "--run-dir", str(cut), "--resume"], self._limit(120))
             found |= {"resumed_exit_code": again.code, "resumed": digest(cut)}
         found["equal"] = found["whole"] is not None and found["whole"] == found["resumed"]
         return found
@@ -158,22 +158,19 @@ class Parts:
         """Runs beside each other on one GPU, each with a part of the processors."""
         if mps and shutil.which("nvidia-cuda-mps-control") is None:
             return {"skipped": "nvidia-cuda-mps-control is not here"}
-        count, seconds = (2, 1.0) if self._dry else (4, 40.0)
-        code = "tests.benchmarks.gpu_runs"
+        count, seconds = (2, 60.0) if self._dry else (4, 40.0)
         with tempfile.TemporaryDirectory() as folder:
             total = 600 if self._dry else _ENDLESS
             argv = self._train_argv("guide-mt10", "--total-steps", str(total))
-            words = ["--pack", str(count), str(seconds if not self._dry else 60.0), folder]
-            done = self._run(
-                [sys.executable, "-m", code, *words, *(["--mps"] if mps else []), "--", *argv],
-                self._limit(90),
-            )
+            pack = ["--pack", str(count), str(seconds), folder, *(["--mps"] if mps else [])]
+            runs = [sys.executable, "-m", "tests.benchmarks.gpu_runs", *pack, "--", *argv]
+            done = gpu_process.run(runs, self._limit(90))
         return {**done.summary(), "findings": lines(done.output)}
 
     def _learner(self, text: str, what: str, limit: float) -> Part:
         def find() -> dict[str, Any]:
             argv = [sys.executable, "-m", "tests.benchmarks.gpu_learner", what]
-            done = self._run([*argv, *(["--dry-run"] if self._dry else [])], self._limit(limit))
+            done = gpu_process.run([*argv, *(["--dry-run"] if self._dry else [])], self._limit(limit))
             return {**done.summary(), "findings": lines(done.output)}
 
         return Part(text, limit, find)
@@ -189,7 +186,9 @@ class Parts:
             evaluate = ["--eval-every", str(10 * steps if total < _ENDLESS else 0)]
             argv = self._train_argv(recipe, *options, "--total-steps", str(steps), *evaluate)
             with tempfile.TemporaryDirectory() as run_dir:
-                done = self._run([*argv, "--run-dir", run_dir], self._limit(limit + GRACE), signal.SIGTERM)
+                done = gpu_process.run(
+                    [*argv, "--run-dir", run_dir], self._limit(limit + GRACE), signal.SIGTERM
+                )
                 folders = sorted(Path(run_dir).glob("seed-*")) or [Path(run_dir)]
                 found = [progress(folder / "metrics.jsonl") for folder in folders]
             rates = [one.get("steps_per_second") or 0.0 for one in found]
@@ -209,9 +208,6 @@ class Parts:
         if recipe == "ppo-mujoco":
             argv += ["--set", "batch_size=100", "--unlock", "batch_size"]
         return [*argv, "--log-every", "200", "--device", "cpu", *options, "--num-envs", "2", "--workers", "0"]
-
-    def _run(self, argv: list[str], limit: float, stop: signal.Signals = signal.SIGKILL) -> Outcome:
-        return gpu_process.run(argv, limit, stop)
 
     def _limit(self, wanted: float) -> float:
         return min(wanted, self._ends - time.monotonic() - GRACE)

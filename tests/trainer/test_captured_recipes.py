@@ -6,10 +6,10 @@ back to when memory is short, and several seeds whose updates are one graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import numpy as np
@@ -35,6 +35,7 @@ from trainer.replay import TransitionReplay
 from trainer.settings import TrainSettings, read_settings
 from trainer.streams import Stream
 
+L = TypeVar("L")
 PRECISIONS = ("fp32", "bf16")
 """TF32 is a mode of a GPU's products, and no other operation."""
 SMALL = {
@@ -135,6 +136,17 @@ def snapshot(tensors: Iterable[Tensor]) -> list[Tensor]:
     return [tensor.detach().clone() for tensor in tensors]
 
 
+def of_seeds(count: int, cuda: CudaModel, make: Callable[[int], L]) -> tuple[list[Stream], list[L]]:
+    """Returns the random streams of so many seeds, and what is made for each within its own."""
+    streams, made = [], []
+    for seed in range(count):
+        torch.manual_seed(seed)
+        streams.append(Stream(cuda.device))
+        with streams[-1]:
+            made.append(make(seed))
+    return streams, made
+
+
 FALLBACKS = {
     "device": {"replay_on_host": False, "micro_batches": 1},
     "host": {"replay_on_host": True, "micro_batches": 1},
@@ -167,10 +179,7 @@ def test_an_update_off_policy(
         assert learner.note == ""
         return found
 
-    captured = learnt()
-    with uncaptured():
-        eager = learnt()
-    check_same(captured, eager)
+    check_captured_and_not(learnt)
 
 
 @pytest.mark.slow
@@ -182,13 +191,12 @@ def test_the_updates_of_several_seeds_off_policy(
     settings, factory = settings_for(tmp_path, name, precision)
 
     def learnt() -> list[list[Tensor]]:
-        streams, learners = [], []
-        for seed in range(3):
-            torch.manual_seed(seed)
-            streams.append(Stream(cuda.device))
-            with streams[-1]:
-                learners.append(Learner(settings, factory, cuda.device, print, FALLBACKS[fallback]))
-                fill(learners[-1], factory, seed)
+        def filled(seed: int) -> Learner:
+            learner = Learner(settings, factory, cuda.device, print, FALLBACKS[fallback])
+            fill(learner, factory, seed)
+            return learner
+
+        streams, learners = of_seeds(3, cuda, filled)
         group = make_group(learners, streams)
         assert isinstance(group, LearnerGroup)
         found = []
@@ -198,10 +206,7 @@ def test_the_updates_of_several_seeds_off_policy(
         assert {learner.note for learner in learners} == {""}
         return found
 
-    captured = learnt()
-    with uncaptured():
-        eager = learnt()
-    check_same(captured, eager)
+    check_captured_and_not(learnt)
 
 
 @pytest.mark.slow
@@ -212,12 +217,9 @@ def test_updates_on_policy(cuda: CudaModel, tmp_path: Path, name: str, seeds: in
     settings, factory = settings_for(tmp_path, name, precision)
 
     def learnt() -> list[list[Tensor]]:
-        streams, learners = [], []
-        for seed in range(seeds):
-            torch.manual_seed(seed)
-            streams.append(Stream(cuda.device))
-            with streams[-1]:
-                learners.append(RolloutLearner(settings, factory, cuda.device, Ranks()))
+        streams, learners = of_seeds(
+            seeds, cuda, lambda _: RolloutLearner(settings, factory, cuda.device, Ranks())
+        )
         group = make_group(learners, streams)
         found = []
         for rollout in range(2):
@@ -239,10 +241,7 @@ def test_updates_on_policy(cuda: CudaModel, tmp_path: Path, name: str, seeds: in
         assert all(learner.note == "" for learner in learners) or not joint
         return found
 
-    captured = learnt()
-    with uncaptured():
-        eager = learnt()
-    check_same(captured, eager)
+    check_captured_and_not(learnt)
 
 
 def live(learner: RolloutLearner, seed: int, factory: EnvFactory) -> None:
@@ -263,7 +262,11 @@ def live(learner: RolloutLearner, seed: int, factory: EnvFactory) -> None:
         rollout.add(seen, action, reward, following, rng.random(envs) < (0.0 if tasks else 0.1), ends)
 
 
-def check_same(captured: list[list[Tensor]], eager: list[list[Tensor]]) -> None:
+def check_captured_and_not(learnt: Callable[[], list[list[Tensor]]]) -> None:
+    """Learns twice, the second time without captures: all that was found must be equal."""
+    captured = learnt()
+    with uncaptured():
+        eager = learnt()
     for ours, theirs in zip(captured, eager, strict=True):
         for one, other in zip(ours, theirs, strict=True):
             assert torch.equal(one.nan_to_num(7.0), other.nan_to_num(7.0))
