@@ -6,12 +6,13 @@ import argparse
 import difflib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.gpu_parts import OPTIONAL, WHOLE, Part, Parts, missing
 from tests.benchmarks.gpu_process import GRACE
+from trainer.files import atomic_write_bytes
 
 _LEAST = 2 * GRACE
 """Seconds without which a part is not begun."""
@@ -44,6 +45,48 @@ def find(part: Part, left: float) -> dict[str, Any]:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
+def read(path: Path) -> dict[str, Any]:
+    """Returns what a result file holds.
+
+    Raises:
+        SystemExit: it cannot be read, or is something else.
+    """
+    try:
+        result = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"gpu.sh: {path} cannot be read as a result: {error}") from error
+    if not isinstance(result, dict) or "dry_run" not in result:
+        raise SystemExit(f"gpu.sh: {path} is no result of gpu.sh")
+    return result
+
+
+def write(path: Path, result: Mapping[str, Any]) -> None:
+    """Replaces a result file.
+
+    Raises:
+        SystemExit: it cannot be written.
+    """
+    try:
+        atomic_write_bytes(path, json.dumps(result, indent=1).encode() + b"\n")
+    except OSError as error:
+        raise SystemExit(f"gpu.sh: {path} cannot be written: {error.strerror}") from error
+
+
+def begin(path: Path, *, dry: bool) -> dict[str, Any]:
+    """Returns what is to be added to, once it is known that it can be written.
+
+    Raises:
+        SystemExit: it cannot, or what is there is of a dry run and this one is not, or the other way round.
+    """
+    result = read(path) if path.exists() else {"dry_run": dry}
+    if result["dry_run"] != dry:
+        kind = "a dry run" if result["dry_run"] else "a GPU"
+        raise SystemExit(f"gpu.sh: {path} holds what {kind} found; name another file")
+    result["begun"] = time.strftime("%FT%TZ", time.gmtime())
+    write(path, result)
+    return result
+
+
 def main() -> None:
     """Run the parts that are left time for."""
     parser = argparse.ArgumentParser(prog="gpu.sh", description="Everything that needs a GPU, as JSON.")
@@ -62,8 +105,7 @@ def main() -> None:
             print(f"{name:<14} {part.seconds:5.0f} s  {part.what}")
         return
     parts = chosen(every, given.only)
-    result: dict[str, Any] = json.loads(given.result.read_text()) if given.result.exists() else {}
-    result |= {"dry_run": given.dry_run, "begun": time.strftime("%FT%TZ", time.gmtime())}
+    result = begin(given.result, dry=given.dry_run)
     if absent := missing((*WHOLE, *OPTIONAL)):
         without = [name for name, part in parts.items() if missing(part.needs)]
         lost = f"; left out: {', '.join(without)}" if without else ""
@@ -71,7 +113,7 @@ def main() -> None:
     for name, part in parts.items():
         result[name] = find(part, ends - time.monotonic())
         result["seconds"] = round(time.monotonic() - begun, 1)
-        given.result.write_text(json.dumps(result, indent=1) + "\n")
+        write(given.result, result)
         print(f"{result['seconds']:6.1f} s  {name}: {json.dumps(result[name])[:160]}", flush=True)
     print(f"written to {given.result}")
 

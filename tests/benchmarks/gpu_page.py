@@ -8,12 +8,12 @@ processors, made by arithmetic before any GPU was at hand; memory is what `clust
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.benchmarks.gpu_all import read
 from trainer import recipe
 from trainer.recipe.memory import learner_parts, library_parts, replay_parts
 from trainer.recipe.sizes import Sizes
@@ -169,7 +169,7 @@ def _table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> st
 
 def main() -> None:
     """Print the page."""
-    result = json.loads(Path(sys.argv[1]).read_text()) if len(sys.argv) > 1 else {}
+    result = read(Path(sys.argv[1])) if len(sys.argv) > 1 else {}
     sys.stdout.write(page(result))
 
 

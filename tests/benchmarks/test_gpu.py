@@ -50,6 +50,27 @@ def test_a_part_that_fails_says_how_and_the_others_go_on(tmp_path, monkeypatch: 
     assert (again["good"], again["broken"]) == ({"found": 3}, result["broken"]), "others stay as they were"
 
 
+@pytest.mark.parametrize(
+    ("held", "words"),
+    [
+        ("garbage", "cannot be read as a result"),
+        ('{"name": "wheel"}', "is no result of gpu.sh"),
+        ('{"dry_run": false, "speed": {}}', "holds what a GPU found; name another file"),
+    ],
+)
+def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path, held: str, words: str) -> None:
+    result = tmp_path / "result.json"
+    result.write_text(held)
+    with pytest.raises(SystemExit, match=f"result.json {words}"):
+        gpu_all.begin(result, dry=True)
+    assert result.read_text() == held
+
+
+def test_a_file_that_cannot_be_written_is_found_before_anything_is_measured(tmp_path) -> None:
+    with pytest.raises(SystemExit, match="cannot be written: No such file or directory"):
+        gpu_all.begin(tmp_path / "absent" / "result.json", dry=True)
+
+
 def test_a_part_that_does_not_exist_is_answered_with_those_that_do() -> None:
     parts = Parts(dry=True, ends=math.inf).all()
     assert list(chosen(parts, ["speed,machine", "seeds"])) == ["machine", "speed", "seeds"]
