@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from clusterkit import ownership
+from clusterkit.backends.base import Scheduler
 from clusterkit.errors import TransportError
-from clusterkit.scheduler import Scheduler
 from clusterkit.transport.base import Completed, Transport
 from clusterkit.transport.faults import room_hint
 from clusterkit.transport.questions import Ask, ask_on_terminal
@@ -226,10 +226,10 @@ def _words(inquiry: Inquiry) -> str:
 def scheduler_of(cluster: Cluster) -> Scheduler:
     """The scheduler that runs a cluster's jobs."""
     if cluster.kind == "local":
-        from clusterkit.local.scheduler import LocalScheduler
+        from clusterkit.backends.local.scheduler import LocalScheduler
 
         return LocalScheduler()
-    from clusterkit.slurm.commands import SlurmScheduler
+    from clusterkit.backends.slurm.commands import SlurmScheduler
 
     return SlurmScheduler()
 

@@ -52,8 +52,8 @@ def _make_ready() -> None:
     """What commands do whatever their words: compile a template, take options apart."""
     import typer
 
+    from clusterkit.backends.slurm.script import templates
     from clusterkit.cli.app import app
-    from clusterkit.slurm.script import templates
 
     typer.main.get_command(app)
     for name in templates().list_templates(filter_func=lambda name: name.endswith(".sh.j2")):
@@ -166,7 +166,7 @@ def _become(given: int, streams: list[int], answers: int) -> Command:
     os.environ.clear()
     os.environ.update(command.environ)
     sys.path.insert(0, command.folder)
-    if "clusterkit.ui.console" in sys.modules:
+    if "clusterkit.cli.ui.console" in sys.modules:
         _renew_consoles()
     _tell(answers, os.getpid())
     os.close(answers)
@@ -175,7 +175,7 @@ def _become(given: int, streams: list[int], answers: int) -> Command:
 
 def _renew_consoles() -> None:
     """Many modules hold the consoles, which look at streams and environment when they are made."""
-    from clusterkit.ui import console
+    from clusterkit.cli.ui import console
 
     for name in ("out", "err"):
         getattr(console, name).__dict__.update(console._console(stderr=name == "err").__dict__)

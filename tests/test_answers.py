@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterkit.backends.base import Scheduler
+from clusterkit.backends.local.scheduler import LocalScheduler
+from clusterkit.backends.slurm import abilities
+from clusterkit.backends.slurm.commands import SlurmScheduler
+from clusterkit.backends.slurm.parse import parse_query
+from clusterkit.backends.slurm.sections import MARK
+from clusterkit.backends.slurm.trial import parse_trials
 from clusterkit.checkup import answer as checkup
 from clusterkit.diagnosis.parse import parse_evidence
 from clusterkit.errors import ClusterkitError, RunError, SchedulerError, last_words
-from clusterkit.local.scheduler import LocalScheduler
-from clusterkit.record import parse_collect
-from clusterkit.roster import parse_details, parse_roster
-from clusterkit.scheduler import Scheduler
-from clusterkit.slurm import abilities
-from clusterkit.slurm.commands import SlurmScheduler
-from clusterkit.slurm.parse import parse_query
-from clusterkit.slurm.sections import MARK
-from clusterkit.slurm.trial import parse_trials
+from clusterkit.probes.usage.reader import UsageReader
+from clusterkit.runs.record import parse_collect
+from clusterkit.runs.roster import parse_details, parse_roster
 from clusterkit.survey.parse import parse as parse_survey
-from clusterkit.usage.reader import UsageReader
 
 NAMES = (
     "a40-2m-20260102-030405-k3f9",

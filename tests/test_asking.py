@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.ui import curves, top, watch
+from clusterkit.cli.ui import curves, top, watch
 
 ROOT = Path(__file__).resolve().parent.parent
 ANSWERED_ELSEWHERE = re.compile(

@@ -18,7 +18,7 @@ import typer
 from clusterkit.cli import complete
 from clusterkit.cli.app import app
 from clusterkit.cli.completion import answer, words_of
-from clusterkit.ledger import Ledger, LedgerRun
+from clusterkit.runs.ledger import Ledger, LedgerRun
 
 SETTINGS = """
 [project]

@@ -9,7 +9,7 @@ _PRINT = r"""
 from rich.table import Table
 from rich.text import Text
 from clusterkit.errors import RunError
-from clusterkit.ui.console import note, out, show_error
+from clusterkit.cli.ui.console import note, out, show_error
 evil = "a\x1b]0;title\x07\x1b[2J\rb\x9bc\ud800d"
 table = Table("run")
 table.add_row(Text(evil))

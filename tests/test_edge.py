@@ -23,7 +23,7 @@ from clusterkit.cli.app import app
 from clusterkit.cli.causes import fault_of
 from clusterkit.cli.crash import masked, masked_text
 from clusterkit.errors import ClusterkitError
-from clusterkit.ledger import Ledger
+from clusterkit.runs.ledger import Ledger
 from tests.sampling import sampled
 from tests.test_ledger import run as a_run
 

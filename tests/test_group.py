@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from clusterkit.group import batches, member_id, members_file, parts
+from clusterkit.runs.group import batches, member_id, members_file, parts
 
 SAME = ("--time=1",)
 OTHER = ("--time=2",)

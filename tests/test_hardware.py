@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
+from clusterkit.backends.local.machine import parse, script
 from clusterkit.hardware import Hardware, Need, shortages
-from clusterkit.local.machine import parse, script
 
 GIB = 1 << 30
 LAPTOP = Hardware(cpus=2, memory=23 * GIB, gpus=(), disk=80 * GIB, disk_free=20 * GIB)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from clusterkit.cli.ui import images as show_images
+from clusterkit.cli.ui import model as show_model
+from clusterkit.commands.images import ImageRow
+from clusterkit.commands.model import Chosen, Evaluated, Score
 from clusterkit.images.inventory import StoredImage
-from clusterkit.ui import images as show_images
-from clusterkit.ui import model as show_model
-from clusterkit.usage import Gpu
-from clusterkit.verbs.images import ImageRow
-from clusterkit.verbs.model import Chosen, Evaluated, Score
+from clusterkit.probes.usage import Gpu
 from docs.tools import scratch
 from tests.documented import ROOT, group, invoke, options
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.commands.cancel import Chosen, _choose
 from clusterkit.errors import ClusterkitError, RunError
-from clusterkit.ledger import Ledger, LedgerRun
-from clusterkit.verbs.cancel import Chosen, _choose
+from clusterkit.runs.ledger import Ledger, LedgerRun
 
 
 def run(
@@ -153,7 +153,7 @@ def test_find_takes_a_group_for_all_of_its_runs(tmp_path: Path) -> None:
 _OPEN = """
 import sys, time
 from pathlib import Path
-from clusterkit.ledger import Ledger
+from clusterkit.runs.ledger import Ledger
 from clusterkit.wandb.ledger import SqliteUploads
 print("ready", flush=True)
 sys.stdin.read()

@@ -6,7 +6,7 @@ import pytest
 
 from clusterkit.config.models import Profile, Wandb
 from clusterkit.errors import ConfigError, RecipeLockedError
-from clusterkit.plan import (
+from clusterkit.runs.program import (
     Program,
     assignments,
     choose_recipe,
@@ -16,7 +16,7 @@ from clusterkit.plan import (
     with_hardware,
     with_option,
 )
-from clusterkit.sweep import meaning
+from clusterkit.runs.sweep import meaning
 from trainer import recipe as recipes
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from clusterkit.record import Attempt, RunRecord
-from clusterkit.rehearsal import Check, Evidence, checklist, over, read_evidence
-from clusterkit.scheduler import JobState
-from clusterkit.state import RunState
+from clusterkit.backends.base import JobState
+from clusterkit.checkup.rehearsal import Check, Evidence, checklist, over, read_evidence
+from clusterkit.runs.record import Attempt, RunRecord
+from clusterkit.runs.state import RunState
 
 FIRST = Attempt(
     0,

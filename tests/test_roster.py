@@ -7,7 +7,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from clusterkit.roster import Roster, detail_script, parse_details, parse_roster, roster_script
+from clusterkit.runs.roster import Roster, detail_script, parse_details, parse_roster, roster_script
 
 
 def sh(script: str, *, path: str | None = None) -> str:

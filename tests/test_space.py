@@ -1,8 +1,8 @@
 """df and quota output of real machines, read."""
 
 from clusterkit.config.models import Cluster
+from clusterkit.probes.space import Space, parse, spaces
 from clusterkit.site import open_site
-from clusterkit.space import Space, parse, spaces
 
 TEXT = """== home /home/w
 == df /share/w/ck

@@ -8,7 +8,7 @@ import pytest
 
 from clusterkit.config.models import Profile
 from clusterkit.errors import ConfigError
-from clusterkit.sweep import Axis, Meaning, axes, grid, meaning
+from clusterkit.runs.sweep import Axis, Meaning, axes, grid, meaning
 from trainer import recipe as recipes
 
 

@@ -3,12 +3,12 @@
 import pytest
 from rich.console import Console
 
-from clusterkit.ledger import LedgerRun
-from clusterkit.scheduler import JobState
-from clusterkit.state import RunState
-from clusterkit.ui.top import view
-from clusterkit.usage import Process, Usage
-from clusterkit.verbs.inside import Inside
+from clusterkit.backends.base import JobState
+from clusterkit.cli.ui.top import view
+from clusterkit.commands.inside import Inside
+from clusterkit.probes.usage import Process, Usage
+from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.state import RunState
 
 RUN = LedgerRun("demo-1", "uni", "n", "p", "r", 1, "7", "2026-01-01T00:00:00Z", "/runs/demo-1", 9, "RUNNING")
 USAGE = Usage(

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit import measurements
 from clusterkit.config.models import Profile
 from clusterkit.errors import RunError
-from clusterkit.measurements import FILE, Measurement
-from clusterkit.tuning import FULL, NEAR, Bench, Row, Setting, changes, choose, read_bench, remark
-from clusterkit.tuning import measurements as measured
+from clusterkit.forecast import measurements
+from clusterkit.forecast.measurements import FILE, Measurement
+from clusterkit.forecast.tuning import FULL, NEAR, Bench, Row, Setting, changes, choose, read_bench, remark
+from clusterkit.forecast.tuning import measurements as measured
 
 GIB = 1 << 30
 OWN = Setting(16, 4, "tf32")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.usage import Usage, UsageReader, usage_argv
+from clusterkit.probes.usage import Usage, UsageReader, usage_argv
 from tests.slurm.runs import until
 
 MARK = "\x1eclusterkit-usage"

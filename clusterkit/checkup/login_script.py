@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
+from clusterkit.backends.slurm.commands import CLEAN_ENVIRONMENT
 from clusterkit.checkup.answer import END, FUNCTIONS
 from clusterkit.images import Image
+from clusterkit.probes.space import SCRIPT as SPACE
 from clusterkit.site import resolve_script
-from clusterkit.slurm.commands import CLEAN_ENVIRONMENT
-from clusterkit.space import SCRIPT as SPACE
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster

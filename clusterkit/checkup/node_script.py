@@ -13,8 +13,8 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
+from clusterkit.backends.slurm.script import PASSTHROUGH, directive
 from clusterkit.checkup.answer import END, FUNCTIONS
-from clusterkit.slurm.script import PASSTHROUGH, directive
 from clusterkit.units import slurm_time
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from clusterkit.backends.base import parse_time
+from clusterkit.backends.slurm.explain import sbatch_error
+from clusterkit.backends.slurm.partitions import default, partitions
 from clusterkit.checkup.check import Verdict, failed, passed, warned
 from clusterkit.checkup.login import Login
 from clusterkit.checkup.request import Asked, Gpus, held
 from clusterkit.checkup.words import listed, size
-from clusterkit.scheduler import parse_time
-from clusterkit.slurm.explain import sbatch_error
-from clusterkit.slurm.partitions import default, partitions
 from clusterkit.units import format_duration
 
 _BUSY = re.compile(r"down|drain|fail|maint|unknown|power|reboot|inval", re.IGNORECASE)

@@ -13,7 +13,7 @@ from clusterkit.checkup.check import Verdict, failed, passed, warned
 from clusterkit.checkup.login import Login
 from clusterkit.checkup.words import listed, size
 from clusterkit.images import Image
-from clusterkit.space import Space, parse
+from clusterkit.probes.space import Space, parse
 
 _MODE = re.compile(
     r"^(?P<mode>d[-rwxsStT]{9})\S*\s+\d+\s+(?P<uid>\d+)\s+\d+\s.*?\s(?P<path>/.*)$", re.MULTILINE

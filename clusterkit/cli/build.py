@@ -60,10 +60,10 @@ def build(
 
     It holds dependencies only; code comes with the snapshot.
     """
-    from clusterkit.ui.build import say, show_built
-    from clusterkit.ui.console import note
-    from clusterkit.ui.progress import transfer_bar
-    from clusterkit.verbs import build as verb
+    from clusterkit.cli.ui.build import say, show_built
+    from clusterkit.cli.ui.console import note
+    from clusterkit.cli.ui.progress import transfer_bar
+    from clusterkit.commands import build as verb
 
     request = verb.Request(bootstrap=bootstrap, source=source, torch=torch, definition=definition)
     if print_definition:

@@ -34,9 +34,9 @@ def cancel(
 
     On a terminal it asks first, where several runs or a running one would end.
     """
-    from clusterkit.ui.cancel import ask_first, show_cancelled
-    from clusterkit.verbs.cancel import Chosen
-    from clusterkit.verbs.cancel import cancel as verb
+    from clusterkit.cli.ui.cancel import ask_first, show_cancelled
+    from clusterkit.commands.cancel import Chosen
+    from clusterkit.commands.cancel import cancel as verb
 
     settings = load(config)
     chosen = Chosen(tuple(names or ()), group=group, everything=everything, cluster=cluster)

@@ -35,11 +35,11 @@ def clean(
 
     Each file is compared by its SHA-256 first. Records, metrics and short logs stay; asks first.
     """
-    from clusterkit.ui.clean import ask_first, show_cleaned
-    from clusterkit.ui.progress import transfer_bar
+    from clusterkit.cli.ui.clean import ask_first, show_cleaned
+    from clusterkit.cli.ui.progress import transfer_bar
+    from clusterkit.commands.clean import CleanRequest
+    from clusterkit.commands.clean import clean as verb
     from clusterkit.units import parse_duration
-    from clusterkit.verbs.clean import CleanRequest
-    from clusterkit.verbs.clean import clean as verb
 
     try:
         seconds = float(parse_duration(older)) if older else None

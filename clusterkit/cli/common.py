@@ -15,10 +15,10 @@ import typer
 from clusterkit.cli.guide import Command
 
 if TYPE_CHECKING:
+    from clusterkit.commands.resubmission import ResumeRequest
     from clusterkit.config.settings import Settings
-    from clusterkit.ledger import Ledger
+    from clusterkit.runs.ledger import Ledger
     from clusterkit.snapshots import Allow
-    from clusterkit.verbs.resubmission import ResumeRequest
 
 _NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
 
@@ -146,7 +146,7 @@ def open_ledger(settings: Settings, *, only_reads: bool = False, of: Iterable[st
         ConfigError: a command about earlier runs was typed outside of every project.
     """
     from clusterkit.folders import sweep
-    from clusterkit.ledger import Ledger
+    from clusterkit.runs.ledger import Ledger
 
     home = settings.project_dir / ".clusterkit"
     if of is not None and not any(os.path.lexists(name) for name in of):
@@ -234,7 +234,7 @@ def changes(
     Raises:
         ConfigError: there is no such profile or cluster, or the time is none.
     """
-    from clusterkit.verbs.resubmission import ResumeRequest
+    from clusterkit.commands.resubmission import ResumeRequest
 
     return ResumeRequest(
         profile=None if profile is None else settings.profile(profile),
@@ -251,6 +251,6 @@ def large_files(send: bool) -> Allow | None:
     if send:
         return lambda _files, _limit: True
 
-    from clusterkit.ui.deploy import ask_about_large
+    from clusterkit.cli.ui.deploy import ask_about_large
 
     return ask_about_large if sys.stdin.isatty() and sys.stderr.isatty() else None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from clusterkit.errors import ClusterkitError
 
 if TYPE_CHECKING:
-    from clusterkit.ledger import LedgerRun
+    from clusterkit.runs.ledger import LedgerRun
 
 _SAFE = re.compile(r"[\w.@%+:,/=-]+")
 """Values that no shell takes for anything but a word; others are not offered."""
@@ -56,7 +56,7 @@ class Project:
         """The runs of the ledger, the newest first."""
         import sqlite3
 
-        from clusterkit.ledger import Ledger
+        from clusterkit.runs.ledger import Ledger
 
         path = self.folder / ".clusterkit" / "ledger.sqlite3"
         try:
@@ -118,7 +118,7 @@ def _profiles(at: Project) -> Iterator[Candidate]:
 
 
 def _states(_at: Project) -> Iterator[Candidate]:
-    from clusterkit.scheduler import JobState
+    from clusterkit.backends.base import JobState
 
     return ((name, "") for name in ("active", "ended", *(state.value.lower() for state in JobState)))
 

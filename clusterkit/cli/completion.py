@@ -48,8 +48,8 @@ def completion(
 
     Of commands, options, run ids, groups, profiles, clusters, tasks and checkpoints; no cluster is asked.
     """
+    from clusterkit.cli.ui.console import note
     from clusterkit.resources import resource
-    from clusterkit.ui.console import note
 
     chosen = shell or _own_shell()
     text = resource("templates", "completion", f"clusterkit.{chosen}").read_text(encoding="utf-8")

@@ -28,13 +28,13 @@ def config(
     config: ConfigOption = None,
 ) -> None:
     """Print the resolved settings, as TOML."""
-    from clusterkit.ui.config import show_config
+    from clusterkit.cli.ui.config import show_config
 
     show_config(load(config), under=key, everything=everything, show_origin=show_origin)
 
 
 def profiles(config: ConfigOption = None) -> None:
     """List the profiles; * marks the default one."""
-    from clusterkit.ui.config import show_profiles
+    from clusterkit.cli.ui.config import show_profiles
 
     show_profiles(load(config))

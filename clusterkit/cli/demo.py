@@ -9,7 +9,7 @@ import typer
 from clusterkit.cli.common import ConfigOption, load, open_ledger
 
 if TYPE_CHECKING:
-    from clusterkit.verbs.submit import Submitted
+    from clusterkit.commands.submit import Submitted
 
 
 def register(app: typer.Typer) -> None:
@@ -27,10 +27,10 @@ def demo(
 
     Four real Meta-World tasks through the whole product: submit, watch, sync, report.
     """
-    from clusterkit.ui.demo import live_row, show_demonstrated, show_left
-    from clusterkit.ui.progress import transfer_bar
-    from clusterkit.ui.submit import show_submitted
-    from clusterkit.verbs.demo import demo as verb
+    from clusterkit.cli.ui.demo import live_row, show_demonstrated, show_left
+    from clusterkit.cli.ui.progress import transfer_bar
+    from clusterkit.cli.ui.submit import show_submitted
+    from clusterkit.commands.demo import demo as verb
 
     settings = load(config)
     run_ids: list[str] = []

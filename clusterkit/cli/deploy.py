@@ -40,9 +40,9 @@ def deploy(
     settings = load(config)
     target = settings.cluster(cluster)
     with log_in_ahead(target) as login:  # while the server is at it, the rest is imported
-        from clusterkit.ui.deploy import print_plan_json, show_deployed, show_plan
-        from clusterkit.ui.progress import transfer_bar
-        from clusterkit.verbs import deploy as verb
+        from clusterkit.cli.ui.deploy import print_plan_json, show_deployed, show_plan
+        from clusterkit.cli.ui.progress import transfer_bar
+        from clusterkit.commands import deploy as verb
 
         work, ledger = verb.plan if plan else verb.deploy, open_ledger(settings)
         with ledger:

@@ -36,12 +36,12 @@ def doctor(
 
     Each check ends as ok, warn or FAIL, with what was seen and the cure. Ends with 1 if one failed.
     """
+    from clusterkit.cli.ui.doctor import DoctorList, print_json
+    from clusterkit.commands.doctor import Wish
+    from clusterkit.commands.doctor import doctor as verb
     from clusterkit.errors import ConfigError
     from clusterkit.transport.questions import ask_on_terminal
-    from clusterkit.ui.doctor import DoctorList, print_json
     from clusterkit.units import parse_duration
-    from clusterkit.verbs.doctor import Wish
-    from clusterkit.verbs.doctor import doctor as verb
 
     try:
         seconds = parse_duration(wait)

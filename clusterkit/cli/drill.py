@@ -31,10 +31,10 @@ def drill(
     A real job of two minutes, or of --time, is signalled, checkpoints, goes on and is checked. Ends with 1 if
     a step failed.
     """
-    from clusterkit.ui.drill import Told, show_drilled
-    from clusterkit.ui.progress import transfer_bar
-    from clusterkit.ui.submit import show_submitted
-    from clusterkit.verbs.drill import drill as verb
+    from clusterkit.cli.ui.drill import Told, show_drilled
+    from clusterkit.cli.ui.progress import transfer_bar
+    from clusterkit.cli.ui.submit import show_submitted
+    from clusterkit.commands.drill import drill as verb
 
     settings = load(config)
     with open_ledger(settings) as ledger:

@@ -86,7 +86,7 @@ def _fault(error: BaseException) -> ClusterkitError:
 
 def _tell(fault: ClusterkitError) -> None:
     try:
-        from clusterkit.ui.console import show_error
+        from clusterkit.cli.ui.console import show_error
 
         show_error(fault)
     except Exception:

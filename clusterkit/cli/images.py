@@ -24,8 +24,8 @@ def images(
 
     Size, when each was last used, and the runs that use it; * marks what this project deploys.
     """
-    from clusterkit.ui.images import print_json, show_images
-    from clusterkit.verbs.images import list_images
+    from clusterkit.cli.ui.images import print_json, show_images
+    from clusterkit.commands.images import list_images
 
     settings = load(config)
     where = settings.cluster(cluster)
@@ -45,8 +45,8 @@ def gc(
 
     Never what a waiting or running run uses, or this project deploys; asks first.
     """
-    from clusterkit.ui.images import ask_first, show_collected
-    from clusterkit.verbs.images import gc as verb
+    from clusterkit.cli.ui.images import ask_first, show_collected
+    from clusterkit.commands.images import gc as verb
 
     settings = load(config)
     agrees = ask_first(dry_run=dry_run, yes=yes)

@@ -11,7 +11,7 @@ import typer
 from clusterkit.cli.common import ConfigOption, without_plugins
 
 if TYPE_CHECKING:
-    from clusterkit.verbs.settings_file import Proposal
+    from clusterkit.commands.settings_file import Proposal
 
 
 def register(app: typer.Typer) -> None:
@@ -88,11 +88,11 @@ def init(
     comments, and small profiles that fit. Nothing changes on the cluster.
     """
     with without_plugins():
-        from clusterkit.ui import init as ui
-        from clusterkit.verbs import init as verb
-        from clusterkit.verbs import settings_file
+        from clusterkit.cli.ui import init as ui
+        from clusterkit.commands import init as verb
+        from clusterkit.commands import settings_file
+    from clusterkit.cli.ui.console import note
     from clusterkit.survey.missing import check_scheduler
-    from clusterkit.ui.console import note
 
     if examples:
         ui.show_examples(settings_file.examples())
@@ -135,9 +135,9 @@ def init(
 
 
 def _local(file: Path, host: str | None, program: str | None, *, yes: bool, force: bool, diff: bool) -> None:
+    from clusterkit.cli.ui.init import show_here, show_next_here
+    from clusterkit.commands.init_local import init_local
     from clusterkit.errors import ConfigError
-    from clusterkit.ui.init import show_here, show_next_here
-    from clusterkit.verbs.init_local import init_local
 
     if host is not None:
         raise ConfigError(
@@ -152,9 +152,9 @@ def _local(file: Path, host: str | None, program: str | None, *, yes: bool, forc
 
 def _host(ssh_config: Path | None, *, at_terminal: bool) -> str:
     """The host the person chooses."""
+    from clusterkit.cli.ui.init import choose_host
     from clusterkit.errors import ConfigError
     from clusterkit.transport.hosts import configured_hosts
-    from clusterkit.ui.init import choose_host
 
     hosts = configured_hosts(ssh_config)
     if not at_terminal:
@@ -167,10 +167,10 @@ def _host(ssh_config: Path | None, *, at_terminal: bool) -> str:
 
 def _settle(proposal: Proposal, *, yes: bool, force: bool, diff: bool) -> bool:
     """Show what changes and write it, if the person wants it; whether it was written."""
+    from clusterkit.cli.ui import init as ui
+    from clusterkit.cli.ui.console import note
+    from clusterkit.commands.settings_file import save
     from clusterkit.errors import ConfigError
-    from clusterkit.ui import init as ui
-    from clusterkit.ui.console import note
-    from clusterkit.verbs.settings_file import save
 
     if not proposal.changes:
         note("nothing to change: the settings are up to date")

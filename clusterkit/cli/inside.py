@@ -26,8 +26,8 @@ def shell(
 
     In the job's allocation and container, with the program's environment and working directory.
     """
-    from clusterkit.ui.inside import own_terminal, show_entry
-    from clusterkit.verbs.shell import shell as verb
+    from clusterkit.cli.ui.inside import own_terminal, show_entry
+    from clusterkit.commands.shell import shell as verb
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
@@ -49,9 +49,9 @@ def top(
 
     GPUs, processors, memory and processes, from inside its job; Ctrl-C leaves it.
     """
-    from clusterkit.ui.top import is_live, print_json, show_live, show_once
-    from clusterkit.verbs.top import top as verb
-    from clusterkit.verbs.top import top_group
+    from clusterkit.cli.ui.top import is_live, print_json, show_live, show_once
+    from clusterkit.commands.top import top as verb
+    from clusterkit.commands.top import top_group
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:

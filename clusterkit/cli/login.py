@@ -35,11 +35,11 @@ def login(
 
     A background process holds the connection; nothing secret is written down.
     """
+    from clusterkit.cli.ui.login import show_login
+    from clusterkit.commands.login import login as verb
     from clusterkit.errors import ConfigError
     from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
-    from clusterkit.ui.login import show_login
     from clusterkit.units import parse_duration
-    from clusterkit.verbs.login import login as verb
 
     try:
         seconds = parse_duration(keep) if keep else None
@@ -56,7 +56,7 @@ def logout(
     config: ConfigOption = None,
 ) -> None:
     """End a kept login and the commands that use it."""
-    from clusterkit.ui.login import show_logout
-    from clusterkit.verbs.login import logout as verb
+    from clusterkit.cli.ui.login import show_logout
+    from clusterkit.commands.login import logout as verb
 
     show_logout(verb(load(config).cluster(cluster) if cluster else None))

@@ -40,9 +40,9 @@ def logs(
     """
     import sys
 
-    from clusterkit.ui.console import note
-    from clusterkit.verbs.logs import Wanted
-    from clusterkit.verbs.logs import logs as verb
+    from clusterkit.cli.ui.console import note
+    from clusterkit.commands.logs import Wanted
+    from clusterkit.commands.logs import logs as verb
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:

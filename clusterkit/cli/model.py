@@ -47,9 +47,9 @@ def evaluate(
 
     Needs the trainer's packages: pip install 'clusterkit[train]'.
     """
-    from clusterkit.ui.model import print_json, show_choice, show_evaluated, working
-    from clusterkit.verbs.model import choose_model
-    from clusterkit.verbs.model import evaluate as verb
+    from clusterkit.cli.ui.model import print_json, show_choice, show_evaluated, working
+    from clusterkit.commands.model import choose_model
+    from clusterkit.commands.model import evaluate as verb
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
@@ -83,9 +83,9 @@ def play(
 
     Needs the trainer's packages: pip install 'clusterkit[train]'.
     """
-    from clusterkit.ui.model import show_choice, show_films
-    from clusterkit.verbs.model import choose_model
-    from clusterkit.verbs.model import play as verb
+    from clusterkit.cli.ui.model import show_choice, show_films
+    from clusterkit.commands.model import choose_model
+    from clusterkit.commands.model import play as verb
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:

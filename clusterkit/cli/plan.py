@@ -78,8 +78,8 @@ def plan(
     Memory by part, bytes to upload, time, and the scheduler's predicted start for several requests. Nothing
     is changed.
     """
-    from clusterkit.plan import assignments
-    from clusterkit.verbs.prepare import Request
+    from clusterkit.commands.prepare import Request
+    from clusterkit.runs.program import assignments
 
     settings = load(config)
     chosen = settings.profile(profile).name
@@ -101,18 +101,18 @@ def plan(
         until_done=until_done,
     )
     if compare:
-        from clusterkit.ui.compare import print_comparison_json, show_comparison
-        from clusterkit.verbs.compare import compare as compared
+        from clusterkit.cli.ui.compare import print_comparison_json, show_comparison
+        from clusterkit.commands.compare import compare as compared
 
         rows = compared(settings, run, cluster=cluster, spaces=spaces)
         (print_comparison_json if as_json else show_comparison)(run.profile, rows)
         return
 
-    from clusterkit.ui.plan import show_forecast
-    from clusterkit.ui.plan_json import print_forecast_json
-    from clusterkit.ui.progress import transfer_bar
-    from clusterkit.verbs.plan import PlanRequest
-    from clusterkit.verbs.plan import plan as verb
+    from clusterkit.cli.ui.plan import show_forecast
+    from clusterkit.cli.ui.plan_json import print_forecast_json
+    from clusterkit.cli.ui.progress import transfer_bar
+    from clusterkit.commands.plan import PlanRequest
+    from clusterkit.commands.plan import plan as verb
 
     request = PlanRequest(run, _durations(times), tuple(_words(gpus)), spaces)
     forecast = verb(settings, request, bar=transfer_bar)

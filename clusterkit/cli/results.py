@@ -15,7 +15,7 @@ from clusterkit.results.selection import Checkpoints
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
-    from clusterkit.ledger import Ledger
+    from clusterkit.runs.ledger import Ledger
     from clusterkit.transport.ahead import LoginAhead
 
 
@@ -73,11 +73,11 @@ def sync_results(
     with open_ledger(settings, of=runs or ()) as ledger, ExitStack() as stack:
         login = None if watch else _log_in_ahead(settings, ledger, runs or (), cluster, stack)
 
-        from clusterkit.ui.console import note
-        from clusterkit.ui.progress import transfer_bar
-        from clusterkit.ui.results import show_synced
-        from clusterkit.verbs.sync import SyncRequest
-        from clusterkit.verbs.sync import sync_results as verb
+        from clusterkit.cli.ui.console import note
+        from clusterkit.cli.ui.progress import transfer_bar
+        from clusterkit.cli.ui.results import show_synced
+        from clusterkit.commands.sync import SyncRequest
+        from clusterkit.commands.sync import sync_results as verb
 
         request = SyncRequest(
             names=tuple(runs or ()),
@@ -90,8 +90,8 @@ def sync_results(
             wandb_project=wandb_project,
         )
         if watch:
-            from clusterkit.ui.sync_watch import show_sync_watch
-            from clusterkit.verbs.sync_watch import watch_results
+            from clusterkit.cli.ui.sync_watch import show_sync_watch
+            from clusterkit.commands.sync_watch import watch_results
 
             synced = show_sync_watch(watch_results(settings, request, ledger, bar=transfer_bar))
         else:
@@ -118,8 +118,8 @@ def _log_in_ahead(
     settings: Settings, ledger: Ledger, names: Sequence[str], cluster: str | None, stack: ExitStack
 ) -> tuple[str, LoginAhead]:
     """Begin the login to the first cluster; while the server is at it, the rest is imported."""
+    from clusterkit.commands.places import choose_runs, place
     from clusterkit.site import log_in_ahead
-    from clusterkit.verbs.places import choose_runs, place
 
     if cluster:
         settings.cluster(cluster)  # an unknown name gets a suggestion
@@ -156,14 +156,14 @@ def report(
     """
     from datetime import UTC, datetime
 
-    from clusterkit.ui.results import show_reported
-    from clusterkit.verbs.report import find_pulled, report_folder
-    from clusterkit.verbs.report import report as verb
+    from clusterkit.cli.ui.results import show_reported
+    from clusterkit.commands.report import find_pulled, report_folder
+    from clusterkit.commands.report import report as verb
 
     settings = load(config)
     if advice:
-        from clusterkit.ui.advice import show_advice
-        from clusterkit.verbs.report import advise_runs
+        from clusterkit.cli.ui.advice import show_advice
+        from clusterkit.commands.report import advise_runs
 
         with open_ledger(settings, only_reads=True, of=runs or ()) as ledger:
             show_advice(advise_runs(find_pulled(settings.project.results, runs or ["last"], ledger)))

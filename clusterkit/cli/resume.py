@@ -44,9 +44,9 @@ def resume(
     One that failed, was cancelled or ran out of time goes on from its newest checkpoint, with the code and
     the image it began with.
     """
-    from clusterkit.ui.progress import transfer_bar
-    from clusterkit.ui.submit import show_resumed
-    from clusterkit.verbs.resume import resume as verb
+    from clusterkit.cli.ui.progress import transfer_bar
+    from clusterkit.cli.ui.submit import show_resumed
+    from clusterkit.commands.resume import resume as verb
 
     settings = load(config)
     request = changes(

@@ -37,8 +37,8 @@ def diff(
     Recipe, profile, arguments, code, image, versions and results; of runs that were not synced all but the
     results.
     """
-    from clusterkit.ui.diff import print_json, show_diff
-    from clusterkit.verbs.diff import diff as verb
+    from clusterkit.cli.ui.diff import print_json, show_diff
+    from clusterkit.commands.diff import diff as verb
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[a, b]) as ledger:
@@ -64,9 +64,9 @@ def export(
     Its code, its arguments, the image's digest, metrics, logs, the final model, and a README that says how;
     of a group, an archive of each run.
     """
-    from clusterkit.ui.progress import transfer_bar
-    from clusterkit.ui.share import show_exported
-    from clusterkit.verbs.export import export as verb
+    from clusterkit.cli.ui.progress import transfer_bar
+    from clusterkit.cli.ui.share import show_exported
+    from clusterkit.commands.export import export as verb
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
@@ -103,10 +103,10 @@ def rerun(
 
     With the code, the image and the arguments of that run, whatever the working tree is now.
     """
-    from clusterkit.ui.progress import transfer_bar
-    from clusterkit.ui.share import show_rerun
-    from clusterkit.verbs.rerun import RerunRequest
-    from clusterkit.verbs.rerun import rerun as verb
+    from clusterkit.cli.ui.progress import transfer_bar
+    from clusterkit.cli.ui.share import show_rerun
+    from clusterkit.commands.rerun import RerunRequest
+    from clusterkit.commands.rerun import rerun as verb
 
     settings = load(config)
     again = changes(

@@ -51,11 +51,11 @@ def status(
     """
     from datetime import UTC, datetime
 
+    from clusterkit.cli.ui.status import show_status
+    from clusterkit.cli.ui.status_json import print_json
+    from clusterkit.commands.selection import Selection, parse_since, parse_states
+    from clusterkit.commands.status import status as verb
     from clusterkit.errors import TransportError
-    from clusterkit.ui.status import show_status
-    from clusterkit.ui.status_json import print_json
-    from clusterkit.verbs.selection import Selection, parse_since, parse_states
-    from clusterkit.verbs.status import status as verb
 
     selection = Selection(
         states=parse_states(states or ()),
@@ -68,8 +68,8 @@ def status(
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=names or ()) as ledger:
         if watch:
-            from clusterkit.ui.watch import show_watch
-            from clusterkit.verbs.watch import watch as looks
+            from clusterkit.cli.ui.watch import show_watch
+            from clusterkit.commands.watch import watch as looks
 
             seen = looks(settings, ledger, names=names or (), selection=selection)
             show_watch(seen, expand=expand or bool(groups), as_json=as_json)

@@ -28,9 +28,9 @@ from clusterkit.cli.common import (
 from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
+    from clusterkit.commands.sweep import SweepRequest
     from clusterkit.config.settings import Settings
-    from clusterkit.ledger import Ledger
-    from clusterkit.verbs.sweep import SweepRequest
+    from clusterkit.runs.ledger import Ledger
 
 
 def register(app: typer.Typer) -> None:
@@ -107,15 +107,15 @@ def submit(
 
     Every run is rendered from a profile and checked before anything is sent.
     """
-    from clusterkit.plan import assignments
-    from clusterkit.sweep import axes
-    from clusterkit.ui.dry_run import print_script, show_dry_run
-    from clusterkit.ui.progress import transfer_bar
-    from clusterkit.ui.submit import show_submitted
-    from clusterkit.verbs import submit as verb
-    from clusterkit.verbs.after import parse_after
-    from clusterkit.verbs.prepare import Request
-    from clusterkit.verbs.sweep import SweepRequest
+    from clusterkit.cli.ui.dry_run import print_script, show_dry_run
+    from clusterkit.cli.ui.progress import transfer_bar
+    from clusterkit.cli.ui.submit import show_submitted
+    from clusterkit.commands import submit as verb
+    from clusterkit.commands.after import parse_after
+    from clusterkit.commands.prepare import Request
+    from clusterkit.commands.sweep import SweepRequest
+    from clusterkit.runs.program import assignments
+    from clusterkit.runs.sweep import axes
 
     settings = load(config)
     chosen = settings.profile(profile).name
@@ -169,14 +169,14 @@ def _submit_group(
 ) -> None:
     import sys
 
-    from clusterkit.ui.progress import transfer_bar
-    from clusterkit.ui.sweep import ASK_ABOVE, confirmed, show_group, show_plan
-    from clusterkit.verbs import group
-    from clusterkit.verbs.sweep import plan
+    from clusterkit.cli.ui.progress import transfer_bar
+    from clusterkit.cli.ui.sweep import ASK_ABOVE, confirmed, show_group, show_plan
+    from clusterkit.commands import group
+    from clusterkit.commands.sweep import plan
 
     planned = plan(settings, request, ledger)
     if dry_run or script:
-        from clusterkit.ui.dry_run import print_group_scripts, show_group_dry_run
+        from clusterkit.cli.ui.dry_run import print_group_scripts, show_group_dry_run
 
         split, scripts, first = group.dry_run(settings, planned, ledger, bar=transfer_bar)
         if script:

@@ -17,7 +17,7 @@ from clusterkit.cli.common import (
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
-    from clusterkit.ledger import Ledger, LedgerRun
+    from clusterkit.runs.ledger import Ledger, LedgerRun
 
 
 def register(app: typer.Typer) -> None:
@@ -66,14 +66,14 @@ def tune(
     A short job tries numbers of environments and worker processes (of PPO and A2C these alone); the fastest
     safe ones are written into the profile after a yes. What a run learns is not touched.
     """
+    from clusterkit.cli.ui.dry_run import print_script, show_dry_run
+    from clusterkit.cli.ui.progress import transfer_bar
+    from clusterkit.cli.ui.submit import show_submitted
+    from clusterkit.cli.ui.tune import show_goes_on, waiting
+    from clusterkit.commands import submit
+    from clusterkit.commands import tune as verb
     from clusterkit.errors import ConfigError
-    from clusterkit.plan import assignments
-    from clusterkit.ui.dry_run import print_script, show_dry_run
-    from clusterkit.ui.progress import transfer_bar
-    from clusterkit.ui.submit import show_submitted
-    from clusterkit.ui.tune import show_goes_on, waiting
-    from clusterkit.verbs import submit
-    from clusterkit.verbs import tune as verb
+    from clusterkit.runs.program import assignments
 
     settings = load(config)
     with open_ledger(settings) as ledger:
@@ -116,11 +116,11 @@ def tune(
 def _take_up(
     settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bool, dry_run: bool, yes: bool
 ) -> None:
-    from clusterkit.ui.console import note
-    from clusterkit.ui.init import show_changes
-    from clusterkit.ui.tune import agreed, show_tuned, show_written
-    from clusterkit.verbs import tune as verb
-    from clusterkit.verbs.settings_file import save
+    from clusterkit.cli.ui.console import note
+    from clusterkit.cli.ui.init import show_changes
+    from clusterkit.cli.ui.tune import agreed, show_tuned, show_written
+    from clusterkit.commands import tune as verb
+    from clusterkit.commands.settings_file import save
 
     tuned = verb.collect(settings, ledger, run, precision=precision)
     show_tuned(tuned)

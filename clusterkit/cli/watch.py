@@ -24,17 +24,17 @@ def watch(
     Success, return and speed, from the metrics it writes, on its cluster or as they were synced; no account
     is needed. Ctrl-C leaves it.
     """
-    from clusterkit.ui.console import note
-    from clusterkit.ui.curves import is_live, show_live, show_once, view
-    from clusterkit.verbs.curves import curves
+    from clusterkit.cli.ui.console import note
+    from clusterkit.cli.ui.curves import is_live, show_live, show_once, view
+    from clusterkit.commands.curves import curves
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
     live = is_live() and not once
     if len(runs) > 1:
-        from clusterkit.ui.group_curves import view_group
-        from clusterkit.verbs.group_curves import group_curves
+        from clusterkit.cli.ui.group_curves import view_group
+        from clusterkit.commands.group_curves import group_curves
 
         looks = group_curves(settings, runs, follow=live, say=note)
         (show_live if live else show_once)(looks, view_group)

@@ -24,15 +24,15 @@ def why(
     One cause, the lines that show it, and the one command to run next. Of a group, how many runs have which
     cause, and one run of each.
     """
-    from clusterkit.ui.why import print_json, show_diagnosis
-    from clusterkit.verbs.why import why as verb
+    from clusterkit.cli.ui.why import print_json, show_diagnosis
+    from clusterkit.commands.why import why as verb
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
         if len(runs) > 1:
-            from clusterkit.ui.why_group import print_group_json, show_causes
-            from clusterkit.verbs.why_group import why_group
+            from clusterkit.cli.ui.why_group import print_group_json, show_causes
+            from clusterkit.commands.why_group import why_group
 
             causes = why_group(settings, ledger, runs)
             (print_group_json if as_json else show_causes)(causes)

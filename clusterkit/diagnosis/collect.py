@@ -6,7 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from clusterkit.record import collect_script
+from clusterkit.runs.record import collect_script
 
 MARK = "\x1eclusterkit-why"
 """Begins our own lines. The byte is removed from everything that is shown, so no log can imitate them."""
@@ -177,7 +177,7 @@ def why_script(subject: Subject) -> str:
 
 def _alive(job_id: str) -> str:
     """Prints the local job's id when it lives."""
-    from clusterkit.local.scheduler import LocalScheduler
+    from clusterkit.backends.local.scheduler import LocalScheduler
 
     query = LocalScheduler().query_script([job_id])
     return f'printf "\\n%s part local\\n" "$ck_mark"\n{query}'

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from clusterkit.backends.base import JobState
 from clusterkit.diagnosis.collect import Subject
-from clusterkit.record import RunRecord
-from clusterkit.scheduler import JobState
-from clusterkit.state import RunState
+from clusterkit.runs.record import RunRecord
+from clusterkit.runs.state import RunState
 
 
 @dataclass(frozen=True)

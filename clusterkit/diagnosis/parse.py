@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from clusterkit.backends.base import Job, JobState, parse_time
+from clusterkit.backends.slurm.parse import job_state
 from clusterkit.diagnosis.collect import FIELD, MARK, SACCT_FIELDS, SINFO_FIELDS, SQUEUE_FIELDS, Subject
 from clusterkit.diagnosis.evidence import Evidence, Node, Space, Text
 from clusterkit.errors import RunError, last_words
-from clusterkit.record import RunRecord, parse_collect
-from clusterkit.scheduler import Job, JobState, parse_time
-from clusterkit.slurm.parse import job_state
-from clusterkit.state import RunState, fold
-from clusterkit.submission import Found, outcome
+from clusterkit.runs.record import RunRecord, parse_collect
+from clusterkit.runs.state import RunState, fold
+from clusterkit.runs.submission import Found, outcome
 
 _EMPTY = frozenset({"", "None", "N/A", "Unknown", "(null)", "None assigned", "n/a"})
 _WORD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=(\S*)")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clusterkit.errors import ImageError
-from clusterkit.ledger import Ledger
+from clusterkit.runs.ledger import Ledger
 
 # A SIF starts with a run script line and has its magic at byte 32 (github.com/apptainer/sif, header.go).
 _MAGIC_OFFSET, _MAGIC = 32, b"SIF_MAGIC"

@@ -10,7 +10,7 @@ from clusterkit.report.checks import Check, Verdict, checks
 from clusterkit.report.evidence import Evidence
 from clusterkit.report.measured import Measured
 from clusterkit.report.needs import Need, needs
-from clusterkit.run_dir import table
+from clusterkit.runs.run_dir import table
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from clusterkit.record import Attempt
 from clusterkit.report.binding import NAMES
 from clusterkit.report.groups import Group, Run
 from clusterkit.report.measured import PARTS, Measured
 from clusterkit.report.panels import format_time, time_ticks
 from clusterkit.report.words import share
-from clusterkit.run_dir import moment
+from clusterkit.runs.record import Attempt
+from clusterkit.runs.run_dir import moment
 from clusterkit.units import format_seconds
 
 _PART_COLOURS = dict(zip(PARTS, ("c0", "c5", "c1", "c2", "c4", "rest"), strict=True))

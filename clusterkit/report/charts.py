@@ -12,7 +12,7 @@ from clusterkit.report.main_metric import RETURN, SUCCESS, mean_curve, result
 from clusterkit.report.metrics import Row, with_number
 from clusterkit.report.panels import STEPS, TIME, Axis, Panel, Series, panel
 from clusterkit.report.statistics import iqm, iqm_interval
-from clusterkit.run_dir import moment
+from clusterkit.runs.run_dir import moment
 
 WIDE = (620.0, 300.0)
 SMALL = (260.0, 150.0)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.report.groups import Run
-from clusterkit.run_dir import newest_request, read_object
+from clusterkit.runs.run_dir import newest_request, read_object
 from clusterkit.units import parse_duration, parse_size
 
 _GPU_MEMORY = re.compile(

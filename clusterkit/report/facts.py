@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clusterkit.numbers import significant
-from clusterkit.record import Attempt
 from clusterkit.report.groups import Group, Run
 from clusterkit.report.measured import Measured
 from clusterkit.report.words import size
-from clusterkit.run_dir import moment, table
+from clusterkit.runs.record import Attempt
+from clusterkit.runs.run_dir import moment, table
 from clusterkit.units import format_seconds
 
 

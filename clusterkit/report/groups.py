@@ -15,7 +15,7 @@ from clusterkit.report import metrics
 from clusterkit.report.metrics import Row, latest, own_names, stretched
 from clusterkit.report.statistics import Interval, student, wilson
 from clusterkit.resources import page
-from clusterkit.run_dir import RunDirectory, read_run_dir, table
+from clusterkit.runs.run_dir import RunDirectory, read_run_dir, table
 
 _SUCCESS, _RETURN = "success/", "return/"
 _STRETCHES = 50

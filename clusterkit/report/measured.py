@@ -11,7 +11,7 @@ from typing import Any
 from clusterkit.report.evidence import Evidence
 from clusterkit.report.groups import Run
 from clusterkit.report.metrics import Row
-from clusterkit.run_dir import moment, table
+from clusterkit.runs.run_dir import moment, table
 
 PARTS = ("learn", "act", "env", "evaluate", "checkpoint", "other")
 """The parts of the loop's time, in the order in which they are shown."""

@@ -22,7 +22,7 @@ from clusterkit.report.paper import Published, published
 from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
 from clusterkit.report.words import share, visible
 from clusterkit.resources import resource
-from clusterkit.run_dir import table
+from clusterkit.runs.run_dir import table
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:

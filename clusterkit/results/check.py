@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from clusterkit.run_dir import read_object
+from clusterkit.runs.run_dir import read_object
 
 _LONGEST_LINE = 16 << 20
 

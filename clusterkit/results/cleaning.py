@@ -18,7 +18,7 @@ from typing import Any
 
 from clusterkit.results.listing import RemoteFile
 from clusterkit.results.selection import CLEANED
-from clusterkit.run_dir import read_object
+from clusterkit.runs.run_dir import read_object
 
 _STAYS = re.compile(
     r"run\.json|job\.sh|launch\.py|[a-z]+\.json|metrics\.jsonl|submissions/.*|attempts/[^/]*/[^/]*\.json",

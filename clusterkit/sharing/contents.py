@@ -14,7 +14,7 @@ from typing import Any
 
 from clusterkit import __version__
 from clusterkit.errors import RunError
-from clusterkit.run_dir import newest_request
+from clusterkit.runs.run_dir import newest_request
 from clusterkit.sharing.archive import Member, of_file
 from clusterkit.snapshots.manifest import Entry
 

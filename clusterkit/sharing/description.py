@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusterkit.plan import trains
-from clusterkit.record import Attempt
 from clusterkit.report.metrics import Row, latest, own_names
-from clusterkit.run_dir import moment, table
+from clusterkit.runs.program import trains
+from clusterkit.runs.record import Attempt
+from clusterkit.runs.run_dir import moment, table
 
 Name = tuple[str, str]
 """Section and name of a value."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from clusterkit.errors import RunError
 from clusterkit.reading import open_regular
 from clusterkit.report.metrics import Row, each, latest, lines_of
-from clusterkit.run_dir import read_object
+from clusterkit.runs.run_dir import read_object
 
 FINAL_MODEL = "final_model.pt"
 _MEASURES = ("success/mean", "return/mean")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.errors import RunError
-from clusterkit.plan import TOTAL_STEPS, option_of, trains
+from clusterkit.runs.program import TOTAL_STEPS, option_of, trains
 from clusterkit.sharing.contents import snapshot_ids
 from clusterkit.snapshots.copy import listed
 from clusterkit.units import format_duration, format_size

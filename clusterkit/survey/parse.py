@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 
 from clusterkit import ownership
+from clusterkit.backends.base import parse_time
+from clusterkit.backends.slurm.partitions import partitions
 from clusterkit.errors import TransportError, last_words
+from clusterkit.probes.space import DF, quota_left, quotas_left
 from clusterkit.resources import page
-from clusterkit.scheduler import parse_time
-from clusterkit.slurm.partitions import partitions
-from clusterkit.space import DF, quota_left, quotas_left
 from clusterkit.survey.facts import (
     Association,
     Gres,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from clusterkit.run_dir import RunDirectory
-from clusterkit.scheduler import JobState
+from clusterkit.backends.base import JobState
+from clusterkit.runs.run_dir import RunDirectory
 
 
 class Outcome(StrEnum):

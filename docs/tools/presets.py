@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from clusterkit.cli.ui.text import format_bytes
+from clusterkit.commands.plan_run import sizes_of, with_gpu
 from clusterkit.config.models import Cluster, Profile
 from clusterkit.forecast.memory import Machine, Memory, judge
-from clusterkit.plan import train_options
 from clusterkit.resources import resource
-from clusterkit.ui.text import format_bytes
-from clusterkit.verbs.plan_run import sizes_of, with_gpu
+from clusterkit.runs.program import train_options
 from trainer import recipe as recipes
 
 ANY = Cluster(name="any", root="/any")

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from clusterkit.commands.deploy import deploy
 from clusterkit.config.load import load_settings
 from clusterkit.config.models import Cluster
-from clusterkit.ledger import Ledger
+from clusterkit.runs.ledger import Ledger
 from clusterkit.site import log_in_ahead, open_site
 from clusterkit.snapshots import look, publish, take
 from clusterkit.transport.base import ProgressCallback
-from clusterkit.verbs.deploy import deploy
 from tests.doubles.loopback_sshd import LoopbackSshd
 
 SIF_HEADER = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\0"

@@ -29,7 +29,7 @@ from pathlib import Path
 from clusterkit.config.models import Cluster
 from clusterkit.images import Sent, local_image, plan, upload
 from clusterkit.images.chunks import chunk_file
-from clusterkit.ledger import Ledger
+from clusterkit.runs.ledger import Ledger
 from clusterkit.site import open_site
 from clusterkit.transport.base import ProgressCallback
 from tests.benchmarks._report import arguments, report

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterkit.building.advice import advice, cause, last_lines
+from clusterkit.images.building.advice import advice, cause, last_lines
 
 # Apptainer 1.4.5, with its colours; mksquashfs's own help has 200 lines more.
 FULL_DISK = """

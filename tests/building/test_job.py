@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.building.job import Result, key, parse_watch, render
-from clusterkit.building.work import Request, Work, prepare
 from clusterkit.errors import TransportError
+from clusterkit.images.building.job import Result, key, parse_watch, render
+from clusterkit.images.building.work import Request, Work, prepare
 from clusterkit.images.chunks import program
 
 PLACES = {

@@ -1,6 +1,6 @@
 """What changed from one build to the next."""
 
-from clusterkit.building.packages import compare, parse
+from clusterkit.images.building.packages import compare, parse
 
 TEXT = """\
 torch==2.13.0+cpu

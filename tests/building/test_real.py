@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.building.archives import docker_archive
-from tests.verbs.conftest import Project, project
+from tests.commands.conftest import Project, project
 
 __all__ = ["project"]
 pytestmark = pytest.mark.cluster

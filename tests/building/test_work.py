@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.building.work import BOOTSTRAPS, TORCH, Request, daemon_image, prepare, tagged
 from clusterkit.errors import ClusterkitError, ConfigError, ImageError
+from clusterkit.images.building.work import BOOTSTRAPS, TORCH, Request, daemon_image, prepare, tagged
 
 
 @pytest.fixture

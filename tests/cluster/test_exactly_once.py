@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.slurm.commands import SlurmScheduler
+from clusterkit.backends.slurm.commands import SlurmScheduler
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.sampling import SEED

@@ -275,7 +275,7 @@ def test_a_group_is_cancelled_as_a_whole(user: User) -> None:
 def test_a_killed_submit_makes_no_job_twice(user: User) -> None:
     """Killed ever later: status tells what has come of it, and each part is one job or none.
 
-    At every step in tests/verbs/test_exactly_once.py.
+    At every step in tests/commands/test_exactly_once.py.
     """
     states: list[str] = []
     dice = random.Random(SEED)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.slurm.commands import SlurmScheduler
-from clusterkit.slurm.steps import step_argv
+from clusterkit.backends.slurm.commands import SlurmScheduler
+from clusterkit.backends.slurm.steps import step_argv
 from tests.cluster import small_image
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User

@@ -1,7 +1,7 @@
 """`clusterkit why` on a real Slurm: everything that can go wrong is made to, and the cause must be named.
 
 All runs are submitted at the beginning and asked about as soon as each is where it should be. What the
-trainer itself says when it fails needs no Slurm: tests/verbs/test_why_trainer.py.
+trainer itself says when it fails needs no Slurm: tests/commands/test_why_trainer.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.verdict import STALE_SECONDS
+from clusterkit.runs.verdict import STALE_SECONDS
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import do_without
 from tests.cluster.host import UnavailableError
@@ -351,10 +351,10 @@ def ask(person: User, name: str, run_id: str, expected: str) -> dict[str, Any]:
 
 
 def record(person: User, name: str, run_id: str, cause: str) -> None:
+    from clusterkit.commands.why import ask as asked
     from clusterkit.config.load import load_settings
-    from clusterkit.ledger import Ledger
+    from clusterkit.runs.ledger import Ledger
     from clusterkit.site import connected
-    from clusterkit.verbs.why import ask as asked
 
     settings = load_settings(config=person.folder / "clusterkit.toml")
     with Ledger(person.folder / ".clusterkit" / "ledger.sqlite3") as ledger:

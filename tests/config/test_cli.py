@@ -9,8 +9,8 @@ import typer
 from typer.testing import CliRunner
 
 from clusterkit.cli import config
+from clusterkit.cli.ui.console import out
 from clusterkit.errors import ConfigError
-from clusterkit.ui.console import out
 from tests.config.conftest import Place
 
 app = typer.Typer()

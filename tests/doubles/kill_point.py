@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import NoReturn
 
-from clusterkit.ledger import Ledger, LedgerRun
+from clusterkit.runs.ledger import Ledger, LedgerRun
 from tests import forking
 
 CALLS = frozenset(

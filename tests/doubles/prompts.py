@@ -17,11 +17,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from clusterkit.backends.base import JobState
 from clusterkit.cli.edge import run
-from clusterkit.scheduler import JobState
+from clusterkit.cli.ui import cancel, deploy, init, removal, sweep, tune
 from clusterkit.survey.choices import Choice, Option
 from clusterkit.transport.questions import HostKeyQuestion, Prompt, Question, ask_on_terminal
-from clusterkit.ui import cancel, deploy, init, removal, sweep, tune
 
 FILE = SimpleNamespace(file=Path("clusterkit.toml"))
 ROW = SimpleNamespace(state=SimpleNamespace(state=JobState.RUNNING))

@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from clusterkit.ledger import Ledger, LedgerRun
-from clusterkit.scheduler import JobState
-from clusterkit.state import RunState, to_text
+from clusterkit.backends.base import JobState
+from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.state import RunState, to_text
 from tests import forked
 from tests.doubles.loopback_sshd import LoopbackSshd
 

@@ -11,7 +11,7 @@ import pytest
 
 from clusterkit.config.models import Cluster
 from clusterkit.images import Image, local_image
-from clusterkit.ledger import Ledger
+from clusterkit.runs.ledger import Ledger
 from clusterkit.site import Site, open_site
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 from tests.images.uploads import HEADER, Store

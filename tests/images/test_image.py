@@ -6,7 +6,7 @@ import pytest
 
 from clusterkit.errors import ImageError
 from clusterkit.images import Image, local_image
-from clusterkit.ledger import Ledger
+from clusterkit.runs.ledger import Ledger
 from clusterkit.site import Layout
 
 

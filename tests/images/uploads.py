@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clusterkit.images import Plan, Sent, local_image, plan, upload
-from clusterkit.ledger import Ledger
+from clusterkit.runs.ledger import Ledger
 from clusterkit.site import Site
 from clusterkit.transport.base import ProgressCallback
 

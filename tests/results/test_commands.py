@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.ledger import Ledger, LedgerRun
+from clusterkit.runs.ledger import Ledger, LedgerRun
 from tests import forked
 from tests.doubles import forked_wandb
 from tests.doubles.wandb_server import API_KEY, WandbServer

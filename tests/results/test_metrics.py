@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.ledger import LedgerRun
+from clusterkit.commands.curves import Metrics
+from clusterkit.commands.log_source import LogSource
 from clusterkit.report.metrics import (
     LONGEST_LINE,
     Row,
@@ -23,9 +24,8 @@ from clusterkit.report.metrics import (
     read,
     with_number,
 )
+from clusterkit.runs.ledger import LedgerRun
 from clusterkit.transport.local import LocalTransport
-from clusterkit.verbs.curves import Metrics
-from clusterkit.verbs.log_source import LogSource
 
 ROWS = st.lists(
     st.builds(

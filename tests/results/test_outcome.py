@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from clusterkit.record import Attempt
-from clusterkit.run_dir import RunDirectory
-from clusterkit.scheduler import JobState
+from clusterkit.backends.base import JobState
+from clusterkit.runs.record import Attempt
+from clusterkit.runs.run_dir import RunDirectory
 from clusterkit.wandb.ledger import SqliteUploads, Upload
 from clusterkit.wandb.outcome import Outcome, outcome_of
 

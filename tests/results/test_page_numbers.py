@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.verbs.report import report
+from clusterkit.commands.report import report
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra `train`)")
 
@@ -169,7 +169,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[Truth
     runs = [folder for those in folders.values() for folder in those]
     with pytest.MonkeyPatch.context() as without:
         for name in ("write_figures", "write_machine_figure"):
-            without.setattr(f"clusterkit.verbs.report.{name}", lambda *_: [])
+            without.setattr(f"clusterkit.commands.report.{name}", lambda *_: [])
         report(runs, results / "out", now=datetime(2026, 1, 2, tzinfo=UTC))
     truth = {name: [Truth(folder) for folder in those] for name, those in folders.items()}
     return truth, (results / "out" / "report.html").read_text()

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from clusterkit.ledger import LedgerRun
+from clusterkit.backends.base import JobState
+from clusterkit.cli.ui.curves import view
+from clusterkit.cli.ui.plot import plot
+from clusterkit.commands.curves import Curves
 from clusterkit.report.metrics import Row
-from clusterkit.scheduler import JobState
-from clusterkit.state import RunState
-from clusterkit.ui.curves import view
-from clusterkit.ui.plot import plot
-from clusterkit.verbs.curves import Curves
+from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.state import RunState
 
 
 def test_a_rising_line() -> None:

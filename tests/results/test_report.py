@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from clusterkit.commands.report import Reported, advise_runs, find_pulled, report, report_folder
 from clusterkit.errors import ClusterkitError, RunError
-from clusterkit.ledger import Ledger
-from clusterkit.tuning import PROGRAM
-from clusterkit.verbs.report import Reported, advise_runs, find_pulled, report, report_folder
+from clusterkit.forecast.tuning import PROGRAM
+from clusterkit.runs.ledger import Ledger
 from tests.results.run_dirs import TASKS, evaluation, make_run_dir, write_metrics
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra `train`)")
@@ -73,7 +73,7 @@ def write(folders: list[Path], out: Path) -> tuple[Reported, Page, str]:
 def page_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spares a test that looks at the page the second that the pictures take."""
     for name in ("write_figures", "write_own_figure", "write_machine_figure"):
-        monkeypatch.setattr(f"clusterkit.verbs.report.{name}", lambda *_: [])
+        monkeypatch.setattr(f"clusterkit.commands.report.{name}", lambda *_: [])
 
 
 @pytest.mark.slow

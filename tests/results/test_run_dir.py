@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.run_dir import read_run_dir
+from clusterkit.runs.run_dir import read_run_dir
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from clusterkit.cli.ui.advice import show_advice
 from clusterkit.errors import ClusterkitError
 from clusterkit.report.advice import advise
 from clusterkit.report.evidence import read_evidence
@@ -18,11 +19,10 @@ from clusterkit.report.groups import group_runs, load_runs
 from clusterkit.report.measured import measure
 from clusterkit.report.metrics import parse
 from clusterkit.report.page import render
-from clusterkit.run_dir import newest_request, read_run_dir
+from clusterkit.runs.run_dir import newest_request, read_run_dir
 from clusterkit.sharing.comparison import Code, as_json, compare
 from clusterkit.sharing.contents import snapshot_ids
 from clusterkit.sharing.description import describe
-from clusterkit.ui.advice import show_advice
 from tests.results.run_dirs import make_run_dir
 from tests.sampling import sampled
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.report.metrics import parse
-from clusterkit.run_dir import read_run_dir
+from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.sharing.comparison import Changed, Code, changed_in, compare
 from clusterkit.sharing.description import Description, Rate, describe
 from clusterkit.snapshots import git

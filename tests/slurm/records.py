@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from clusterkit.record import Attempt, RunRecord
-from clusterkit.scheduler import Job, JobState
-from clusterkit.submission import Submission
+from clusterkit.backends.base import Job, JobState
+from clusterkit.runs.record import Attempt, RunRecord
+from clusterkit.runs.submission import Submission
 
 NOW = 10_000.0
 START = {"attempt": 0, "job_id": "7", "node": "n1", "started": NOW - 600}

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clusterkit.record import RunRecord, collect_script, parse_collect
-from clusterkit.slurm.script import JobScript, render
+from clusterkit.backends.slurm.script import JobScript, render
+from clusterkit.runs.record import RunRecord, collect_script, parse_collect
 
 LAUNCHER = Path(__file__).parents[2] / "clusterkit" / "launch.py"
 

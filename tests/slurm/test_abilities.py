@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.backends.slurm.abilities import Abilities, choose, parse, question
 from clusterkit.errors import ConfigError, SchedulerError
-from clusterkit.slurm.abilities import Abilities, choose, parse, question
 
 CONFIG = """\
 Configuration data as of 2026-11-20T08:00:00

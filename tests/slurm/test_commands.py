@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.backends.base import JobState, Parent
+from clusterkit.backends.slurm.commands import SlurmScheduler
 from clusterkit.errors import SchedulerError
-from clusterkit.scheduler import JobState, Parent
-from clusterkit.slurm.commands import SlurmScheduler
 
 slurm = SlurmScheduler()
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from clusterkit.scheduler import JobState
-from clusterkit.slurm.commands import SlurmScheduler
-from clusterkit.slurm.script import JobScript, render
-from clusterkit.state import RunState, collect_script, fold, parse_collect
+from clusterkit.backends.base import JobState
+from clusterkit.backends.slurm.commands import SlurmScheduler
+from clusterkit.backends.slurm.script import JobScript, render
+from clusterkit.runs.state import RunState, collect_script, fold, parse_collect
 from tests.cluster.cluster import Cluster
 from tests.slurm.runs import LAUNCHER, until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusterkit.slurm.explain import explain, sbatch_error
+from clusterkit.backends.slurm.explain import explain, sbatch_error
 
 FAILED = "sbatch: error: Batch job submission failed: "
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.slurm.group_script import GroupScript, log_name, render_group
+from clusterkit.backends.slurm.group_script import GroupScript, log_name, render_group
 from tests.slurm.runs import until
 
 # A stand-in for a run's own job.sh: claims an attempt, does as its file `do` says, leaves an exit record.

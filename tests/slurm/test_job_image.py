@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from clusterkit.runspec import RunSpec
-from clusterkit.scheduler import JobState
-from clusterkit.state import fold
+from clusterkit.backends.base import JobState
+from clusterkit.runs.spec import RunSpec
+from clusterkit.runs.state import fold
 from tests.slurm.runs import Run
 
 CONTENT = b"an image"

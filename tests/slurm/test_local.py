@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.backends.base import JobState
+from clusterkit.backends.local.processes import family, job_id, living_pid, start_token
+from clusterkit.backends.local.scheduler import LocalScheduler
 from clusterkit.errors import SchedulerError
-from clusterkit.local.processes import family, job_id, living_pid, start_token
-from clusterkit.local.scheduler import LocalScheduler
-from clusterkit.scheduler import JobState
-from clusterkit.state import fold
+from clusterkit.runs.state import fold
 from tests.slurm.runs import Run, python, until
 
 local = LocalScheduler()
@@ -155,7 +155,7 @@ def test_a_cancel_between_two_attempts_is_not_forgotten(tmp_path: Path) -> None:
     script.write_text("""echo >>"$0.starts"; exit 85""")
     late = (
         "import os, signal, sys, time",
-        "from clusterkit.local.supervisor import Supervisor, incoming_signals",
+        "from clusterkit.backends.local.supervisor import Supervisor, incoming_signals",
         "with incoming_signals() as signals:",
         "    job = Supervisor(sys.argv[1], requeue=True)",
         "    while job._job.poll() is None: time.sleep(0.01)",
@@ -260,7 +260,7 @@ def test_hostile_ids_are_not_run() -> None:
     ],
 )
 def test_a_start_that_cannot_be(arguments: list[str], words: str) -> None:
-    argv = [sys.executable, "-P", "-m", "clusterkit.local.start", *arguments]
+    argv = [sys.executable, "-P", "-m", "clusterkit.backends.local.start", *arguments]
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.returncode == 1
     assert words in done.stderr

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterkit.backends.base import Job, JobState, parse_time
+from clusterkit.backends.slurm.parse import job_state, parse_query, parse_submit, parse_trouble
 from clusterkit.errors import SchedulerError
-from clusterkit.scheduler import Job, JobState, parse_time
-from clusterkit.slurm.parse import job_state, parse_query, parse_submit, parse_trouble
 from tests.slurm.answers import MARK, RECORDED_24_11, answer
 
 ROW = "{0}|{0}|{1}|{2}|gpu|node1|1:00|10:00|2026-01-02T03:04:05|N/A|job"

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from clusterkit.commands.recorded import _READ
 from clusterkit.errors import RunError
-from clusterkit.record import Attempt, RunRecord, collect_script, parse_collect
-from clusterkit.run_dir import newest_request
+from clusterkit.runs.record import Attempt, RunRecord, collect_script, parse_collect
+from clusterkit.runs.run_dir import newest_request
+from clusterkit.runs.verdict import silence
 from clusterkit.untrusted import RECORD_BYTES
-from clusterkit.verbs.recorded import _READ
-from clusterkit.verdict import silence
 from tests.slurm.runs import collect
 
 

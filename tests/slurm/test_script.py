@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clusterkit.backends.slurm.script import JobScript, directive, render
 from clusterkit.errors import ConfigError
-from clusterkit.slurm.script import JobScript, directive, render
 from tests.sampling import sampled
 
 PLAIN: dict[str, Any] = {

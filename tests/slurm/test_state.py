@@ -1,4 +1,4 @@
-"""What clusterkit.state makes of a verdict, a heartbeat and a time limit."""
+"""What clusterkit.runs.state makes of a verdict, a heartbeat and a time limit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.record import Attempt, RunRecord
-from clusterkit.scheduler import Job, JobState
-from clusterkit.state import RunState, fold, remembered, to_text
-from clusterkit.submission import Submission
+from clusterkit.backends.base import Job, JobState
+from clusterkit.runs.record import Attempt, RunRecord
+from clusterkit.runs.state import RunState, fold, remembered, to_text
+from clusterkit.runs.submission import Submission
 from tests.slurm.records import COMPLETED, NOW, REQUEUE, START, beating, ending, job, mute, record
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.backends.slurm.steps import step_argv
 from clusterkit.errors import SchedulerError
-from clusterkit.slurm.steps import step_argv
 from tests.slurm.runs import until
 
 

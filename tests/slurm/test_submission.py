@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.scheduler import JobState
-from clusterkit.submission import (
+from clusterkit.backends.base import JobState
+from clusterkit.runs.submission import (
     Found,
     Submission,
     accepted_id,

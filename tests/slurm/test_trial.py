@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.slurm.trial import Answers, Trial, billing, parse_trials, trial_script
+from clusterkit.backends.slurm.trial import Answers, Trial, billing, parse_trials, trial_script
 
 PARTITION = (
     "PartitionName=gpu-a40 AllowGroups=ALL Default=YES MaxTime=1-00:00:00 State=UP "

@@ -1,12 +1,12 @@
-"""The table in clusterkit.verdict, row by row."""
+"""The table in clusterkit.runs.verdict, row by row."""
 
 from __future__ import annotations
 
 import pytest
 
-from clusterkit.record import Attempt, RunRecord
-from clusterkit.scheduler import Job, JobState
-from clusterkit.verdict import verdict
+from clusterkit.backends.base import Job, JobState
+from clusterkit.runs.record import Attempt, RunRecord
+from clusterkit.runs.verdict import verdict
 from tests.slurm.records import COMPLETED, NOW, REQUEUE, START, ending, job, mute, packed, record
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.ledger import Ledger
+from clusterkit.runs.ledger import Ledger
 from clusterkit.snapshots import Snapshot, digests, snapshot, take
 
 

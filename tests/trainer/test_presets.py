@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from clusterkit.config.models import Profile, Wandb
-from clusterkit.plan import program
 from clusterkit.resources import resource
+from clusterkit.runs.program import program
 from tests.config.conftest import Place, place
 from tests.trainer.runs import StopAt, newest, run
 from trainer.envs.gymnasium_env import GymnasiumFactory

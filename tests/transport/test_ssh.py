@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import TransportError
-from clusterkit.record import collect_script
+from clusterkit.runs.record import collect_script
 from clusterkit.transport.base import SyncOptions, Transport
 from clusterkit.transport.connection import Connection
 from clusterkit.transport.factory import connect

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from clusterkit.backends.base import JobState
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
 from clusterkit.diagnosis.rules.commands import status
 from clusterkit.diagnosis.rules.said import booked, exited
 from clusterkit.numbers import significant
-from clusterkit.scheduler import JobState
 
 COMPLETED = Cause("completed", "it completed", "`clusterkit sync-results` brings it home", trouble=False)
 RUNNING = Cause("running", "it is running and nothing is wrong", "wait", trouble=False)

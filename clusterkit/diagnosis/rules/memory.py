@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from clusterkit.backends.base import JobState
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
 from clusterkit.diagnosis.rules.commands import logs, resume
 from clusterkit.diagnosis.rules.said import booked, exited, said
-from clusterkit.scheduler import JobState
 
 OUT_OF_MEMORY = Cause(
     "out-of-memory",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from clusterkit.backends.base import JobState
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
 from clusterkit.diagnosis.rules.commands import resume
 from clusterkit.diagnosis.rules.said import asked, booked, exited, queue
-from clusterkit.scheduler import JobState
 
 PREEMPTED = Cause(
     "preempted",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 
+from clusterkit.backends.base import JobState
 from clusterkit.diagnosis.arguments import without_fault
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
 from clusterkit.diagnosis.rules.commands import logs, preview, resume, words
 from clusterkit.diagnosis.rules.said import booked, exited, last_words, said
-from clusterkit.scheduler import JobState
 
 WRONG_ARGUMENT = Cause(
     "wrong-argument",

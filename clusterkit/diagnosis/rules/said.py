@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from clusterkit.backends.base import JobState
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
-from clusterkit.scheduler import JobState
 
 LAST_WORDS = 40
 """Lines from the end of a log within which an error is what ended the program: a long traceback."""

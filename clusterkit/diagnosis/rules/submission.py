@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from clusterkit.backends.base import JobState
+from clusterkit.backends.slurm.explain import sbatch_error
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
 from clusterkit.diagnosis.rules.commands import resume, status, submit
-from clusterkit.scheduler import JobState
-from clusterkit.slurm.explain import sbatch_error
 
 REFUSED = Cause(
     "submission-refused",

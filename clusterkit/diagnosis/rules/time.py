@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from clusterkit.backends.base import JobState
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding
 from clusterkit.diagnosis.rules.commands import logs, resume
 from clusterkit.diagnosis.rules.said import asked, booked, exited
-from clusterkit.scheduler import JobState
 
 TIME_LIMIT = Cause(
     "time-limit",

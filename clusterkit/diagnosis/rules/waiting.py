@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from clusterkit.backends.base import JobState
+from clusterkit.backends.slurm.explain import explain
 from clusterkit.diagnosis.evidence import Evidence, Line, Text
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
 from clusterkit.diagnosis.rules.commands import cancel, job_number, status
 from clusterkit.diagnosis.rules.said import asked, exited, queue
-from clusterkit.scheduler import JobState
-from clusterkit.slurm.explain import explain
 
 NODES_DRAINED = Cause(
     "nodes-drained",

@@ -1,0 +1,1 @@
+"""Schedulers: one protocol, and one package for each implementation of it."""

@@ -1,0 +1,174 @@
+"""The process that stands for a local job: starts job.sh, forwards signals, keeps the time limit, cleans up.
+
+It leads the job's session, so its life is the job's: while it lives the job is RUNNING. What the job came
+to is in the run directory, which job.sh writes. A job that may be requeued is started again, with a new time
+limit, whenever job.sh ends with the code that asks for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from clusterkit.backends.local.processes import adopt_orphans, family, job_id, kill, kill_family
+from clusterkit.exit_codes import REQUEUE_CODE
+
+GRACE_SECONDS = 10.0
+"""Between SIGTERM and SIGKILL."""
+_CLEAN_UP_SECONDS = 10.0
+"""For job.sh to write its record and remove its scratch folder after the program was killed."""
+_FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
+
+
+class Supervisor:
+    """One running job.
+
+    Args:
+        script: absolute path of job.sh.
+        time_limit: seconds until SIGTERM; None for no limit.
+        notice: a signal to send once, and how many seconds before the limit (sbatch --signal).
+        grace: seconds between SIGTERM and SIGKILL.
+        requeue: start it again when it asks for that.
+    """
+
+    def __init__(
+        self,
+        script: str,
+        *,
+        time_limit: float | None = None,
+        notice: tuple[signal.Signals, float] | None = None,
+        grace: float = GRACE_SECONDS,
+        requeue: bool = False,
+    ) -> None:
+        self._script, self._time_limit, self._notice, self._grace = script, time_limit, notice, grace
+        self._requeue = requeue
+        self._due: list[tuple[float, signal.Signals]] = []
+        """What to send and when (monotonic seconds); SIGKILL goes to all that is left."""
+        self._job = self._start(restarts=0)
+
+    def _start(self, restarts: int) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "CLUSTERKIT_JOB_ID": job_id(os.getpid()) or str(os.getpid())}
+        if self._requeue:
+            environment["SLURM_RESTART_COUNT"] = str(restarts)  # as Slurm counts them
+        self._due.clear()
+        if self._time_limit is not None:
+            environment["CLUSTERKIT_DEADLINE"] = str(int(time.time() + self._time_limit))
+            self._plan_stop(time.monotonic() + self._time_limit)
+            if self._notice is not None:
+                number, before = self._notice
+                self._due.append((time.monotonic() + max(0.0, self._time_limit - before), number))
+        return subprocess.Popen(["bash", self._script], stdin=subprocess.DEVNULL, env=environment)
+
+    def run(self, signals: int) -> int:
+        """Serve until the job has ended, then leave none of its processes behind.
+
+        Args:
+            signals: file descriptor on which arriving signals can be read, one byte each.
+
+        Returns:
+            job.sh's exit code.
+        """
+        for restarts in itertools.count(1):
+            while self._job.poll() is None:
+                self._obey(_arrived(signals, self._pause()))
+                self._send_due()
+            kill_family(os.getpid())
+            self._obey(_arrived(signals, 0.0))  # a cancel that came when the job had just ended
+            if not self._requeue or self._job.returncode != REQUEUE_CODE:
+                break
+            self._job = self._start(restarts)
+        return self._job.returncode
+
+    def _plan_stop(self, moment: float) -> None:
+        """SIGTERM then, SIGKILL after the grace; a stop that is planned already comes first."""
+        self._due += [(moment, signal.SIGTERM), (moment + self._grace, signal.SIGKILL)]
+
+    def _obey(self, numbers: bytes) -> None:
+        for number in numbers:
+            if number == signal.SIGTERM:
+                self._requeue = False
+                self._plan_stop(time.monotonic())
+            elif number in _FORWARDED:
+                self._send(signal.Signals(number))
+
+    def _pause(self) -> float | None:
+        """Seconds until something is due; None when nothing is."""
+        return max(0.0, min(self._due)[0] - time.monotonic()) if self._due else None
+
+    def _send_due(self) -> None:
+        now = time.monotonic()
+        for moment, number in sorted(self._due):
+            if moment <= now:
+                self._due.remove((moment, number))
+                self._send(number)
+
+    def _send(self, number: signal.Signals) -> None:
+        if number == signal.SIGKILL:
+            # job.sh goes last, so that it can still write the exit record and remove the scratch folder;
+            # so only those are killed who live now, not the tools it then starts.
+            kill(family(os.getpid()) - {self._job.pid})
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._job.wait(_CLEAN_UP_SECONDS)
+            self._job.kill()
+        elif self._job.poll() is None:
+            self._job.send_signal(number)
+
+
+def _arrived(signals: int, timeout: float | None) -> bytes:
+    """The signals that have arrived, or that arrive before a time is up."""
+    ready, _, _ = select.select([signals], [], [], timeout)
+    return os.read(signals, 512) if ready else b""
+
+
+@contextlib.contextmanager
+def incoming_signals() -> Iterator[int]:
+    """A file descriptor from which arriving signals are read, one byte each, without polling."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    for number in (signal.SIGTERM, signal.SIGCHLD, *_FORWARDED):
+        signal.signal(number, lambda *_: None)  # the wake-up descriptor tells the loop
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    previous = signal.set_wakeup_fd(writer)
+    try:
+        yield reader
+    finally:
+        signal.set_wakeup_fd(previous)
+        os.close(reader)
+        os.close(writer)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point: `python -m ...supervisor [--time-limit S] [--notice NAME@S] SCRIPT`."""
+    parser = argparse.ArgumentParser(prog="clusterkit.backends.local.supervisor")
+    parser.add_argument("--time-limit", type=float)
+    parser.add_argument("--notice", metavar="NAME@SECONDS")
+    parser.add_argument("--grace", type=float, default=GRACE_SECONDS)
+    parser.add_argument("--requeue", action="store_true")
+    parser.add_argument("script")
+    options = parser.parse_args(arguments)
+    notice = None
+    if options.notice:
+        name, _, seconds = options.notice.partition("@")
+        notice = (signal.Signals[f"SIG{name}"], float(seconds))
+    adopt_orphans()
+    with incoming_signals() as signals:
+        job = Supervisor(
+            options.script,
+            time_limit=options.time_limit,
+            notice=notice,
+            grace=options.grace,
+            requeue=options.requeue,
+        )
+        return job.run(signals)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

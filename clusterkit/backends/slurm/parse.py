@@ -1,0 +1,180 @@
+"""Reads what sbatch, squeue and sacct say, of Slurm 20.11 and later. Pure: free of I/O.
+
+squeue knows the present but forgets a job some minutes after its end (MinJobAge); sacct knows the past but
+lags, and some sites have none. So squeue is asked first and sacct fills in.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+from clusterkit.backends.base import Job, JobState
+from clusterkit.backends.slurm.explain import explain, sbatch_error
+from clusterkit.backends.slurm.rows import (
+    FIELD_SEPARATOR,
+    ROW_ID,
+    accounting_rows,
+    grouped,
+    job_state,
+    queue_rows,
+)
+from clusterkit.backends.slurm.sections import MARK, Section, marked, sections
+from clusterkit.errors import SchedulerError, last_words
+
+__all__ = ["MARK", "explain", "job_state", "parse_query", "parse_submit", "parse_trouble", "sbatch_error"]
+
+JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?(;[A-Za-z0-9_.-]+)?")
+_REPRESENTATIVE = (  # of an array: what still happens first, then what went wrong
+    JobState.RUNNING,
+    JobState.COMPLETING,
+    JobState.SUSPENDED,
+    JobState.PENDING,
+    JobState.REQUEUED,
+    JobState.UNKNOWN,
+    JobState.NODE_FAIL,
+    JobState.OUT_OF_MEMORY,
+    JobState.TIMEOUT,
+    JobState.FAILED,
+    JobState.PREEMPTED,
+    JobState.CANCELLED,
+    JobState.COMPLETED,
+)
+
+
+def parse_submit(stdout: str) -> str:
+    """The id in the output of `sbatch --parsable`: `123`, or `123;cluster` where sbatch names a cluster.
+
+    Raises:
+        SchedulerError: no line is a job id. Banners before it do not matter.
+    """
+    for line in reversed(stdout.split("\n")):
+        if JOB_ID.fullmatch(line.strip()):
+            return line.strip()
+    raise SchedulerError(
+        f"sbatch printed no job id: {last_words(stdout)}",
+        hint="the job may run all the same: look with squeue on the cluster before you submit again",
+    )
+
+
+def parse_query(stdout: str) -> dict[str, Job]:
+    """Jobs by the ids that were asked for, their array tasks', and those of all others that squeue lists.
+
+    A job absent from the answer is one that Slurm has forgotten, or, without accounting, ended minutes
+    ago: its exit record decides. When squeue could not be asked and sacct does not know the end either, the
+    job is UNKNOWN and its reason says why.
+
+    Raises:
+        SchedulerError: the output of `query_script` is not there, or cut short.
+    """
+    ids, tools = _tools(stdout)
+    clusters = dict.fromkeys(name.partition(" ")[2] for name in tools)
+    told = [
+        f"{number};{cluster}" if cluster else number
+        for cluster in clusters
+        for tool in ("squeue", "sacct")
+        for number in tools.get(f"{tool} {cluster}".strip(), _Tool()).jobs
+    ]
+    answers: dict[str, Job] = {}
+    for identifier in dict.fromkeys([*told, *ids]):
+        number, _, cluster = identifier.partition(";")
+        tag = f" {cluster}" if cluster else ""
+        queue = tools.get(f"squeue{tag}", _Tool(status=1, error="squeue was not asked"))
+        accounting = tools.get(f"sacct{tag}", _Tool(status=1, error="sacct was not asked"))
+        job = _merge(number, queue, accounting)
+        if job is not None:
+            answers[identifier] = replace(job, job_id=identifier)
+    return answers
+
+
+def parse_trouble(stdout: str) -> str | None:
+    """Why squeue gave no answer; None when it did.
+
+    Raises:
+        SchedulerError: as `parse_query`.
+    """
+    _, tools = _tools(stdout)
+    failed = (part for name, part in tools.items() if name.startswith("squeue") and part.status != 0)
+    return next(map(_cause, failed), None)
+
+
+def parse_find(stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:
+    """Ids in the output of `find_script`, without array tasks, and whether squeue could be asked.
+
+    A job that squeue has forgotten, without accounting, has made its attempt folder: that tells then.
+    """
+    ids: dict[str, None] = {}
+    asked: list[bool] = []
+    for section in sections(stdout):
+        tool, _, name = section.name.partition(" ")
+        if name != job_name or tool not in ("queued", "booked"):
+            continue
+        matches = (ROW_ID.fullmatch(line.strip()) for line in section.text.splitlines())
+        ids |= {match["base"]: None for match in matches if match}
+        if tool == "queued":
+            asked.append(section.status == 0)
+    return tuple(ids), bool(asked) and all(asked)
+
+
+@dataclass
+class _Tool:
+    """What squeue or sacct said of one cluster."""
+
+    status: int = 1
+    error: str = ""
+    jobs: dict[str, list[Job]] = field(default_factory=dict)
+    """By the id of the job, of the array task and, for tasks, also of the whole array."""
+
+
+def _merge(number: str, queue: _Tool, accounting: _Tool) -> Job | None:
+    queued = _one(queue.jobs.get(number, []))
+    booked = _one(accounting.jobs.get(number, []))
+    if queued is not None:
+        # At the end sacct has the exit code, but may lag and still say RUNNING.
+        if booked is not None and not queued.state.active and not booked.state.active:
+            return replace(booked, reason=queued.reason)
+        return replace(queued, restarts=booked.restarts) if booked is not None else queued
+    if queue.status == 0:
+        if booked is not None and booked.state.active:
+            return replace(
+                booked, state=JobState.UNKNOWN, reason="gone from the queue; accounting lags behind"
+            )
+        return booked
+    trouble = f"squeue failed: {_cause(queue)}"
+    if booked is None:
+        return Job(number, JobState.UNKNOWN, "", reason=trouble, confirmed=False)
+    if booked.state.active:
+        booked = replace(booked, reason=f"according to sacct; {trouble}")
+    return replace(booked, confirmed=False)
+
+
+def _one(jobs: list[Job]) -> Job | None:
+    """A job, or for an array the task that says most about it."""
+    return min(jobs, key=lambda job: _REPRESENTATIVE.index(job.state), default=None)
+
+
+def _cause(tool: _Tool) -> str:
+    """The most telling line of standard error."""
+    if tool.status == 124:
+        return "no answer in time"
+    lines = [line.strip() for line in tool.error.splitlines() if line.strip()]
+    return lines[-1] if lines else f"exit code {tool.status}"
+
+
+def _tools(stdout: str) -> tuple[list[str], dict[str, _Tool]]:
+    """The ids that were asked for, and what each tool said; what stands before our first mark is a banner."""
+    ids = marked(stdout, "ids")
+    if ids is None or marked(stdout, "end") is None:
+        raise SchedulerError(
+            f"the query of the scheduler was cut short: {last_words(stdout)}", hint="try again"
+        )
+    found = {section.name: section for section in sections(stdout)}
+    named = {name: section for name, section in found.items() if name.split(" ")[0] in ("squeue", "sacct")}
+    return ids.split(), {name: _read(section) for name, section in named.items()}
+
+
+def _read(section: Section) -> _Tool:
+    lines = section.text.split("\n")
+    rows = (line.split(FIELD_SEPARATOR) for line in lines if FIELD_SEPARATOR in line)
+    read = queue_rows if section.name.startswith("squeue") else accounting_rows
+    return _Tool(section.status, section.error, grouped(read(rows)))

@@ -1,0 +1,148 @@
+"""Reads the rows of squeue and sacct: states, times, ids of array tasks. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from clusterkit.backends.base import Job, JobState, parse_time
+
+FIELD_SEPARATOR = "\x1f"
+SQUEUE_FIELDS = ("%i", "%F", "%T", "%r", "%P", "%N", "%M", "%l", "%S", "%e", "%j")
+SACCT_FIELDS = (
+    "JobID",
+    "State",
+    "ExitCode",
+    "Start",
+    "End",
+    "ElapsedRaw",
+    "TimelimitRaw",
+    "Partition",
+    "NodeList",
+    "JobName",
+)
+
+ROW_ID = re.compile(r"(?P<base>\d+)(?:_(?P<task>\d+|\[[^]]*\]))?(?:\+\d+)?(?:\.(?P<step>.+))?")
+_EMPTY = frozenset({"", "None", "N/A", "Unknown", "(null)", "None assigned"})
+
+# States with no word of their own here, and the flags that newer squeues show in place of the base state
+# (https://slurm.schedmd.com/job_state_codes.html).
+_ALIASES = {
+    "BOOT_FAIL": JobState.NODE_FAIL,
+    "CONFIGURING": JobState.PENDING,
+    "DEADLINE": JobState.TIMEOUT,
+    "LAUNCH_FAILED": JobState.FAILED,
+    "POWER_UP_NODE": JobState.PENDING,
+    "RECONFIG_FAIL": JobState.NODE_FAIL,
+    "REQUEUE_FED": JobState.PENDING,
+    "REQUEUE_HOLD": JobState.PENDING,
+    "RESIZING": JobState.RUNNING,
+    "RESV_DEL_HOLD": JobState.PENDING,
+    "REVOKED": JobState.UNKNOWN,  # it goes on in another cluster of the federation
+    "SIGNALING": JobState.RUNNING,
+    "SPECIAL_EXIT": JobState.PENDING,
+    "STAGE_OUT": JobState.COMPLETING,
+    "STOPPED": JobState.SUSPENDED,
+    "UPDATE_DB": JobState.COMPLETING,
+}
+_OURS = frozenset({JobState.UNKNOWN, JobState.SUBMITTING, JobState.NOT_SUBMITTED})
+_STATES = {state.value: state for state in JobState if state not in _OURS} | _ALIASES
+
+
+def job_state(text: str) -> JobState:
+    """The state in Slurm's text, e.g. `CANCELLED by 1000` or `OUT_OF_ME+`; UNKNOWN for one we do not know."""
+    word = (text.split() or [""])[0]
+    if word in _STATES:
+        return _STATES[word]
+    if word.endswith("+") and len(word) > 3:  # cut to the width of a column
+        matches = {state for name, state in _STATES.items() if name.startswith(word[:-1])}
+        if len(matches) == 1:
+            return matches.pop()
+    return JobState.UNKNOWN
+
+
+def grouped(jobs: Iterator[Job]) -> dict[str, list[Job]]:
+    """Jobs by id, of arrays also by that of the whole.
+
+    A later row of the same id is a later start of the same, requeued, job.
+    """
+    newest: dict[str, Job] = {}
+    for job in jobs:
+        before = newest.get(job.job_id)
+        if before is not None and "REVOKED" in (job.raw_state, before.raw_state):
+            newest[job.job_id] = before if job.raw_state == "REVOKED" else job
+            continue
+        newest[job.job_id] = replace(job, restarts=before.restarts + 1) if before is not None else job
+    groups: dict[str, list[Job]] = {}
+    for identifier, job in newest.items():
+        groups.setdefault(identifier, []).append(job)
+        base, underscore, _ = identifier.partition("_")
+        if underscore:
+            groups.setdefault(base, []).append(job)
+    return groups
+
+
+def queue_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
+    """Jobs of squeue; rows that make no sense are passed over."""
+    for row in rows:
+        if len(row) != len(SQUEUE_FIELDS) or not (match := ROW_ID.fullmatch(row[0].strip())):
+            continue
+        _, _, state, reason, partition, node, elapsed, limit, start, end, name = map(str.strip, row)
+        revoked = state == "REVOKED"
+        yield Job(
+            _identifier(match),
+            job_state(state),
+            state,
+            reason=state if revoked else _text(reason),
+            confirmed=not revoked,
+            partition=_text(partition),
+            node=_text(node),
+            start=_text(start),
+            end=_text(end),
+            elapsed_seconds=parse_time(elapsed),
+            limit_seconds=parse_time(limit),
+            name=_text(name),
+        )
+
+
+def accounting_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
+    """Jobs of sacct, with what their steps add; rows that make no sense are passed over."""
+    job: Job | None = None
+    for row in rows:
+        if len(row) != len(SACCT_FIELDS) or not (match := ROW_ID.fullmatch(row[0].strip())):
+            continue
+        _, state, code, start, end, elapsed, limit, partition, node, name = map(str.strip, row)
+        if match["step"]:
+            # Some versions book the memory kill on the step only and call the job FAILED.
+            oom = job_state(state) is JobState.OUT_OF_MEMORY
+            if oom and job is not None and job.state is JobState.FAILED and job.job_id == _identifier(match):
+                job = replace(job, state=JobState.OUT_OF_MEMORY)
+            continue
+        if job is not None:
+            yield job
+        job = Job(
+            _identifier(match),
+            job_state(state),
+            state,
+            partition=_text(partition),
+            node=_text(node),
+            start=_text(start),
+            end=_text(end),
+            elapsed_seconds=int(elapsed) if elapsed.isdigit() else None,
+            limit_seconds=int(limit) * 60 if limit.isdigit() else None,
+            exit_code=_text(code),
+            name=_text(name),
+        )
+    if job is not None:
+        yield job
+
+
+def _identifier(match: re.Match[str]) -> str:
+    """`123`, `123_4`; `123_[0-9]`, the pending rest of an array, counts as the array itself."""
+    task = match["task"]
+    return f"{match['base']}_{task}" if task and task.isdigit() else match["base"]
+
+
+def _text(value: str) -> str | None:
+    return None if value in _EMPTY else value

@@ -1,0 +1,178 @@
+"""Judges a rehearsal of the way past a time limit by what it left in its run directory. Pure."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from clusterkit.backends.base import JobState
+from clusterkit.backends.slurm.abilities import Way
+from clusterkit.runs.record import RunRecord
+from clusterkit.runs.state import RunState
+
+_SIGNAL = re.compile(
+    r"(?P<attempt>\d+) .*caught (?P<name>SIG\w+)(?:, (?P<left>\d+) s (?P<side>before|after) the time limit)?"
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the list."""
+
+    passed: bool
+    text: str
+    """What was seen."""
+    hint: str | None = None
+    """What to do when it failed."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a rehearsal left."""
+
+    record: RunRecord
+    state: RunState
+    signals: tuple[str, ...]
+    """Lines of the logs about signals, the attempt's number before each."""
+    metrics: tuple[Mapping[str, Any], ...]
+    """Lines of metrics.jsonl about checkpoints and events."""
+    wandb: tuple[str, ...]
+    """Names of W&B's run folders."""
+    run_id: str
+
+
+def read_evidence(
+    text: str,
+) -> tuple[tuple[str, ...], tuple[Mapping[str, Any], ...], tuple[str, ...]]:
+    """Lines about signals, lines of metrics.jsonl, names of W&B's folders: each behind the word for its kind.
+
+    A line that the program is just writing, or was killed in, is left out.
+    """
+    parts = [line.partition(" ")[::2] for line in text.split("\n")]
+    metrics = []
+    for kind, rest in parts:
+        if kind == "metric":
+            with contextlib.suppress(ValueError):
+                metrics.append(json.loads(rest))
+    return (
+        tuple(rest for kind, rest in parts if kind == "log"),
+        tuple(metrics),
+        tuple(rest for kind, rest in parts if kind == "wandb"),
+    )
+
+
+def over(record: RunRecord, state: RunState, *, training: bool) -> bool:
+    """Whether there is nothing more to see."""
+    if record.stopped is not None or not (state.state.active or state.state is JobState.UNKNOWN):
+        return True
+    newest = record.started
+    return not training and newest is not None and newest.number > 0
+
+
+def checklist(
+    evidence: Evidence, limit: int, way: Way, *, training: bool, signalled: bool
+) -> tuple[Check, ...]:
+    """What happened, in the order of its happening; nothing is said of what could not happen any more.
+
+    Args:
+        evidence: of the rehearsal.
+        limit: time limit of an attempt, seconds.
+        way: how the run goes on.
+        training: it was the trainer, whose checkpoints we know; else a program of the user's own.
+        signalled: a signal was to be sent before the limit.
+    """
+    starts = [attempt for attempt in evidence.record.attempts if attempt.start is not None]
+    if not starts:
+        return (Check(False, f"it did not start: {evidence.state.why or evidence.state.state}"),)
+    first = starts[0]
+    checks = [Check(True, f"started on {(first.start or {}).get('node')}")]
+    if signalled:
+        checks.append(_signal(evidence, first.number, limit))
+    if training and all(check.passed for check in checks):
+        checks.append(_checkpoint(evidence, first.number))
+    if len(starts) < 2:
+        checks.append(_left_behind(evidence, way))
+        return tuple(checks)
+    second = starts[1]
+    checks.append(Check(True, _gone_on(first.exit, second.start, way)))
+    if training:
+        checks.append(_resumed(evidence, second.number, second.start))
+        if evidence.wandb:
+            checks.append(_wandb(evidence))
+        finished = evidence.state.state is JobState.COMPLETED
+        checks.append(Check(finished, "finished" if finished else f"not finished: {_why(evidence)}"))
+    return tuple(checks)
+
+
+def _signal(evidence: Evidence, attempt: int, limit: int) -> Check:
+    matches = [match for match in map(_SIGNAL.fullmatch, evidence.signals) if match]
+    match = next((each for each in matches if int(each["attempt"]) == attempt), None)
+    if match is None:
+        return Check(
+            False,
+            f"no signal came before the time limit of {limit} s",
+            "this Slurm ignores --signal: see `clusterkit logs`, and ask the administrators",
+        )
+    if match["left"] is None or (match["side"] == "before" and int(match["left"]) > 0):
+        left = f", {match['left']} s before the time limit" if match["left"] else ""
+        return Check(True, f"{match['name']} arrived{left}")
+    return Check(False, f"{match['name']} came only at the time limit", "this Slurm ignores --signal")
+
+
+def _checkpoint(evidence: Evidence, attempt: int) -> Check:
+    saved = [line for line in evidence.metrics if line["kind"] == "checkpoint" and line["attempt"] == attempt]
+    if not saved:
+        return Check(
+            False,
+            "no checkpoint was written after the signal",
+            "give it more time: `drill --time 10m` where programs are slow to start, "
+            "a larger `signal_before` of the profile where checkpoints are slow to write",
+        )
+    last = saved[-1]
+    return Check(True, f"checkpoint of step {last['step']:,} written in {last['seconds']:.1f} s")
+
+
+def _left_behind(evidence: Evidence, way: Way) -> Check:
+    return Check(
+        False,
+        f"no second attempt by {way}: {_why(evidence)}",
+        "set `continue_by` of the cluster to another way: requeue, array or chain",
+    )
+
+
+def _gone_on(ended: Mapping[str, Any] | None, start: Mapping[str, Any] | None, way: Way) -> str:
+    if ended is None or start is None:
+        return f"went on by {way}"
+    return f"went on by {way}, {max(0, int(start['started']) - int(ended['ended']))} s later"
+
+
+def _resumed(evidence: Evidence, attempt: int, start: Mapping[str, Any] | None) -> Check:
+    checkpoint = str((start or {}).get("checkpoint") or "")
+    messages = [
+        str(line.get("message"))
+        for line in evidence.metrics
+        if line["kind"] == "event" and line["attempt"] == attempt
+    ]
+    said = next((text for text in messages if text.startswith("resumed from ")), None)
+    if said is not None and checkpoint and checkpoint in said:
+        return Check(True, f"second attempt {said}")
+    return Check(
+        False, f"second attempt did not resume from {checkpoint or 'a checkpoint'}: {said or 'silent'}"
+    )
+
+
+def _wandb(evidence: Evidence) -> Check:
+    strangers = [name for name in evidence.wandb if not name.endswith(f"-{evidence.run_id}")]
+    if strangers:
+        return Check(False, f"W&B has another run: {strangers[0]}", "let the program keep WANDB_RUN_ID")
+    return Check(True, f"one W&B run, in {len(evidence.wandb)} parts")
+
+
+def _why(evidence: Evidence) -> str:
+    if evidence.record.stopped is not None:
+        return str(evidence.record.stopped.get("why"))
+    return evidence.state.why or str(evidence.state.state)

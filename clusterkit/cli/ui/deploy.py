@@ -1,0 +1,154 @@
+"""What deploy says before and after, and its question about large files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from clusterkit.asking import agree
+from clusterkit.cli.ui import console
+from clusterkit.cli.ui.console import bold, say
+from clusterkit.cli.ui.text import format_bytes, printable
+from clusterkit.cli.ui.trusted import warn_of_trusted
+from clusterkit.units import format_seconds
+
+if TYPE_CHECKING:
+    from clusterkit.commands.deploy_plan import Plan
+    from clusterkit.snapshots import Large, Snapshot
+
+_NAMES = 5
+
+
+def show_deployed(done: Plan) -> None:
+    """One line for the image and one for the code."""
+    say(f"{bold(done.cluster)}  {done.root}")
+    if done.image:
+        size = format_bytes(done.image.bytes)
+        sent = done.image_sent
+        state = f"sent {format_bytes(sent.bytes)} of {size}" if sent else f"{size}  already there"
+        say(f"  image  {done.image.digest[:12]}  {state}")
+        if sent and sent.damaged:
+            console.err.print(
+                f"[yellow]image {sent.damaged[:12]} there was damaged[/] and is no longer used: "
+                "runs that still wait for it need it deployed again",
+                soft_wrap=True,
+            )
+    state = "already there" if done.standing.present else f"sent {format_bytes(done.standing.bytes_to_send)}"
+    say(f"  code   {described(done.snapshot)}  {state}")
+    warn_of(done.snapshot)
+    warn_of_trusted(done.trusted)
+
+
+def show_plan(plan: Plan) -> None:
+    """What is there, what would travel, how long, and the room of every root."""
+    console.out.print(f"[bold]{plan.cluster}[/]  {plan.root}", soft_wrap=True)
+    if plan.image:
+        state = _state(plan.image_plan.present, plan.image_plan.bytes_to_send)
+        console.out.print(f"  image  {plan.image.digest[:12]}  {format_bytes(plan.image.bytes)}  {state}")
+    standing = plan.standing
+    state = _state(standing.present, standing.bytes_to_send, len(standing.missing))
+    console.out.print(f"  code   {described(plan.snapshot)}  {state}", soft_wrap=True)
+    if plan.seconds is not None and plan.bytes_to_send and plan.rate:
+        source = f"remembered from {plan.rate.measured}" if plan.rate.measured else "measured now"
+        rate = f"{format_bytes(plan.rate.bytes_per_second)}/s, {source}"
+        console.out.print(f"  time   about {format_seconds(max(1, plan.seconds))} ({rate})")
+    for space in plan.spaces:
+        if space.free is not None:
+            quota = "" if space.quota_left is None else f", quota leaves {format_bytes(space.quota_left)}"
+            total = "" if space.total is None else f" of {format_bytes(space.total)}"
+            text = f"  room   {space.role}: {format_bytes(space.free)} free{total}{quota}  {space.path}"
+            console.out.print(text, markup=False, soft_wrap=True)
+    if plan.shortage:
+        console.err.print("[bold red]does not fit:[/]", end=" ")
+        console.err.print(plan.shortage, markup=False, soft_wrap=True)
+    warn_of(plan.snapshot)
+    console.note("plan: nothing was changed" if plan.bytes_to_send else "plan: nothing to do")
+
+
+def print_plan_json(plan: Plan, *, carried_out: bool) -> None:
+    """The same for machines; docs/commands.md lists the keys."""
+    snapshot, standing = plan.snapshot, plan.standing
+    image = plan.image and {
+        "digest": plan.image.digest,
+        "path": str(plan.image_path) if plan.image_path else None,
+        "bytes": plan.image.bytes,
+        "present": plan.image_plan.present,
+        "bytes_to_send": plan.image_plan.bytes_to_send,
+        "disk_bytes": plan.image_plan.disk_bytes,
+        "way": plan.image_plan.way,
+    }
+    document = {
+        "schema": 1,
+        "carried_out": carried_out,
+        "cluster": plan.cluster,
+        "root": plan.root,
+        "image": image,
+        "code": {
+            "id": snapshot.id,
+            "bytes": snapshot.bytes,
+            "files": len(snapshot.project.files),
+            "present": standing.present,
+            "basis": standing.basis,
+            "files_to_send": len(standing.missing),
+            "bytes_to_send": standing.bytes_to_send,
+            "withheld": snapshot.withheld,
+            "special": snapshot.special,
+            "links_outside": snapshot.outside,
+        },
+        "bytes_to_send": plan.bytes_to_send,
+        "seconds": plan.seconds,
+        "rate": plan.rate and asdict(plan.rate),
+        "roots": [{**asdict(space), "left": space.left} for space in plan.spaces],
+        "shortage": plan.shortage,
+    }
+    console.out.file.write(json.dumps(document) + "\n")
+
+
+def described(snapshot: Snapshot) -> str:
+    """A snapshot in half a line."""
+    count = len(snapshot.project.files)
+    git = snapshot.git
+    place = f"  {git.branch}@{git.commit[:7]}{' + changes' if git.dirty else ''}" if git.commit else ""
+    files = f"{count} file{'' if count == 1 else 's'} and the trainer"
+    return f"{snapshot.id[:12]}  {format_bytes(snapshot.bytes)}, {files}{place}"
+
+
+def warn_of(snapshot: Snapshot) -> None:
+    """Say what stays on this machine, and which links will lead nowhere."""
+    _warn(
+        "stays here",
+        "looks like a secret; `include` of \\[project] lets it travel",
+        snapshot.withheld,
+        every=True,
+    )
+    _warn("stays here", "no file: a socket, pipe or device", snapshot.special)
+    _warn("leads out of the project", "travels as a link, without what it points to", snapshot.outside)
+
+
+def ask_about_large(files: Sequence[Large], limit: int) -> bool:
+    """Ask on the terminal whether files over the limit may travel."""
+    for name, size in files[:_NAMES]:
+        console.note(f"{printable(name)}: {format_bytes(size)}")
+    if len(files) > _NAMES:
+        console.note(f"and {len(files) - _NAMES} more")
+    over = "is over" if len(files) == 1 else "are over"
+    return agree(f"{over} the limit of {format_bytes(limit)} a file. Send?")
+
+
+def _state(present: bool, size: int, files: int | None = None) -> str:
+    if present:
+        return "already there"
+    count = "" if files is None else f" in {files} file{'' if files == 1 else 's'}"
+    return f"{format_bytes(size)} to send{count}"
+
+
+def _warn(what: str, why: str, names: Sequence[str], *, every: bool = False) -> None:
+    if names:
+        shown = names if every else names[:_NAMES]
+        more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+        listed = Text(", ".join(map(printable, shown)) + more, overflow="fold")
+        console.err.print(Text.assemble(Text.from_markup(f"[yellow]{what}[/] ({why}): "), listed))

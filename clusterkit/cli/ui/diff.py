@@ -1,0 +1,126 @@
+"""Two runs beside each other on the screen, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.text import format_bytes, printable
+from clusterkit.numbers import beside, percents_beside
+from clusterkit.sharing.comparison import as_json
+from clusterkit.sharing.description import Rate
+from clusterkit.units import format_seconds
+
+if TYPE_CHECKING:
+    from clusterkit.sharing.comparison import Changed, Comparison
+
+_MOST_FILES = 20
+
+
+def show_diff(comparison: Comparison) -> None:
+    """Which runs, then what differs, a section after the other."""
+    for letter, run in (("A", comparison.a), ("B", comparison.b)):
+        out.print(
+            Text.assemble((f"{letter}  ", "bold"), run.run_id, (f"  {printable(run.where)}", "dim")),
+            soft_wrap=True,
+        )
+    out.print()
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("differs", no_wrap=True)
+    table.add_column("A", overflow="fold", style="red")
+    table.add_column("B", overflow="fold", style="green")
+    section = None
+    for each in comparison.differences:
+        if each.section != section:
+            section = each.section
+            table.add_row(Text(section, style="bold"))
+        cells = map(Text, _pair(each.section, each.name, each.a, each.b))
+        table.add_row(Text(f"  {printable(each.name)}"), *cells)
+    if comparison.differences:
+        out.print(table)
+    else:
+        out.print("nothing differs")
+    _show_code(comparison)
+    without = [run.run_id for run in (comparison.a, comparison.b) if not run.has_results]
+    if without:
+        note(
+            f"results were not compared, as they are not here: `clusterkit sync-results {' '.join(without)}`"
+        )
+    note(f"{comparison.same} other values are the same")
+
+
+def print_json(comparison: Comparison) -> None:
+    """One object on standard output; see docs/sharing.md."""
+    out.file.write(json.dumps(as_json(comparison), indent=2) + "\n")
+
+
+def _show_code(comparison: Comparison) -> None:
+    code = comparison.code
+    if code.between is None:
+        note("the commits are not both in this repository, so it is not known what changed between them")
+    for title, files in (
+        ("changed from A's commit to B's", code.between or ()),
+        ("uncommitted in A", code.a),
+        ("uncommitted in B", code.b),
+    ):
+        if files:
+            out.print()
+            out.print(Text(title, style="bold"))
+            out.print(_files(files))
+            if len(files) > _MOST_FILES:
+                out.print(Text(f"  and {len(files) - _MOST_FILES} more files", style="dim"))
+
+
+def _files(files: tuple[Changed, ...]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(overflow="fold")
+    table.add_column(justify="right", style="green")
+    table.add_column(justify="right", style="red")
+    for path, added, removed in files[:_MOST_FILES]:
+        counts = (f"+{added}", f"-{removed}")
+        if added is None or removed is None:
+            counts = ("no text" if added is None else "deleted", "")
+        table.add_row(Text(f"  {printable(path)}"), *counts)
+    return table
+
+
+def _pair(section: str, name: str, a: Any, b: Any) -> list[str]:
+    """Two values that differ, as texts that differ."""
+    if isinstance(a, Rate) or isinstance(b, Rate):
+        values = percents_beside([rate and rate.value for rate in (a, b)])
+        return [value + _interval(rate) for value, rate in zip(values, (a, b), strict=True)]
+    shown = [_shown(section, name, value) for value in (a, b)]
+    measured = section == "results" and name != "seconds"
+    if shown[0] != shown[1] and not measured:
+        return shown
+    if all(value is None or isinstance(value, int | float) for value in (a, b)):
+        return beside([a, b])
+    return shown if shown[0] != shown[1] else [json.dumps(value) for value in (a, b)]
+
+
+def _interval(rate: Rate | None) -> str:
+    return (
+        ""
+        if rate is None or rate.low is None or rate.high is None
+        else f"  ({rate.low:.1%} - {rate.high:.1%})"
+    )
+
+
+def _shown(section: str, name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if (section == "results" and name == "seconds") or (section, name) == ("profile", "time"):
+        return format_seconds(value)
+    if name in ("memory", "scratch", "bytes") and isinstance(value, int):
+        return format_bytes(value)
+    if name.endswith("unlocked") and isinstance(value, list):
+        return " -> ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name in ("commit", "digest"):
+        return printable(str(value)[:19])
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,92 @@
+"""What a dry run shows: a summary that fits a screen, or the job script alone."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.deploy import described, warn_of
+from clusterkit.cli.ui.lines import labelled
+from clusterkit.cli.ui.submit import described_way
+from clusterkit.cli.ui.sweep import show_plan
+from clusterkit.cli.ui.text import format_bytes, printable
+from clusterkit.units import format_duration
+
+if TYPE_CHECKING:
+    from clusterkit.commands.prepare import Prepared
+    from clusterkit.commands.sweep import GroupPlan
+    from clusterkit.runs.group import Part
+
+_ROWS = 8
+"""Lines of a group's grid."""
+_FILES = 8
+"""Files of the code that are named."""
+_SCRIPT = "--script prints the job script"
+
+
+def show_dry_run(prepared: Prepared) -> None:
+    """What would run, where, with what, and what would be uploaded."""
+    _show_run(prepared)
+    warn_of(prepared.snapshot)
+    note(f"dry run: nothing was sent or changed; {_SCRIPT}")
+
+
+def show_group_dry_run(plan: GroupPlan, split: list[Part], first: Prepared) -> None:
+    """The grid, the jobs, and the first run."""
+    show_plan(plan, to=out, rows=_ROWS)
+    for part in split:
+        labelled(f"part {part.number}", f"{len(part.tasks)} jobs, {len(part.members)} runs", out)
+    out.print(f"\n[bold]the first of {len(plan.members)} runs[/]")
+    _show_run(first)
+    warn_of(first.snapshot)
+    note(f"dry run: nothing was sent or changed; {_SCRIPT}s of the group and of its first run")
+
+
+def print_script(prepared: Prepared) -> None:
+    """The job script, to the byte."""
+    out.file.write(prepared.script)
+
+
+def print_group_scripts(split: list[Part], scripts: list[str], first: Prepared) -> None:
+    """The script of each part of a group, then that of its first run."""
+    for part, script in zip(split, scripts, strict=True):
+        out.file.write(
+            f"# ---- part {part.number}: {len(part.tasks)} jobs, {len(part.members)} runs\n{script}"
+        )
+    if scripts:
+        out.file.write(f"# ---- {first.spec.run_id}\n")
+    print_script(first)
+
+
+def _show_run(prepared: Prepared) -> None:
+    spec, image, snapshot = prepared.spec, prepared.image, prepared.snapshot
+    labelled("run", spec.run_id, out)
+    labelled("where", f"{spec.cluster}: {prepared.run_dir}", out)
+    labelled("resources", _resources(spec.profile), out)
+    if prepared.choice:
+        labelled("time limit", f"goes on past it by {described_way(prepared.choice)}", out)
+    labelled("sbatch", shlex.join(prepared.job.options), out)
+    labelled("program", printable(shlex.join(spec.argv)), out)
+    variables = (f"{name}={shlex.quote(value)}" for name, value in spec.env.items())
+    labelled("environment", printable(" ".join(variables)), out)
+    if image:
+        labelled("image", f"{image.digest[:12]}, {format_bytes(image.bytes)}, brought there by deploy", out)
+    else:
+        labelled("image", "none: it runs without a container", out)
+    labelled("code", described(snapshot), out)
+    names = [printable(name) for name in snapshot.project.files]
+    more = f" and {len(names) - _FILES} more" if len(names) > _FILES else ""
+    labelled("", ", ".join(names[:_FILES]) + more, out)
+    labelled("upload", f"at most {format_bytes(snapshot.bytes)} of code, less what is there already", out)
+
+
+def _resources(profile: Mapping[str, Any]) -> str:
+    cpus = profile["cpus"]
+    words = [format_duration(profile["time"]), f"{cpus} CPU{'' if cpus == 1 else 's'}"]
+    if profile["memory"] is not None:
+        words.append(format_bytes(profile["memory"]))
+    if profile["gpu"] is not None:
+        words.append(f"{profile['gpus']} x {profile['gpu']}")
+    return f"{', '.join(words)} (profile {profile['name']})"

@@ -1,0 +1,197 @@
+"""What init asks and shows: hosts to choose from, what a site has, what changes in the file, what is next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from clusterkit.asking import agree, ask
+from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.ui.text import format_bytes
+from clusterkit.config.sources import display_path
+from clusterkit.errors import ConfigError
+from clusterkit.survey.choices import Choice
+from clusterkit.units import format_duration
+
+if TYPE_CHECKING:
+    from clusterkit.commands.init import Described
+    from clusterkit.commands.init_local import Local
+    from clusterkit.commands.settings_file import Proposal
+
+_MOST_HOSTS = 30
+
+
+def choose_host(hosts: Sequence[str]) -> str:
+    """Ask which host, offering those of the ssh configuration; one that is not listed can be typed."""
+    for number, host in enumerate(hosts[:_MOST_HOSTS], 1):
+        err.print(Text.assemble((f"{number:>3}  ", "bold"), host))
+    first = f" [1 to {min(len(hosts), _MOST_HOSTS)}, or as you type it after ssh]" if hosts else ""
+    while True:
+        said = ask(f"Which host?{first}{':' if first else ''}").strip()
+        if said.isdecimal() and 1 <= int(said) <= len(hosts):
+            return hosts[int(said) - 1]
+        if said and not said.isdecimal():
+            return said
+
+
+def choose(choice: Choice) -> str:
+    """Ask the person at the terminal; an empty answer takes the first option."""
+    err.print(f"[bold]{choice.question}[/]")
+    widest = max(len(option.value) for option in choice.options)
+    for number, option in enumerate(choice.options, 1):
+        line = Text.assemble((f"{number:>3}  ", "bold"), f"{option.value:<{widest}}  ", (option.about, "dim"))
+        err.print(line, soft_wrap=True)
+    names = [option.value for option in choice.options]
+    free = choice.flag == "--root"
+    while True:
+        said = ask(f"1 to {len(names)}{', or another path' if free else ''} [1]:").strip()
+        if not said:
+            return names[0]
+        if said.isdecimal() and 1 <= int(said) <= len(names):
+            return names[int(said) - 1]
+        if said in names or (free and said.startswith(("/", "~", "$"))):
+            return said
+
+
+def take_first(choice: Choice) -> str:
+    """The suggested answer, said in a line."""
+    note(f"{choice.flag} {choice.options[0].value}, the first of {len(choice.options)}")
+    return choice.options[0].value
+
+
+def refuse(choice: Choice) -> str:
+    """No terminal to ask on, and nobody said to take what is suggested."""
+    values = ", ".join(option.value for option in choice.options)
+    raise ConfigError(
+        f"{choice.question} There are: {values}",
+        hint=f"say it with {choice.flag}, or take what is suggested with --yes",
+    )
+
+
+def confirmed(proposal: Proposal) -> bool:
+    """Ask whether the differences that were shown are to be written."""
+    return agree(f"Write {display_path(proposal.file)}?")
+
+
+def show_examples(examples: Mapping[str, str]) -> None:
+    """One line a ready-made description."""
+    widest = max(map(len, examples))
+    for name, about in examples.items():
+        out.print(Text.assemble((f"{name:<{widest}}  ", "bold"), about), soft_wrap=True)
+
+
+def show_changes(proposal: Proposal) -> None:
+    """A unified diff, coloured on a terminal."""
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    for number, line in enumerate(proposal.changes):
+        style = "bold" if number < 2 else styles.get(line[:1], "")
+        out.print(Text(line, style=style), soft_wrap=True)
+
+
+def show_site(done: Described) -> None:
+    """What was found: where each GPU type is, where files go, what is missing."""
+    survey = done.survey
+    slurm = survey.slurm
+    runtime = next(
+        (f"{one.name} {one.version or ''}".strip() for one in survey.runtimes), "no container runtime"
+    )
+    found = [f"Slurm {slurm.version or ''}".strip() if slurm else "no Slurm", runtime]
+    if survey.login_shell:
+        found.append("on a login shell's PATH")
+    err.print(Text.assemble((done.name, "bold"), f"  {survey.host_name}: {', '.join(found)}"), soft_wrap=True)
+    if done.draft.types:
+        err.print(_gpus(done))
+    missing = Table.grid(padding=(0, 1, 0, 0))
+    for one in done.draft.missing:
+        missing.add_row(Text("missing:", style="bold yellow"), Text(one.what))
+        missing.add_row(Text("do:", style="bold"), Text(one.do))
+    if done.draft.missing:
+        err.print(missing)
+    if survey.silent:
+        note(f"no answer in time: {', '.join(survey.silent)}")
+
+
+def show_saved(proposal: Proposal) -> None:
+    """Where it was written."""
+    done = "wrote" if proposal.old is None else "changed"
+    err.print(Text.assemble(f"{done} ", (display_path(proposal.file), "bold")), soft_wrap=True)
+
+
+def show_next(done: Described) -> None:
+    """The commands that come next, where the site is ready for them."""
+    if done.survey.slurm is None or done.survey.slurm_path is not None:
+        return
+    cluster = done.settings.cluster(done.name)
+    at = "" if done.settings.project.default_cluster == done.name else f" --cluster {done.name}"
+    words = []
+    if done.questions:
+        words.append((f"clusterkit login {done.name}", "one login for the day"))
+    if cluster.image is not None and cluster.container != "none" and not cluster.image.is_file():
+        words.append((f"clusterkit build {display_path(cluster.image)}", "the image, once"))
+    words.append((f"clusterkit deploy{at}", "image and code"))
+    if done.draft.types:
+        profile = f"check-{done.draft.types[0].name}"
+        words.append((f"clusterkit doctor{at} --profile {profile}", "everything from here to a node"))
+        words.append((f"clusterkit submit{at} --profile {profile}", "the first run: container and GPU"))
+    _show_commands(words)
+
+
+def _show_commands(words: Sequence[tuple[str, str]]) -> None:
+    widest = max(len(command) for command, _ in words)
+    for number, (command, about) in enumerate(words):
+        start = "next:" if number == 0 else "     "
+        err.print(Text.assemble((start, "bold"), f"  {command:<{widest}}  ", (about, "dim")), soft_wrap=True)
+
+
+def show_here(done: Local) -> None:
+    """What this machine has, and which program runs."""
+    err.print(Text.assemble(("this machine", "bold"), f"  {done.machine}"), soft_wrap=True)
+    own = done.settings.project.program
+    words = shlex.join(own) if own else "none of your own found: the bundled trainer (--program names yours)"
+    err.print(Text.assemble(("program", "bold"), f"  {words}"), soft_wrap=True)
+
+
+def show_next_here(done: Local) -> None:
+    """The commands that come next."""
+    at = "" if done.settings.project.default_cluster == "local" else " --cluster local"
+    _show_commands(
+        [
+            (f"clusterkit plan{at}", "does it fit this machine?"),
+            (f"clusterkit submit{at}", "the first run, in the background; `-- ARGUMENTS` for the program"),
+            ("clusterkit status", "where it is; `clusterkit logs last --follow`"),
+        ]
+    )
+
+
+def _gpus(done: Described) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title, justify in (("gpu", "left"), ("partition", "left"), ("nodes", "right"), ("each", "right")):
+        table.add_column(title, justify="right" if justify == "right" else "left", no_wrap=True)
+    for title in ("memory", "cpus", "at most"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("asked for as", overflow="fold")
+    gpus = done.settings.cluster(done.name).gpus
+    for one in done.draft.types:
+        offer = one.offer
+        limit = done.draft.limits[one.name]
+        setting = gpus[one.name]
+        memory = "?" if setting.memory is None else format_bytes(setting.memory)
+        words = [setting.request.format(type=one.name, count="N")]
+        words += [
+            f"--{key}={value}" for key in ("account", "qos", "constraint") if (value := getattr(setting, key))
+        ]
+        table.add_row(
+            Text(one.name, style="bold"),
+            Text(offer.partition.name),
+            str(offer.nodes),
+            str(offer.per_node),
+            memory,
+            str(offer.cpus),
+            format_duration(limit) if limit else "-",
+            Text(" ".join(words)),
+        )
+    return table

@@ -1,0 +1,41 @@
+"""What `shell` says, and the live view of `top`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from clusterkit.cli.ui.console import note
+from clusterkit.errors import RunError
+
+if TYPE_CHECKING:
+    from clusterkit.commands.inside import Inside
+
+
+def own_terminal(*, needed: bool) -> str | None:
+    """The value of TERM where this process has a terminal to lend; None where it has none.
+
+    Raises:
+        RunError: there is none, and one is needed.
+    """
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return os.environ.get("TERM") or "dumb"
+    if needed:
+        raise RunError(
+            "a shell needs a terminal, and here is none",
+            hint="name the command to run: clusterkit shell RUN -- COMMAND",
+        )
+    return None
+
+
+def show_entry(*, quiet: bool) -> Callable[[Inside], None]:
+    """What says where a shell opens; nothing for a command of the user's own."""
+
+    def show(place: Inside) -> None:
+        if not quiet:
+            where = f"on {place.state.node}, " if place.state.node else ""
+            note(f"{place.run.run_id}: {where}job {place.job_id}, attempt {place.attempt}; Ctrl-D leaves it")
+
+    return show

@@ -1,0 +1,102 @@
+"""What evaluate and play say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.ui.text import printable
+
+if TYPE_CHECKING:
+    from clusterkit.commands.model import Chosen, Evaluated, Score
+
+_BAR = 20
+
+
+def show_choice(model: Chosen) -> None:
+    """Which model it is."""
+    note(f"{printable(model.name)}: {printable(model.path.name)}" + (f", {model.said}" if model.said else ""))
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A sign of life while something takes its time; nothing where nobody watches."""
+    if not err.is_terminal:
+        yield
+        return
+    with err.status(what):
+        yield
+
+
+def show_evaluated(evaluated: Evaluated) -> None:
+    """A line for each task and one for their mean; of an environment without success, its returns."""
+    if evaluated.mean.success is None:
+        _show_returns(evaluated)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("task", no_wrap=True)
+    table.add_column("success", justify="right", no_wrap=True)
+    table.add_column("95% interval", justify="right", no_wrap=True)
+    table.add_column("return", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for name, score in evaluated.tasks.items():
+        _add(table, name, score)
+    _add(table, "mean", evaluated.mean, style="bold")
+    out.print(table)
+    note(f"step {evaluated.step:,}, {evaluated.episodes} episodes a task")
+
+
+def print_json(evaluated: Evaluated) -> None:
+    """One object on standard output; see docs/sharing.md."""
+    model = evaluated.model
+    document = {
+        "schema": 1,
+        "model": model.name,
+        "path": str(model.path),
+        "step": evaluated.step,
+        "episodes": evaluated.episodes,
+        "mean": asdict(evaluated.mean),
+        "tasks": {name: asdict(score) for name, score in evaluated.tasks.items()},
+    }
+    out.file.write(json.dumps(document, indent=2) + "\n")
+
+
+def show_films(paths: Sequence[Path]) -> None:
+    """What was made, one path a line."""
+    for path in paths:
+        out.print(str(path), markup=False, soft_wrap=True)
+
+
+def _show_returns(evaluated: Evaluated) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("environment", no_wrap=True)
+    for heading in ("return", "95% interval", "steps"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, score in evaluated.tasks.items():
+        known = score.low is not None and score.high is not None
+        interval = f"{score.low:.1f} .. {score.high:.1f}" if known else ""
+        table.add_row(Text(name), f"{score.mean_return:.1f}", interval, f"{score.steps:.0f}")
+    out.print(table)
+    note(f"step {evaluated.step:,}, {evaluated.episodes} episodes")
+
+
+def _add(table: Table, name: str, score: Score, style: str = "") -> None:
+    assert score.success is not None and score.low is not None and score.high is not None  # noqa: PT018
+    low, high = round(score.low * _BAR), round(score.high * _BAR)
+    at = min(_BAR - 1, round(score.success * _BAR))
+    bar = Text("".join("●" if x == at else "─" if low <= x < high else " " for x in range(_BAR)), "cyan")
+    table.add_row(
+        Text(name, style=style),
+        Text(f"{score.success:.1%}", style=style),
+        f"{score.low:.1%} - {score.high:.1%}",
+        f"{score.mean_return:.1f}",
+        bar,
+    )

@@ -1,0 +1,263 @@
+"""Shows what a run would take and when it would start."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.ui.lines import labelled
+from clusterkit.cli.ui.text import format_bytes, format_count
+from clusterkit.numbers import significant
+from clusterkit.units import format_duration, format_seconds
+
+if TYPE_CHECKING:
+    from clusterkit.commands.plan import Forecast
+    from clusterkit.commands.plan_queue import Queue
+    from clusterkit.forecast.memory import Store
+    from clusterkit.forecast.speed import Duration, Speed
+    from clusterkit.forecast.starts import Start
+
+FITS = {"fits": "green", "ladder": "yellow", "too large": "red", "unknown": "yellow"}
+_HOUR = 3600
+"""Columns of the names in front of lines."""
+_SMALL = 0.002
+"""Parts below this share of the whole are put together."""
+
+
+def show_forecast(forecast: Forecast) -> None:
+    """All of it, the cluster's answers last."""
+    out.print(_title(forecast), soft_wrap=True)
+    if forecast.lacking:
+        out.print()
+    for number, one in enumerate(forecast.lacking):
+        _line("" if number else "here", str(one), "red" if one.never else "yellow")
+    _show_memory(forecast)
+    _show_upload(forecast)
+    _show_time(forecast)
+    _show_queue(forecast)
+    if forecast.trouble:
+        err.print(Text.assemble(("not known: ", "yellow"), forecast.trouble), soft_wrap=True)
+    if forecast.hint:
+        err.print(Text.assemble(("next:  ", "bold"), forecast.hint), soft_wrap=True)
+    note("plan: nothing was changed")
+
+
+def time_range(duration: Duration, *, here: bool = True) -> str:
+    """The time expected and the range around it; of what was measured elsewhere the range alone."""
+    if not here:
+        return f"{format_seconds(duration.shortest)} to {format_seconds(duration.longest)}: not measured here"
+    middle = format_seconds(duration.seconds)
+    low, high = format_seconds(duration.shortest), format_seconds(duration.longest)
+    return f"about {middle}" if low == middle == high else f"about {middle} ({low} to {high})"
+
+
+def speed_words(speed: Speed) -> str:
+    """Steps a second, and where they are from."""
+    caveats = "".join(f"; {caveat}" for caveat in speed.caveats)
+    return f"{significant(speed.steps_per_second)} steps/s, {speed.source}{caveats}"
+
+
+def _title(forecast: Forecast) -> Text:
+    profile, sizes, machine = forecast.profile, forecast.sizes, forecast.machine
+    asks = [
+        f"{profile.gpu_count} {profile.gpu}" if profile.gpu else "no GPU",
+        f"{machine.processors} CPU{'' if machine.processors == 1 else 's'}",
+        f"{format_bytes(machine.host_memory)} memory" if machine.host_memory else "",
+        f"{format_duration(profile.time)}{' at a time' if forecast.goes_on else ''}",
+    ]
+    text = Text.assemble((profile.name, "bold"), " on ", (forecast.cluster.name, "bold"))
+    text.append(": " + ", ".join(filter(None, asks)))
+    if sizes:
+        modified = " (modified)" if sizes.recipe.modified else ""
+        steps = f", {format_count(forecast.total_steps)} steps" if forecast.total_steps else ""
+        text.append(f"\n{sizes.recipe.name}{modified}{steps}, {sizes.environments} environments, ", "dim")
+        text.append(sizes.precision, "dim")
+        if sizes.ranks > 1:
+            own = f"{sizes.own_environments} environments, {sizes.own_batch:,} of a batch"
+            text.append(f", {sizes.ranks} ranks of {own}", "dim")
+    return text
+
+
+def _show_memory(forecast: Forecast) -> None:
+    memory = forecast.memory
+    if memory is None:
+        whose = "a program of its own, not a recipe of the trainer"
+        _line("memory", f"not known: {forecast.sizes.unknown if forecast.sizes else whose}")
+        return
+    if memory.gpu:
+        ranks = forecast.sizes.ranks if forecast.sizes else 1
+        each = f", each of {ranks}" if ranks > 1 else ""
+        _show_store(f"GPU memory, {forecast.profile.gpu or 'cuda'}{each}", memory.gpu)
+    _show_store("node memory", memory.host)
+    if (used := forecast.used) is not None:
+        seen = [f"{format_bytes(used.gpu_memory)} of the GPU" if used.gpu_memory else ""]
+        seen += [f"{format_bytes(used.memory)} of the node" if used.memory else ""]
+        _line("seen", f"your run {used.run_id} took {', '.join(filter(None, seen))} at most")
+
+
+def _show_store(title: str, store: Store) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False, title_justify="left")
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim", overflow="fold")
+    small = [part for part in store.parts if part.exact and part.bytes < _SMALL * store.needed]
+    for part in store.parts:
+        if part not in small:
+            amount = f"{'' if part.exact else '~ '}{format_bytes(part.bytes)}"
+            table.add_row(f"  {part.name}", amount, part.note)
+    if small:
+        names = ", ".join(part.name for part in small)
+        table.add_row("  small parts", format_bytes(sum(part.bytes for part in small)), names)
+    whole = Text(format_bytes(store.needed), style="bold")
+    table.add_row(Text("  total", style="bold"), whole, _verdict(store))
+    out.print()
+    out.print(Text(title, style="bold"))
+    out.print(table)
+    if store.advice:
+        out.print(Text(f"  {store.advice}"), soft_wrap=True)
+
+
+def _verdict(store: Store) -> Text:
+    words = Text(str(store.fit), style=FITS[store.fit])
+    if store.available is not None:
+        usable = format_bytes(store.available - store.reserve)
+        words.append(f": {usable} of {format_bytes(store.available)} can be used", "dim")
+    return words
+
+
+def _show_upload(forecast: Forecast) -> None:
+    out.print()
+    upload = forecast.upload
+    if upload is None:
+        _line("upload", "not known")
+        return
+    words = []
+    for what, plan in (("image", upload.image_plan), ("code", upload.standing)):
+        if what == "code" or upload.image:
+            state = "is there" if plan.present else format_bytes(plan.bytes_to_send)
+            words.append(f"{what} {state}")
+    text = ", ".join(words)
+    if upload.bytes_to_send and upload.seconds is not None:
+        text += f"; about {format_seconds(max(1, upload.seconds))}"
+    if upload.bytes_to_send and upload.rate:
+        since = f"as on {upload.rate.measured}" if upload.rate.measured else "measured now"
+        text += f" at {format_bytes(upload.rate.bytes_per_second)}/s, {since}"
+    if not upload.image_plan.present:
+        text += f" (`clusterkit deploy --cluster {upload.cluster}`)"
+    _line("upload", text)
+    if upload.shortage:
+        _line("", f"does not fit: {upload.shortage}", "red")
+
+
+def _show_time(forecast: Forecast) -> None:
+    speed, duration, profile = forecast.speed, forecast.duration, forecast.profile
+    if forecast.sizes is None:
+        return
+    if speed is None:
+        where = f"on {profile.gpu}" if profile.gpu else "without a GPU"
+        _line(
+            "time", f"not measured {where}; a short run of yours gives a figure once its results are synced"
+        )
+    else:
+        if duration:
+            _line(
+                "time",
+                time_range(duration, here=speed.here) + ("" if profile.gpu is None else _gpu_hours(duration)),
+            )
+        _line("" if duration else "time", speed_words(speed))
+    for rate in forecast.elsewhere[:2]:
+        other = "" if rate.same_work else ", of other work"
+        place = rate.gpu or "no GPU"
+        _line(
+            "",
+            f"elsewhere: {significant(rate.steps_per_second)} steps/s on {place}, by {rate.by}{other}",
+            "dim",
+        )
+    if duration:
+        _show_attempts(forecast, duration)
+
+
+def _gpu_hours(duration: Duration) -> str:
+    return f", {duration.gpu_seconds / _HOUR:,.1f} GPU-hours"
+
+
+def _show_attempts(forecast: Forecast, duration: Duration) -> None:
+    limit = format_duration(forecast.profile.time)
+    if duration.attempts > 1:
+        attempts = f"up to {duration.attempts} of {limit}"
+        if forecast.goes_on:
+            _line("attempts", attempts)
+        else:
+            words = f"may not end within {limit}: --until-done goes on past it, in {attempts}"
+            _line("attempts", words, "yellow")
+    if duration.checkpoints and forecast.profile.checkpoint_every:
+        apart = format_seconds(duration.seconds / duration.checkpoints)
+        _line(
+            "checkpoints",
+            f"{duration.checkpoints}, one about every {apart}; an interruption loses at most that much",
+        )
+
+
+def _show_queue(forecast: Forecast) -> None:
+    queue = forecast.queue
+    if queue.starts and not queue.refused:
+        out.print()
+        out.print(_starts(forecast, queue))
+    if queue.trouble:
+        _line("start", f"not known: {queue.trouble}", "yellow")
+        if queue.hint:
+            _line("next", queue.hint)
+    if queue.advice:
+        _line("advice", queue.advice.text, "bold")
+    if queue.choice:
+        _line("goes on", f"by {queue.choice.way}: {queue.choice.why}")
+    for share in queue.shares:
+        parts = [f"factor {share.factor:.2f} of 1" if share.factor is not None else ""]
+        parts += [f"{share.used:.1%} of the recent use" if share.used is not None else ""]
+        _line("fair share", f"{share.account}: {', '.join(filter(None, parts)) or 'not known'}")
+    if queue.billing is not None:
+        hours = forecast.duration.seconds / _HOUR if forecast.duration else None
+        whole = "" if hours is None else f", {queue.billing * hours:,.0f} in all"
+        _line("billing", f"{queue.billing:,.1f} units an hour{whole}")
+
+
+def _starts(forecast: Forecast, queue: Queue) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    waits = any(start.waiting for start in queue.starts)
+    named = any(start.partition for start in queue.starts)
+    more = [*(["partition"] if named else []), *(["jobs waiting"] if waits else [])]
+    for title in ("gpu", "time limit", "starts", *more):
+        table.add_column(title, no_wrap=title != "starts", overflow="fold")
+    own = forecast.profile.gpu or "", forecast.profile.time
+    for start in queue.starts:
+        mark = " *" if (start.ask.gpu, start.ask.seconds) == own else ""
+        table.add_row(
+            start.ask.gpu or "-",
+            f"{format_duration(start.ask.seconds)}{mark}",
+            _when(start),
+            *([Text(start.partition or "")] if named else []),
+            *([str(start.waiting or "")] if waits else []),
+        )
+    return table
+
+
+def _when(start: Start) -> Text:
+    if start.wait is None:
+        return Text(start.trouble or "not known", style="yellow")
+    if start.at_once:
+        return Text("now", style="green")
+    now = time.time()
+    there = datetime.fromtimestamp(now + start.wait).astimezone()
+    days = (there.date() - datetime.fromtimestamp(now).astimezone().date()) // timedelta(days=1)
+    day = {0: "", 1: "tomorrow "}.get(days, f"{there:%a %d %b} ")
+    bound = "at the latest " if start.waiting else ""
+    return Text(f"{bound}{day}{there:%H:%M}, in {format_seconds(start.wait)}")
+
+
+def _line(name: str, text: str, style: str = "") -> None:
+    labelled(name, text, out, style)

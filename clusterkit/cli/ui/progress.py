@@ -1,0 +1,57 @@
+"""Progress bars of transfers: bytes, rate and time left."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from clusterkit.cli.ui.text import format_bytes
+from clusterkit.transport.base import Progress as Report
+from clusterkit.transport.base import ProgressCallback
+from clusterkit.units import format_seconds
+
+
+@contextmanager
+def transfer_bar(label: str, total: int | None) -> Iterator[ProgressCallback]:
+    """A bar on standard error that a transfer's reports move; nothing is drawn without a terminal.
+
+    Args:
+        label: what is moved.
+        total: bytes; None takes the reports' own total, or shows a bar without an end.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    from clusterkit.cli.ui.console import err
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TextColumn("{task.fields[rate]}"),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(label, total=total, rate="")
+
+        def report(progress: Report) -> None:
+            whole = total or progress.total_bytes
+            bar.update(task, completed=progress.done_bytes, total=whole, rate=_rate(progress, whole))
+
+        yield report
+
+
+def _rate(progress: Report, total: int | None) -> str:
+    """The transport's own rate: rich forgets its samples whenever an estimated total changes."""
+    if progress.bytes_per_second <= 0:
+        return ""
+    rate = f"{format_bytes(progress.bytes_per_second)}/s"
+    if total is None or total <= progress.done_bytes:
+        return rate
+    return f"{rate}  {format_seconds((total - progress.done_bytes) / progress.bytes_per_second)} left"

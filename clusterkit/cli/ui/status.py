@@ -1,0 +1,283 @@
+"""The table of runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from clusterkit.backends.base import JobState
+from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.ui.text import format_count, printable
+from clusterkit.numbers import percent, significant
+from clusterkit.units import format_seconds
+
+if TYPE_CHECKING:
+    from clusterkit.commands.status import StatusReport, StatusRow
+    from clusterkit.runs.state import RunState
+
+_COLOURS = {
+    JobState.RUNNING: "cyan",
+    JobState.COMPLETED: "green",
+    JobState.PENDING: "yellow",
+    JobState.SUBMITTING: "yellow",
+    JobState.CANCELLED: "dim",
+    JobState.PREEMPTED: "yellow",
+}
+_COLUMNS = {
+    "run": False,
+    "cluster": False,
+    "state": False,
+    "progress": False,
+    "steps/s": True,
+    "left": True,
+    "starts in": True,
+    "success": True,
+    "gpu": True,
+}
+"""Column -> whether it is aligned to the right."""
+_IF_ANY = ("gpu", "starts in", "success")
+"""Columns that are there only where a run has something in them: not every environment knows success."""
+_DROPPED = ("gpu", "cluster", "starts in", "steps/s", "success")
+"""What a narrow terminal does without, in this order."""
+_GAP = 2
+_BAR = 10
+_REASON = 45
+"""Columns that a reason wants beside its run; below it has the whole line."""
+_MANY = 5
+"""Members from which on a group is one line."""
+_SUMMED = 12
+"""Lines from which on it helps to count them."""
+_NAMED = 2
+"""Runs that are all named before a reason they share; of more only the first."""
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A group in one line."""
+
+    group: str
+    rows: tuple[StatusRow, ...]
+
+    @property
+    def counts(self) -> dict[JobState, int]:
+        """How many are in which state; what still happens comes first."""
+        counts = Counter(row.state.state for row in self.rows)
+        return dict(sorted(counts.items(), key=lambda item: (not item[0].active, -item[1], item[0])))
+
+    @property
+    def progress(self) -> float | None:
+        """Mean share of the steps done; None where no member knows."""
+        known = [row.state.progress for row in self.rows]
+        return None if known.count(None) == len(known) else sum(share or 0.0 for share in known) / len(known)
+
+
+def fold_groups(rows: Sequence[StatusRow], *, least: int = _MANY) -> list[StatusRow | Folded]:
+    """The rows, with each group of at least so many members as one, at the place of its first."""
+    members: dict[str, list[StatusRow]] = {}
+    for row in rows:
+        members.setdefault(row.run.group, []).append(row)
+    folded = {group for group, mine in members.items() if group and len(mine) >= least}
+    lines: dict[str, StatusRow | Folded] = {}
+    for row in rows:
+        group = row.run.group
+        if group not in folded:
+            lines[row.run.run_id] = row
+        elif group not in lines:
+            lines[group] = Folded(group, tuple(members[group]))
+    return list(lines.values())
+
+
+_TROUBLED = frozenset({JobState.FAILED, JobState.OUT_OF_MEMORY, JobState.NODE_FAIL, JobState.NOT_SUBMITTED})
+
+
+def show_status(report: StatusReport, *, expand: bool = False) -> None:
+    """One line a run or group; why it waits or failed stands beside it, or below on a narrow terminal."""
+    show_silence(report)
+    for cluster, count in report.found.items():
+        runs = "1 run" if count == 1 else f"{count} runs"
+        note(f"found {runs} on {cluster} that this ledger did not know")
+    if not report.rows:
+        if report.nothing_learnt:
+            return
+        note(
+            "no such runs; `clusterkit status --all` lists every one"
+            if report.known
+            else "no runs yet; `clusterkit submit` starts one"
+        )
+        return
+    lines = list(report.rows) if expand else fold_groups(report.rows)
+    table, beside = status_table(lines, width=out.width)
+    out.print(table)
+    if not beside:
+        for text in remarks(lines):
+            out.print(text)
+    if len(lines) > _SUMMED:
+        note(summary(report.rows))
+    troubled = [row.run.run_id for row in report.rows if row.state.state in _TROUBLED or row.state.stale]
+    if troubled:
+        note(f"clusterkit why {troubled[-1]} shows the cause and what to do")
+    if report.left_out > 0:
+        note(f"{report.left_out} older runs are not shown; --all shows them")
+
+
+def show_silence(report: StatusReport) -> None:
+    """Who gave no answer, and why."""
+    for cluster, cause in report.silent.items():
+        err.print(f"[yellow]{cluster} gives no answer:[/]", end=" ")
+        err.print(cause, markup=False, soft_wrap=True)
+    for cluster, cause in report.mute.items():
+        err.print(f"[yellow]the scheduler of {cluster} gives no answer:[/]", end=" ")
+        err.print(cause, markup=False, soft_wrap=True)
+
+
+def status_table(lines: Sequence[StatusRow | Folded], *, width: int) -> tuple[Table, bool]:
+    """The table itself, also for live views, no wider than `width` if that can be.
+
+    Returns:
+        The table, and whether the reasons are in it; if not, `remarks` has them.
+    """
+    reasons = [_remark(line) for line in lines]
+    longest = max((len(reason) for reason in reasons), default=0)
+    shown, cells = _layout(lines, width - _GAP - min(longest, _REASON) if longest else width, bar=True)
+    room = width - _width(shown, cells) - _GAP
+    dropped = [name for name in _DROPPED[2:] if name not in shown and any(row.get(name) for row in cells)]
+    beside = room >= min(longest, _REASON) and not dropped
+    if not beside:
+        shown, cells = _layout(lines, width, bar=False)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    for name in shown:
+        right, last_resort = _COLUMNS[name], name == "run"
+        table.add_column(name, justify="right" if right else "left", no_wrap=not last_resort, overflow="fold")
+    if beside and longest:
+        table.add_column("why", overflow="fold", max_width=room)
+    for row, reason in zip(cells, reasons, strict=True):
+        table.add_row(*(row.get(name, "") for name in shown), *((reason,) if beside and longest else ()))
+    return table, beside
+
+
+def _layout(
+    lines: Sequence[StatusRow | Folded], width: int, *, bar: bool
+) -> tuple[list[str], list[dict[str, str | Text]]]:
+    """The columns that say something and fit, and the cells of each line; without a bar if need be."""
+    cells = [
+        _folded_cells(line, bar=bar) if isinstance(line, Folded) else _cells(line, bar=bar) for line in lines
+    ]
+    shown = [name for name in _COLUMNS if name not in _IF_ANY or any(row.get(name) for row in cells)]
+    if bar:
+        return (shown, cells) if _width(shown, cells) <= width else _layout(lines, width, bar=False)
+    for name in _DROPPED:
+        several = len({str(row.get(name)) for row in cells}) > 1
+        if _width(shown, cells) > width and name in shown and (name != "cluster" or not several):
+            shown.remove(name)
+    return shown, cells
+
+
+def _width(shown: Sequence[str], cells: Sequence[Mapping[str, str | Text]]) -> int:
+    """Of the table, in characters."""
+    widths = [max(len(name), *(len(row.get(name, "")) for row in cells)) for name in shown]
+    return sum(widths) + _GAP * (len(shown) - 1)
+
+
+def remarks(lines: Iterable[StatusRow | Folded]) -> list[Text]:
+    """Why runs wait or failed and what will become of them, one line a reason."""
+    shared: dict[str, tuple[Text, list[str]]] = {}
+    for line in lines:
+        remark = _remark(line)
+        name = line.group if isinstance(line, Folded) else line.run.run_id
+        shared.setdefault(remark.plain, (remark, []))[1].append(name)
+    texts = []
+    for remark, names in shared.values():
+        who = ", ".join(names) if len(names) <= _NAMED else f"{names[0]} and {len(names) - 1} more"
+        texts.append(Text.assemble((f"{who}: ", "bold"), remark))
+    return [text for text, plain in zip(texts, shared, strict=True) if plain]
+
+
+def summary(rows: Sequence[StatusRow]) -> str:
+    """How many runs there are in which state."""
+    runs = "1 run" if len(rows) == 1 else f"{len(rows)} runs"
+    return f"{runs}: {_counted(Folded('', tuple(rows)))}"
+
+
+def _cells(row: StatusRow, *, bar: bool) -> dict[str, str | Text]:
+    state = row.state
+    return {
+        "run": row.run.run_id,
+        "cluster": row.run.cluster,
+        "state": Text(state.state.value, style=_COLOURS.get(state.state, "red")),
+        "progress": _progress(state.progress, row.run.total_steps, bar=bar),
+        "steps/s": significant(state.steps_per_second) if state.steps_per_second else "",
+        "left": format_seconds(state.eta_seconds) if state.eta_seconds is not None else "",
+        "starts in": _starts(state) or "",
+        "success": percent(state.success) if state.success is not None else "",
+        "gpu": f"{state.gpu:.0%}" if state.gpu is not None else "",
+    }
+
+
+def _folded_cells(line: Folded, *, bar: bool) -> dict[str, str | Text]:
+    states = [row.state for row in line.rows]
+    left = _left(line)
+    rates = [state.steps_per_second or 0.0 for state in states if state.state is JobState.RUNNING]
+    success = [state.success for state in states if state.success is not None]
+    first = next(iter(line.counts))
+    steps = sum(row.run.total_steps for row in line.rows)
+    return {
+        "run": line.group,
+        "cluster": ", ".join(dict.fromkeys(row.run.cluster for row in line.rows)),
+        "state": Text(f"{len(states)} runs", style=_COLOURS.get(first, "red")),
+        "progress": _progress(line.progress, steps, bar=bar),
+        "steps/s": significant(sum(rates)) if sum(rates) else "",
+        "left": format_seconds(left) if left is not None else "",
+        "success": percent(sum(success) / len(success)) if success else "",
+    }
+
+
+def _left(line: Folded) -> float | None:
+    """Seconds until the last run of a group ends; those that wait take the places of those that run.
+
+    None where that cannot be said: nothing runs, or a run that is to come does not tell its steps.
+    """
+    running = [row.state for row in line.rows if row.state.eta_seconds is not None]
+    others = [row for row in line.rows if row.state.state.active and row.state.eta_seconds is None]
+    rate = sum(state.steps_per_second or 0.0 for state in running)
+    if not running or not all(row.run.total_steps for row in others):
+        return None
+    last = max(state.eta_seconds or 0.0 for state in running)
+    if not others:
+        return last
+    steps = sum((row.run.total_steps or 0) * (1 - (row.state.progress or 0.0)) for row in others)
+    steps += sum((state.eta_seconds or 0.0) * (state.steps_per_second or 0.0) for state in running)
+    return max(last, steps / rate) if rate else None
+
+
+def _remark(line: StatusRow | Folded) -> Text:
+    if isinstance(line, Folded):
+        return Text(_counted(line), style="dim")
+    why = Text(printable(line.state.why or ""), style="dim")
+    parts = [part for part in (why, Text(line.state.outlook or "", style="yellow")) if part]
+    return Text("; ", style="dim").join(parts)
+
+
+def _counted(line: Folded) -> str:
+    return ", ".join(f"{count} {state.lower().replace('_', ' ')}" for state, count in line.counts.items())
+
+
+def _starts(state: RunState) -> str | None:
+    if state.expected_start is None or state.updated is None:
+        return None
+    return format_seconds(max(0.0, state.expected_start - state.updated))
+
+
+def _progress(progress: float | None, total: int, *, bar: bool) -> Text:
+    if progress is None:
+        return Text(f"of {format_count(total)}" if total else "", style="dim")
+    share = progress if progress == 1 else min(progress, 0.99)
+    text = Text(f"{int(share * 100):>3}%" + (f" of {format_count(total)}" if total else ""))
+    if not bar:
+        return text
+    filled = round(progress * _BAR)
+    return Text("━" * filled, style="green") + Text("━" * (_BAR - filled), style="grey37") + Text(" ") + text

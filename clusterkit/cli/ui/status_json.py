@@ -1,0 +1,61 @@
+"""Where runs stand, as JSON; docs/status.md describes every field, and a test compares the two."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from clusterkit.cli.ui.console import out
+from clusterkit.cli.ui.status import Folded, fold_groups
+
+if TYPE_CHECKING:
+    from clusterkit.commands.status import StatusReport, StatusRow
+
+SCHEMA = 2
+
+
+def print_json(report: StatusReport, *, indent: int | None = 2) -> None:
+    """One document on standard output."""
+    out.file.write(json.dumps(document(report), indent=indent) + "\n")
+    out.file.flush()
+
+
+def document(report: StatusReport) -> dict[str, Any]:
+    """The whole document."""
+    folded = [line for line in fold_groups(report.rows, least=1) if isinstance(line, Folded)]
+    return {
+        "schema": SCHEMA,
+        "time": time.time(),
+        "runs": [_run(row) for row in report.rows],
+        "groups": [_group(line) for line in folded],
+        "silent": dict(report.silent),
+        "mute": dict(report.mute),
+        "found": dict(report.found),
+        "left_out": report.left_out,
+    }
+
+
+def _run(row: StatusRow) -> Mapping[str, Any]:
+    run = asdict(row.run)
+    del run["last"]
+    state = asdict(row.state)
+    del state["seen_step"], state["seen_time"]
+    state |= {
+        "until_done": row.run.until_done,
+        "job_id": row.state.job_id or row.run.job_id or None,
+        "submission": max(row.state.submission or 0, row.run.submission),
+    }
+    return run | state
+
+
+def _group(line: Folded) -> Mapping[str, Any]:
+    return {
+        "group": line.group,
+        "clusters": list(dict.fromkeys(row.run.cluster for row in line.rows)),
+        "runs": [row.run.run_id for row in line.rows],
+        "states": {state.value: count for state, count in line.counts.items()},
+        "progress": line.progress,
+    }

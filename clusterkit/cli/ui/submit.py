@@ -1,0 +1,77 @@
+"""What submit and a dry run say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.ui.trusted import warn_of_trusted
+
+if TYPE_CHECKING:
+    from clusterkit.backends.slurm.abilities import Choice
+    from clusterkit.commands.resume import Resumed
+    from clusterkit.commands.submit import Submitted
+
+_WAYS = {
+    "requeue": "requeue",
+    "array": "an array of jobs, one after the other",
+    "chain": "a chain of jobs, each submits the next",
+}
+
+
+def show_submitted(done: Submitted) -> None:
+    """The run id on standard output, alone, so that scripts can take it; the rest on standard error."""
+    spec = done.spec
+    recipe = spec.recipe
+    if recipe:
+        note(f"recipe {recipe['name']}, {spec.total_steps:,} steps, seed {spec.seed}")
+        if recipe["modified"]:
+            changed = ", ".join(f"{name}: {old} -> {new}" for name, (old, new) in recipe["modified"].items())
+            err.print(f"[yellow]modified recipe[/] ({changed}): the run is marked for ever", soft_wrap=True)
+    if done.untold:
+        warn_untold_seed()
+    warn_lacking(done.lacking)
+    warn_of_trusted(done.trusted)
+    for run_id, came in done.settled.items():
+        what = f"is job {came.job_id}" if came.job_id else came.why
+        err.print(f"[yellow]{run_id}[/], whose submission was interrupted: {what}", soft_wrap=True)
+    if done.choice:
+        note(f"goes on past its time limit by {described_way(done.choice)}")
+    note(f"job {done.job_id} on {spec.cluster}")
+    note(f"next: clusterkit status, clusterkit logs {spec.run_id} -f")
+    out.print(spec.run_id, markup=False, soft_wrap=True)
+
+
+def warn_lacking(lacking: Sequence[str]) -> None:
+    """Say what runs request and the machine lacks."""
+    for text in lacking:
+        err.print(Text.assemble(("warning: ", "yellow"), text), soft_wrap=True)
+
+
+def warn_untold_seed() -> None:
+    """Say that a program of the user's own will not learn its seed by itself."""
+    err.print(
+        "[yellow]the arguments do not contain {seed}[/], so the program must read $CLUSTERKIT_SEED",
+        soft_wrap=True,
+    )
+
+
+def show_resumed(done: Resumed) -> None:
+    """As `show_submitted`."""
+    where = f"from {done.checkpoint}" if done.checkpoint else "without a checkpoint, from the beginning"
+    note(f"{done.was.state}: {done.was.why or 'it ended'}; it goes on {where}")
+    if done.choice:
+        note(f"goes on past its time limit by {described_way(done.choice)}")
+    run = done.run
+    warn_of_trusted(done.trusted)
+    note(f"job {done.job_id} on {run.cluster}")
+    note(f"next: clusterkit status, clusterkit logs {run.run_id} -f")
+    out.print(run.run_id, markup=False, soft_wrap=True)
+
+
+def described_way(choice: Choice) -> str:
+    """The way a run goes on, and why that one."""
+    return f"{_WAYS[choice.way]}: {choice.why}"

@@ -1,0 +1,195 @@
+"""The live view of what a run uses, the same printed once, and as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Generator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.text import format_bytes, format_count
+from clusterkit.numbers import percent, significant
+from clusterkit.runs.outlook import time_left
+from clusterkit.units import format_seconds
+
+if TYPE_CHECKING:
+    from clusterkit.commands.inside import Inside
+    from clusterkit.probes.usage import Gpu, Usage
+
+    Samples = Generator[tuple[Inside, Usage], None, None]
+
+_BAR = 20
+_SILENT_SECONDS = 60.0
+"""A heartbeat that is older is shown in another colour."""
+_OTHER_LINES = 8
+"""Of the screen: what stands above and below the processes, besides the GPUs."""
+_FEWEST, _ONCE = 3, 12
+"""Processes that are shown: at least on a screen, and without one."""
+_FORGET_SECONDS = 10.0
+"""After so long without a sample, for each run that is shown, a run of a group is not shown any more."""
+_NOTHING = "the run ended before there was anything to show"
+
+
+def is_live() -> bool:
+    """Whether there is a screen to redraw."""
+    return out.is_terminal
+
+
+def show_live(samples: Samples) -> None:
+    """Redraw until the run has ended, or Ctrl-C; what was seen last stays."""
+    latest: dict[str, tuple[float, Inside, Usage]] = {}
+    try:
+        with (
+            contextlib.closing(samples),
+            Live(console=out, auto_refresh=False, screen=True) as live,
+        ):
+            for place, usage in samples:
+                now = time.monotonic()
+                latest[place.run.run_id] = now, place, usage
+                longest = _FORGET_SECONDS * len(latest)  # the runs of a group take turns
+                latest = {name: one for name, one in latest.items() if now - one[0] <= longest}
+                room = out.height // len(latest) - _OTHER_LINES - max(1, len(usage.gpus))
+                views = (view(at, used, processes=max(_FEWEST, room)) for _, at, used in latest.values())
+                live.update(Group(*views), refresh=True)
+        if not latest:
+            note(_NOTHING)
+    finally:
+        for _, place, usage in latest.values():
+            out.print(view(place, usage, processes=_FEWEST))
+
+
+def show_once(samples: Samples) -> None:
+    """Print what there is."""
+    empty = True
+    for place, usage in samples:
+        empty = False
+        out.print(view(place, usage, processes=_ONCE))
+    if empty:
+        note(_NOTHING)
+
+
+def print_json(samples: Samples) -> None:
+    """An object a line on standard output; see docs/commands.md."""
+    with contextlib.closing(samples):
+        for place, usage in samples:
+            head = {
+                "schema": 1,
+                "run_id": place.run.run_id,
+                "cluster": place.run.cluster,
+                "job_id": place.job_id,
+                "attempt": place.attempt,
+            }
+            out.file.write(json.dumps(head | asdict(usage)) + "\n")
+            out.file.flush()
+
+
+def view(place: Inside, usage: Usage, *, processes: int) -> RenderableType:
+    """One screen."""
+    title = Text.assemble(
+        (place.run.run_id, "bold"),
+        (f"  {place.run.cluster}, {usage.node}, job {place.job_id}, attempt {place.attempt}", "dim"),
+    )
+    parts: list[RenderableType] = [title]
+    if (progress := _progress(usage)) is not None:
+        parts.append(progress)
+    parts += [Text(), _resources(usage), Text(), _processes(usage, processes)]
+    if (hidden := len(usage.processes) - processes) > 0:
+        parts.append(Text(f"and {hidden} more processes", style="dim"))
+    return Group(*parts)
+
+
+def _progress(usage: Usage) -> Text | None:
+    """The heartbeat on a line."""
+    beat = usage.heartbeat or {}
+    step, total, rate = (_positive(beat.get(key)) for key in ("step", "total_steps", "steps_per_second"))
+    if step is None:
+        return None
+    bench = beat.get("phase") == "bench"  # its steps are seconds
+    words = [f"{'second' if bench else 'step'} {format_count(step)}"]
+    if total:
+        words[0] += f" of {format_count(total)}, {min(1.0, step / total):.0%}"
+    if rate and not bench:
+        words.append(f"{significant(rate)} steps/s")
+        if total:
+            seconds = time_left(step=step, total=total, rate=rate, age=usage.heartbeat_age or 0.0)
+            words.append(f"{format_seconds(seconds)} left")
+    if (success := _positive(beat.get("success"))) is not None:
+        words.append(f"success {percent(success)}")
+    line = Text("  ".join(words))
+    if usage.heartbeat_age is not None:
+        style = "yellow" if usage.heartbeat_age > _SILENT_SECONDS else ""
+        line.append(f"  heartbeat {format_seconds(usage.heartbeat_age)} ago", style)
+    return line
+
+
+def _resources(usage: Usage) -> Table:
+    """A line for each GPU, one for the processors and one for memory."""
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for column in range(4):
+        table.add_column(no_wrap=column < 3, overflow="ellipsis")
+
+    def row(name: str, share: float | None, words: str, style: str = "") -> None:
+        percent = "" if share is None else f"{share:>4.0%}"
+        table.add_row(Text(name, style="bold"), _bar(share), percent, Text(words, style=style))
+
+    for gpu in usage.gpus:
+        row(f"GPU {gpu.index}", gpu.utilization, _gpu_words(gpu))
+    if usage.gpu_problem:
+        row("GPU", None, usage.gpu_problem, "yellow")
+    share = None if usage.cpu is None or not usage.cpus else usage.cpu / usage.cpus
+    used = "?" if usage.cpu is None else f"{usage.cpu:.1f}"
+    row("CPU", share, f"{used} of {usage.cpus or '?'} processors")
+    if usage.memory_bytes is not None:
+        limit = usage.memory_limit_bytes
+        words = _of(usage.memory_bytes, limit)
+        row("memory", usage.memory_bytes / limit if limit else None, words)
+    return table
+
+
+def _processes(usage: Usage, most: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("pid", "cpu", "memory"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("command")  # the only one that gives way, so not no_wrap as a column
+    for one in usage.processes[:most]:
+        cpu = "" if one.cpu is None else f"{one.cpu:.2f}"
+        command = Text(one.command, no_wrap=True, overflow="ellipsis")
+        table.add_row(str(one.pid), cpu, format_bytes(one.rss_bytes), command)
+    return table
+
+
+def _gpu_words(gpu: Gpu) -> str:
+    words = [gpu.name]
+    if gpu.memory_used_bytes is not None:
+        words.append(_of(gpu.memory_used_bytes, gpu.memory_total_bytes))
+    if gpu.power_watts is not None:
+        words.append(f"{gpu.power_watts:.0f} W")
+    if gpu.temperature_celsius is not None:
+        words.append(f"{gpu.temperature_celsius:.0f} °C")
+    return "  ".join(words)
+
+
+def _of(used: int, limit: int | None) -> str:
+    return format_bytes(used) + (f" of {format_bytes(limit)}" if limit else "")
+
+
+def _bar(share: float | None) -> Text:
+    if share is None:
+        return Text(" " * _BAR)
+    filled = round(min(1.0, max(0.0, share)) * _BAR)
+    colour = "green" if share < 0.9 else "yellow"
+    return Text("━" * filled, style=colour) + Text("─" * (_BAR - filled), style="grey37")
+
+
+def _positive(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        return None
+    return float(value)

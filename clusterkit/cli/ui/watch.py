@@ -1,0 +1,104 @@
+"""The table of runs, redrawn while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from clusterkit.backends.base import JobState
+from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.status import Folded, fold_groups, remarks, show_status, status_table, summary
+from clusterkit.cli.ui.status_json import print_json
+from clusterkit.units import format_seconds
+
+if TYPE_CHECKING:
+    from clusterkit.commands.status import StatusRow
+    from clusterkit.commands.watch import Watched
+
+_ORDER = (JobState.RUNNING, JobState.COMPLETING, JobState.SUSPENDED)
+"""What happens now comes first, then what waits, then what has ended."""
+
+
+def show_watch(
+    looks: Iterator[Watched], *, expand: bool, as_json: bool, foot: Callable[[], str] | None = None
+) -> None:
+    """Redraws the table on a terminal; elsewhere says what has changed, or prints a document a look.
+
+    The last look stays on the screen, also after Ctrl-C. On a terminal `foot` is shown below the table.
+    """
+    if as_json:
+        for watched in looks:
+            print_json(watched.report, indent=None)
+        return
+    if not out.is_terminal:
+        _tell_changes(looks, expand=expand)
+        return
+    watched_last = None
+    try:
+        with Live(console=out, transient=True, auto_refresh=False, vertical_overflow="crop") as live:
+            for watched in looks:
+                watched_last = watched
+                live.update(_picture(watched, expand=expand, also=foot() if foot else ""), refresh=True)
+    finally:
+        if watched_last is not None:
+            show_status(watched_last.report, expand=expand)
+
+
+def _tell_changes(looks: Iterator[Watched], *, expand: bool) -> None:
+    seen: dict[str, JobState] = {}
+    watched = None
+    for watched in looks:
+        for row in watched.report.rows:
+            if seen.get(row.run.run_id) is not row.state.state:
+                seen[row.run.run_id] = row.state.state
+                note(f"{row.run.run_id}  {row.state.state}" + (f": {row.state.why}" if row.state.why else ""))
+    if watched is not None:
+        show_status(watched.report, expand=expand)
+
+
+def _picture(watched: Watched, *, expand: bool, also: str) -> Group:
+    """As many lines as the terminal is high, the liveliest first."""
+    report = watched.report
+    lines = list(report.rows) if expand else fold_groups(report.rows)
+    lines.sort(key=_liveliness)
+    notes = [Text(f"{name} gives no answer: {why}", style="yellow") for name, why in report.silent.items()]
+    notes += [
+        Text(f"the scheduler of {name} gives no answer: {why}", style="yellow")
+        for name, why in report.mute.items()
+    ]
+    if also:
+        notes.append(Text(also))
+    room = max(1, out.height - 4 - len(notes))
+    table, beside = status_table(lines[:room], width=out.width)
+    below = [] if beside else remarks(lines[:room])
+    if len(lines) + len(below) > room:
+        below = below[: max(0, room - len(lines))]
+    hidden = len(lines) - room
+    foot = [summary(report.rows)]
+    if hidden > 0:
+        foot.append(f"{hidden} more do not fit here")
+    if watched.next_question:
+        soonest = min(watched.next_question.values())
+        foot.append(f"the scheduler is asked again in {format_seconds(soonest)}")
+    foot.append("Ctrl-C ends the watch, not the runs")
+    return Group(
+        table,
+        *(_one_line(text) for text in below),
+        *(_one_line(text) for text in notes),
+        _one_line(Text("; ".join(foot), style="dim")),
+    )
+
+
+def _one_line(text: Text) -> Text:
+    """Cut to the terminal, with room for the `^C` that it echoes."""
+    text.truncate(max(1, out.width - 3), overflow="ellipsis")
+    return text
+
+
+def _liveliness(line: StatusRow | Folded) -> int:
+    state = next(iter(line.counts)) if isinstance(line, Folded) else line.state.state
+    return 0 if state in _ORDER else 1 if state.active else 2

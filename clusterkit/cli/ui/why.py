@@ -1,0 +1,99 @@
+"""A diagnosis on the screen, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from clusterkit.cli.ui.console import out
+from clusterkit.cli.ui.text import printable
+
+if TYPE_CHECKING:
+    from clusterkit.diagnosis import Diagnosis, Finding
+
+_LONGEST = 400
+"""Characters of a line that are shown; one line of a log may hold a megabyte."""
+
+
+def show_diagnosis(diagnosis: Diagnosis) -> None:
+    """Which run, what it is, the lines that show it, what to do, and the command."""
+    evidence = diagnosis.evidence
+    state = evidence.state
+    where = [f"job {state.job_id}" if state.job_id else "", f"on {state.node}" if state.node else ""]
+    if state.attempt:
+        where.append(f"attempt {state.attempt}")
+    out.print(
+        Text.assemble(
+            (evidence.subject.run_id, "bold"), f"  {state.state}  ", (", ".join(filter(None, where)), "dim")
+        ),
+        soft_wrap=True,
+    )
+    show_finding(diagnosis)
+
+
+def show_finding(diagnosis: Diagnosis) -> None:
+    """What it is, the lines that show it, what to do, and the command."""
+    finding = diagnosis.finding
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    colour = "red" if finding.cause.trouble else "green"
+    sentence = (_shown(finding.sentence), colour)
+    table.add_row("why", Text.assemble(sentence, (f"  ({finding.cause.slug})", "dim")))
+    for number, line in enumerate(finding.evidence):
+        table.add_row(
+            "seen" if number == 0 else "",
+            Text.assemble((f"{line.source}: ", "dim"), _shown(line.text)),
+        )
+    if finding.cause.trouble:
+        table.add_row("cure", Text(finding.cure))
+    for number, other in enumerate(diagnosis.also):
+        words = f"{_shown(other.sentence)}  ({other.cause.slug})"
+        table.add_row("also" if number == 0 else "", Text(words, "dim"))
+    out.print(table)
+    if finding.next:
+        # On a line of its own and never folded, so that it can be copied.
+        out.print(Text.assemble(("next  ", "bold"), (finding.next, "cyan")), soft_wrap=True)
+
+
+def print_json(diagnosis: Diagnosis) -> None:
+    """One object on standard output; see docs/why.md."""
+    out.file.write(json.dumps({"schema": 1, **as_object(diagnosis)}, indent=2) + "\n")
+
+
+def as_object(diagnosis: Diagnosis) -> dict[str, Any]:
+    """A run's diagnosis as plain values."""
+    evidence = diagnosis.evidence
+    return {
+        "run_id": evidence.subject.run_id,
+        "job_id": evidence.subject.job_id,
+        "state": evidence.state.state.value,
+        "node": evidence.state.node,
+        "attempt": evidence.state.attempt,
+        **_object(diagnosis.finding),
+        "also": [_object(other) for other in diagnosis.also],
+    }
+
+
+def _object(finding: Finding) -> dict[str, Any]:
+    return {
+        "cause": finding.cause.slug,
+        "trouble": finding.cause.trouble,
+        "sentence": _short(finding.sentence),
+        "evidence": [{"source": line.source, "text": _short(line.text)} for line in finding.evidence],
+        "cure": finding.cure,
+        "next": finding.next,
+        "sure": finding.sure.name.lower(),
+    }
+
+
+def _shown(text: str) -> str:
+    """Part of a log, perhaps: what a terminal would obey is escaped."""
+    return printable(_short(text))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

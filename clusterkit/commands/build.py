@@ -1,0 +1,123 @@
+"""build: an image, made here with Apptainer or on a cluster as a job; says what it is and what changed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clusterkit.commands.deploy import Bar, hash_image
+from clusterkit.errors import ImageError
+from clusterkit.folders import make_ignored
+from clusterkit.images import Image
+from clusterkit.images.building import apptainer
+from clusterkit.images.building.packages import Changes, compare
+from clusterkit.images.building.work import Request, definition_text, prepare
+from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.spec import timestamp
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+    from clusterkit.config.settings import Settings
+
+__all__ = ["Built", "Request", "build_here", "build_there", "definition_text"]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A finished image."""
+
+    image: Image
+    where: str
+    """Its path here, or `cluster:path`."""
+    packages: int
+    """How many are in it; 0 when nobody could look."""
+    changes: Changes | None
+    """Against this project's build before; None when there was none or one could not be looked into."""
+    hidden_by: Path | None = None
+    """A local image that the cluster's settings name: it wins over the one just built there."""
+
+
+def build_here(
+    settings: Settings,
+    request: Request,
+    output: Path,
+    ledger: Ledger,
+    *,
+    force: bool,
+    say: Callable[[str], None],
+    bar: Bar,
+) -> Built:
+    """Build an image with this machine's Apptainer; it appears under its name only when it is whole.
+
+    Args:
+        settings: of the project, which remembers what it built last.
+        request: the image.
+        output: the .sif to write.
+        ledger: remembers its digest, so that `deploy` need not hash it again.
+        force: replace what is there.
+        say: given each line of Apptainer's output.
+        bar: opens progress bars.
+
+    Raises:
+        ConfigError: the request contradicts itself.
+        ImageError: it exists already, a file is missing, Apptainer is not here, or its build failed.
+    """
+    work = prepare(request, here=True)
+    output = output.absolute()
+    if output.exists() and not force:
+        raise ImageError(f"{output} exists", hint="--force replaces it")
+    say("this takes minutes")
+    apptainer.build(work, output, say=say)
+    image = hash_image(output, ledger, bar)
+    packages = apptainer.packages(output)
+    return Built(image, str(output), len(packages), _remember(settings, image, str(output), packages))
+
+
+def build_there(
+    settings: Settings,
+    cluster: Cluster,
+    request: Request,
+    ledger: Ledger,
+    *,
+    sbatch: tuple[str, ...],
+    say: Callable[[str], None],
+    bar: Bar,
+) -> Built:
+    """Build an image on a cluster; arguments and errors as `build_job.build_on`."""
+    from clusterkit.commands.build_job import build_on
+
+    built = build_on(cluster, request, ledger, sbatch=sbatch, say=say, bar=bar)
+    where = f"{cluster.name}:{built.path}"
+    hidden = cluster.image if cluster.image and cluster.image.is_file() else None
+    changes = _remember(settings, built.image, where, built.packages)
+    return Built(built.image, where, len(built.packages), changes, hidden)
+
+
+def _remember(settings: Settings, image: Image, where: str, packages: dict[str, str]) -> Changes | None:
+    """Compare with the build before, and be remembered instead of it."""
+    path = settings.project_dir / ".clusterkit" / "build.json"
+    before: dict[str, Any] = {}
+    if path.is_file():
+        try:
+            before = json.loads(path.read_text())
+        except ValueError:
+            before = {}
+    record = {
+        "schema": 1,
+        "digest": image.digest,
+        "bytes": image.bytes,
+        "where": where,
+        "built": timestamp(datetime.now(UTC)),
+        "packages": packages,
+    }
+    make_ignored(path.parent)
+    part = path.with_name(f".build.json.{os.getpid()}")
+    part.write_text(json.dumps(record, indent=1))
+    part.replace(path)
+    old = before.get("packages")
+    return compare(old, packages) if old and packages else None

@@ -1,0 +1,121 @@
+"""build --on: an image is built on a cluster, as a job, and put into its image store there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from clusterkit import images
+from clusterkit.commands.deploy import Bar, hash_image
+from clusterkit.errors import ConfigError
+from clusterkit.images import Image, chunks
+from clusterkit.images.building.apptainer import save, workshop
+from clusterkit.images.building.remote import RemoteBuild
+from clusterkit.images.building.work import Request, Work, daemon_image, prepare
+from clusterkit.runs.ledger import Ledger
+from clusterkit.site import Site, open_site
+from clusterkit.units import format_duration
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+
+_SECONDS, _CPUS, _MEMORY = 2 * 3600, 4, "16G"
+"""What the job asks for; mksquashfs takes a quarter of the memory it sees."""
+
+
+@dataclass(frozen=True)
+class BuiltThere:
+    """An image in a cluster's store."""
+
+    image: Image
+    path: str
+    packages: dict[str, str]
+
+
+def build_on(
+    cluster: Cluster,
+    request: Request,
+    ledger: Ledger,
+    *,
+    sbatch: tuple[str, ...],
+    say: Callable[[str], None],
+    bar: Bar,
+) -> BuiltThere:
+    """Build an image on a cluster; it becomes the image this project uses there.
+
+    A build of the same that is under way is watched, not started again. Interrupted with Ctrl-C, the job is
+    cancelled; when the connection breaks, it goes on.
+
+    Args:
+        cluster: where.
+        request: the image.
+        ledger: remembers digests and what is deployed.
+        sbatch: more sbatch options for the job, e.g. `--partition=cpu`.
+        say: given each line of the job's log.
+        bar: opens progress bars.
+
+    Raises:
+        ConfigError: the request, or an sbatch option, is wrong.
+        ImageError: a file is missing, or the build failed; says why.
+        SchedulerError: the scheduler refused the job.
+        TransportError: the cluster cannot be reached.
+    """
+    if cluster.container == "none":
+        raise ConfigError(
+            f"cluster {cluster.name} runs no containers",
+            hint='set container = "apptainer" of the cluster, if it has Apptainer',
+        )
+    options = _job_options(cluster, sbatch)
+    with _portable(request) as work, open_site(cluster) as site:
+        work = _base_from_store(site, work, ledger, bar)
+        one = RemoteBuild(site, work, options, say, chunker=chunks.program())
+        if not one.find():
+            one.send(bar)
+            one.submit()
+        result = one.watch()
+        built = BuiltThere(
+            Image(result.digest, result.bytes),
+            f"{site.layout.images}/sha256-{result.digest}.sif",
+            one.packages(),
+        )
+        one.remove()
+    ledger.set_deployment(cluster.name, built.image.digest, built.image.bytes)
+    return built
+
+
+def _job_options(cluster: Cluster, sbatch: tuple[str, ...]) -> tuple[str, ...]:
+    from clusterkit.config.models import Profile
+    from clusterkit.config.placement import sbatch_options
+
+    seconds = min(_SECONDS, cluster.max_time or _SECONDS)
+    asked = {"name": "build", "time": format_duration(seconds), "cpus": _CPUS, "memory": _MEMORY}
+    profile = Profile.model_validate(asked)
+    return sbatch_options(cluster, profile, extra=sbatch)
+
+
+@contextlib.contextmanager
+def _portable(request: Request) -> Iterator[Work]:
+    """The build for another machine; an image of this machine's Docker is taken out of it first."""
+    name = daemon_image(request)
+    if name is None:
+        yield prepare(request, here=False)
+        return
+    with workshop() as folder:
+        archive = folder / "image.tar"
+        save(name, archive)
+        yield Work("docker-archive:image.tar", files={archive.name: archive}, defined=False)
+
+
+def _base_from_store(site: Site, work: Work, ledger: Ledger, bar: Bar) -> Work:
+    """A base that is one of the cluster's own images is taken from there and does not travel."""
+    text = work.texts.get(work.target, "")
+    files = dict(work.files)
+    for name, path in work.files.items():
+        if path.suffix == ".sif" and path.is_file() and f"From: {name}\n" in text:
+            base = hash_image(path, ledger, bar)
+            if images.present(site, base):
+                text = text.replace(f"From: {name}\n", f"From: {base.path(site.layout.images)}\n")
+                del files[name]
+    return replace(work, files=files, texts={**work.texts, work.target: text}) if text else work

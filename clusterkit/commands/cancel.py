@@ -1,0 +1,226 @@
+"""cancel: end runs, and leave a record that it was asked for."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from clusterkit.backends.base import JobState
+from clusterkit.commands.handover import settle
+from clusterkit.commands.status import StatusRow, query
+from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
+from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.record import collect_script, parse_collect
+from clusterkit.site import connected, scheduler_of
+from clusterkit.transport.base import Transport
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+    from clusterkit.config.settings import Settings
+
+_CANCEL_SECONDS = 120.0
+
+# $1 run directory, $2 record. It lies with the newest start, or where the first one would be. A record that
+# cannot be written does not keep the scheduler from being told.
+_RECORD = r"""
+umask 077
+ck_record() {
+  ck_newest=0
+  for ck_folder in "$1"/attempts/*/; do
+    ck_folder=${ck_folder%/} ck_folder=${ck_folder##*/}
+    if test "$ck_folder" -gt "$ck_newest" 2>/dev/null; then ck_newest=$ck_folder; fi
+  done
+  ck_folder=$1/attempts/$ck_newest
+  { test -d "$ck_folder" || mkdir -p "$ck_folder"; } && printf '%s\n' "$2" >"$ck_folder/.cancel.tmp" &&
+    mv -f "$ck_folder/.cancel.tmp" "$ck_folder/cancel.json"
+}
+"""
+
+_MAY_GO_ON = frozenset(
+    {
+        *(state.value for state in JobState if state.active),
+        *(JobState.UNKNOWN, JobState.NODE_FAIL, JobState.PREEMPTED),
+    }
+)
+"""Last states seen of runs that the scheduler may have started again meanwhile."""
+
+Agree = Callable[[Sequence[StatusRow]], bool]
+"""Asked whether these runs, which may still run, are to be cancelled."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which runs are to be cancelled."""
+
+    names: tuple[str, ...] = ()
+    """Run ids and the like."""
+    group: str | None = None
+    """All runs of one group that may still run; its unique beginning will do."""
+    everything: bool = False
+    """All runs of this project that may still run."""
+    cluster: str | None = None
+    """With `everything`, only those of one cluster."""
+
+    @property
+    def many(self) -> bool:
+        """Whether the runs were not named one by one."""
+        return self.everything or self.group is not None
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """What became of one run."""
+
+    run: LedgerRun
+    was: JobState
+    """Its state before; only one that may have run was cancelled."""
+
+
+@dataclass
+class Cancellation:
+    """What became of all of them."""
+
+    done: list[Cancelled] = field(default_factory=list)
+    refused: bool = False
+    """The person at the terminal said no; nothing was changed."""
+    silent: dict[str, str] = field(default_factory=dict)
+    """Cluster -> why it gave no answer; its runs were not cancelled."""
+    unclear: list[LedgerRun] = field(default_factory=list)
+    """Runs of which it is not known yet whether the scheduler has a job; they were not cancelled."""
+
+
+def cancel(settings: Settings, ledger: Ledger, chosen: Chosen, *, agrees: Agree) -> Cancellation:
+    """Cancel runs; one that has ended already is left alone.
+
+    The record comes before the scheduler is told, so that no run goes on by itself afterwards.
+
+    Raises:
+        ConfigError: nothing was named, or in two ways at once.
+        RunError: a name or group matches nothing.
+        SchedulerError: the scheduler refused.
+    """
+    runs = _choose(settings, ledger, chosen)
+    result = Cancellation()
+    with ExitStack() as stack:
+        open_to: dict[str, tuple[Cluster, Transport]] = {}
+        rows: list[StatusRow] = []
+        for name in dict.fromkeys(run.cluster for run in runs):
+            mine = [run for run in runs if run.cluster == name]
+            try:
+                cluster = settings.cluster(name)
+                transport = stack.enter_context(connected(cluster))
+                mine = _settled(cluster, transport, ledger, mine)
+                states = query(cluster, transport, mine)
+            except (TransportError, ConfigError) as error:
+                result.silent[name] = error.cause
+                continue
+            open_to[name] = cluster, transport
+            rows += [StatusRow(run, state) for run, state in zip(mine, states, strict=True)]
+        result.unclear = [row.run for row in rows if row.state.state is JobState.SUBMITTING]
+        rows = [row for row in rows if row.run not in result.unclear]
+        ending = [row for row in rows if _may_run(row.state.state)]
+        result.refused = bool(ending) and not agrees(ending)
+        if result.refused:
+            return result
+        for name, (cluster, transport) in open_to.items():
+            # Another laptop may have resumed it since: then its job is not the one the ledger knows.
+            mine = [
+                replace(row.run, job_id=row.state.job_id or row.run.job_id)
+                for row in ending
+                if row.run.cluster == name
+            ]
+            if mine:
+                _end(cluster, transport, ledger, mine)
+                ledger.set_states((run.run_id, JobState.CANCELLED) for run in mine)
+    shown = ending if chosen.many else rows
+    result.done = [Cancelled(row.run, row.state.state) for row in shown]
+    return result
+
+
+def _choose(settings: Settings, ledger: Ledger, chosen: Chosen) -> list[LedgerRun]:
+    if sum((bool(chosen.names), chosen.everything, chosen.group is not None)) > 1:
+        raise ConfigError("runs, --group and --all exclude each other", hint="use one of them")
+    if chosen.group is not None:
+        return _group(ledger, chosen.group)
+    if chosen.everything:
+        if chosen.cluster is not None:
+            settings.cluster(chosen.cluster)  # raises where there is none of that name
+        return [run for run in ledger.runs(cluster=chosen.cluster) if run.state in _MAY_GO_ON]
+    if not chosen.names:
+        raise ConfigError("cancel which run?", hint="name runs, or use --all; `clusterkit status` lists them")
+    return list(dict.fromkeys(ledger.find(chosen.names)))
+
+
+def _group(ledger: Ledger, wanted: str) -> list[LedgerRun]:
+    """The runs of a group that may still run."""
+    known = ledger.runs()
+    names = dict.fromkeys(run.group for run in known if run.group)
+    matches = [wanted] if wanted in names else [name for name in names if wanted and name.startswith(wanted)]
+    if len(matches) != 1:
+        several = f"{wanted!r} matches the groups {', '.join(matches)}" if matches else None
+        raise RunError(
+            several or f"no group {wanted!r} is known in this project",
+            hint=f"groups: {', '.join(names)}" if names else "no runs were submitted together here yet",
+        )
+    return [run for run in known if run.group == matches[0] and run.state in _MAY_GO_ON]
+
+
+def _settled(
+    cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun]
+) -> list[LedgerRun]:
+    """The runs, those whose submission was interrupted as the cluster knows them."""
+    unclear = [run for run in runs if run.state == JobState.SUBMITTING]
+    if unclear:
+        settle(cluster, transport, ledger, unclear)
+    return [ledger.get(run.run_id) or run for run in runs]
+
+
+def _end(cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun]) -> None:
+    """Leave the records and tell the scheduler, in one round trip."""
+    now = int(time.time())
+    lines = [_RECORD]
+    for run in runs:
+        record = json.dumps({"requested": now, "job_id": run.job_id})
+        lines.append(shlex.join(["ck_record", run.run_dir, record]))
+    jobs = [run.job_id for run in runs if run.job_id and not _shared(run, runs, ledger)]
+    jobs += _links(transport, runs)
+    if jobs:
+        argv = scheduler_of(cluster).cancel_argv(list(dict.fromkeys(jobs)))
+        lines.append(f"{shlex.join(argv)} </dev/null")
+    lines.append("")
+    script = "\n".join(lines).encode("utf-8", "surrogateescape")
+    result = transport.run(["sh"], stdin=script, check=False, timeout=_CANCEL_SECONDS)
+    if result.returncode != 0:
+        words = " / ".join(result.error_text.strip().splitlines()) or "no reason given"
+        raise SchedulerError(
+            f"{transport.where}: the scheduler did not cancel: {words}",
+            hint="`clusterkit status` shows what still runs; run the same command again",
+        )
+
+
+def _links(transport: Transport, runs: Sequence[LedgerRun]) -> list[str]:
+    """Job ids of runs that go on as a chain of jobs: the next link may wait already."""
+    chains = [run.run_dir for run in runs if run.until_done == "chain"]
+    if not chains:
+        return []
+    script = collect_script(chains).encode("utf-8", "surrogateescape")
+    records = parse_collect(transport.run(["sh"], stdin=script).text)
+    return [one.job_id for record in records.values() for one in record.submissions if one.job_id]
+
+
+def _shared(run: LedgerRun, ending: Sequence[LedgerRun], ledger: Ledger) -> bool:
+    """Whether other runs go on in the same job: it then ends this one alone, by the record."""
+    chosen = {one.run_id for one in ending}
+    return any(
+        other.job_id == run.job_id and other.run_id not in chosen and JobState(other.state).active
+        for other in ledger.runs(cluster=run.cluster)
+    )
+
+
+def _may_run(state: JobState) -> bool:
+    return state.active or state is JobState.UNKNOWN

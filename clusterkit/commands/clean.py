@@ -1,0 +1,247 @@
+"""clean: free the cluster's disk of what lies here too."""
+
+from __future__ import annotations
+
+import json
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clusterkit import account
+from clusterkit.commands.observe import Observer
+from clusterkit.commands.places import choose_runs, place
+from clusterkit.commands.selection import known_state, settled
+from clusterkit.commands.status import ask
+from clusterkit.errors import ClusterkitError, RunError, TransportError
+from clusterkit.results.check import sha256_of
+from clusterkit.results.cleaning import REMOVE, Removable, cleaning, orders, removable
+from clusterkit.results.listing import RemoteFile
+from clusterkit.results.pull import list_runs
+from clusterkit.results.selection import CLEANED
+from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.site import connected
+from clusterkit.transport.base import Progress, ProgressCallback, Transport
+from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
+
+if TYPE_CHECKING:
+    from clusterkit.commands.deploy import Bar
+    from clusterkit.config.settings import Settings
+
+Agree = Callable[[Sequence["Found"]], bool]
+"""Asked whether this may go."""
+
+
+@dataclass(frozen=True)
+class CleanRequest:
+    """What the user asked for."""
+
+    names: tuple[str, ...] = ()
+    """Runs, as `Ledger.find` takes them; empty means all that have ended."""
+    cluster: str | None = None
+    everything: bool = False
+    """Also the newest checkpoint of each."""
+    older: float | None = None
+    """Only runs in which nothing has changed for so many seconds."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What of one run could go."""
+
+    run: LedgerRun
+    removable: Removable
+
+
+@dataclass
+class Cleaned:
+    """How it went."""
+
+    found: list[Found] = field(default_factory=list)
+    """Runs that were looked at."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Run id -> why nothing of it goes."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Run id -> why not all of it could be removed, in the words of the cluster."""
+    silent: dict[str, str] = field(default_factory=dict)
+    """Cluster -> why it gave no answer."""
+    agreed: bool = False
+    freed: dict[str, int] = field(default_factory=dict)
+    """Run id -> bytes removed."""
+    different: list[str] = field(default_factory=list)
+    """Files that stay because the cluster's are others than those here."""
+
+
+def clean(settings: Settings, request: CleanRequest, ledger: Ledger, *, agrees: Agree, bar: Bar) -> Cleaned:
+    """Remove from clusters what lies in the results folder, byte for byte, of runs that have ended.
+
+    The cluster compares each file with the SHA-256 of the one here and removes it at once; run.json, records,
+    metrics and short logs stay. Safe to interrupt and to repeat.
+
+    Args:
+        settings: of the project.
+        request: which runs.
+        ledger: knows them; what is learned is recorded.
+        agrees: shown what would go; nothing is removed unless it says so.
+        bar: opens progress bars.
+
+    Raises:
+        RunError: a run is not known, there are none, or the results folder is the cluster's own.
+        ConfigError: there is no such cluster.
+        TransportError: a connection broke off in the middle; repeat it to go on.
+    """
+    if request.cluster:
+        settings.cluster(request.cluster)  # an unknown name gets a suggestion
+    runs = choose_runs(ledger, request.names, request.cluster)
+    result = Cleaned()
+    with ExitStack() as stack:
+        places: list[tuple[Transport, str, list[Found]]] = []
+        for (cluster, root), group in groupby(sorted(runs, key=place), key=place):
+            try:
+                transport = stack.enter_context(connected(settings.cluster(cluster)))
+                found = _look(settings, request, ledger, transport, root, list(group), result)
+            except ClusterkitError as error:
+                result.silent[cluster] = error.cause
+                continue
+            places.append((transport, root, found))
+            result.found += found
+        going = [one for one in result.found if one.removable.files]
+        result.agreed = bool(going) and agrees(result.found)
+        if result.agreed:
+            for transport, root, found in places:
+                _remove(transport, root, settings.project.results, found, result, bar)
+    return result
+
+
+def _look(
+    settings: Settings,
+    request: CleanRequest,
+    ledger: Ledger,
+    transport: Transport,
+    root: str,
+    runs: Sequence[LedgerRun],
+    result: Cleaned,
+) -> list[Found]:
+    """What could go of the runs that have ended; of the others it is noted why not."""
+    if not all(map(settled, runs)):
+        observer = Observer(settings.cluster(runs[0].cluster), transport)
+        ask(settings, ledger, observer, runs, search=False)
+        runs = [ledger.get(run.run_id) or run for run in runs]
+    ended = [run for run in runs if settled(run)]
+    if request.names:
+        states = {run.run_id: known_state(run).state for run in runs if run not in ended}
+        result.left |= {run_id: f"it is {state} and may still change" for run_id, state in states.items()}
+    if not ended:
+        return []
+    listing = list_runs(transport, root, [run.run_id for run in ended])
+    found = []
+    for run in ended:
+        mine = [file for file in listing.files if file.run_id == run.run_id]
+        if request.older is not None and _age(mine) < request.older:
+            continue
+        if run.run_id not in listing.run_ids:
+            if request.names:
+                result.left[run.run_id] = "it is not on the cluster any more"
+            continue
+        results = settings.project.results
+        found.append(Found(run, removable(run.run_id, mine, results, everything=request.everything)))
+    return found
+
+
+def _age(files: Sequence[RemoteFile]) -> float:
+    """Seconds since something changed in a run."""
+    times = [file.mtime_ns for file in files if file.inside != CLEANED]
+    return time.time() - max(times, default=0) / 1e9
+
+
+def _remove(
+    transport: Transport, root: str, results: Path, found: Sequence[Found], result: Cleaned, bar: Bar
+) -> None:
+    going = [one.removable for one in found if one.removable.files]
+    if not going:
+        return
+    with bar("reading what is here", sum(one.bytes for one in going)) as progress:
+        digests = _digests(results, going, progress)
+    earlier = {one.run_id: _earlier(transport, f"{root}/{one.run_id}/{CLEANED}") for one in going}
+    by = f"{account.user_name()}@{platform.node()}"
+    entries = {one.run_id: cleaning(one, digests, by=by, time=time.time()) for one in going}
+    stdin, numbered = b"", list[RemoteFile]()
+    for one in going:
+        mark = _document([*earlier[one.run_id], entries[one.run_id]])
+        text, files = orders(one, digests, mark, first=len(numbered))
+        stdin += text
+        numbered += files
+    with (
+        bar(f"{transport.where} compares and removes", None),
+        tempfile.NamedTemporaryFile(dir=results, prefix=".clean-") as ours,
+    ):
+        argv = ["sh", "-c", REMOVE, "sh", root, Path(ours.name).name]
+        done = transport.run(argv, stdin=stdin, timeout=None, check=False)
+    lines = done.text.splitlines()
+    if "same" in lines:
+        raise RunError(
+            f"{results} is the folder of runs of {transport.where} itself: there is no second copy",
+            hint="nothing was removed; set `results` of [project] to a folder of its own",
+        )
+    said = {line.removeprefix("removed ") for line in lines if line.startswith("removed ")}
+    gone = {file.path for number, file in enumerate(numbered) if str(number) in said}
+    unmarked = set()
+    for line in lines:
+        word, _, run_id = line.partition(" ")
+        if word == "again":
+            result.left[run_id] = "it was submitted again meanwhile"
+        elif word == "unmarked":
+            unmarked.add(run_id)
+        elif word == "locked":
+            name, _, words = run_id.partition(" ")
+            result.failed[name] = words or "its folder cannot be written to"
+    for one in going:
+        mine = [file for file in one.files if file.path in gone]
+        result.freed[one.run_id] = sum(file.size for file in mine)
+        if one.run_id in result.left or (len(mine) == len(one.files) and one.run_id not in unmarked):
+            continue
+        if one.run_id not in result.failed:
+            result.different += [file.path for file in one.files if file.path not in gone]
+        elif not mine:
+            continue
+        kept = entries[one.run_id] | {
+            "files": {file.inside: entries[one.run_id]["files"][file.inside] for file in mine}
+        }
+        mark = _document([*earlier[one.run_id], *([kept] if mine else [])])
+        transport.write(f"{root}/{one.run_id}/{CLEANED}", f"{mark}\n".encode())
+    if done.returncode != 0 or "end" not in lines:
+        raise TransportError(
+            f"{transport.where}: the cleaning broke off: {done.reason}", hint="run the same command again"
+        )
+
+
+def _digests(results: Path, going: Sequence[Removable], progress: ProgressCallback) -> dict[str, str]:
+    """SHA-256 by path, of the files here; what cannot be read stays on the cluster."""
+    total = sum(one.bytes for one in going)
+    found, done = {}, 0
+    began = time.monotonic()
+    for one in going:
+        for file in one.files:
+            try:
+                found[file.path] = sha256_of(results / file.path)
+            except OSError:
+                continue
+            done += file.size
+            progress(Progress(done, total, done / max(time.monotonic() - began, 1e-3)))
+    return found
+
+
+def _earlier(transport: Transport, path: str) -> list[Any]:
+    """The entries of a cleaned.json that is there already."""
+    done = transport.run(["head", "-c", str(DOCUMENT_BYTES), path], check=False)
+    entries = (parse_object(done.stdout) or {}).get("cleanings") if done.returncode == 0 else []
+    return entries if isinstance(entries, list) else []
+
+
+def _document(entries: Sequence[Any]) -> str:
+    return json.dumps({"schema": 1, "cleanings": list(entries)})

@@ -1,0 +1,96 @@
+"""plan --compare: one profile on every GPU type there is, by what is known here; no cluster is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from clusterkit.commands.plan_run import (
+    common_gpus,
+    machine_of,
+    memory_on,
+    rates_of,
+    recipe_of,
+    sizes_of,
+    speed_on,
+)
+from clusterkit.commands.prepare import Request, check
+from clusterkit.commands.untouched import copies
+from clusterkit.errors import ConfigError
+from clusterkit.forecast.memory import Store
+from clusterkit.forecast.speed import Duration, Rate, Speed, lasts
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+    from trainer.recipe.spaces import Spaces
+
+
+@dataclass(frozen=True)
+class Row:
+    """One GPU type of one cluster."""
+
+    cluster: str | None
+    """None for a type that no cluster of yours has."""
+    gpu: str
+    """"" is none."""
+    memory: Store | None
+    """None without a GPU, or where only the environment tells how large an observation is."""
+    speed: Speed | None
+    duration: Duration | None
+    published: tuple[Rate, ...]
+    """What others measured there of work that is not the same."""
+
+
+def compare(
+    settings: Settings, request: Request, *, cluster: str | None, spaces: Spaces | None = None
+) -> list[Row]:
+    """The rows, cluster by cluster, then the types that only others have.
+
+    Args:
+        settings: of the project.
+        request: the run.
+        cluster: only this one of the configured clusters; None is all.
+        spaces: sizes of the environment, for one that is not known here.
+
+    Raises:
+        ConfigError: the run is of a program of the user's own, about which nothing is known.
+        RecipeLockedError: as `submit`.
+    """
+    nowhere = request.cluster.model_copy(update={"gpus": {}, "kind": "local", "max_time": None})
+    prepared = check(settings, replace(request, cluster=nowhere))
+    recipe = recipe_of(request, prepared)
+    if recipe is None:
+        raise ConfigError(
+            f"profile {request.profile.name} trains no recipe: nothing is known of its memory and speed",
+            hint="choose a profile with a recipe: `clusterkit profiles` lists them",
+        )
+    sizes = sizes_of(recipe, request.profile, prepared.spec.argv, spaces)
+    machine = machine_of(nowhere, request.profile, prepared.job.options)
+    with copies(settings) as remembered:
+        rates, _ = rates_of(settings, recipe, remembered.ledger)
+    names = [cluster] if cluster else list(settings.clusters)
+    places: list[tuple[str | None, str]] = [
+        (name, gpu) for name in names for gpu in settings.cluster(name).gpus
+    ]
+    here = {gpu for _, gpu in places}
+    elsewhere = (request.profile.gpu or "", *(rate.gpu for rate in rates), *common_gpus())
+    others = dict.fromkeys(gpu for gpu in elsewhere if gpu not in here)
+    rows = []
+    for name, gpu in [*places, *((None, gpu) for gpu in others)]:
+        target = settings.cluster(name) if name else nowhere
+        speed = speed_on(sizes, rates, gpu, name or "")
+        duration = None
+        if speed and request.profile.total_steps:
+            duration = lasts(
+                request.profile.total_steps,
+                speed,
+                gpus=request.profile.gpus if gpu else 0,
+                limit=request.profile.time,
+                checkpoint_every=request.profile.checkpoint_every,
+            )
+        memory = None
+        if gpu and not sizes.unknown:
+            memory = memory_on(sizes, request.profile, machine, target, gpu).gpu
+        published = tuple(rate for rate in rates if rate.gpu == gpu and not rate.same_work)
+        rows.append(Row(name, gpu, memory, speed, duration, published))
+    return rows

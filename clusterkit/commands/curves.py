@@ -1,0 +1,169 @@
+"""watch: what a run has learned so far, from the metrics it writes; its cluster's copy, or the synced one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterkit.backends.base import JobState
+from clusterkit.commands.log_source import LogSource
+from clusterkit.commands.selection import known_state
+from clusterkit.commands.status import query
+from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
+from clusterkit.report import metrics
+from clusterkit.report.metrics import LONGEST_LINE, NO_LINE_BYTES, Row, Rows
+from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.run_dir import read_run_dir
+from clusterkit.runs.state import RunState
+from clusterkit.site import connected
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+    from clusterkit.config.settings import Settings
+
+LOOK_SECONDS = 5.0
+"""Between two looks at the metrics of a run on a cluster."""
+LOCAL_SECONDS = 1.0
+ASK_SECONDS = 30.0
+"""Between two questions to a scheduler that is not our own."""
+_PIECE = 1 << 22
+"""Bytes read at once."""
+
+# $1 file, $2 first byte, counted from 1
+_READ = 'test -f "$1" || exit 0; tail -c "+$2" -- "$1" | head -c "$3"'
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One look at a run."""
+
+    run: LedgerRun
+    state: RunState
+    rows: tuple[Row, ...]
+    """All that there is of metrics.jsonl."""
+    synced: datetime | None = None
+    """When the copy here was last written, if that is where the rows are from."""
+
+    @property
+    def total_steps(self) -> int | None:
+        """Environment steps the run is to make."""
+        totals = [row.number("total_steps") for row in self.rows if row.kind == "run"]
+        return next((int(total) for total in reversed(totals) if total), None)
+
+
+def curves(
+    settings: Settings, run: LedgerRun, *, follow: bool, say: Callable[[str], None] = lambda _: None
+) -> Iterator[Curves]:
+    """Looks at a run's metrics, until it has ended if they are to be followed; over one connection.
+
+    Of a run that had ended when it was synced the copy here is read, and no cluster asked.
+
+    Args:
+        settings: of the project.
+        run: which.
+        follow: look again and again.
+        say: told when the network is waited for, and why only the synced copy is shown.
+
+    Raises:
+        RunError: the run has ended and wrote no metrics.
+        TransportError, ConfigError: the cluster cannot be reached, or is not configured any more, and the run
+            was not synced.
+    """
+    copy = settings.project.results / run.run_id / "metrics.jsonl"
+    ended = how_it_ended(run, copy.parent) if copy.is_file() else None
+    if ended is not None:
+        yield synced(run, copy, ended)
+        return
+    try:
+        cluster = settings.cluster(run.cluster)
+        with connected(cluster) as transport:
+            yield from _looks(cluster, LogSource(transport, run, "log", patient=follow, say=say), follow)
+    except (TransportError, ConfigError) as error:
+        if not copy.is_file():
+            raise
+        say(f"{error.cause}; this is the synced copy")
+        yield synced(run, copy, known_state(run))
+
+
+def _looks(cluster: Cluster, source: LogSource, follow: bool) -> Iterator[Curves]:
+    here = cluster.kind == "local"
+    there = Metrics(source)
+    state, asked = known_state(source.run), float("-inf")
+    while True:
+        if here or time.monotonic() - asked >= ASK_SECONDS:
+            with suppress(SchedulerError):  # it says so of itself soon enough; the metrics are there
+                (state,) = source.patiently(lambda: query(cluster, source.transport, [source.run]))
+            asked = time.monotonic()
+        there.read()  # after the question: of a run that has ended it reads all there is
+        over = not (state.state.active or (follow and state.state is JobState.UNKNOWN))
+        rows = there.rows
+        if over and not rows:
+            raise RunError(
+                f"{source.run.run_id} is {state.state} and has written no metrics",
+                hint=f"`clusterkit why {source.run.run_id}` looks for the reason",
+            )
+        yield Curves(source.run, state, rows)
+        if over or not follow:
+            return
+        time.sleep(LOCAL_SECONDS if here else LOOK_SECONDS)
+
+
+class Metrics:
+    """The run's metrics.jsonl on its cluster, read by its tails."""
+
+    def __init__(self, source: LogSource) -> None:
+        self._rows = Rows()
+        self._source = source
+        self._offset = 0
+        self._rest = b""
+        self._without_end = 0
+        """Bytes since the last line end."""
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """What is kept of all that was read."""
+        return self._rows.rows
+
+    def read(self) -> None:
+        """Take over what is new."""
+        path = f"{self._source.run.run_dir}/metrics.jsonl"
+        while self._without_end < NO_LINE_BYTES:
+            argv = ["sh", "-c", _READ, "sh", path, str(self._offset + 1), str(_PIECE)]
+            data = self._source.patiently(lambda argv=argv: self._source.transport.run(argv)).stdout  # type: ignore[misc]
+            self._offset += len(data)
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self._rows.add(lines)
+            self._without_end = len(self._rest) if lines else self._without_end + len(data)
+            if len(self._rest) > LONGEST_LINE:
+                self._rest = self._rest[:1]  # no row any more, up to the end of its line
+            if len(data) < _PIECE:
+                return
+
+
+def synced(run: LedgerRun, copy: Path, state: RunState) -> Curves:
+    """A run by its copy here."""
+    written = datetime.fromtimestamp(copy.stat().st_mtime).astimezone()
+    return Curves(run, state, metrics.read(copy), synced=written)
+
+
+def how_it_ended(run: LedgerRun, copy: Path) -> RunState | None:
+    """How a run ended, if it had when it was synced and was not resumed since; None otherwise."""
+    try:
+        here = read_run_dir(copy)
+    except RunError:
+        return None
+    if not here.ended or (here.attempts[-1].start or {}).get("submission", 0) != run.submission:
+        return None
+    last = here.attempts[-1].exit or {}
+    stopped = here.stopped is not None or here.attempts[-1].cancel is not None
+    if run.until_done and last.get("why") in ("timeout", "signalled") and not stopped:
+        return None  # it may have gone on
+    known = known_state(run)
+    if known.final:
+        return known
+    return RunState(JobState.COMPLETED if last.get("why") == "completed" else JobState.FAILED)

@@ -1,0 +1,85 @@
+"""demo: the whole path on this machine, in one go: submit, watch, sync, report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from clusterkit.backends.base import JobState
+from clusterkit.commands.deploy import Bar
+from clusterkit.commands.logs import Wanted, logs
+from clusterkit.commands.prepare import Request
+from clusterkit.commands.report import Reported, report
+from clusterkit.commands.status import StatusRow
+from clusterkit.commands.submit import Submitted, submit
+from clusterkit.commands.sync import Synced, SyncRequest, sync_results
+from clusterkit.commands.watch import watch
+from clusterkit.errors import RunError
+from clusterkit.report.groups import group_runs, load_runs
+from clusterkit.runs.ledger import Ledger
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+_LAST_LINES = 15
+
+
+@dataclass(frozen=True)
+class Demonstrated:
+    """What the demo did."""
+
+    row: StatusRow
+    success: Mapping[str, float]
+    """Final success rate by task, 0..1, and `mean`."""
+    synced: Synced
+    reported: Reported
+    seconds: float
+    """From submit to the report."""
+
+
+def demo(
+    settings: Settings,
+    ledger: Ledger,
+    *,
+    profile: str,
+    bar: Bar,
+    on_submit: Callable[[Submitted], None],
+    on_row: Callable[[StatusRow], None],
+) -> Demonstrated:
+    """Take one run of a profile through the local cluster.
+
+    Args:
+        settings: of the project.
+        ledger: of the project.
+        profile: which.
+        bar: opens progress bars.
+        on_submit: called once the run is submitted.
+        on_row: called each second with where the run stands.
+
+    Raises:
+        RunError: the run did not complete; the end of its log is in the message.
+    """
+    start = time.monotonic()
+    request = Request(settings.cluster("local"), settings.profile(profile))
+    submitted = submit(settings, request, ledger, bar=bar)
+    on_submit(submitted)
+    (run,) = ledger.find([submitted.spec.run_id])
+    for watched in watch(settings, ledger, names=[run.run_id]):
+        (row,) = watched.report.rows
+        on_row(row)
+    if row.state.state is not JobState.COMPLETED:
+        tail = b"".join(logs(settings, run, Wanted(lines=_LAST_LINES)))
+        raise RunError(
+            f"{run.run_id} is {row.state.state}: {row.state.why}\n{tail.decode(errors='replace').rstrip()}",
+            hint=f"`clusterkit logs {run.run_id}` shows the whole log",
+        )
+    synced = sync_results(settings, SyncRequest(names=(run.run_id,)), ledger, bar=bar)
+    folder = synced.results / run.run_id
+    reported = report([folder], folder / "report", now=datetime.now(UTC))
+    (group,) = group_runs(load_runs([folder]))
+    finals = {task: group.final(f"success/{task}") for task in (*group.tasks, "mean")}
+    success = {task: point.value for task, point in finals.items() if point}
+    return Demonstrated(row, success, synced, reported, time.monotonic() - start)

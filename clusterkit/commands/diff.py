@@ -1,0 +1,72 @@
+"""diff: what differs between two runs, from what is here; of a run that is not here, from its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cache
+from typing import TYPE_CHECKING
+
+from clusterkit.commands.deploy import excluded
+from clusterkit.commands.recorded import read_recorded
+from clusterkit.report import metrics
+from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.run_dir import read_run_dir
+from clusterkit.sharing.comparison import Changed, Code, Comparison, changed_in, compare
+from clusterkit.sharing.description import Description, describe
+from clusterkit.site import connected
+from clusterkit.snapshots import git
+from clusterkit.snapshots.collect import left_out
+from clusterkit.transport.base import Transport
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+
+def diff(settings: Settings, ledger: Ledger, a: str, b: str) -> Comparison:
+    """Compare two runs.
+
+    Args:
+        settings: of the project.
+        ledger: knows the runs that are not here.
+        a: a run, or a folder with one.
+        b: likewise.
+
+    Raises:
+        RunError: a run is not known, or cannot be read.
+        TransportError: a run is not here and its cluster cannot be reached.
+    """
+    with ExitStack() as stack:
+        transport_to = cache(lambda name: stack.enter_context(connected(settings.cluster(name))))
+        old, new = (_describe(settings, ledger, name, transport_to) for name in (a, b))
+    return compare(old, new, _code(settings, old, new))
+
+
+def _describe(
+    settings: Settings, ledger: Ledger, name: str, transport_to: Callable[[str], Transport]
+) -> Description:
+    found = read_recorded(settings.project.results, ledger, name, transport_to)
+    if found.folder is None:
+        assert found.run is not None, "else it is not known where it lies"
+        where = f"{found.run.cluster}:{found.run.run_dir}"
+        return describe(found.document, where, request=found.request)
+    rows = metrics.read(found.folder / "metrics.jsonl")
+    attempts = read_run_dir(found.folder).attempts
+    return describe(found.document, str(found.folder), request=found.request, rows=rows, attempts=attempts)
+
+
+def _code(settings: Settings, a: Description, b: Description) -> Code:
+    """What differs in the code; results and the like may be in git, and are no code."""
+    project = settings.project_dir
+    elsewhere = left_out(project, excluded(settings))
+    old, new = a.snapshot, b.snapshot
+    if old.get("id") == new.get("id"):
+        return Code()
+    between: tuple[Changed, ...] | None = ()
+    commits = str(old.get("git_commit") or ""), str(new.get("git_commit") or "")
+    if commits[0] != commits[1]:
+        files = git.between(project, *commits) if all(commits) else None
+        between = (
+            None if files is None else tuple(Changed(*each) for each in files if not elsewhere.match(each[0]))
+        )
+    return Code(between, *(changed_in(str(one.get("diff") or "")) for one in (old, new)))

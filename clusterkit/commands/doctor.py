@@ -1,0 +1,120 @@
+"""doctor: is everything on the way from this laptop to a program in a container as a run needs it?
+
+The checks are in `clusterkit.checkup`, pure; here is what must be asked for them, step by step. Each result
+is handed out as soon as it is there.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterkit.checkup import Place, Result, Sheet, Verdict, laptop, named
+from clusterkit.checkup.check import skipped
+from clusterkit.commands.deploy import Bar
+from clusterkit.commands.doctor_job import examine_nodes
+from clusterkit.commands.doctor_laptop import examine_laptop, log_in
+from clusterkit.commands.doctor_site import examine_site
+from clusterkit.commands.examination import Examination
+from clusterkit.errors import ConfigError
+from clusterkit.transport.questions import Ask, ask_on_terminal
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+WAIT_SECONDS = 180
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be examined, and how."""
+
+    cluster: str | None = None
+    profiles: tuple[str, ...] = ()
+    """Empty is the default one."""
+    job: bool = True
+    """Submit a short job for each different request."""
+    fix: bool = False
+    """Mend what can be mended safely: never a settings file."""
+    wait: int = WAIT_SECONDS
+    """Seconds to wait for a job's start."""
+
+
+def doctor(
+    load: Callable[[], Settings],
+    wish: Wish,
+    *,
+    on_result: Callable[[Result], None],
+    say: Callable[[str], None],
+    bar: Bar,
+    ask: Ask = ask_on_terminal,
+) -> Sheet:
+    """Make every check that applies, in the order of the way to the program.
+
+    Nothing is changed anywhere, but for a job's own folder in the work root, which is removed again, and for
+    what `fix` mends. No fault that a check is about is raised: it is the check's result.
+
+    Args:
+        load: the settings.
+        wish: what is asked for.
+        on_result: given each result as soon as it is there.
+        say: told what is being waited for.
+        bar: opens progress bars.
+        ask: answers the login's questions.
+    """
+    sheet = Sheet()
+
+    def begin() -> Examination:
+        settings = load()
+        names: Sequence[str | None] = tuple(dict.fromkeys(wish.profiles)) or (None,)
+        profiles = tuple(settings.profile(name) for name in names)
+        cluster = settings.cluster(wish.cluster)
+        sheet.cluster = cluster.name
+        return Examination(settings, cluster, profiles, sheet, say, bar, ask, fix=wish.fix)
+
+    for result in _results(begin, wish, sheet):
+        on_result(result)
+    return sheet
+
+
+def _results(begin: Callable[[], Examination], wish: Wish, sheet: Sheet) -> Iterator[Result]:
+    version = (sys.version_info.major, sys.version_info.minor)
+    here = f"Python {platform.python_version()}"
+    yield sheet.add(named("python"), lambda: laptop.python(version, f"{here}, {sys.executable}"))
+    found: list[Examination] = []
+
+    def settings() -> Verdict:
+        try:
+            found.append(exam := begin())
+        except ConfigError as error:
+            return laptop.fault(error)
+        files = [str(file) for file in exam.settings.files]
+        return laptop.settings(files, exam.cluster.name, [profile.name for profile in exam.profiles])
+
+    yield sheet.add(named("settings"), settings)
+    if found:
+        (exam,) = found
+        with ExitStack() as stack:
+            yield from _examine(exam, wish, stack)
+
+
+def _examine(exam: Examination, wish: Wish, stack: ExitStack) -> Iterator[Result]:
+    yield from examine_laptop(exam, stack)
+    if exam.cluster.host is None:
+        from clusterkit.transport.factory import connect
+
+        exam.transport = connect(None)
+        stack.callback(exam.transport.close)
+    else:
+        yield from log_in(exam, stack)
+    yield from examine_site(exam)
+    if wish.job:
+        yield from examine_nodes(exam, wish.wait)
+        return
+    for profile in exam.profiles:
+        for place in (Place.NODE, Place.CONTAINER):
+            yield from exam.leave_out(place, skipped("not checked (--no-job)"), profile)

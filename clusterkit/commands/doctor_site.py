@@ -1,0 +1,126 @@
+"""doctor on the login node: one round trip for it, its roots and Slurm; and what `--fix` mends there."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator
+from functools import partial
+
+from clusterkit import images
+from clusterkit.checkup import Place, Result, laptop, login, request, scheduler, storage
+from clusterkit.checkup.answer import parse
+from clusterkit.checkup.check import Outcome, passed, skipped
+from clusterkit.checkup.login import Login
+from clusterkit.checkup.login_script import login_script
+from clusterkit.checkup.scheduler import Slurm
+from clusterkit.checkup.storage import Storage
+from clusterkit.commands.deploy import chunk_cache
+from clusterkit.commands.examination import Examination
+from clusterkit.errors import ClusterkitError, TransportError
+from clusterkit.site import Layout, Site
+
+_SECONDS = 300.0
+"""For all of it; each question has its own, shorter, limit there."""
+_PLACES = (Place.LOGIN, Place.STORAGE, Place.SCHEDULER)
+_MAKE = 'umask 077; for folder; do mkdir -p "$folder" || exit 1; done'
+
+
+def examine_site(exam: Examination) -> Iterator[Result]:
+    """The checks of login node, storage and scheduler; without a connection all are skipped."""
+    if exam.transport is None:
+        for place in _PLACES:
+            for profile in (None, *exam.profiles):  # each is skipped, as the login has failed
+                yield from exam.leave_out(place, passed(""), profile)
+        return
+    exam.say(f"looking around on {exam.transport.where}")
+    try:
+        seen = _ask(exam)
+        if exam.fix and _mend(exam, seen):
+            seen = _ask(exam)
+    except ClusterkitError as error:
+        yield from exam.note("root", partial(laptop.fault, error))
+        for place in _PLACES:
+            for profile in (None, *exam.profiles):
+                yield from exam.leave_out(place, skipped("it gave no answer"), profile, but=("root",))
+        return
+    exam.login = seen
+    yield from exam.make(Place.LOGIN, login.JUDGES, seen)
+    yield from exam.make(Place.STORAGE, storage.JUDGES, Storage(seen, exam.image, exam.uploads))
+    yield from exam.make(Place.SCHEDULER, scheduler.JUDGES, Slurm(seen))
+    for profile in exam.profiles:
+        prepared = exam.prepared.get(profile.name)
+        asked = request.read(prepared.job.options) if prepared else None
+        yield from exam.make(Place.SCHEDULER, scheduler.JUDGES, Slurm(seen, profile.name, asked), profile)
+
+
+def layout_of(seen: Login) -> Layout:
+    """The absolute paths there."""
+    return Layout(seen.about("root"), seen.about("scratch"), seen.about("store"))
+
+
+def _ask(exam: Examination) -> Login:
+    assert exam.transport is not None
+    tests = {name: (one.script, one.job.options) for name, one in exam.prepared.items()}
+    script = login_script(exam.cluster, image=exam.image, test_only=tests)
+    began = time.time()
+    done = exam.transport.run(
+        ["sh"], stdin=script.encode("utf-8", "surrogateescape"), timeout=_SECONDS, check=False
+    )
+    answer = parse(done.text)
+    if not answer.whole:
+        raise TransportError(
+            f"{exam.transport.where}: the answer was cut short: {done.reason}", hint="look again"
+        )
+    told = answer["about"].value("now")
+    # The script tells the time somewhere between its start and its end.
+    here = min(max(float(told), began), time.time()) if told.isdigit() else time.time()
+    return Login(exam.cluster, answer, here)
+
+
+def _mend(exam: Examination, seen: Login) -> bool:
+    """Do what is safe, and note it. Returns whether anything was done."""
+    there = Storage(seen, exam.image, exam.uploads)
+    if storage.owners(there).outcome is Outcome.FAIL:
+        return False
+    before = len(exam.sheet.fixes)
+    assert exam.transport is not None
+    root = seen.about("root")
+    if "near" in seen.answer["root"].text and storage.root(there).outcome is Outcome.PASS:
+        exam.transport.run(["sh", "-c", _MAKE, "sh", root])
+        exam.sheet.fixes["root"] = f"made {root} (0700)"
+    wide = list(storage.open_folders(there))
+    if wide:
+        keep = "g-w,o=" if exam.cluster.group else "go="
+        done = exam.transport.run(["chmod", keep, *wide], check=False)
+        what = f"chmod {keep} {shlex.join(wide)}"
+        exam.sheet.fixes["modes"] = what if done.returncode == 0 else f"not all: {what}: {done.reason}"
+    if exam.image and exam.uploads and exam.ledger and _image_is_bad(there):
+        _send_image(exam, seen)
+    return len(exam.sheet.fixes) > before
+
+
+def _image_is_bad(there: Storage) -> bool:
+    verdicts = [storage.image_there(there)]
+    if verdicts[0].outcome is Outcome.PASS:
+        verdicts.append(storage.image_whole(there))
+    return any(verdict.outcome is Outcome.FAIL for verdict in verdicts)
+
+
+def _send_image(exam: Examination, seen: Login) -> None:
+    """As `deploy` does, which refuses what does not fit."""
+    assert exam.transport is not None
+    assert exam.ledger is not None
+    assert exam.image is not None
+    assert exam.cluster.image is not None
+    site = Site(exam.cluster, exam.transport, layout_of(seen), None)
+    cache = chunk_cache(exam.settings)
+    try:
+        exam.transport.run(["sh", "-c", _MAKE, "sh", site.layout.images])
+        plan = images.plan(site, exam.cluster.image, exam.image, cache=cache, verify=True)
+        sent = images.upload(site, exam.cluster.image, exam.image, plan, cache=cache, bar=exam.bar)
+    except ClusterkitError as error:
+        exam.sheet.fixes["image-there"] = f"nothing: the image could not be sent: {error.cause}"
+        return
+    exam.ledger.set_deployment(exam.cluster.name, exam.image.digest, exam.image.bytes)
+    exam.sheet.fixes["image-there"] = f"sent {sent.bytes >> 20} MiB of the image"

@@ -1,0 +1,155 @@
+"""drill: rehearse the way past a time limit with a short real job, and check every step of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from clusterkit.backends.slurm.abilities import Choice
+from clusterkit.checkup.rehearsal import Check, Evidence, checklist, over, read_evidence
+from clusterkit.commands.deploy import Bar
+from clusterkit.commands.prepare import Request
+from clusterkit.commands.status import StatusRow, query
+from clusterkit.commands.submit import Submitted, submit
+from clusterkit.errors import ConfigError
+from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.record import RunRecord, collect_script, parse_collect
+from clusterkit.site import connected, scheduler_of
+from clusterkit.units import format_duration
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.settings import Settings
+    from clusterkit.transport.base import Transport
+
+_SECONDS = {"slurm": 120, "local": 60}
+"""Time limit of an attempt: minutes are the resolution, and Slurm may send the signal a minute early."""
+_PAUSES = {"slurm": 15.0, "local": 1.0}
+"""Between two questions."""
+_CANCEL_SECONDS = 120.0
+_TINY = ("--recipe", "local-demo", "--num-envs", "8", "--workers", "0", "--eval-every", "0")
+_RARELY = ("--eval-episodes", "1", "--checkpoint-every", "0")
+
+# $1 run directory. Lines of the logs about signals, of the metrics about checkpoints; W&B's folders.
+_EVIDENCE = r"""
+cd "$1" || exit 1
+for log in attempts/*/log; do
+  attempt=${log#attempts/}
+  grep -a 'caught SIG' "$log" | sed "s,^,log ${attempt%/log} ,"
+done
+test ! -f metrics.jsonl ||
+  grep -a -e '"kind": *"checkpoint"' -e '"kind": *"event"' metrics.jsonl | sed 's/^/metric /'
+for folder in wandb/offline-run-* wandb/run-*; do test ! -d "$folder" || echo "wandb ${folder##*/}"; done
+"""
+
+
+@dataclass(frozen=True)
+class Drilled:
+    """What the rehearsal showed."""
+
+    run: LedgerRun
+    choice: Choice
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether a long run would go on past its limit here."""
+        return all(check.passed for check in self.checks)
+
+
+def drill(
+    settings: Settings,
+    ledger: Ledger,
+    cluster: Cluster,
+    profile: Profile,
+    seconds: int | None = None,
+    *,
+    bar: Bar,
+    on_submit: Callable[[Submitted], None],
+    on_row: Callable[[StatusRow], None],
+) -> Drilled:
+    """Submit a short run with a profile's resources, let it be interrupted and go on, and check all of it.
+
+    A profile that trains is drilled with a tiny recipe; a program of the user's own with itself, until its
+    second attempt has begun.
+
+    Args:
+        settings: of the project.
+        ledger: of the project.
+        cluster: where.
+        profile: whose resources, partition, options and signal are rehearsed.
+        seconds: time limit of an attempt; None is as short as can be.
+        bar: opens progress bars.
+        on_submit: called once the run is submitted.
+        on_row: called now and then with where the run stands.
+
+    Raises:
+        ConfigError: the time limit is shorter than can be.
+        ClusterkitError: as `submit`.
+    """
+    shortest = _SECONDS[cluster.kind]
+    if seconds is not None and seconds < shortest:
+        raise ConfigError(
+            f"--time: an attempt of {format_duration(seconds)} is too short to be signalled",
+            hint=f"take {format_duration(shortest)} at least",
+        )
+    training = profile.program is None and settings.project.program is None and profile.recipe is not None
+    short = _short(profile, seconds or shortest, training=training)
+    request = Request(cluster, short, name="drill", until_done=True)
+    done = submit(settings, request, ledger, bar=bar)
+    on_submit(done)
+    assert done.choice is not None
+    (run,) = ledger.find([done.spec.run_id])
+    with connected(cluster) as transport:
+        for row, record in _watch(cluster, transport, run):
+            ledger.set_states([(run.run_id, row.state.state)])
+            on_row(row)
+            if over(record, row.state, training=training):
+                break
+        evidence = _evidence(transport, run, record, row)
+        if row.state.state.active:
+            _end(cluster, transport, row, record)
+    signalled = any(option.startswith("--signal=") for option in done.options)
+    checks = checklist(evidence, short.time, done.choice.way, training=training, signalled=signalled)
+    return Drilled(run, done.choice, checks)
+
+
+def _short(profile: Profile, seconds: int, *, training: bool) -> Profile:
+    changes: dict[str, object] = {"time": seconds}
+    if training:
+        hardware = ("--device", profile.device, "--precision", profile.precision)
+        program = ("python", "-m", "trainer", "drill", *_TINY, *_RARELY, *hardware)
+        changes |= {"recipe": None, "total_steps": None, "program": program}
+        changes["signal"] = profile.signal or "USR1"
+    return profile.model_copy(update=changes)
+
+
+def _watch(cluster: Cluster, transport: Transport, run: LedgerRun) -> Iterator[tuple[StatusRow, RunRecord]]:
+    """Where the run stands, again and again; of a chain the newest job."""
+    while True:
+        answer = transport.run(["sh"], stdin=collect_script([run.run_dir]).encode()).text
+        record = parse_collect(answer)[run.run_dir]
+        newest = record.submission
+        if newest is not None and newest.job_id:
+            run = replace(run, job_id=newest.job_id, submission=newest.number)
+        (state,) = query(cluster, transport, [run])
+        yield StatusRow(run, state), record
+        time.sleep(_PAUSES[cluster.kind])
+
+
+def _end(cluster: Cluster, transport: Transport, row: StatusRow, record: RunRecord) -> None:
+    """Cancel what has shown enough, so that it does not go on."""
+    newest = record.started
+    note = {"requested": int(time.time()), "job_id": row.run.job_id}
+    folder = f"{row.run.run_dir}/attempts/{newest.number if newest else 0}"
+    transport.write(f"{folder}/cancel.json", (json.dumps(note) + "\n").encode())
+    transport.run(scheduler_of(cluster).cancel_argv([row.run.job_id]), check=False, timeout=_CANCEL_SECONDS)
+
+
+def _evidence(transport: Transport, run: LedgerRun, record: RunRecord, row: StatusRow) -> Evidence:
+    text = transport.run(["sh", "-c", _EVIDENCE, "sh", run.run_dir], check=False).text
+    signals, metrics, wandb = read_evidence(text)
+    return Evidence(record, row.state, signals=signals, metrics=metrics, wandb=wandb, run_id=run.run_id)

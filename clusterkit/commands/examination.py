@@ -1,0 +1,81 @@
+"""One examination by `doctor`: what is examined, and the sheet its results go to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from clusterkit.checkup import Place, Result, Sheet, Verdict, named
+from clusterkit.checkup.applies import applicable
+from clusterkit.checkup.login import Login
+from clusterkit.commands.deploy import Bar
+from clusterkit.commands.prepare import Prepared
+from clusterkit.images import Image
+from clusterkit.runs.ledger import Ledger
+from clusterkit.transport.questions import Ask
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.settings import Settings
+    from clusterkit.transport.base import Transport
+
+Evidence = TypeVar("Evidence")
+
+
+@dataclass
+class Examination:
+    """What is examined, and what is known so far."""
+
+    settings: Settings
+    cluster: Cluster
+    profiles: tuple[Profile, ...]
+    sheet: Sheet
+    say: Callable[[str], None]
+    """Told what is being waited for."""
+    bar: Bar
+    ask: Ask
+    """Answers the login's questions."""
+    fix: bool = False
+    """Mend what can be mended safely."""
+    ledger: Ledger | None = None
+    image: Image | None = None
+    transport: Transport | None = None
+    login: Login | None = None
+    """What the login node said."""
+    prepared: dict[str, Prepared] = field(default_factory=dict)
+    """By profile, with stand-in paths."""
+
+    @property
+    def uploads(self) -> bool:
+        """Whether the image is a file here that can be sent."""
+        return self.cluster.image is not None and self.cluster.image.is_file()
+
+    def make(
+        self,
+        place: Place,
+        judges: Mapping[str, Callable[[Evidence], Verdict]],
+        evidence: Evidence,
+        profile: Profile | None = None,
+    ) -> Iterator[Result]:
+        """Make those checks of a place that have a judge: of a profile, or those that are of none."""
+        for check in applicable(place, self.cluster, self.settings.project, profile):
+            if check.name in judges and check.of_profile == (profile is not None):
+                yield self.sheet.add(
+                    check, partial(judges[check.name], evidence), profile.name if profile else ""
+                )
+
+    def leave_out(
+        self, place: Place, verdict: Verdict, profile: Profile | None = None, *, but: Sequence[str] = ()
+    ) -> Iterator[Result]:
+        """Give all checks of a place one verdict, except for those named."""
+        for check in applicable(place, self.cluster, self.settings.project, profile):
+            if check.name not in but and check.of_profile == (profile is not None):
+                yield self.sheet.add(check, lambda: verdict, profile.name if profile else "")
+
+    def note(self, name: str, judge: Callable[[], Verdict], profile: str = "") -> Iterator[Result]:
+        """Make one check, where it applies."""
+        check = named(name)
+        if check in applicable(check.place, self.cluster, self.settings.project):
+            yield self.sheet.add(check, judge, profile)

@@ -1,0 +1,264 @@
+"""export: everything that is needed to understand and repeat a run, in one archive."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clusterkit import images
+from clusterkit.commands.deploy import Bar, hash_image
+from clusterkit.commands.pulled import folder_of, pulled_run, runs_meant
+from clusterkit.errors import ImageError, RunError
+from clusterkit.folders import make_ignored, work_folder
+from clusterkit.images import Image
+from clusterkit.images.image import sha256_of
+from clusterkit.results.pull import RUN_ID, pull_runs
+from clusterkit.results.selection import Checkpoints
+from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.run_dir import read_run_dir
+from clusterkit.sharing import archive
+from clusterkit.sharing.contents import Code, contents, snapshot_ids
+from clusterkit.sharing.models import models_here, telling_rows
+from clusterkit.site import Site, open_site
+from clusterkit.snapshots.copy import check, fetch
+from clusterkit.transport.base import SyncOptions
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+SUFFIXES = (".tar.zst", ".tar.gz")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An archive that was written and checked."""
+
+    path: Path
+    bytes: int
+    files: int
+    ended: bool
+    """Whether the run was over."""
+    model: Path | None
+    """The model in it."""
+    image: str | None
+    """Digest of the run's image, if it has one."""
+    with_image: bool
+    packages: int
+
+
+def snapshots_home(settings: Settings) -> Path:
+    """Where copies of snapshots lie on this machine."""
+    return settings.project_dir / ".clusterkit" / "snapshots"
+
+
+def export(
+    settings: Settings, ledger: Ledger, name: str, out: Path | None, *, with_image: bool, bar: Bar
+) -> Iterator[Exported]:
+    """Write the archive of a run, or one of each run of a group.
+
+    What is not here is brought from the cluster over one login: the run unless it is here and over, its code
+    unless an earlier export has brought it, and the image.
+
+    Args:
+        settings: of the project.
+        ledger: knows the runs.
+        name: a run, a group, or a folder with a run.
+        out: the archive, or the folder for it, which several need; None is `exports/` in the results. In a
+            folder it is `RUN.tar.zst`, `.tar.gz` without zstd.
+        with_image: put the image in, too.
+        bar: opens progress bars.
+
+    Raises:
+        RunError: the run or its code is gone, or a file is damaged.
+        ImageError: the image is gone.
+        TransportError: the cluster cannot be reached.
+    """
+    if out is not None:
+        _check_out(out)
+    results = settings.project.results
+    meant = [name] if folder_of(name) else [run.run_id for run in runs_meant(results, name, ledger)]
+    if len(meant) > 1 and out is not None and not out.is_dir():
+        raise RunError(f"{out} is one archive, and {name!r} means {len(meant)} runs", hint="name a folder")
+    with ExitStack() as stack:
+        site_of = cache(
+            lambda cluster: stack.enter_context(open_site(settings.cluster(cluster), create=False))
+        )
+        for one in meant:
+            yield _export(settings, ledger, one, out, site_of, with_image=with_image, bar=bar)
+
+
+def _check_out(out: Path) -> None:
+    """Checks, before anything is fetched from the cluster, that the archive can be written.
+
+    Raises:
+        RunError: it is not the name of an archive, or its folder does not exist.
+    """
+    if out.is_dir():
+        return
+    if not out.name.endswith(SUFFIXES):
+        raise RunError(
+            f"{out}: an export is a {' or a '.join(SUFFIXES)} file",
+            hint="name such a file, or a folder that exists",
+        )
+    if not out.parent.is_dir():
+        hint = f"make it first: mkdir -p {shlex.quote(str(out.parent))}"
+        raise RunError(f"{out}: there is no folder {out.parent}", hint=hint)
+
+
+def _export(
+    settings: Settings,
+    ledger: Ledger,
+    name: str,
+    out: Path | None,
+    site_of: Callable[[str], Site],
+    *,
+    with_image: bool,
+    bar: Bar,
+) -> Exported:
+    with ExitStack() as stack:
+        source = _Source(settings, ledger, name, site_of, stack, bar)
+        directory = read_run_dir(source.run_dir)
+        document = directory.document
+        code, trainer = (source.code(identity) for identity in snapshot_ids(document))
+        wanted = _image(document)
+        image = source.image(wanted) if wanted and with_image else None
+        models = models_here(source.run_dir, telling_rows(source.run_dir))
+        model = models[-1].path if models else None
+        packages = _packages(settings, wanted.digest) if wanted else {}
+        members = contents(
+            source.run_dir,
+            document,
+            code=code,
+            trainer=trainer,
+            packages=packages,
+            image=image,
+            model=model,
+        )
+        run_id = directory.run_id
+        if not RUN_ID.fullmatch(run_id):  # it names files here
+            raise RunError(f"{source.run_dir / 'run.json'}: {run_id!r} is not a run id")
+        suffix = SUFFIXES[0] if shutil.which("zstd") else SUFFIXES[1]
+        folder = out or settings.project.results / "exports"
+        if out is None:
+            make_ignored(settings.project.results)
+            folder.mkdir(mode=0o700, exist_ok=True)
+        path = folder / f"{run_id}{suffix}" if folder.is_dir() else folder
+        with bar("archive", None):
+            archive.write(path, run_id, members)
+    return Exported(
+        path,
+        path.stat().st_size,
+        len(members) + 1,
+        directory.ended,
+        model,
+        wanted.digest if wanted else None,
+        image is not None,
+        len(packages),
+    )
+
+
+class _Source:
+    """Where the parts of an export come from; the cluster is only asked for what is not here."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        ledger: Ledger,
+        name: str,
+        site_of: Callable[[str], Site],
+        stack: ExitStack,
+        bar: Bar,
+    ) -> None:
+        self._settings, self._ledger, self._stack, self._bar = settings, ledger, stack, bar
+        self._site_of = site_of
+        results = settings.project.results
+        folder = pulled_run(results, name, ledger)
+        if folder is None:
+            run = ledger.find_one(name)
+            self._cluster = settings.cluster(run.cluster)
+            self.run_dir = self._pull(run)
+            return
+        directory = read_run_dir(folder)
+        known = ledger.get(directory.run_id)
+        self._cluster = settings.cluster(known.cluster if known else str(directory.document["cluster"]))
+        ours = known is not None and folder.resolve() == (results / known.run_id).resolve()
+        self.run_dir = self._pull(known) if known and ours and not directory.ended else folder
+
+    @cached_property
+    def _site(self) -> Site:
+        return self._site_of(self._cluster.name)
+
+    def code(self, identity: str) -> Code:
+        """A snapshot, checked."""
+        home = snapshots_home(self._settings)
+        folder = home / identity
+        if not folder.is_dir():
+            with self._bar("code", None) as progress:
+                folder = fetch(self._site, identity, home, progress=progress)
+        return Code(identity, folder, check(folder, identity))
+
+    def image(self, wanted: Image) -> Path:
+        """The image's file, of this machine if it has it."""
+        local = self._cluster.image
+        if local and local.is_file() and hash_image(local, self._ledger, self._bar) == wanted:
+            return local
+        if not images.present(self._site, wanted):
+            raise ImageError(
+                f"{self._site.transport.where}: image {wanted.digest[:12]} is not there any more",
+                hint="without --with-image its digest alone goes into the archive",
+            )
+        own = self._settings.project_dir / ".clusterkit"
+        folder = self._stack.enter_context(work_folder(own))
+        with self._bar("image", wanted.bytes) as progress:
+            options = SyncOptions(files_from=(wanted.name,), mode="u+w")
+            self._site.transport.pull(self._site.layout.images, folder, options=options, progress=progress)
+        if sha256_of(folder / wanted.name) != wanted.digest:
+            raise ImageError(f"{self._site.transport.where}: image {wanted.digest[:12]} is damaged")
+        return folder / wanted.name
+
+    def _pull(self, run: LedgerRun) -> Path:
+        results = self._settings.project.results
+        with self._bar(f"{run.run_id} from {run.cluster}", None) as progress:
+            (pulled,) = pull_runs(
+                self._site.transport,
+                runs_root=posixpath.dirname(run.run_dir),
+                run_ids=[run.run_id],
+                results=results,
+                checkpoints=Checkpoints.LAST,
+                progress=progress,
+            )
+        if not pulled.found:
+            raise RunError(f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}")
+        return results / run.run_id
+
+
+def _image(document: Mapping[str, Any]) -> Image | None:
+    """The image of run.json, whose digest names files here and there."""
+    facts = document.get("image")
+    if not facts:
+        return None
+    try:
+        image = Image(str(facts["digest"]), int(facts["bytes"]))
+    except (KeyError, TypeError, ValueError):
+        image = Image("", 0)
+    if not re.fullmatch(r"[0-9a-f]{64}", image.digest):
+        raise RunError("the image in its run.json is none of clusterkit's")
+    return image
+
+
+def _packages(settings: Settings, digest: str) -> dict[str, str]:
+    """Of an image that this project built last; empty of any other."""
+    try:
+        record = json.loads((settings.project_dir / ".clusterkit" / "build.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return dict(record.get("packages") or {}) if record.get("digest") == digest else {}

@@ -1,0 +1,194 @@
+"""images and gc: what the stores of a cluster hold, who uses it, and the end of what nobody does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterkit.backends.base import Job, JobState
+from clusterkit.errors import RunError
+from clusterkit.images.inventory import (
+    YOUNG_MINUTES,
+    Inventory,
+    StoredImage,
+    remove,
+    take_inventory,
+    weigh_snapshots,
+)
+from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.record import RunRecord, collect_script, parse_collect
+from clusterkit.runs.state import fold
+from clusterkit.site import Site, open_site, scheduler_of
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+
+
+@dataclass(frozen=True)
+class ImageRow:
+    """An image on a cluster and who uses it."""
+
+    image: StoredImage
+    runs: tuple[str, ...]
+    """Whose run.json names it."""
+    unfinished: tuple[str, ...]
+    """Those of them that wait, run or may go on."""
+    ours: bool
+    """This project deploys it."""
+
+
+@dataclass(frozen=True)
+class Young:
+    """What was sent or used so recently that a submission may be about to use it."""
+
+    kind: str
+    name: str
+    bytes: int | None
+    """None of a snapshot, whose files may be shared."""
+    age: int
+    """Seconds since then."""
+
+    @property
+    def left(self) -> int:
+        """Seconds until it may go."""
+        return max(0, 60 * YOUNG_MINUTES - self.age)
+
+
+@dataclass(frozen=True)
+class Rubbish:
+    """What no run uses."""
+
+    images: tuple[StoredImage, ...]
+    snapshots: tuple[str, ...]
+    left_over: tuple[tuple[str, str], ...]
+    """Uploads that broke off more than a day ago: kind and name."""
+    bytes: int
+    """On disk."""
+    young: tuple[Young, ...] = ()
+    """What no run uses, but is kept for now."""
+
+    @property
+    def things(self) -> list[tuple[str, str]]:
+        """Kind and name of each."""
+        return [
+            *(("image", image.name) for image in self.images),
+            *(("snapshot", name) for name in self.snapshots),
+            *((f"left-{kind}", name) for kind, name in self.left_over),
+        ]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """How a gc went."""
+
+    cluster: str
+    rubbish: Rubbish
+    removed: bool
+    kept: frozenset[str] = frozenset()
+    """What somebody began to use meanwhile."""
+
+
+def list_images(cluster: Cluster, ledger: Ledger) -> list[ImageRow]:
+    """The images of a cluster, the last used first.
+
+    Raises:
+        TransportError: the cluster cannot be reached.
+    """
+    with open_site(cluster, create=False) as site:
+        found = take_inventory(site)
+        unfinished = _unfinished(site, found, ledger)
+    ours = _ours(cluster, ledger)
+    rows = []
+    for image in sorted(found.images, key=lambda image: -image.used):
+        runs = tuple(found.users(image.digest))
+        rows.append(
+            ImageRow(
+                image,
+                runs,
+                tuple(run for run in runs if run in unfinished),
+                image.digest in ours and not image.damaged,
+            )
+        )
+    return rows
+
+
+def gc(cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, Rubbish], bool]) -> Collected:
+    """Remove images and snapshots that no run uses, and what broken uploads left.
+
+    Args:
+        cluster: where.
+        ledger: knows job ids, and what this project deploys.
+        ended: also what only runs use that have ended.
+        agrees: shown the cluster's name and what would go; nothing is removed unless it says so.
+
+    Raises:
+        RunError: of a run there it cannot be said what it uses.
+        TransportError: the cluster cannot be reached, or something could not be removed.
+    """
+    with open_site(cluster, create=False) as site:
+        found = take_inventory(site)
+        if found.silent:
+            raise RunError(
+                f"{site.transport.where}: what {found.silent[0]} uses cannot be read from its run.json",
+                hint=f"nothing was removed; look at {site.layout.run(found.silent[0])}, or move it away",
+            )
+        keeping = _unfinished(site, found, ledger) if ended else set(found.uses)
+        used = set().union(*(found.uses[run] for run in keeping)) | _ours(cluster, ledger)
+        before = found.now - 60 * YOUNG_MINUTES
+        unused = [image for image in found.images if image.digest not in used]
+        images = [image for image in unused if image.used < before]
+        idle = {name: made for name, made in found.snapshots.items() if name not in used}
+        snapshots = [name for name, made in idle.items() if made < before]
+        young = [
+            *(
+                Young("image", one.name, one.bytes, found.now - one.used)
+                for one in unused
+                if one not in images
+            ),
+            *(Young("snapshot", name, None, found.now - idle[name]) for name in idle.keys() - set(snapshots)),
+        ]
+        size = sum(image.bytes for image in images) + sum(found.left_over.values())
+        if snapshots:
+            size += weigh_snapshots(site, found.snapshots.keys() - set(snapshots))
+        rubbish = Rubbish(tuple(images), tuple(snapshots), tuple(found.left_over), size, tuple(young))
+        if not rubbish.things or not agrees(cluster.name, rubbish):
+            return Collected(cluster.name, rubbish, removed=False)
+        return Collected(cluster.name, rubbish, removed=True, kept=frozenset(remove(site, rubbish.things)))
+
+
+def _ours(cluster: Cluster, ledger: Ledger) -> set[str]:
+    """Digests of what this project deploys: the configured image, as last hashed, and the one last sent."""
+    deployed = ledger.deployment(cluster.name)
+    ours = {deployed[0]} if deployed else set()
+    if cluster.image and cluster.image.is_file() and (digest := ledger.digest(cluster.image.resolve())):
+        ours.add(digest)
+    return ours
+
+
+def _unfinished(site: Site, found: Inventory, ledger: Ledger) -> set[str]:
+    """Runs that wait, run, or may go on. One of which nobody can say so counts as one of them."""
+    folders = {run: site.layout.run(run) for run in found.uses}
+    script = collect_script(list(folders.values()))
+    argv, stdin = ["sh"], script.encode("utf-8", "surrogateescape")
+    records = parse_collect(site.transport.run(argv, stdin=stdin, timeout=None).text)
+    known = {run.run_id: run.job_id for run in ledger.runs(cluster=site.cluster.name)}
+    ids = {run: known.get(run) or _last_job_id(records[folder]) for run, folder in folders.items()}
+    asked = [job_id for job_id in ids.values() if job_id]
+    jobs: dict[str, Job] = {}
+    if asked:
+        scheduler = scheduler_of(site.cluster)
+        query = scheduler.query_script(asked).encode()
+        jobs = dict(scheduler.parse_query(site.transport.run(["sh"], stdin=query, timeout=120.0).text))
+    unfinished = set()
+    for run, folder in folders.items():
+        job_id = ids[run]
+        state = fold(records[folder], jobs.get(job_id) if job_id else None).state
+        if job_id is None or state.active or state in (JobState.UNKNOWN, JobState.PREEMPTED):
+            unfinished.add(run)
+    return unfinished
+
+
+def _last_job_id(record: RunRecord) -> str | None:
+    start = record.started.start if record.started else None
+    return str((start or {}).get("job_id") or "") or None

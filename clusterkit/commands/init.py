@@ -1,0 +1,221 @@
+"""init: look at a site over one login and propose settings for it. Nothing changes on the cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from clusterkit import account
+from clusterkit.commands.settings_file import Proposal, checked, read
+from clusterkit.config.lines import quoted
+from clusterkit.config.settings import Settings, settings_from
+from clusterkit.config.sources import built_in_layers
+from clusterkit.errors import ConfigError, OwnershipError
+from clusterkit.ownership import trust_line
+from clusterkit.survey.choices import Choice, account_choice, known_account, known_partition, root_choice
+from clusterkit.survey.draft import Draft, Wishes, draft, types_for
+from clusterkit.survey.facts import SiteSurvey
+from clusterkit.survey.merge import merged, table_of
+from clusterkit.survey.parse import parse
+from clusterkit.survey.script import SECONDS, argv
+from clusterkit.transport.questions import Ask, HostKeyQuestion, Question
+
+Choose = Callable[[Choice], str]
+"""Answers a choice; raising ends the command."""
+
+
+@dataclass(frozen=True)
+class InitRequest:
+    """What to describe, where to write it, and what the person has said already."""
+
+    host: str
+    file: Path
+    name: str | None = None
+    root: str | None = None
+    account: str | None = None
+    partition: str | None = None
+    container: str | None = None
+    image: str | None = None
+    ssh_config: Path | None = None
+
+
+@dataclass(frozen=True)
+class Described(Proposal):
+    """A proposal that comes from a look at a site."""
+
+    name: str
+    survey: SiteSurvey
+    draft: Draft
+    questions: int = 0
+    """How many answers the login wanted."""
+    settings: Settings = field(repr=False, kw_only=True)
+    """What holds once it is written."""
+
+
+def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
+    """Log in once, look, and propose settings.
+
+    Args:
+        request: what to describe.
+        ask: answers the login's questions.
+        choose: answers what the look leaves open: the folder to work in, the account to charge.
+
+    Raises:
+        ConfigError: the file as it is, a name or an option is wrong.
+        TransportError: the host cannot be reached or trusted, refuses the login, or gave no answer.
+        OwnershipError: others could change the work root that was asked for.
+    """
+    name = request.name or name_of(request.host)
+    if name == "local":
+        raise ConfigError(
+            "the cluster `local` is this machine", hint="give the new one another name with --name"
+        )
+    old = read(request.file)
+    before = table_of(old or "", name)
+    request = _as_before(request, name, before)
+    _check_options(checked(request.file, old or ""), request, name)
+    root = request.root or _text(before, "root")
+    survey, questions = look(
+        request.host, ssh_config=request.ssh_config, ask=ask, command=argv(root, **_trusted(before))
+    )
+    if survey.chosen:
+        cause = f"{survey.host_name}: others could run code as you in {root}: {survey.chosen[0].text}"
+        hint = "choose another --root"
+        if line := trust_line(survey.chosen):
+            hint += f"; if you trust them, first write {line} under [clusters.{name}] of {request.file.name}"
+        raise OwnershipError(cause, hint=hint)
+    said = _settled(survey, request, name, dict(before), choose)
+    shipped = settings_from(tuple(built_in_layers(request.file.parent)), request.file.parent, ()).profiles
+    drafted = draft(survey, said, before=before, shipped=shipped)
+    new = merged(old or "", drafted)
+    settings = checked(request.file, new)
+    return Described(request.file, old, new, name, survey, drafted, questions, settings=settings)
+
+
+def look(
+    host: str, *, ssh_config: Path | None = None, ask: Ask, command: Sequence[str] | None = None
+) -> tuple[SiteSurvey, int]:
+    """What a site offers, after one login, and how many answers the login wanted.
+
+    Args:
+        host: as ssh knows it.
+        ssh_config: an ssh configuration instead of the user's.
+        ask: answers the login's questions.
+        command: of `survey.script.argv`; None is the one for a site without settings.
+
+    Raises:
+        TransportError: the host cannot be reached or trusted, refuses the login, or gave no answer.
+    """
+    from clusterkit.transport.factory import connect
+
+    asked = 0
+
+    def counted(question: Question) -> list[str]:
+        nonlocal asked
+        if not isinstance(question, HostKeyQuestion):
+            asked += len(question.prompts)
+        return list(ask(question))
+
+    transport = connect(host, ask=counted, ssh_config=ssh_config)
+    try:
+        done = transport.run(command or argv(), timeout=SECONDS, check=False)
+    finally:
+        transport.close()
+    return parse(done.text), asked
+
+
+def name_of(host: str) -> str:
+    """A cluster's name after its host: `alice@login.uni.example:22` is `login`."""
+    bare = host.removeprefix("ssh://").rpartition("@")[2]
+    first = bare if re.match(r"[\d.]+$|\[", bare) else re.split(r"[.:/]", bare)[0]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", first).strip("-._") or "cluster"
+
+
+def _settled(
+    survey: SiteSurvey, request: InitRequest, name: str, before: dict[str, object], choose: Choose
+) -> Wishes:
+    """Everything that the survey leaves open, from options, the settings before, or the person."""
+    if request.partition is not None:
+        known_partition(survey, request.partition)
+    roots = root_choice(survey)
+    root = request.root or _text(before, "root") or _chosen(roots, choose) or "~/clusterkit"
+    abouts = {option.value: option.about for option in roots.options}
+    types = types_for(survey, request.partition, before)
+    accounts = account_choice(survey, types)
+    if request.account is not None:
+        account: str | None = known_account(survey, request.account)
+    else:
+        kept = _text(before, "account")
+        stays = kept is not None and (not accounts.options or kept in {one.value for one in accounts.options})
+        account = kept if stays else _chosen(accounts, choose)
+    written = _text(before, "ssh_config")
+    if request.ssh_config is None or (written and _at(written, request.file) == request.ssh_config):
+        ssh_config = written
+    else:
+        ssh_config = str(request.ssh_config)
+    return Wishes(
+        name=name,
+        root=root,
+        host=request.host,
+        root_about=abouts.get(root, ""),
+        account=account,
+        partition=request.partition,
+        container=request.container or _text(before, "container"),
+        image=request.image and _image(request.image, request.file.parent),
+        ssh_config=ssh_config,
+    )
+
+
+def _as_before(request: InitRequest, name: str, before: dict[str, object]) -> InitRequest:
+    """A cluster that is described already may be named instead of its host."""
+    written, config = _text(before, "host"), _text(before, "ssh_config")
+    if config is not None and request.ssh_config is None:
+        request = replace(request, ssh_config=_at(config, request.file))
+    return replace(request, host=written) if written and request.host == name else request
+
+
+def _at(written: str, file: Path) -> Path:
+    """A path of this machine as settings hold it: a relative one starts at their folder."""
+    return file.parent / account.expanded(written)
+
+
+def _check_options(settings: Settings, request: InitRequest, name: str) -> None:
+    """Finds wrong options before there is a login.
+
+    Raises:
+        ConfigError: one of them cannot be a setting.
+    """
+    values = {
+        "root": request.root or "~/clusterkit",
+        "account": request.account,
+        "partition": request.partition,
+        "container": request.container,
+    }
+    cluster = f"clusters.{quoted(name)}"
+    settings.with_values({f"{cluster}.{key}": value for key, value in values.items() if value is not None})
+
+
+def _image(written: str, project: Path) -> str:
+    """An image's path as settings hold it: from the project folder if it lies there."""
+    image = account.expanded(written).absolute()
+    return str(image.relative_to(project) if image.is_relative_to(project) else image)
+
+
+def _chosen(choice: Choice, choose: Choose) -> str | None:
+    """The only option, the person's choice of several, or None where there is none."""
+    if len(choice.options) < 2:
+        return next((option.value for option in choice.options), None)
+    return choose(choice)
+
+
+def _trusted(before: Mapping[str, object]) -> dict[str, Any]:
+    """Whom the settings trust already."""
+    return {"trust": before.get("trust", ()), "group": before.get("group")}
+
+
+def _text(table: dict[str, object], key: str) -> str | None:
+    value = table.get(key)
+    return value if isinstance(value, str) else None

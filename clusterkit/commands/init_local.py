@@ -1,0 +1,90 @@
+"""init --local: propose settings for this machine and the program that is found here. Logs in nowhere."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterkit.commands.fitting import hardware_of
+from clusterkit.commands.own_words import started
+from clusterkit.commands.settings_file import Proposal, checked, read
+from clusterkit.config.settings import Settings
+from clusterkit.errors import ConfigError
+from clusterkit.survey.here import DEMO, draft
+from clusterkit.survey.merge import added, without_key
+
+_USUAL = ("train.py", "main.py", "run.py")
+
+
+@dataclass(frozen=True)
+class Local(Proposal):
+    """A proposal for this machine."""
+
+    settings: Settings
+    """What holds once it is written."""
+    machine: str
+    """What it has, on one line."""
+
+
+def init_local(file: Path, program: str | None) -> Local:
+    """Look at this machine and at the project, and propose settings.
+
+    Args:
+        file: to write to.
+        program: as the person types it in a shell; None looks for a script.
+
+    Raises:
+        ConfigError: the file as it is, or the program, is wrong; or another program is set already.
+    """
+    old = read(file)
+    settings = checked(file, old or "")
+    own = settings.project.program
+    named = _named(program, file.parent) if program is not None else None
+    if own and named and named != list(own):
+        raise ConfigError(
+            f"{file.name} sets program = {list(own)!r} already",
+            hint="change it there; the rest is as it should be",
+        )
+    chosen = named or (list(own) if own else _found(file.parent))
+    has = hardware_of(settings.cluster("local"))
+    assert has is not None
+    here = draft(has, chosen, _python(file.parent) if chosen else None)
+    kept = old or ""
+    # What `init --local` writes without a program trains with the bundled trainer.
+    if chosen and not own and settings.project.default_profile == DEMO:
+        kept = without_key(kept, ("project", "default_profile"))
+    new = added(kept, here.project, here.tables)
+    return Local(file, old, new, checked(file, new), has.words)
+
+
+def _named(program: str, project: Path) -> list[str]:
+    try:
+        words = shlex.split(program)
+    except ValueError as error:
+        raise ConfigError(f"--program {program}: {error}", hint="quote it as for a shell") from error
+    if not words:
+        raise ConfigError("--program is empty", hint='write e.g. --program "python train.py"')
+    argv = started(words)
+    found = argv[-len(words) :] == words or (project / words[0]).is_file()
+    return argv if found else words  # looked up on PATH
+
+
+def _found(project: Path) -> list[str] | None:
+    """The script that looks like the program; None where none does, or several do."""
+    scripts = sorted(path.name for path in project.glob("*.py") if path.is_file())
+    usual = [name for name in _USUAL if name in scripts]
+    if usual:
+        return ["python", usual[0]]
+    return ["python", scripts[0]] if len(scripts) == 1 else None
+
+
+def _python(project: Path) -> str | None:
+    """The interpreter of the project's own environment, where that is not ours."""
+    active = os.environ.get("VIRTUAL_ENV", "")
+    for folder in (Path(active) if active else None, project / ".venv", project / "venv"):
+        if folder is not None and (folder / "bin" / "python").exists():
+            return None if folder.resolve() == Path(sys.prefix).resolve() else str(folder / "bin" / "python")
+    return None

@@ -1,0 +1,112 @@
+"""inside: what `shell` and `top` share, a way into the allocation of a run that runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterkit.backends.base import JobState
+from clusterkit.commands.status import query
+from clusterkit.errors import RunError
+from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.state import RunState
+from clusterkit.site import connected
+from clusterkit.transport.base import Transport
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+    from clusterkit.config.settings import Settings
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A running run and the connection to its cluster."""
+
+    run: LedgerRun
+    state: RunState
+    cluster: Cluster
+    transport: Transport
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that runs."""
+        return self.state.attempt or 0
+
+    @property
+    def job_id(self) -> str:
+        """The scheduler's number of the job."""
+        return self.state.job_id or self.run.job_id
+
+    @property
+    def leash(self) -> bool:
+        """Whether what `argv` gives without a terminal ends with its standard input."""
+        return self.cluster.kind != "local"
+
+    def argv(self, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
+        """What to run on the login node to have argv run beside the program."""
+        if self.cluster.kind == "local":
+            return list(argv)
+        from clusterkit.backends.slurm.steps import step_argv
+
+        return step_argv(self.job_id, argv, terminal=terminal)
+
+
+@contextmanager
+def inside(settings: Settings, run: LedgerRun) -> Iterator[Inside]:
+    """Log in and make sure that the run runs.
+
+    Raises:
+        RunError: it does not.
+        TransportError: the cluster cannot be reached.
+    """
+    cluster = settings.cluster(run.cluster)
+    with connected(cluster) as transport:
+        (state,) = query(cluster, transport, [run])
+        if state.state is not JobState.RUNNING or state.attempt is None:
+            raise _not_running(run, state)
+        yield Inside(run, state, cluster, transport)
+
+
+@contextmanager
+def inside_all(settings: Settings, runs: Sequence[LedgerRun]) -> Iterator[list[Inside]]:
+    """Log in to each cluster once, and find the runs that are running.
+
+    Raises:
+        RunError: none does.
+        TransportError: a cluster cannot be reached.
+    """
+    places: list[Inside] = []
+    states: Counter[str] = Counter()
+    with ExitStack() as stack:
+        for name in dict.fromkeys(run.cluster for run in runs):
+            cluster, mine = settings.cluster(name), [run for run in runs if run.cluster == name]
+            transport = stack.enter_context(connected(cluster))
+            for run, state in zip(mine, query(cluster, transport, mine), strict=True):
+                states[state.state] += 1
+                if state.state is JobState.RUNNING and state.attempt is not None:
+                    places.append(Inside(run, state, cluster, transport))
+        if not places:
+            counts = ", ".join(f"{count} {state}" for state, count in states.items())
+            raise RunError(
+                f"none of the {len(runs)} runs of {runs[0].group} is running: {counts}",
+                hint=f"`clusterkit status {runs[0].group}` shows them",
+            )
+        yield places
+
+
+def _not_running(run: LedgerRun, state: RunState) -> RunError:
+    why = f": {state.why}" if state.why else ""
+    if state.state is JobState.RUNNING:
+        return RunError(f"{run.run_id} is just being started", hint="try again in some seconds")
+    if state.state.active or state.state is JobState.UNKNOWN:
+        return RunError(
+            f"{run.run_id} does not run now, it is {state.state}{why}",
+            hint=f"`clusterkit logs -f {run.run_id}` waits for it",
+        )
+    return RunError(
+        f"{run.run_id} has ended, it is {state.state}{why}",
+        hint=f"`clusterkit logs {run.run_id}` shows what it said",
+    )

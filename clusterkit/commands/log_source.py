@@ -1,0 +1,197 @@
+"""Where logs come from: a run directory on its cluster, read by offsets that survive a dropped link."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from clusterkit.errors import TransportError
+from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.record import Attempt, RunRecord, collect_script, parse_collect
+from clusterkit.transport.base import Transport
+from clusterkit.transport.faults import LostError, UnreachableError
+
+SCHEDULER_LOG = -1
+"""Stands for slurm.log, what the scheduler itself wrote, in the place of an attempt's number."""
+
+_RELOGINS = 8
+"""Connections that may die one after the other without a byte between them."""
+_PATIENCE_SECONDS = 900.0
+"""How long a follower waits for the network to come back."""
+_WINDOW = 8 << 20
+"""Bytes at the end of a log in which its last lines are looked for."""
+_QUIET_SECONDS = 60
+"""A log that does not grow for so long may be one of a job that is gone; whoever follows looks again."""
+
+_SIZE = re.compile(r"^\x1eclusterkit-log (-?\d+) +(\d+)$", re.MULTILINE)
+
+_SIZES = rf"""
+( cd "$ck_dir" 2>/dev/null || exit 0
+  for ck_file in attempts/*/"$ck_name" slurm.log; do
+    [ -f "$ck_file" ] || continue
+    ck_attempt=${{ck_file#attempts/}} ck_attempt=${{ck_attempt%%/*}}
+    [ "$ck_attempt" != slurm.log ] || ck_attempt={SCHEDULER_LOG}
+    printf '\036clusterkit-log %s %s\n' "$ck_attempt" "$(wc -c <"$ck_file")"
+  done )
+"""
+
+# $1 file, $2 offset, or nothing and $3 last lines (all where that is nothing), $4 non-empty to follow.
+# The first line of the output is the offset, then come the bytes from there. Followed, it ends some time
+# after the attempt has: with its exit record, with the next attempt, or when nothing comes for long; also
+# when nobody reads any more (tail fails to write then).
+_STREAM = rf"""
+file=$1 offset=$2 lines=$3
+size=$(($(wc -c <"$file"))) || exit 3
+if test -z "$offset" && test -n "$lines"; then
+  window={_WINDOW >> 3}
+  while :; do
+    test "$window" -lt "$size" || window=$size
+    # a log may have no line ends: then its last bytes are shown
+    last=$(($(tail -c +$((size - window + 1)) "$file" | head -c "$window" | tail -n "$lines" | wc -c)))
+    if test "$last" -lt "$window" || test "$window" -ge "$size"; then break; fi
+    test "$window" -lt {_WINDOW} || break
+    window=$((window * 8))
+  done
+  offset=$((size - last))
+fi
+offset=$((${{offset:-0}}))
+echo "$offset"
+test -n "$4" || exec tail -c "+$((offset + 1))" "$file"
+folder=${{file%/*}}
+next=${{folder%/*}}/$((${{folder##*/}} + 1))
+tail -c "+$((offset + 1))" -f "$file" & tail=$!
+trap 'kill $tail 2>/dev/null' EXIT
+trap 'exit 0' HUP INT TERM PIPE
+quiet=0
+while test ! -e "$folder/exit.json" && test ! -e "$next/start.json" && kill -0 $tail 2>/dev/null; do
+  sleep 1
+  now=$(($(wc -c <"$file"))) quiet=$((quiet + 1))
+  test "$now" = "$size" || quiet=0
+  size=$now
+  test "$quiet" -lt {_QUIET_SECONDS} || exit 0
+done
+sleep 1
+"""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What there is of a run at one moment."""
+
+    record: RunRecord
+    sizes: Mapping[int, int]
+    """Bytes of each attempt's file, by number; of slurm.log under SCHEDULER_LOG."""
+
+    def attempt(self, number: int) -> Attempt:
+        """The records of one start; empty where there are none."""
+        found = (one for one in self.record.attempts if one.number == number)
+        return next(found, Attempt(number))
+
+    @property
+    def numbers(self) -> list[int]:
+        """The attempts that were started, in order."""
+        started = {one.number for one in self.record.attempts if one.start is not None}
+        return sorted(started | (self.sizes.keys() - {SCHEDULER_LOG}))
+
+
+class LogSource:
+    """The logs of one run over one connection; reads on where it was when that dies.
+
+    Args:
+        transport: to the cluster.
+        run: which.
+        name: the file of each attempt: `log` or `stderr`.
+        patient: wait for the network when it is gone, for some time.
+        say: told of it.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        run: LedgerRun,
+        name: str,
+        *,
+        patient: bool,
+        say: Callable[[str], None],
+    ) -> None:
+        self.transport, self.run = transport, run
+        self.offset: int | None = None
+        """How far the file that `stream` reads was read; None before its first byte."""
+        self._name, self._say = name, say
+        self._patience = _PATIENCE_SECONDS if patient else 0.0
+        self._losses = 0
+
+    def look(self) -> Look:
+        """What there is now, in one round trip.
+
+        Raises:
+            TransportError: the connection died, and no new one could be made.
+        """
+        names = f"ck_dir={shlex.quote(self.run.run_dir)} ck_name={self._name}\n"
+        script = names + _SIZES + collect_script([self.run.run_dir])
+        data = script.encode("utf-8", "surrogateescape")
+        answer = self.patiently(lambda: self.transport.run(["sh"], stdin=data)).text
+        sizes = {int(number): int(size) for number, size in _SIZE.findall(answer)}
+        return Look(parse_collect(answer)[self.run.run_dir], sizes)
+
+    def stream(self, number: int, *, lines: int | None, follow: bool) -> Iterator[bytes]:
+        """The bytes of an attempt's file from `offset` on; without one, its last lines, or all of it.
+
+        May end early; then `offset` is less than what `look` finds.
+
+        Raises:
+            TransportError: the file cannot be read, or no new connection could be made.
+        """
+        file = "slurm.log" if number == SCHEDULER_LOG else f"attempts/{number}/{self._name}"
+        offset = "" if self.offset is None else str(self.offset)
+        last = "" if lines is None else str(lines)
+        arguments = [f"{self.run.run_dir}/{file}", offset, last, "follow" if follow else ""]
+        head = b""
+        begun = False
+        try:
+            for data in self.transport.stream(["sh", "-c", _STREAM, "sh", *arguments]):
+                rest = data
+                if not begun:
+                    first, begun_now, rest = (head + data).partition(b"\n")
+                    if not begun_now:
+                        head += data
+                        continue
+                    begun, self.offset = True, int(first)
+                if rest:
+                    self._losses = 0
+                    self.offset = (self.offset or 0) + len(rest)
+                    yield rest
+        except LostError:
+            self._count_loss()
+
+    def patiently(self, work: Callable[[], T]) -> T:
+        """Do what may be done twice until the connection holds.
+
+        Raises:
+            TransportError: the network did not come back, or the login was refused.
+        """
+        began, told = time.monotonic(), False
+        while True:
+            try:
+                return work()
+            except LostError:
+                self._count_loss()
+            except TransportError as error:
+                waited = time.monotonic() - began
+                if not isinstance(error.__cause__, UnreachableError) or waited > self._patience:
+                    raise
+                if not told:
+                    self._say(f"{error.__cause__.cause}; still trying")
+                told = True
+
+    def _count_loss(self) -> None:
+        """Call while the exception is handled: it goes on when there were too many."""
+        self._losses += 1
+        if self._losses > _RELOGINS:
+            raise

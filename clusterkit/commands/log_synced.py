@@ -1,0 +1,83 @@
+"""The logs of a run as they were synced, for when its cluster gives no answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterkit.errors import ClusterkitError, RunError
+from clusterkit.runs.ledger import LedgerRun
+
+if TYPE_CHECKING:
+    from clusterkit.commands.logs import Wanted
+
+_CHUNK = 1 << 20
+
+
+def synced_logs(
+    results: Path,
+    run: LedgerRun,
+    wanted: Wanted,
+    *,
+    silence: ClusterkitError,
+    say: Callable[[str], None],
+) -> Iterator[bytes]:
+    """The wanted part of the copy here; it cannot be followed.
+
+    Args:
+        results: where runs are synced to.
+        run: which.
+        wanted: what of its logs.
+        silence: why there is only the copy.
+        say: told how old the copy is.
+
+    Raises:
+        ClusterkitError: `silence`, when nothing of the run is here.
+        RunError: the attempt that is wanted is not here.
+    """
+    name = "stderr" if wanted.stderr else "log"
+    found = {int(path.parent.name): path for path in results.glob(f"{run.run_id}/attempts/[0-9]*/{name}")}
+    if not found:
+        raise silence
+    if wanted.attempt is not None and wanted.attempt not in found:
+        raise RunError(
+            f"attempt {wanted.attempt} of {run.run_id} was not synced, and {silence.cause}", hint=silence.hint
+        )
+    chosen = [wanted.attempt] if wanted.attempt is not None else sorted(found)
+    newest = datetime.fromtimestamp(max(path.stat().st_mtime for path in found.values())).astimezone()
+    say(f"{silence.cause}; this is the synced copy, last written {newest:%Y-%m-%d %H:%M}")
+    for number in chosen if wanted.everything else chosen[-1:]:
+        if wanted.everything:
+            say(f"attempt {number}")
+        yield from last_lines(found[number], wanted.lines)
+
+
+def last_lines(path: Path, lines: int | None) -> Iterator[bytes]:
+    """The end of a file; all of it where `lines` is None."""
+    with path.open("rb") as file:
+        if lines is not None:
+            file.seek(_start(path, lines))
+        while data := file.read(_CHUNK):
+            yield data
+
+
+def _start(path: Path, lines: int) -> int:
+    """Where the last lines of a file begin; it is searched from its end."""
+    with path.open("rb") as file:
+        end = position = file.seek(0, 2)
+        wanted = lines + 1  # the line break before the first of them
+        while position > 0:
+            begin = max(0, position - _CHUNK)
+            file.seek(begin)
+            data = file.read(position - begin)
+            if position == end and not data.endswith(b"\n"):
+                wanted -= 1
+            while (found := data.rfind(b"\n")) >= 0:
+                wanted -= 1
+                if wanted == 0:
+                    return begin + found + 1
+                data = data[:found]
+            position = begin
+    return 0

@@ -1,0 +1,230 @@
+"""evaluate and play: a pulled model at work, by the trainer's own commands in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import clusterkit
+from clusterkit.commands.pulled import pulled_run
+from clusterkit.errors import ClusterkitError, RunError
+from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.run_dir import read_run_dir
+from clusterkit.sharing.models import choose, models_here, telling_rows
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+_NEEDED = ("torch", "metaworld")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A model to use."""
+
+    path: Path
+    name: str
+    """The run id, or the path when it is of no run."""
+    home: Path
+    """The folder that what is made of it goes to."""
+    said: str | None = None
+    """Why this one."""
+    environment: str | None = None
+    """What the user says it was trained in, and that its module is theirs."""
+    pulled: tuple[Path, ...] = ()
+    """Folders with other people's files, whose code is never run."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a policy does in a task."""
+
+    success: float | None
+    """0..1; None where the environment knows no success."""
+    low: float | None
+    """The 95% interval begins here: of the success rate, or of the return where there is none."""
+    high: float | None
+    """The interval ends here; None where one episode is all."""
+    mean_return: float
+    """Of an episode."""
+    steps: float
+    """Mean length of an episode."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What an evaluation found."""
+
+    model: Chosen
+    step: int
+    episodes: int
+    """Per task."""
+    tasks: dict[str, Score]
+    mean: Score
+
+
+def choose_model(
+    settings: Settings, ledger: Ledger, name: str, checkpoint: str = "last", environment: str | None = None
+) -> Chosen:
+    """Find the model that is meant.
+
+    Args:
+        settings: of the project.
+        ledger: knows the runs.
+        name: a run, a folder with one, or the path of a checkpoint or a model.
+        checkpoint: `best`, `last`, the name of one of the run's checkpoints, or a path.
+        environment: that the user says it was trained in.
+
+    Raises:
+        RunError: there is none here.
+    """
+    model = _find(settings, ledger, name, checkpoint)
+    project = settings.project_dir.resolve()
+    strange = (folder.resolve() for folder in (settings.project.results, project / ".clusterkit"))
+    # results that are kept in the project's own folder do not make its code somebody else's
+    pulled = tuple(folder for folder in strange if not project.is_relative_to(folder))
+    return replace(model, environment=environment, pulled=pulled)
+
+
+def _find(settings: Settings, ledger: Ledger, name: str, checkpoint: str) -> Chosen:
+    path = Path(name)
+    if path.suffix == ".pt" and path.is_file():
+        return Chosen(path, name, path.parent)
+    if (path / "manifest.json").is_file():
+        return Chosen(path, name, path.parent)
+    run_dir = pulled_run(settings.project.results, name, ledger)
+    if run_dir is None:
+        known = ledger.find_one(name)
+        raise RunError(
+            f"{known.run_id} is not in {settings.project.results}",
+            hint=f"`clusterkit sync-results {known.run_id}` brings it home",
+        )
+    run_id = read_run_dir(run_dir).run_id
+    if checkpoint not in ("best", "last"):
+        for one in (run_dir / "checkpoints" / checkpoint, Path(checkpoint)):
+            if one.exists():
+                return Chosen(one, run_id, run_dir)
+        raise RunError(
+            f"{checkpoint}: no such checkpoint of {run_id} is here",
+            hint=f"`clusterkit sync-results {run_id} --checkpoints all` brings all that the cluster has",
+        )
+    rows = telling_rows(run_dir)
+    models = models_here(run_dir, rows)
+    if not models and not read_run_dir(run_dir).document.get("recipe"):
+        raise RunError(
+            f"{run_id} ran a program of your own, and no model of the bundled trainer is here",
+            hint=f"what it wrote lies in {run_dir}; evaluate it as your program does",
+        )
+    model, said = choose(run_id, models, rows, checkpoint)
+    return Chosen(model.path, run_id, run_dir, said)
+
+
+def evaluate(model: Chosen, episodes: int) -> Evaluated:
+    """Play a model on many goals of each task, or from many starts of its environment.
+
+    Args:
+        model: which.
+        episodes: per task.
+
+    Raises:
+        ClusterkitError: what a trainer needs is not installed here.
+        RunError: the trainer could not use the model.
+    """
+    done = _trainer("evaluate", model, ["--episodes", str(episodes), "--json"], capture=True)
+    document: dict[str, Any] = json.loads(done)
+    bounded = "success" if "success/mean" in document else "return"
+    scores = {
+        name: Score(
+            document.get(f"success/{name}"),
+            document.get(f"{bounded}_low/{name}"),
+            document.get(f"{bounded}_high/{name}"),
+            mean_return=document[f"return/{name}"],
+            steps=document[f"length/{name}"],
+        )
+        for name in (key.removeprefix("return/") for key in document if key.startswith("return/"))
+    }
+    mean = scores.pop("mean")
+    return Evaluated(model, int(document["step"]), int(document["episodes"]), scores, mean)
+
+
+def play(model: Chosen, tasks: Sequence[str], folder: Path, *, episodes: int, size: int) -> list[Path]:
+    """Film a model: a video for each task and a contact sheet. A line for each episode is printed.
+
+    Args:
+        model: which.
+        tasks: by name; empty means all it knows.
+        folder: for the videos; made when absent.
+        episodes: per task.
+        size: of a picture, pixels.
+
+    Returns:
+        What was made, the contact sheet last.
+
+    Raises:
+        ClusterkitError: what a trainer needs is not installed here.
+        RunError: the model cannot be used, a task is not known, or nothing can be rendered here.
+    """
+    before = _stamps(folder)
+    options = [word for task in tasks for word in ("--task", task)]
+    given = ["--folder", str(folder), "--episodes", str(episodes), "--size", str(size)]
+    _trainer("play", model, [*options, *given], capture=False)
+    made = [path for path, stamp in _stamps(folder).items() if before.get(path) != stamp]
+    return sorted(made, key=lambda path: (path.suffix == ".png", path.name))
+
+
+def _stamps(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.glob("*.*") if path.is_file()}
+
+
+def _trainer(command: str, model: Chosen, options: Sequence[str], *, capture: bool) -> str:
+    """Run a command of the bundled trainer; returns what it printed if that is captured."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise ClusterkitError(
+            f"{' and '.join(missing)} not installed for {sys.executable}",
+            hint="`pip install 'clusterkit[train]'`",
+        )
+    whose = [word for folder in model.pulled for word in ("--pulled", str(folder))]
+    if model.environment is not None:
+        whose.append(f"--environment={model.environment}")
+    sys.stdout.flush()
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "trainer", command, str(model.path.absolute()), *options, *whose],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if capture else None,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=_environment((*model.pulled, model.home.resolve())),
+        check=False,
+    )
+    if done.returncode == 0:
+        return done.stdout or ""
+    cause, _, hint = done.stderr.rpartition("trainer: ")[2].strip().partition("\n")
+    if "trainer: " not in done.stderr:
+        cause, hint = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1], ""
+    raise RunError(f"the trainer: {cause}", hint=hint.strip() or None)
+
+
+def _environment(pulled: Sequence[Path]) -> dict[str, str]:
+    """The trainer of this installation, whatever package of that name lies in the working directory.
+
+    An empty part of PYTHONPATH is the working directory, whose files would stand in for Python's own.
+    """
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+    places = [
+        part
+        for part in environment.pop("PYTHONPATH", "").split(os.pathsep)
+        if part and not any(Path(part).resolve().is_relative_to(folder) for folder in pulled)
+    ]
+    home = Path(clusterkit.__file__).resolve().parent.parent  # it lies beside clusterkit
+    if home.name not in ("site-packages", "dist-packages"):
+        places.insert(0, str(home))
+    return {**environment, "PYTHONPATH": os.pathsep.join(places)} if places else environment

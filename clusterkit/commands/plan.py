@@ -1,0 +1,232 @@
+"""plan: what a run would take, and when it would start. Changes nothing, here or on the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from clusterkit.commands.deploy import Bar, planning, take_snapshot
+from clusterkit.commands.deploy_plan import Plan as Upload
+from clusterkit.commands.fitting import another, hardware_of, lacks
+from clusterkit.commands.own_rates import OwnRun
+from clusterkit.commands.plan_queue import Question, Queue, ask
+from clusterkit.commands.plan_run import (
+    machine_of,
+    memory_on,
+    on_hardware,
+    rates_of,
+    recipe_of,
+    sizes_of,
+    speed_on,
+)
+from clusterkit.commands.prepare import Prepared, Request, check, goes_on
+from clusterkit.commands.untouched import Copies, copies
+from clusterkit.errors import ClusterkitError, ConfigError, ImageError
+from clusterkit.forecast.memory import Fit, Machine, Memory, judge
+from clusterkit.forecast.speed import Duration, Rate, Speed, lasts
+from clusterkit.hardware import Shortage
+from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.program import option_of
+from clusterkit.site import log_in_ahead, open_site
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.settings import Settings
+    from trainer.recipe.sizes import Sizes
+    from trainer.recipe.spaces import Spaces
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What the user asked for."""
+
+    run: Request
+    times: tuple[int, ...] = ()
+    """Time limits to try, seconds; empty are the usual ones."""
+    gpus: tuple[str, ...] = ()
+    """GPU types to try; empty are all of the cluster."""
+    spaces: Spaces | None = None
+    """Sizes of the environment, for one that is not known here."""
+
+
+@dataclass(frozen=True)
+class Used:
+    """The most that a run of this recipe was seen to take on this GPU, in bytes."""
+
+    run_id: str
+    memory: float | None
+    """Of the node."""
+    gpu_memory: float | None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """All that is known beforehand."""
+
+    request: PlanRequest
+    goes_on: bool
+    """Past its time limit."""
+    options: tuple[str, ...]
+    """Of sbatch, as the run would ask."""
+    machine: Machine
+    total_steps: int | None
+    sizes: Sizes | None = None
+    """None for a program of the user's own, whose memory and speed nobody knows."""
+    memory: Memory | None = None
+    """None as well where only the environment tells how large an observation is."""
+    used: Used | None = None
+    speed: Speed | None = None
+    duration: Duration | None = None
+    elsewhere: tuple[Rate, ...] = ()
+    """What was measured of this recipe, though not on this GPU or not of this work."""
+    upload: Upload | None = None
+    queue: Queue = field(default_factory=Queue)
+    trouble: str = ""
+    """Why the cluster, or the image, could not be looked at."""
+    hint: str = ""
+    lacking: tuple[Shortage, ...] = ()
+    """What it requests and the machine lacks, where no scheduler would say so."""
+
+    @property
+    def profile(self) -> Profile:
+        """What is asked for."""
+        return self.request.run.profile
+
+    @property
+    def cluster(self) -> Cluster:
+        """Where."""
+        return self.request.run.cluster
+
+
+def plan(settings: Settings, request: PlanRequest, *, bar: Bar) -> Forecast:
+    """Look ahead at one run, over one login.
+
+    A cluster that cannot be reached, an image that is missing and a scheduler that is silent are no faults:
+    the rest of the forecast stands, and says so.
+
+    Raises:
+        ConfigError, RecipeLockedError: the request is wrong, as for `submit`.
+    """
+    prepared = check(settings, request.run)
+    _check_gpus(request.run.cluster, request.gpus)
+    with copies(settings) as remembered:
+        found = _alone(settings, request, prepared, remembered.ledger)
+        try:
+            return _with_cluster(settings, found, remembered, bar)
+        except ConfigError:
+            raise
+        except ClusterkitError as error:
+            return replace(found, trouble=error.cause, hint=error.hint or "")
+
+
+def _with_cluster(settings: Settings, found: Forecast, remembered: Copies, bar: Bar) -> Forecast:
+    run, ledger, question = found.request.run, remembered.ledger, _question(found)
+    with log_in_ahead(run.cluster) as login:
+        try:
+            with planning(
+                settings,
+                run.cluster,
+                ledger,
+                login=login,
+                bar=bar,
+                cache=remembered.chunks,
+                allow_large=run.allow_large,
+            ) as (site, upload):
+                queue = ask(settings, question, site, upload.snapshot, upload.image)
+                return replace(found, upload=upload, queue=queue)
+        except ImageError as error:  # what the scheduler says does not depend on it
+            snapshot = take_snapshot(settings, run.allow_large, ledger)
+            with open_site(run.cluster, create=False, login=login) as site:
+                queue = ask(settings, question, site, snapshot, None)
+                return replace(found, queue=queue, trouble=error.cause, hint=error.hint or "")
+
+
+def _question(found: Forecast) -> Question:
+    run, request = found.request.run, found.request
+    return Question(
+        run=run,
+        options=found.options,
+        goes_on=found.goes_on,
+        needed=found.duration.longest if found.duration else None,
+        fitting=_fitting(found),
+        times=request.times,
+        gpus=request.gpus,
+        never=next((str(one) for one in found.lacking if one.never), ""),
+    )
+
+
+def _fitting(found: Forecast) -> list[str]:
+    """The GPU types of the cluster that hold the run, as far as that is known."""
+    if found.sizes is None:
+        return []
+    if found.sizes.unknown:
+        return list(found.cluster.gpus)
+    where = found.sizes, found.profile, found.machine, found.cluster
+    memories = {gpu: memory_on(*where, gpu).gpu for gpu in found.cluster.gpus}
+    return [gpu for gpu, memory in memories.items() if memory is None or memory.fit is Fit.FITS]
+
+
+def _check_gpus(cluster: Cluster, gpus: Sequence[str]) -> None:
+    unknown = [gpu for gpu in gpus if gpu not in cluster.gpus]
+    if unknown:
+        known = ", ".join(cluster.gpus) or "none"
+        raise ConfigError(
+            f"--gpus: cluster {cluster.name} has no GPU {unknown[0]!r}",
+            hint=f"its table names {known}; add [clusters.{cluster.name}.gpus.{unknown[0]}] if it is there",
+        )
+
+
+def _alone(settings: Settings, request: PlanRequest, prepared: Prepared, ledger: Ledger) -> Forecast:
+    """What can be said without the cluster."""
+    run, argv = request.run, prepared.spec.argv
+    steps = option_of(argv, "--total-steps") or ""
+    total = int(steps) if steps.isdigit() else run.profile.total_steps
+    options = prepared.job.options
+    machine = machine_of(run.cluster, run.profile, options)
+    found = Forecast(request, goes_on(settings, run), options, machine, total)
+    has = hardware_of(run.cluster)
+    if has is not None:
+        machine = on_hardware(machine, has)
+        found = replace(found, lacking=lacks(run.cluster, run.profile, argv, has))
+        if found.lacking and found.lacking[0].never:
+            found = replace(found, hint=another(settings, run.cluster, has))
+    recipe = recipe_of(run, prepared)
+    if recipe is None:
+        return found
+    sizes = sizes_of(recipe, run.profile, argv, request.spaces)
+    rates, own = rates_of(settings, recipe, ledger)
+    gpu = run.profile.gpu or ""
+    speed = speed_on(sizes, rates, gpu, run.cluster.name)
+    return replace(
+        found,
+        sizes=sizes,
+        memory=None
+        if sizes.unknown
+        else judge(sizes, machine, run.profile.workers, run.profile.eval_episodes),
+        used=_most(own, gpu),
+        speed=speed,
+        duration=_duration(found, speed),
+        elsewhere=tuple(rate for rate in rates if rate.gpu != gpu or not rate.same_work),
+    )
+
+
+def _duration(found: Forecast, speed: Speed | None) -> Duration | None:
+    if speed is None or not found.total_steps:
+        return None
+    profile = found.profile
+    return lasts(
+        found.total_steps,
+        speed,
+        gpus=profile.gpu_count,
+        limit=profile.time,
+        checkpoint_every=profile.checkpoint_every,
+    )
+
+
+def _most(own: Sequence[OwnRun], gpu: str) -> Used | None:
+    alike = [one for one in own if one.rate.gpu == gpu and (one.memory or one.gpu_memory)]
+    hungriest = max(alike, key=lambda one: (one.gpu_memory or 0.0, one.memory or 0.0), default=None)
+    if hungriest is None:
+        return None
+    return Used(hungriest.rate.source, hungriest.memory, hungriest.gpu_memory)

@@ -1,0 +1,144 @@
+"""What decides a run's memory and speed, out of recipe and settings, and what earlier runs tell about it."""
+
+from __future__ import annotations
+
+import contextlib
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from clusterkit.commands.own_rates import OwnRun, beating, pulled
+from clusterkit.commands.prepare import Prepared, Request
+from clusterkit.errors import ConfigError
+from clusterkit.forecast.memory import Machine, Memory, judge
+from clusterkit.forecast.speed import Rate, Speed, expect, shipped
+from clusterkit.hardware import Hardware
+from clusterkit.resources import resource
+from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.program import choose_recipe, option_of
+from clusterkit.survey.known_gpus import least_memory_of, memory_of
+from clusterkit.units import parse_size
+from trainer.recipe import Recipe, RecipeError, check_shares
+from trainer.recipe.sizes import Sizes
+from trainer.recipe.spaces import Spaces
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.settings import Settings
+
+
+def recipe_of(request: Request, prepared: Prepared) -> Recipe | None:
+    """What the bundled trainer would train; None for another program."""
+    if prepared.spec.recipe is None or request.profile.recipe is None:
+        return None
+    return choose_recipe(request.profile.recipe, request.overrides, request.unlock)
+
+
+def sizes_of(recipe: Recipe, profile: Profile, argv: Sequence[str], given: Spaces | None = None) -> Sizes:
+    """What decides how much memory the run takes; the program's own arguments win over the profile.
+
+    Args:
+        recipe: of the run.
+        profile: of the run.
+        argv: of its program.
+        given: the sizes of its environment, where the user says them.
+
+    Raises:
+        ConfigError: so many ranks cannot share it, or it is known which sizes its environment has.
+    """
+    environments, ranks = option_of(argv, "--num-envs"), option_of(argv, "--ranks")
+    sizes = Sizes(
+        recipe,
+        int(environments) if environments and environments.isdigit() else profile.num_envs,
+        option_of(argv, "--precision") or profile.precision,
+        on_gpu=profile.device == "cuda" or (profile.device == "auto" and profile.gpu is not None),
+        lag=0 if "--lockstep" in argv else 1,
+        ranks=int(ranks) if ranks and ranks.isdigit() and int(ranks) else 1,
+        given=given,
+    )
+    if given and sizes.on_metaworld:
+        raise ConfigError(
+            f"--observation-dim: {recipe.name} trains on Meta-World, whose sizes are known",
+            hint="leave it out, and what goes with it",
+        )
+    try:
+        check_shares(recipe, sizes.num_envs, sizes.ranks)
+    except RecipeError as error:
+        raise ConfigError(str(error), hint="change that, or take another number of ranks") from error
+    return sizes
+
+
+def machine_of(cluster: Cluster, profile: Profile, options: Sequence[str]) -> Machine:
+    """What the run asks for, where sbatch options of its own may win over the profile."""
+    asked = dict(option.partition("=")[::2] for option in options)
+    processors, memory = asked.get("--cpus-per-task", ""), profile.memory
+    if "--mem" in asked:
+        with contextlib.suppress(ValueError):
+            text = asked["--mem"]
+            memory = parse_size(f"{text}M" if text.isdigit() else text) or None  # 0 is all there is
+    count = int(processors) if processors.isdigit() else profile.cpus
+    return with_gpu(Machine(count, memory, None, None, cluster.name), cluster, profile.gpu)
+
+
+def with_gpu(machine: Machine, cluster: Cluster, gpu: str | None) -> Machine:
+    """A machine with a type of GPU, None for none: as the cluster's table says, or as it is sold."""
+    table, name = cluster.gpus.get(gpu or ""), gpu or ""
+    told = table.memory if table else None
+    known = memory_of(name) if told is None else told
+    least = least_memory_of(name) if known is None else None
+    return replace(machine, gpu=gpu, gpu_memory=known, gpu_memory_least=least, cluster=cluster.name)
+
+
+def on_hardware(machine: Machine, has: Hardware) -> Machine:
+    """What a run gets where a machine gives it no more than it has.
+
+    Nothing limits a run on such a machine to its `memory`, but that is what the run is expected to use.
+    """
+    memory = min((size for size in (machine.host_memory, has.memory) if size is not None), default=None)
+    machine = replace(machine, host_memory=memory)
+    least = min((size for size in has.gpus or () if size is not None), default=None)
+    return machine if least is None or machine.gpu is None else replace(machine, gpu_memory=least)
+
+
+def memory_on(sizes: Sizes, profile: Profile, machine: Machine, cluster: Cluster, gpu: str | None) -> Memory:
+    """Whether a run fits a machine if it has another type of GPU, of a certain cluster."""
+    return judge(sizes, with_gpu(machine, cluster, gpu), profile.workers, profile.eval_episodes)
+
+
+def speed_on(sizes: Sizes, rates: Sequence[Rate], gpu: str, cluster: str) -> Speed | None:
+    """The speed to expect on a cluster's type of GPU ("" for none); None where nothing was measured."""
+    return expect(
+        rates,
+        gpu=gpu,
+        recipe=sizes.recipe.name,
+        num_envs=sizes.environments,
+        precision=sizes.precision,
+        gpus=sizes.ranks,
+        cluster=cluster,
+    )
+
+
+def common_gpus() -> tuple[str, ...]:
+    """GPU types that a run is compared on wherever there are any."""
+    return tuple(tomllib.loads(_figures())["common_gpus"])
+
+
+def rates_of(settings: Settings, recipe: Recipe, ledger: Ledger) -> tuple[list[Rate], list[OwnRun]]:
+    """All that was measured of a recipe, the shipped figures first; and the user's own pulled runs of it."""
+    own = pulled(settings.project.results, recipe.as_json())
+    rates = [rate for rate in shipped_rates() if rate.recipe == recipe.name]
+    rates += [one.rate for one in own]
+    if not own and not recipe.modified:
+        gpus = {profile.name: profile.gpu or "" for profile in settings.profiles.values()}
+        rates += beating(ledger, recipe.name, gpus)
+    return rates, own
+
+
+def shipped_rates() -> tuple[Rate, ...]:
+    """The figures that come with clusterkit."""
+    return shipped(_figures())
+
+
+def _figures() -> str:
+    return resource("templates", "measured.toml").read_text(encoding="utf-8")

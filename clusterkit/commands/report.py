@@ -1,0 +1,156 @@
+"""report: learning curves and one page from pulled runs. Reads only the results folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from clusterkit.commands.pulled import folder_of, group_of, runs_meant
+from clusterkit.errors import RunError
+from clusterkit.folders import make_ignored
+from clusterkit.forecast.tuning import PROGRAM
+from clusterkit.report.advice import Advice, advise
+from clusterkit.report.evidence import read_evidence
+from clusterkit.report.figures import write_figures
+from clusterkit.report.groups import Group, group_runs, load_runs, read_runs
+from clusterkit.report.machine_figure import write_machine_figure
+from clusterkit.report.main_metric import Result, result
+from clusterkit.report.main_metric import check as check_metric
+from clusterkit.report.measured import measure
+from clusterkit.report.own_figure import write_own_figure
+from clusterkit.report.page import render
+from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.run_dir import read_object
+
+
+@dataclass(frozen=True)
+class ReportRow:
+    """What one group of runs came to."""
+
+    group: str
+    runs: int
+    step: int
+    result: Result | None
+    """Its main number; None where it logged none."""
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What a report found and wrote."""
+
+    rows: tuple[ReportRow, ...]
+    files: tuple[Path, ...]
+    left_out: tuple[str, ...]
+    """Runs of which there is nothing to draw, and runs of `tune`."""
+    advice: tuple[Advice, ...]
+    """For each group of `rows`, in the same order."""
+
+
+def report(folders: Sequence[Path], out: Path, *, now: datetime, metric: str | None = None) -> Reported:
+    """Write report.html, curves.png, curves.svg, machine.png and machine.svg.
+
+    Args:
+        folders: pulled run directories.
+        out: folder to write to; made when absent.
+        now: the time the page shows.
+        metric: the number the report is about; None is the success rate, or what comes first, see
+            `clusterkit.report.main_metric.result`.
+
+    Raises:
+        RunError: a folder is no run, or there is nothing to plot, or all are runs of `tune`, or no run logs
+            the metric.
+        ClusterkitError: matplotlib is missing; report.html is written all the same.
+    """
+    trained = _trained(folders)
+    runs = load_runs(trained)
+    groups = group_runs(run for run in runs if run.drawable)
+    if metric:
+        check_metric(groups, metric)
+    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    page = out / "report.html"
+    advice = _advice(groups)
+    page.write_text(
+        render(groups, advice, now=now, metric=metric), encoding="utf-8", errors="backslashreplace"
+    )
+    succeeds = any(group.final("success/mean") for group in groups) and not metric
+    figures = write_figures(groups, out) if succeeds else write_own_figure(groups, out, metric)
+    figures += write_machine_figure(groups, [one.measured for one in advice], out)
+    left_out = [run.directory.run_id for run in runs if not run.drawable]
+    left_out += [folder.name for folder in folders if folder not in trained]
+    return Reported(
+        tuple(_row(group, metric) for group in groups), (*figures, page), tuple(left_out), tuple(advice)
+    )
+
+
+def advise_runs(folders: Sequence[Path]) -> list[Advice]:
+    """What pulled runs, evaluated or not, teach about the next one; writes nothing.
+
+    Raises:
+        RunError: a folder is no run, or all are runs of `tune`.
+    """
+    return _advice(group_runs(read_runs(_trained(folders))))
+
+
+def find_pulled(results: Path, names: Sequence[str], ledger: Ledger) -> list[Path]:
+    """Local run directories by path, or by any name of runs; of a group, those that are here.
+
+    Raises:
+        RunError: as `clusterkit.runs.names.find`; or none of a name's runs is here.
+    """
+    return list(dict.fromkeys(folder for name in names for folder in _find(results, name, ledger)))
+
+
+def report_folder(results: Path, folders: Sequence[Path]) -> Path:
+    """Where a report goes by default: beside its one run, or among those of several, by their group.
+
+    The results folder is made, ignored by git, if it is not there.
+    """
+    if len(folders) == 1:
+        return folders[0] / "report"
+    groups = {group_of(folder) for folder in folders}
+    name = groups.pop() if len(groups) == 1 else ""
+    make_ignored(results)
+    return results / "reports" / (name or f"{folders[0].resolve().name}-and-{len(folders) - 1}-more")
+
+
+def _trained(folders: Sequence[Path]) -> list[Path]:
+    """The runs but for those of `tune`: these learn nothing, and most of their time is start-up."""
+    found = [folder for folder in folders if not _measures(folder)]
+    if folders and not found:
+        name = folders[0].resolve().name
+        raise RunError(
+            f"{name} measured settings for `tune` and has trained nothing: there is nothing to report",
+            hint=f"`clusterkit tune {name}` shows what it measured",
+        )
+    return found
+
+
+def _measures(folder: Path) -> bool:
+    argv = (read_object(folder / "run.json") or {}).get("argv")
+    return isinstance(argv, list) and tuple(argv[: len(PROGRAM)]) == PROGRAM
+
+
+def _find(results: Path, name: str, ledger: Ledger) -> list[Path]:
+    if (folder := folder_of(name)) is not None:
+        return [folder]
+    meant = runs_meant(results, name, ledger)
+    folders = [results / run.run_id for run in meant if (results / run.run_id / "run.json").is_file()]
+    if not folders:
+        wanted = meant[0].run_id if len(meant) == 1 else meant[0].group
+        raise RunError(
+            f"{wanted} is not in {results}", hint=f"`clusterkit sync-results {wanted}` brings it home"
+        )
+    return folders
+
+
+def _advice(groups: Sequence[Group]) -> list[Advice]:
+    evidence = [(group.label, [read_evidence(run) for run in group.runs]) for group in groups]
+    return advise([(label, [(one, measure(one)) for one in those]) for label, those in evidence])
+
+
+def _row(group: Group, metric: str | None) -> ReportRow:
+    found = result(group, metric)
+    step = found.point.step if found else max(run.last_step for run in group.runs)
+    return ReportRow(group.label, len(group.runs), step, found)

@@ -1,0 +1,118 @@
+"""Which runs a command means. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from clusterkit.backends.base import JobState
+from clusterkit.errors import ConfigError
+from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.state import RunState, remembered
+from clusterkit.units import parse_duration
+
+_RECENT = 15
+"""Ended runs shown when nothing is asked for."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Filters; each that is given must hold."""
+
+    states: frozenset[JobState] = frozenset()
+    """Compared with the state found, not with the one remembered."""
+    clusters: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    """Ids of groups, or beginnings of them."""
+    names: frozenset[str] = frozenset()
+    profiles: frozenset[str] = frozenset()
+    since: datetime | None = None
+    """Submitted then or later."""
+
+    def __bool__(self) -> bool:
+        """Whether anything is asked for."""
+        return self != Selection()
+
+    def matches(self, run: LedgerRun) -> bool:
+        """Whether a run fits, its state apart."""
+        return (
+            (not self.clusters or run.cluster in self.clusters)
+            and (not self.groups or (run.group != "" and run.group.startswith(tuple(self.groups))))
+            and (not self.names or run.name in self.names)
+            and (not self.profiles or run.profile in self.profiles)
+            and (self.since is None or submitted(run) >= self.since)
+        )
+
+    def shows(self, state: RunState) -> bool:
+        """Whether a state found fits."""
+        return not self.states or state.state in self.states
+
+
+def parse_states(texts: Sequence[str]) -> frozenset[JobState]:
+    """States by name, in any case, several with commas; `active` and `ended` are all of their kind.
+
+    Raises:
+        ConfigError: there is no such state.
+    """
+    found: set[JobState] = set()
+    for word in ",".join(texts).replace(",", " ").lower().split():
+        if word in ("active", "ended"):
+            found |= {state for state in JobState if state.active == (word == "active")} - {JobState.UNKNOWN}
+        elif word.upper() in JobState.__members__:
+            found.add(JobState(word.upper()))
+        else:
+            names = ", ".join(["active", "ended", *(state.lower() for state in JobState)])
+            raise ConfigError(f"--state: there is no state {word!r}", hint=f"one of {names}")
+    return frozenset(found)
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """A moment: so long before `now` ("2d", "12h"), or an ISO 8601 day or time, local without a zone.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    try:
+        return now - timedelta(seconds=parse_duration(text))
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        hint = 'write how long ago, e.g. "2d" or "12h", or a day, e.g. "2026-01-31"'
+        raise ConfigError(f"--since: {text!r} is no time", hint=hint) from error
+
+
+def submitted(run: LedgerRun) -> datetime:
+    """When a run was submitted first; the beginning of time for what is no time."""
+    try:
+        moment = datetime.fromisoformat(run.submitted)
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def known_state(run: LedgerRun) -> RunState:
+    """Where a run stood when it was last looked at, or what was done to it since."""
+    last = remembered(run.last)
+    if last is not None and last.state == run.state:
+        return last
+    open_ = run.state == JobState.SUBMITTING
+    why = "it is not known yet whether there is a job" if open_ else None
+    return RunState(JobState(run.state), why=why, updated=submitted(run).timestamp())
+
+
+def settled(run: LedgerRun) -> bool:
+    """Whether there is nothing left to ask about a run."""
+    state = known_state(run)
+    return state.final or state.state is JobState.NOT_SUBMITTED
+
+
+def recent(runs: Sequence[LedgerRun]) -> list[LedgerRun]:
+    """All that may still run, and the last few that ended, in the order given; groups are shown whole."""
+    ended = [run for run in runs if not JobState(run.state).active]
+    ended.sort(key=lambda run: known_state(run).updated or 0.0)
+    hidden = {run.run_id for run in ended[:-_RECENT]}
+    groups = {run.group for run in runs if run.group and run.run_id not in hidden}
+    return [run for run in runs if run.run_id not in hidden or run.group in groups]

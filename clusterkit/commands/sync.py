@@ -1,0 +1,171 @@
+"""sync-results: bring home what is new, then upload the offline W&B runs that have ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterkit import account
+from clusterkit.commands.places import choose_runs, place
+from clusterkit.errors import RunError, WandbError
+from clusterkit.results.pull import PulledRun, pull_runs
+from clusterkit.results.selection import Checkpoints
+from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.run_dir import RunDirectory, read_run_dir
+from clusterkit.site import connected
+from clusterkit.transport.base import Transport
+from clusterkit.wandb import credentials
+from clusterkit.wandb.ledger import SqliteUploads
+from clusterkit.wandb.log import find_logs
+from clusterkit.wandb.outcome import outcome_of
+from clusterkit.wandb.upload import RunUpload, UploadState, UploadTarget, upload_runs
+
+if TYPE_CHECKING:
+    from clusterkit.commands.deploy import Bar
+    from clusterkit.config.models import Cluster
+    from clusterkit.config.settings import Settings
+    from clusterkit.transport.ahead import LoginAhead
+
+
+@dataclass(frozen=True)
+class SyncRequest:
+    """What the user asked for."""
+
+    names: tuple[str, ...] = ()
+    """Runs, as `Ledger.find` takes them; empty means all."""
+    cluster: str | None = None
+    """Only runs of this cluster."""
+    checkpoints: Checkpoints = Checkpoints.LAST
+    bandwidth_limit: int | None = None
+    """Bytes per second at most."""
+    wandb: bool = True
+    wandb_dry_run: bool = False
+    wandb_live: bool = False
+    """Upload also what there is of runs that go on."""
+    wandb_entity: str | None = None
+    wandb_project: str | None = None
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What came home and what went on to W&B."""
+
+    results: Path
+    runs: tuple[PulledRun, ...]
+    uploads: tuple[RunUpload, ...] = ()
+    waiting_for_key: int = 0
+    """Offline W&B logs that were not looked at because there is no key."""
+    wandb_error: WandbError | None = None
+    """Why no upload could be made at all; what was pulled is safe."""
+
+    @property
+    def failed_uploads(self) -> int:
+        """W&B runs that were tried and did not arrive."""
+        return sum(upload.state is UploadState.FAILED for upload in self.uploads)
+
+
+def sync_results(
+    settings: Settings,
+    request: SyncRequest,
+    ledger: Ledger,
+    *,
+    bar: Bar,
+    login: tuple[str, LoginAhead] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+    environment: Mapping[str, str] = os.environ,
+) -> Synced:
+    """Mirror runs to the results folder, one login a cluster, then upload to W&B if there is a key.
+
+    Args:
+        settings: of the project.
+        request: what to bring, and whether to upload.
+        ledger: knows the runs and what was uploaded.
+        bar: opens progress bars.
+        login: a cluster, and a login to it that has begun; others are made.
+        tell: called with a line about an upload that starts or takes long.
+        environment: where the W&B key may be.
+
+    Raises:
+        ConfigError: the cluster is not known.
+        RunError: a run is not known, or there are none.
+        TransportError: a cluster cannot be reached or a transfer broke off; repeat it to go on.
+    """
+    if request.cluster:
+        settings.cluster(request.cluster)  # an unknown name gets a suggestion
+    runs = choose_runs(ledger, request.names, request.cluster)
+    results = settings.project.results
+    pulled: list[PulledRun] = []
+    for cluster, there in groupby(sorted(runs, key=place), key=lambda run: run.cluster):
+        with (
+            _connection(settings.cluster(cluster), login) as transport,
+            bar(f"results from {cluster}", None) as progress,
+        ):
+            for (_, root), group in groupby(there, key=place):
+                pulled += pull_runs(
+                    transport,
+                    runs_root=root,
+                    run_ids=[run.run_id for run in group],
+                    results=results,
+                    checkpoints=request.checkpoints,
+                    bandwidth_limit=request.bandwidth_limit,
+                    progress=progress,
+                    waiting=lambda: tell(
+                        "another sync-results is writing to the results folder; waiting for it"
+                    ),
+                )
+    order = {run.run_id: number for number, run in enumerate(runs)}
+    synced = Synced(results, tuple(sorted(pulled, key=lambda run: order[run.run_id])))
+    return upload(synced, request, ledger, runs, tell, environment) if request.wandb else synced
+
+
+def _connection(cluster: Cluster, login: tuple[str, LoginAhead] | None) -> AbstractContextManager[Transport]:
+    """The connection to a cluster, closed at the end."""
+    if login is not None and login[0] == cluster.name:
+        return closing(login[1].transport())
+    return connected(cluster)
+
+
+def upload(
+    synced: Synced,
+    request: SyncRequest,
+    ledger: Ledger,
+    runs: Sequence[LedgerRun],
+    tell: Callable[[str], None],
+    environment: Mapping[str, str],
+) -> Synced:
+    """What was pulled, with what became of its offline W&B runs; see `sync_results`."""
+    here = {run.run_id: synced.results / run.run_id for run in synced.runs if run.found}
+    logs = {run_id: len(find_logs(path)) for run_id, path in here.items()}
+    if not any(logs.values()) and not any(find_logs(path, online=True) for path in here.values()):
+        return synced
+    states = {run.run_id: run.state for run in runs}
+    uploads: list[RunUpload] = []
+    try:
+        found = credentials.find(environment, account.home_or_root())
+        if found is None:
+            return replace(synced, waiting_for_key=sum(logs.values()))
+        for upload in upload_runs(
+            here,
+            outcome=lambda run_id: outcome_of(states[run_id], _directory(here[run_id])),
+            target=UploadTarget(found, request.wandb_entity, request.wandb_project),
+            ledger=SqliteUploads(ledger.connection),
+            live=request.wandb_live,
+            dry_run=request.wandb_dry_run,
+            tell=tell,
+        ):
+            uploads.append(upload)  # kept also when a later one stops everything
+    except WandbError as error:
+        return replace(synced, uploads=tuple(uploads), wandb_error=error)
+    return replace(synced, uploads=tuple(uploads))
+
+
+def _directory(path: Path) -> RunDirectory | None:
+    try:
+        return read_run_dir(path)
+    except RunError:
+        return None  # the pull has already said that its run.json is missing

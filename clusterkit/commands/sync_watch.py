@@ -1,0 +1,199 @@
+"""sync-results --watch: bring home what runs write while they write it, over one connection a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from clusterkit.commands.places import choose_runs, place
+from clusterkit.commands.selection import Selection, settled
+from clusterkit.commands.status import StatusReport, StatusRow, as_remembered, searched_clusters
+from clusterkit.commands.sync import Synced, SyncRequest, sync_results, upload
+from clusterkit.commands.watch import Paces, Watched, watch
+from clusterkit.errors import TransportError
+from clusterkit.results.pull import PulledRun, pull_runs
+from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.transport.base import Transport
+from clusterkit.wandb.log import find_logs
+
+if TYPE_CHECKING:
+    from clusterkit.commands.deploy import Bar
+    from clusterkit.config.settings import Settings
+
+PACES = Paces(scheduler=30.0, heartbeat=30.0, local=5.0)
+"""Both the scheduler and the run directories: what is pulled is of one moment."""
+
+
+@dataclass(frozen=True)
+class SyncLook:
+    """One look."""
+
+    watched: Watched
+    news: tuple[PulledRun, ...]
+    """What came with it, of runs that had something new."""
+    synced: Synced
+    """All that has come and was uploaded since the watch began."""
+
+
+def watch_results(
+    settings: Settings,
+    request: SyncRequest,
+    ledger: Ledger,
+    *,
+    bar: Bar,
+    environment: Mapping[str, str] = os.environ,
+    paces: Paces = PACES,
+) -> Iterator[SyncLook]:
+    """Sync runs again and again until none of them is active any more.
+
+    The first look brings all that is asked for, the later ones what goes on. A run is pulled once more after
+    it has ended; then its offline W&B runs are uploaded. A connection that breaks is made anew, as long as
+    that asks no person anything.
+
+    Args:
+        settings: of the project.
+        request: as for `sync_results`; runs submitted meanwhile join where none are named.
+        ledger: knows the runs; what is learned is recorded.
+        bar: opens progress bars, for the first look.
+        environment: where the W&B key may be.
+        paces: how often to look.
+
+    Raises:
+        ConfigError: the cluster is not known.
+        RunError: a run is not known, or there are none.
+        TransportError: a cluster refuses the login, or could not be reached when a run had ended.
+    """
+    if request.cluster:
+        settings.cluster(request.cluster)  # an unknown name gets a suggestion
+    chosen = choose_runs(ledger, request.names, request.cluster)
+    selection = Selection(clusters=frozenset({request.cluster} if request.cluster else ()))
+    going = [run for run in chosen if not settled(run)]
+    visited = {run.cluster for run in going}
+    visited |= set() if request.names else searched_clusters(settings, selection)
+    follower = _Follower(settings, request, ledger, chosen, bar, environment)
+    follower.once([run for run in chosen if run.cluster not in visited])
+    if not visited:
+        rows = tuple(StatusRow(run, as_remembered(run)) for run in chosen)
+        watched = Watched(StatusReport(rows, silent={}), {}, over=True)
+        yield SyncLook(watched, follower.take_news(), follower.synced)
+    else:
+        names = [run.run_id for run in going] if request.names else ()
+        looks = watch(settings, ledger, names=names, selection=selection, paces=paces, also=follower.pull)
+        for watched in looks:
+            follower.upload()
+            yield SyncLook(watched, follower.take_news(), follower.synced)
+        silent = watched.report.silent
+        follower.once(follower.unfinished(frozenset(silent)))
+        follower.upload()  # what the last look could not
+        yield SyncLook(watched, follower.take_news(), follower.synced)
+        for name, why in silent.items():
+            raise TransportError(f"{name}: {why}", hint="`clusterkit sync-results --watch` goes on from here")
+
+
+class _Follower:
+    """Pulls what is new at each look, and keeps count."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        request: SyncRequest,
+        ledger: Ledger,
+        chosen: Sequence[LedgerRun],
+        bar: Bar,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._settings, self._request, self._ledger = settings, request, ledger
+        self._chosen, self._bar, self._environment = chosen, bar, environment
+        self._visited: set[str] = set()
+        self._whole: set[str] = set()
+        """Runs that were pulled after they had ended."""
+        self._to_upload: dict[str, PulledRun] = {}
+        self._news: list[PulledRun] = []
+        self._runs: dict[str, PulledRun] = {}
+        self.synced = Synced(settings.project.results, ())
+
+    def pull(self, cluster: str, transport: Transport, runs: Sequence[LedgerRun]) -> None:
+        """Bring what is new; at the first look at a cluster of all that was asked for there."""
+        first = cluster not in self._visited
+        ids = {run.run_id: None for run in (*self._chosen, *runs) if run.cluster == cluster}
+        known = [self._ledger.get(run_id) for run_id in ids if run_id not in self._whole]
+        wanted = sorted((run for run in known if run is not None), key=place)
+        for (_, root), group in groupby(wanted, key=place):
+            mine = list(group)
+            ended = {run.run_id for run in mine if settled(run)}
+            with self._bar(f"results from {cluster}", None) if first else nullcontext() as progress:
+                pulled = pull_runs(
+                    transport,
+                    runs_root=root,
+                    run_ids=[run.run_id for run in mine],
+                    results=self._settings.project.results,
+                    checkpoints=self._request.checkpoints,
+                    bandwidth_limit=self._request.bandwidth_limit,
+                    progress=progress,
+                )
+            self._whole |= ended
+            self._to_upload |= {run.run_id: run for run in pulled if run.files or run.run_id in ended}
+            self._note(pulled)
+        self._visited.add(cluster)
+
+    def once(self, runs: Sequence[LedgerRun]) -> None:
+        """Sync runs that no watch looks at."""
+        if not runs:
+            return
+        request = replace(self._request, names=tuple(run.run_id for run in runs))
+        synced = sync_results(
+            self._settings, request, self._ledger, bar=self._bar, environment=self._environment
+        )
+        self._whole |= {run.run_id for run in runs}
+        self._note(synced.runs)
+        self._join(synced, {run.run_id: run for run in synced.runs})
+
+    def unfinished(self, silent: frozenset[str]) -> list[LedgerRun]:
+        """Runs that have ended and could not be pulled since, where the cluster answers."""
+        known = [self._ledger.get(run_id) for run_id in self._runs.keys() - self._whole]
+        return [run for run in known if run is not None and settled(run) and run.cluster not in silent]
+
+    def upload(self) -> None:
+        """Upload what has come since the last time, also of runs that go on."""
+        pulled, self._to_upload = self._to_upload, {}
+        if pulled and self._request.wandb:
+            known = [self._ledger.get(run_id) for run_id in pulled]
+            synced = Synced(self._settings.project.results, tuple(pulled.values()))
+            runs = [run for run in known if run is not None]
+            request = replace(self._request, wandb_live=True)
+            done = upload(synced, request, self._ledger, runs, lambda _: None, self._environment)
+            self._join(done, pulled)
+
+    def take_news(self) -> tuple[PulledRun, ...]:
+        """What has come since the last time."""
+        news, self._news = self._news, []
+        return tuple(news)
+
+    def _note(self, pulled: Sequence[PulledRun]) -> None:
+        for run in pulled:
+            before = self._runs.get(run.run_id)
+            files = run.files + (before.files if before else 0)
+            size = run.bytes + (before.bytes if before else 0)
+            self._runs[run.run_id] = replace(run, files=files, bytes=size)
+        self._news += [run for run in pulled if run.files]
+        self.synced = replace(self.synced, runs=tuple(self._runs.values()))
+
+    def _join(self, synced: Synced, tried: Mapping[str, PulledRun]) -> None:
+        if synced.wandb_error:
+            self._to_upload = {**tried, **self._to_upload}  # the next look tries again
+        uploads = {(each.run_id, each.wandb_run_id): each for each in (*self.synced.uploads, *synced.uploads)}
+        self.synced = replace(
+            self.synced,
+            uploads=tuple(uploads.values()),
+            waiting_for_key=self._logs() if synced.waiting_for_key else self.synced.waiting_for_key,
+            wandb_error=synced.wandb_error,
+        )
+
+    def _logs(self) -> int:
+        """Offline W&B logs of all that has come; a look that found no key knows only some of them."""
+        results = self._settings.project.results
+        return sum(len(find_logs(results / run_id)) for run_id in self._runs)

@@ -1,0 +1,94 @@
+"""top: what a running run uses, live, from inside its allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, cast
+
+from clusterkit.backends.local.processes import JOB_ID
+from clusterkit.commands.inside import Inside, inside, inside_all
+from clusterkit.errors import RunError, TransportError
+from clusterkit.probes.usage import Usage, UsageReader, usage_argv
+from clusterkit.runs.ledger import LedgerRun
+from clusterkit.transport.faults import LostError
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+SECONDS = 2.0
+"""Between two samples."""
+_ONCE_SECONDS = 1.0
+
+
+def top(settings: Settings, run: LedgerRun, *, once: bool) -> Generator[tuple[Inside, Usage], None, None]:
+    """What the run uses, every two seconds until it ends, by one job step over one connection.
+
+    Closing the iterator ends the step; so does the end of this process.
+
+    Args:
+        settings: of the project.
+        run: which.
+        once: a single sample.
+
+    Raises:
+        RunError: the run does not run, or nothing can be started in its job.
+        TransportError: the cluster cannot be reached, or the connection died.
+    """
+    with inside(settings, run) as place:
+        yield from _samples(place, once=once)
+
+
+def top_group(
+    settings: Settings, runs: Sequence[LedgerRun], *, once: bool
+) -> Generator[tuple[Inside, Usage], None, None]:
+    """What the running runs of a group use, sampled in turn until all have ended.
+
+    One connection a cluster; each sample is a job step of its own.
+
+    Raises:
+        RunError: none of them runs, or nothing can be started in a job.
+        TransportError: a cluster cannot be reached, or a connection died.
+    """
+    with inside_all(settings, runs) as places:
+        going = list(places)
+        while going:
+            for place in list(going):
+                sampled = False
+                for sample in _samples(place, once=True):
+                    sampled = True
+                    yield sample
+                if not sampled:
+                    going.remove(place)  # it has ended
+            if once:
+                return
+
+
+def _samples(place: Inside, *, once: bool) -> Generator[tuple[Inside, Usage], None, None]:
+    group = JOB_ID.fullmatch(place.job_id) if place.cluster.kind == "local" else None
+    sampler = usage_argv(
+        place.run.run_dir,
+        place.attempt,
+        seconds=_ONCE_SECONDS if once else SECONDS,
+        count=2 if once else None,  # a rate needs two
+        group=int(group["pid"]) if group else None,
+    )
+    reader, seen = UsageReader(), 0
+    argv = place.argv(sampler)
+    with closing(
+        cast("Generator[bytes, None, None]", place.transport.stream(argv, leash=place.leash))
+    ) as output:
+        try:
+            for data in output:
+                for usage in reader.feed(data):
+                    seen += 1
+                    if not once or seen == 2:
+                        yield place, usage
+        except LostError:
+            raise
+        except TransportError as error:
+            if not seen:
+                raise RunError(
+                    f"{place.run.run_id}: nothing can be started in its job: {error.cause}", hint=error.hint
+                ) from error
+            # The step ends with the job, and not by itself.

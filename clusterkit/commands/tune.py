@@ -1,0 +1,230 @@
+"""tune: measure on the real node which settings are fastest, and bring home what a profile should say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterkit import __version__
+from clusterkit.commands.deploy import Bar
+from clusterkit.commands.observe import Observer
+from clusterkit.commands.prepare import Request
+from clusterkit.commands.selection import known_state, settled
+from clusterkit.commands.settings_file import Proposal, read
+from clusterkit.commands.status import StatusRow, ask
+from clusterkit.commands.submit import Submitted, submit
+from clusterkit.commands.watch import watch
+from clusterkit.config.edit import with_keys
+from clusterkit.config.sources import PROJECT_FILE, user_file
+from clusterkit.errors import ConfigError, RunError
+from clusterkit.forecast import measurements
+from clusterkit.forecast.tuning import PROGRAM, Bench, Chosen, changes, choose, read_bench, remark
+from clusterkit.forecast.tuning import measurements as measured
+from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.program import choose_recipe, train_options
+from clusterkit.runs.state import RunState
+from clusterkit.site import connected
+from clusterkit.transport.base import MissingFileError
+from trainer.recipe import on_policy
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.settings import Settings
+
+NAME = "tune"
+BENCH_FILE = "bench.json"
+_START_SECONDS = 180
+"""Beyond the bench's own time, for the container to start and the last measurement to end."""
+_NUMBERS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4})*")
+_MARK = "clusterkit tune, "
+"""How our comments in a settings file begin."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was measured, and what it means for the profile."""
+
+    run: LedgerRun
+    state: RunState
+    profile: Profile
+    bench: Bench
+    chosen: Chosen
+    changes: Mapping[str, str | int]
+    kept: int
+    """Measurements that are new in the project's record."""
+
+
+def request(
+    settings: Settings,
+    cluster: Cluster,
+    profile: Profile,
+    minutes: int,
+    tries: Mapping[str, str],
+    overrides: Mapping[str, str] | None = None,
+    unlock: Sequence[str] = (),
+) -> Request:
+    """The run that measures: a short one with the profile's own hardware.
+
+    Args:
+        settings: of the project.
+        cluster: where.
+        profile: what for.
+        minutes: for all measurements.
+        tries: options of the bench, `num-envs` and `workers`, with what is to be tried.
+        overrides: recipe values as text, by name.
+        unlock: recipe values that may be overridden.
+
+    Raises:
+        ConfigError: the profile does not run the bundled trainer, or that on several GPUs, or its recipe or a
+            try is at fault.
+        RecipeLockedError: an override that nothing unlocks.
+    """
+    if profile.program or settings.project.program or profile.recipe is None:
+        hint = "the profile names no recipe; `clusterkit profiles` lists those with one"
+        if settings.project.program:
+            hint = "your project has a program of its own; what a run used: `clusterkit report --advice RUN`"
+        raise ConfigError(
+            f"profile {profile.name} does not train with clusterkit's trainer, which alone can be measured",
+            hint=hint,
+        )
+    recipe = choose_recipe(profile.recipe, overrides or {}, unlock)
+    if profile.gpu_count > 1:
+        raise ConfigError(
+            f"profile {profile.name} learns on {profile.gpu_count} GPUs together, and one alone is measured",
+            hint="tune one with a single GPU, or compare short runs: --sweep profile=A,B",
+        )
+    if "num-envs" in tries and on_policy(recipe.values):
+        raise ConfigError(
+            f"--num-envs: with {recipe.name} their number says how long a rollout is, and so what is learnt",
+            hint="leave it out: of such a recipe the number of worker processes is tuned",
+        )
+    for name, text in tries.items():
+        least = 0 if name == "workers" else 1
+        if not _NUMBERS.fullmatch(text) or min(map(int, text.split(","))) < least:
+            raise ConfigError(
+                f"--{name} {text}: not whole numbers of at least {least}",
+                hint="write them with commas, e.g. 10,20,40",
+            )
+    options = train_options(profile, profile.seed if profile.seed is not None else 0)
+    options += [word for name, text in (overrides or {}).items() for word in ("--set", f"{name}={text}")]
+    options += [word for name in unlock for word in ("--unlock", name)]
+    more = [word for name, text in tries.items() for word in (f"--try-{name}", text)]
+    argv = (*PROGRAM, "--seconds", str(60 * minutes), *more)
+    short = profile.model_copy(
+        update={
+            "program": (*argv, "--recipe", profile.recipe, *options),
+            "recipe": None,
+            "total_steps": None,
+            "time": 60 * minutes + _START_SECONDS,
+            "until_done": False,
+            "signal": "none",
+        }
+    )
+    return Request(cluster, short, name=NAME, until_done=False)
+
+
+def start(
+    settings: Settings, ledger: Ledger, wanted: Request, *, bar: Bar, on_submit: Callable[[Submitted], None]
+) -> LedgerRun:
+    """Submit it, as any other run.
+
+    Raises:
+        ClusterkitError: as `submit`.
+    """
+    done = submit(settings, wanted, ledger, bar=bar)
+    on_submit(done)
+    return ledger.find([done.spec.run_id])[0]
+
+
+def wait(settings: Settings, ledger: Ledger, run: LedgerRun, on_row: Callable[[StatusRow], None]) -> None:
+    """Look at the run until it has ended; safe to break off, for `collect` does its work at any time.
+
+    Args:
+        settings: of the project.
+        ledger: of the project.
+        run: which.
+        on_row: called now and then with where it stands.
+
+    Raises:
+        RunError: its cluster gives no answer any more.
+    """
+    if settled(run):
+        return
+    for watched in watch(settings, ledger, names=[run.run_id]):
+        (row,) = watched.report.rows
+        on_row(row)
+    if row.state.state.active:
+        raise RunError(
+            f"{run.run_id} cannot be watched any more: {'; '.join(watched.report.silent.values())}",
+            hint=f"it goes on; `clusterkit tune {run.run_id}` takes up what it measures",
+        )
+
+
+def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bool) -> Tuned:
+    """Bring home what was measured, keep it, and choose.
+
+    Args:
+        settings: of the project.
+        ledger: of the project.
+        run: one that measures.
+        precision: whether the profile's precision may be changed.
+
+    Raises:
+        RunError: it measured nothing, or is no run of this kind.
+        ConfigError: its profile is not there any more.
+        TransportError: its cluster cannot be reached.
+    """
+    if run.name != NAME:
+        raise RunError(
+            f"{run.run_id} is no run that measures", hint="`clusterkit tune --profile NAME` starts one"
+        )
+    cluster, profile = settings.cluster(run.cluster), settings.profile(run.profile)
+    run = ledger.get(run.run_id) or run
+    state = known_state(run)
+    with connected(cluster) as transport:
+        if not settled(run):
+            observer = Observer(cluster, transport)
+            state = ask(settings, ledger, observer, [run], search=False).states[run.run_id]
+        try:
+            bench = read_bench(transport.read(f"{run.run_dir}/{BENCH_FILE}"))
+        except MissingFileError:
+            active = state.state.active
+            raise RunError(
+                f"{run.run_id} has measured nothing{' yet' if active else f': it is {state.state}'}",
+                hint="wait until it has begun"
+                if active
+                else f"`clusterkit why {run.run_id}` says why, `clusterkit logs {run.run_id}` shows its log",
+            ) from None
+    # while it goes on, the same figures would come again with a later date
+    lines = measured(bench, cluster.name, __version__) if bench.complete or not state.state.active else []
+    kept = measurements.append(settings.project_dir / ".clusterkit", lines)
+    chosen = choose(bench, memory=profile.memory, precision=precision)
+    changed = changes(bench, chosen.row, profile) if chosen.row else {}
+    return Tuned(run, state, profile, bench, chosen, changed, kept)
+
+
+def edit(settings: Settings, tuned: Tuned) -> Proposal:
+    """The change of the project's settings file that makes the profile so.
+
+    The project's file wins over all others, so a few keys there change any profile, also a shipped one.
+
+    Raises:
+        ConfigError: the file is not plain enough to be changed line by line, or cannot be read.
+    """
+    assert tuned.chosen.row is not None, "nothing was chosen"
+    file = _project_file(settings)
+    old = read(file)
+    table = ("profiles", tuned.profile.name)
+    new = with_keys(old or "", table, tuned.changes, remark(tuned.bench, tuned.chosen.row), _MARK)
+    return Proposal(file, old, new)
+
+
+def _project_file(settings: Settings) -> Path:
+    """The project's file; where there is none, the one that would be it."""
+    own = user_file()
+    return next(
+        (file for file in reversed(settings.files) if file != own), settings.project_dir / PROJECT_FILE
+    )

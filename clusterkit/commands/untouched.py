@@ -1,0 +1,38 @@
+"""Lets a command that must change nothing use what is remembered: in copies that go away with it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterkit.commands.deploy import chunk_cache
+from clusterkit.runs.ledger import Ledger
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Of what the project's folder `.clusterkit` remembers."""
+
+    ledger: Ledger
+    chunks: Path
+    """Chunk lists of images."""
+
+
+@contextmanager
+def copies(settings: Settings) -> Iterator[Copies]:
+    """Copies of the ledger and of the chunk lists, empty where there are none yet."""
+    remembered = settings.project_dir / ".clusterkit"
+    with tempfile.TemporaryDirectory(prefix="clusterkit-plan-") as folder:
+        chunks = Path(folder) / "chunks"
+        if chunk_cache(settings).is_dir():
+            shutil.copytree(chunk_cache(settings), chunks)
+        with Ledger(remembered / "ledger.sqlite3", copy=True) as copy:
+            yield Copies(copy, chunks)

@@ -1,0 +1,89 @@
+"""why: the one cause a run is as it is, the lines that show it, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from clusterkit.backends.base import JobState
+from clusterkit.commands.handover import settle
+from clusterkit.diagnosis import Diagnosis, Evidence, Subject, diagnose, parse_evidence, why_script
+from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.site import connected
+from clusterkit.transport.base import Transport
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+    from clusterkit.config.settings import Settings
+
+_SECONDS = 180.0
+"""For all of it; each question has its own, shorter, limit on the cluster."""
+
+
+def why(settings: Settings, ledger: Ledger, run: LedgerRun) -> Diagnosis:
+    """Why a run waits, failed or is silent; one login, one round trip, nothing is changed on the cluster.
+
+    A run whose submission was interrupted is settled first, which takes another one; so does a run of which
+    its run directory knows a later job than the ledger.
+
+    Raises:
+        RunError: the answer was cut short.
+        TransportError: the cluster cannot be reached.
+    """
+    cluster = settings.cluster(run.cluster)
+    with connected(cluster) as transport:
+        return diagnose(parse_evidence(ask(cluster, transport, ledger, run)))
+
+
+def ask(cluster: Cluster, transport: Transport, ledger: Ledger, run: LedgerRun) -> str:
+    """What the cluster says about a run, as `parse_evidence` reads it.
+
+    Raises:
+        TransportError: the cluster cannot be reached.
+    """
+    if run.state == JobState.SUBMITTING:
+        settle(cluster, transport, ledger, [run])
+        run = ledger.get(run.run_id) or run
+    text = _collect(cluster, transport, run)
+    later = _later_job(parse_evidence(text), run)
+    return _collect(cluster, transport, replace(run, job_id=later)) if later else text
+
+
+def _collect(cluster: Cluster, transport: Transport, run: LedgerRun) -> str:
+    subject = Subject(
+        run.run_id,
+        run.job_id,
+        run.run_dir,
+        scheduler=cluster.kind,
+        shell=_shell(cluster),
+        profile=run.profile,
+        cluster=run.cluster,
+    )
+    script = why_script(subject).encode("utf-8", "surrogateescape")
+    return transport.run(["sh"], stdin=script, timeout=_SECONDS).text
+
+
+def _later_job(evidence: Evidence, run: LedgerRun) -> str | None:
+    """The job that counts now, where another laptop or a chain of jobs went on since the ledger was told.
+
+    The next link of a chain waits while the one before it runs; it counts from its start on, or when the run
+    wants to go on.
+    """
+    record, found = evidence.record, None
+    begun = {(attempt.start or {}).get("submission") for attempt in record.attempts}
+    wants = evidence.exit.get("why") in ("requeue", "timeout") and not (record.stopped or record.cancelled)
+    for later in record.submissions:
+        if later.number <= run.submission or later.job_id is None:
+            continue
+        if (later.request or {}).get("kind") != "chain" or later.number in begun or wants:
+            found = later.job_id
+    return found if found != run.job_id else None
+
+
+def _shell(cluster: Cluster) -> str:
+    """How a person gets a command to the cluster: ssh with the same configuration."""
+    if cluster.host is None:
+        return ""
+    config = ["-F", str(cluster.ssh_config)] if cluster.ssh_config else []
+    return shlex.join(["ssh", *config, cluster.host])

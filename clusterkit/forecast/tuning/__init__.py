@@ -1,0 +1,20 @@
+"""From what a bench measured to the settings of a profile. Pure."""
+
+from clusterkit.forecast.tuning.bench import PROGRAM, Bench, Row, Setting, read_bench
+from clusterkit.forecast.tuning.choice import FULL, NEAR, Chosen, changes, choose, remark
+from clusterkit.forecast.tuning.record import measurements
+
+__all__ = [
+    "FULL",
+    "NEAR",
+    "PROGRAM",
+    "Bench",
+    "Chosen",
+    "Row",
+    "Setting",
+    "changes",
+    "choose",
+    "measurements",
+    "read_bench",
+    "remark",
+]

@@ -1,0 +1,205 @@
+"""A build as a job of a cluster: its script, and what is asked while it runs. Text only.
+
+The job works in a folder of its own below the work root, which holds the build's files and
+
+    build.sh      the script         job           the scheduler's id of the job
+    log           Apptainer's words  result        written last: `code N`, `digest SHA256`, `bytes N`
+    slurm.log     the scheduler's    packages.txt  what the image holds
+    chunks        the image's chunk list, where a Python can make it: the next image may then come as a delta
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from dataclasses import dataclass
+
+from clusterkit import ownership
+from clusterkit.errors import TransportError
+from clusterkit.images.building.apptainer import EPOCH, PACKED
+from clusterkit.images.building.packages import READ
+from clusterkit.images.building.work import Work
+
+LOG_BYTES = 200_000
+"""Of the log, at most, in one answer."""
+
+_SCRIPT = r"""
+set -u
+umask 077
+cd "$folder" || exit 1
+exec >>log 2>&1
+child='' tmp=''
+say() { printf '[clusterkit] %s\n' "$*"; }
+finish() {
+  printf 'code %s\ndigest %s\nbytes %s\n' "$1" "${digest:-}" "${bytes:-}" >.result && mv -f .result result
+  exit "$1"
+}
+clean() {
+  [ -z "$child" ] || kill "$child" 2>/dev/null
+  rm -f image.sif
+  [ -z "$tmp" ] || rm -rf "$tmp"
+}
+trap clean EXIT
+trap 'say "interrupted"; exit 143' HUP INT TERM USR1
+say "building on $(uname -n)"
+owned() { own_check "$@" || { say "FATAL: $(own_say)"; finish @UNSAFE@; }; }
+owned "$folder" "$images" "$cache" "$scratch/"
+@PRELUDE@
+set +e
+command -v "$runtime" >/dev/null || {
+  say "FATAL: $runtime is not on PATH: add what provides it (module load ...) to the cluster's prelude"
+  finish 127
+}
+mkdir -p "$scratch" && own_must=yes && owned "$scratch/" && tmp=$(mktemp -d "$scratch/build-XXXXXXXX") || {
+  say "FATAL: the scratch folder $scratch cannot be used"
+  finish 1
+}
+export APPTAINER_TMPDIR=$tmp SINGULARITY_TMPDIR=$tmp
+export APPTAINER_CACHEDIR=$cache/apptainer SINGULARITY_CACHEDIR=$cache/apptainer
+[ -z "$epoch" ] || export SOURCE_DATE_EPOCH=$epoch
+set -- build --force
+[ -z "$fakeroot" ] || set -- "$@" --fakeroot
+case $("$runtime" build --help 2>/dev/null) in
+  *--mksquashfs-args*) set -- "$@" --mksquashfs-args "$packed" ;;
+esac
+"$runtime" "$@" image.sif "$target" </dev/null &
+child=$!
+wait "$child"
+code=$?
+child=''
+[ "$code" -eq 0 ] || finish "$code"
+digest=$(sha256sum <image.sif) && digest=${digest%% *} && bytes=$(($(wc -c <image.sif))) || finish 1
+"$runtime" exec --cleanenv --contain image.sif sh -c "$read" >packages.txt 2>/dev/null </dev/null ||
+  rm -f packages.txt
+python3 -c "$chunker" <image.sif >chunks 2>/dev/null ||
+  "$runtime" exec --cleanenv --contain image.sif python3 -c "$chunker" <image.sif >chunks 2>/dev/null ||
+  rm -f chunks
+# A link, so that nothing is ever seen under its name that is not whole; a copy first on another file system.
+final=$images/sha256-$digest.sif
+chgrp --reference="$images" image.sif 2>/dev/null
+chmod "$mode" image.sif
+if [ ! -f "$final" ] && ! ln image.sif "$final" 2>/dev/null; then
+  part=$images/.upload-$digest.$$
+  mkdir "$part" && cp image.sif "$part/image" && chmod "$mode" "$part/image" &&
+    [ "$(sha256sum <"$part/image" | cut -d ' ' -f 1)" = "$digest" ] && ln "$part/image" "$final"
+  rm -rf "$part"
+fi
+[ -f "$final" ] || { say "FATAL: cannot put the image into $images"; finish 1; }
+list=${final%.sif}.chunks part=$images/.chunks-$digest.$$
+if [ -f chunks ] && [ ! -f "$list" ]; then
+  chgrp --reference="$images" chunks 2>/dev/null
+  cp -p chunks "$part" && chmod "$mode" "$part" && mv -f "$part" "$list" || rm -f "$part"
+fi
+finish 0
+"""
+
+PREPARE = """
+# $1 the folder of all builds, $2 this one's name. What was sent before stays, so that it is not sent again.
+umask 077
+mkdir -p "$1/$2" && cd "$1" || exit 1
+find . -mindepth 1 -maxdepth 1 ! -name "$2" -mmin +1440 -exec rm -rf {} + 2>/dev/null
+cd "$2" && rm -f job log slurm.log result packages.txt chunks image.sif
+"""
+RUNNING = 'cat "$1/job" 2>/dev/null; test ! -e "$1/result" || echo ended'
+"""$1 the build's folder: the job's id, and whether it has come to an end."""
+WATCH = f"""
+# $1 the build's folder, $2 the byte of the log to begin at
+cd "$1" || exit 1
+cat result 2>/dev/null
+echo log
+tail -c "+$2" log 2>/dev/null | head -c {LOG_BYTES}
+exit 0
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How the job ended."""
+
+    code: int
+    digest: str
+    bytes: int
+
+
+def key(work: Work) -> str:
+    """A name for a build: the same for the same files, so that a second request finds the first's job."""
+    looks = []
+    for name, path in sorted(work.files.items()):
+        for found in [path, *sorted(path.rglob("*"))] if path.is_dir() else [path]:
+            stat = found.lstat()
+            looks.append((name, str(found), stat.st_size, stat.st_mtime_ns))
+    told = json.dumps([work.target, dict(work.texts), looks], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def render(
+    work: Work,
+    *,
+    folder: str,
+    images: str,
+    scratch: str,
+    cache: str,
+    runtime: str,
+    mode: str,
+    chunker: str,
+    prelude: tuple[str, ...] = (),
+    trust: tuple[str, ...] = (),
+    group: str | None = None,
+) -> str:
+    """The job script.
+
+    Args:
+        work: what to build; its files lie in `folder`.
+        folder: of this build, absolute.
+        images: the cluster's image store.
+        scratch: where a folder for the unpacked image is made.
+        cache: where the runtime keeps what it downloads.
+        runtime: `apptainer` or `singularity`.
+        mode: of an image in the store, octal.
+        chunker: text of a Python program that writes the chunk list of its standard input.
+        prelude: the cluster's own shell lines, run first.
+        trust: users who may own, and groups who may write to, these folders.
+        group: one more such group.
+    """
+    values = {
+        "folder": folder,
+        "images": images,
+        "scratch": scratch,
+        "cache": cache,
+        "runtime": runtime,
+        "mode": mode,
+        "target": work.target,
+        "fakeroot": "yes" if work.defined else "",
+        "epoch": EPOCH if work.ours else "",
+        "packed": PACKED,
+        "read": READ,
+        "chunker": chunker,
+    }
+    head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
+    lines = "\n".join(["set +u", *prelude, "set -u"]) if prelude else ""
+    return (
+        "#!/bin/bash\n# Builds an image; rendered by clusterkit.\n"
+        + head
+        + ownership.fragment(trust, group)
+        + _SCRIPT.replace("@UNSAFE@", str(ownership.EXIT_CODE)).replace("@PRELUDE@", lines)
+    )
+
+
+def parse_watch(answer: bytes) -> tuple[Result | None, bytes]:
+    """The result, if there is one yet, and the new piece of the log.
+
+    Raises:
+        TransportError: the answer is none of ours.
+    """
+    facts: dict[str, str] = {}
+    rest = answer
+    while rest:
+        line, _, rest = rest.partition(b"\n")
+        if line == b"log":
+            if "code" not in facts:
+                return None, rest
+            return Result(int(facts["code"]), facts.get("digest", ""), int(facts.get("bytes") or 0)), rest
+        name, _, value = line.decode(errors="replace").partition(" ")
+        facts[name] = value
+    raise TransportError("the cluster's answer about the build cannot be read")

@@ -1,0 +1,216 @@
+"""Reads what the script of a running program's node prints. Pure.
+
+The script prints raw facts; shares and rates are computed here, from two samples that follow each other.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusterkit.probes.usage.script import GPU_FIELDS, MARK
+from clusterkit.units import CLOCKS_DIFFER
+from clusterkit.untrusted import parse_object
+
+_MIB = 1 << 20
+_CSV_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU of the job; None for what it does not tell."""
+
+    index: int
+    name: str
+    utilization: float | None
+    """Share of the time a kernel ran, 0..1."""
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    power_watts: float | None
+    temperature_celsius: float | None
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of the run."""
+
+    pid: int
+    cpu: float | None
+    """Processors it used since the last sample; over its life in the first one."""
+    rss_bytes: int
+    command: str
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the run uses at one moment."""
+
+    time: float
+    """Unix seconds of the node's clock."""
+    node: str
+    gpus: tuple[Gpu, ...]
+    gpu_problem: str | None
+    """Why there is nothing about GPUs."""
+    cpus: int | None
+    """Processors of the job."""
+    cpu: float | None
+    """Processors its program used since the last sample; None in the first one."""
+    memory_bytes: int | None
+    """Of the job's control group without cached files; else the sum over its processes."""
+    memory_limit_bytes: int | None
+    processes: tuple[Process, ...]
+    """Those that use most of the processors first."""
+    heartbeat: Mapping[str, Any] | None
+    heartbeat_age: float | None = None
+    """Seconds since it was written, by the clock of the files where that says less; None without one."""
+
+
+@dataclass
+class UsageReader:
+    """Reads the script's output as it comes in."""
+
+    _rest: str = ""
+    _ticks: float = 100.0
+    _page: int = 4096
+    _cpus: int | None = None
+    _node: str = ""
+    _before: tuple[float, Mapping[int, float]] | None = None
+    _undecoded: bytes = field(default=b"", repr=False)
+
+    def feed(self, data: bytes) -> Iterator[Usage]:
+        """The samples that these bytes complete."""
+        self._undecoded += data
+        whole, newline, self._undecoded = self._undecoded.rpartition(b"\n")
+        self._rest += (whole + newline).decode("utf-8", "replace")
+        while f"{MARK} end\n" in self._rest:
+            text, _, self._rest = self._rest.partition(f"{MARK} end\n")
+            if (usage := self._sample(text)) is not None:
+                yield usage
+
+    def _sample(self, text: str) -> Usage | None:
+        sections: dict[str, tuple[list[str], list[str]]] = {}
+        for chunk in text.split(f"{MARK} ")[1:]:
+            head, _, body = chunk.partition("\n")
+            name, *words = head.split() or [""]
+            sections[name] = words, [line for line in body.split("\n") if line.strip()]
+        if "begin" in sections:
+            self._begin(sections["begin"][0])
+        moment = _number((sections.get("sample", ([], []))[0] or [""])[0])
+        if moment is None:
+            return None
+        gpus, problem = _gpus(*sections.get("gpu", ([], [])))
+        used = _ticks(sections.get("stat", ([], []))[1])
+        before, self._before = self._before, (moment, used)
+        rates = _rates(used, moment, before, self._ticks) if before else {}
+        processes = _processes(sections.get("processes", ([], []))[1], rates)
+        memory, limit = _memory(*sections.get("memory", ([], [])))
+        words, lines = sections.get("heartbeat", ([], []))
+        beat = parse_object("\n".join(lines))
+        return Usage(
+            time=moment,
+            node=self._node,
+            gpus=gpus,
+            gpu_problem=problem,
+            cpus=self._cpus,
+            cpu=sum(rates.values()) if before and used else None,
+            memory_bytes=sum(one.rss_bytes for one in processes) if memory is None else memory,
+            memory_limit_bytes=limit,
+            processes=processes,
+            heartbeat=beat,
+            heartbeat_age=_age(moment, beat, words),
+        )
+
+    def _begin(self, words: Sequence[str]) -> None:
+        if len(words) == 4:
+            self._ticks = _number(words[0]) or self._ticks
+            self._cpus = int(words[2]) if words[2].isdigit() else None
+            self._node = words[3]
+
+
+def _gpus(words: Sequence[str], lines: Sequence[str]) -> tuple[tuple[Gpu, ...], str | None]:
+    status = words[0] if words else "127"
+    if status == "127":
+        return (), "there is no nvidia-smi on the node"
+    gpus = []
+    for row in csv.reader(lines, skipinitialspace=True):
+        if len(row) != len(GPU_FIELDS.split(",")) or not row[0].isdigit():
+            continue
+        utilization, used, total, power, temperature = (_number(cell) for cell in row[2:])
+        gpus.append(
+            Gpu(
+                int(row[0]),
+                row[1],
+                None if utilization is None else utilization / 100,
+                None if used is None else int(used * _MIB),
+                None if total is None else int(total * _MIB),
+                power,
+                temperature,
+            )
+        )
+    if gpus:
+        return tuple(gpus), None
+    if status == "124":
+        return (), "nvidia-smi gives no answer"
+    return (), f"nvidia-smi says: {lines[0].strip()}" if lines else "nvidia-smi says nothing"
+
+
+def _ticks(lines: Sequence[str]) -> dict[int, float]:
+    """Processor time by pid in clock ticks: fields 14 and 15 of /proc/<pid>/stat (man 5 proc)."""
+    found = {}
+    for line in lines:
+        pid, _, _ = line.partition(" ")
+        fields = line.rpartition(") ")[2].split()  # the name, field 2, may itself hold blanks and brackets
+        if pid.isdigit() and len(fields) > 12:
+            found[int(pid)] = float(fields[11]) + float(fields[12])
+    return found
+
+
+def _rates(
+    used: Mapping[int, float], moment: float, before: tuple[float, Mapping[int, float]], ticks: float
+) -> dict[int, float]:
+    """Processors used since the sample before, by pid; a process that is new counts with all it used."""
+    then, earlier = before
+    seconds = max(moment - then, 1e-3)
+    return {pid: max(0.0, value - earlier.get(pid, 0.0)) / ticks / seconds for pid, value in used.items()}
+
+
+def _processes(lines: Sequence[str], rates: Mapping[int, float]) -> tuple[Process, ...]:
+    found = []
+    for line in lines:
+        words = line.split(None, 3)
+        if len(words) < 4 or not (words[0].isdigit() and words[1].isdigit()):
+            continue
+        pid, lifetime = int(words[0]), _number(words[2])
+        cpu = rates.get(pid, None if lifetime is None else lifetime / 100)
+        found.append(Process(pid, cpu, int(words[1]) * 1024, words[3]))
+    return tuple(sorted(found, key=lambda one: (-(one.cpu or 0.0), -one.rss_bytes)))
+
+
+def _memory(words: Sequence[str], lines: Sequence[str]) -> tuple[int | None, int | None]:
+    """Bytes used and allowed; the request, in MiB, is the limit where no control group has one."""
+    asked = int(words[0]) * _MIB if words and words[0].isdigit() else None
+    numbers = [int(line) if line.isdigit() else None for line in lines]
+    if not numbers or numbers[0] is None:
+        return None, asked
+    limit = numbers[1] if len(numbers) > 1 else None
+    if limit is None or limit >= 1 << 60:  # "max", or version 1's largest number
+        limit = asked
+    cached = numbers[2] if len(numbers) > 2 and numbers[2] is not None else 0
+    return max(0, numbers[0] - cached), limit
+
+
+def _age(now: float, beat: Mapping[str, Any] | None, written: Sequence[str]) -> float | None:
+    """Seconds since a heartbeat, by its own time or its file's: what lies in the future tells nothing."""
+    told = (beat or {}).get("time")
+    times = [*([float(told)] if isinstance(told, int | float) else []), *filter(None, map(_number, written))]
+    ages = [now - one for one in times]
+    return max(0.0, min((age for age in ages if age > -CLOCKS_DIFFER), default=0.0)) if times else None
+
+
+def _number(text: str) -> float | None:
+    """A number, also one that nvidia-smi puts a blank around; None for `[N/A]` and the like."""
+    match = _CSV_NUMBER.match(text.strip())
+    return float(match[0]) if match else None

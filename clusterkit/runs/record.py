@@ -1,0 +1,339 @@
+"""Collects what run directories say about runs, many in one go. Pure: a shell fragment and its parser."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusterkit.errors import RunError, last_words
+from clusterkit.runs.submission import Submission
+from clusterkit.untrusted import (
+    RECORD_BYTES,
+    Shape,
+    number,
+    ordinal,
+    parse_object,
+    shaped,
+    table,
+    table_of_texts,
+    text,
+    texts,
+    whole,
+)
+
+_MARK = "\x1eclusterkit-record"
+_FILE = re.compile(r"attempts/([0-9]{1,9})/(start|exit|cancel)\.json")
+_SUBMISSION = re.compile(r"submissions/([0-9]{1,9})/(request\.json|asked|status|answer|error)")
+_FOLDERS = 2000
+"""Attempts, or submissions, that a run can have."""
+_ALL_BYTES = 4 << 20
+"""Of all small files of a run."""
+
+# Builtins read, so a thousand runs cost no process each. One `find` for all of them names first what is too
+# large, and one `stat` tells by the clock of the files when runs showed life. Only regular files are opened.
+# A name or a line that could be taken for one of our marks is not printed. A run directory that is gone is
+# reported as missing.
+_COLLECT = rf"""
+ck_rs='{_MARK[0]}' ck_nl='
+'
+ck_paths() {{
+  printf '%s\000' "$1"/heartbeat.json "$1"/stopped.json "$1"/attempts/*/*.json "$1"/submissions/*/*
+}}
+ck_signs() {{
+  printf '%s\000' "$1"/heartbeat.json "$1"/attempts/[0-9]/start.json "$1"/attempts/[0-9][0-9]/start.json \
+    "$1"/attempts/[0-9][0-9][0-9]/start.json "$1"/attempts/[0-9][0-9][0-9][0-9]/start.json
+}}
+ck_show() {{
+  [ "$ck_left" -gt 0 ] || return 0
+  if [ ! -f "$1" ]; then
+    [ ! -e "$1" ] || echo "{_MARK} refused $1"
+    return 0
+  fi
+  case $ck_large in
+    *"$ck_nl$ck_dir$ck_nl"* | *"$ck_nl$ck_dir/$1$ck_nl"*) echo "{_MARK} refused $1"; return 0 ;;
+  esac
+  echo "{_MARK} file $1"
+  while IFS= read -r ck_line || [ -n "$ck_line" ]; do
+    ck_left=$((ck_left - ${{#ck_line}} - 1))
+    [ "$ck_left" -gt 0 ] || {{ echo; echo "{_MARK} refused $1"; return 0; }}
+    case $ck_line in *"$ck_rs"*) ck_line= ;; esac
+    printf '%s\n' "$ck_line"
+  done <"$1"
+}}
+ck_folders() {{
+  ck_files=$1
+  shift
+  [ $# -le {_FOLDERS} ] || {{ echo "{_MARK} refused ${{1%%/*}}"; return 0; }}
+  for ck_folder in "$@"; do
+    ck_number=${{ck_folder#*/}}
+    case ${{ck_number%/}} in *[!0-9]*) continue ;; esac
+    for ck_name in $ck_files; do ck_show "$ck_folder$ck_name"; done
+  done
+}}
+ck_run() {{
+  ck_dir=$1 ck_left={_ALL_BYTES}
+  printf '%s\n' "{_MARK} run $ck_dir"
+  cd "$ck_dir" 2>/dev/null || {{ echo "{_MARK} missing"; return 0; }}
+  ck_show heartbeat.json
+  ck_show stopped.json
+  ck_folders 'start.json exit.json cancel.json' attempts/*/
+  ck_folders 'request.json asked status answer error' submissions/*/
+}}
+ck_runs_each() {{
+  :
+  @each@
+}}
+ck_large=$ck_nl$(ck_runs_each ck_paths |
+  xargs -0 sh -c 'exec find -L "$@" -prune -size +{RECORD_BYTES // 512} -print' sh 2>/dev/null |
+  awk '{{ run = $0; sub("/(attempts|submissions)/[^/]*/[^/]*$|/[^/]*$", "", run); if (++seen[run] <= 20) print
+    else if (seen[run] == 21) print run }}' 2>/dev/null)$ck_nl
+echo "{_MARK} now $(date +%s)"
+ck_runs_each ck_signs | xargs -0 sh -c \
+  'stat -c "%Y %n" . >/dev/null 2>&1 && exec stat -c "%Y %n" "$@"; exec stat -f "%m %N" "$@"' sh 2>/dev/null
+ck_runs_each ck_run
+echo "{_MARK} end"
+"""
+
+_SHAPES: Mapping[str, Shape] = {
+    "heartbeat.json": {
+        **dict.fromkeys(("time", "step", "total_steps", "steps_per_second", "success"), number),
+        **dict.fromkeys(("phase", "checkpoint"), text),
+        "gpu": table,
+    },
+    "stopped.json": {"time": number, "why": text},
+    "start.json": {
+        **dict.fromkeys(("job_id", "node", "checkpoint"), text),
+        **dict.fromkeys(("started", "step"), number),
+        "submission": whole,
+    },
+    "exit.json": {"code": whole, "ended": number, **dict.fromkeys(("signal", "why", "detail"), text)},
+    "cancel.json": dict.fromkeys(("job_id", "detail"), text),
+    "request.json": {
+        **dict.fromkeys(("kind", "created", "until_done", "workdir"), text),
+        **dict.fromkeys(("options", "argv", "python_path"), texts),
+        **dict.fromkeys(("number", "task", "part", "pack", "in_one"), whole),
+        "env": table_of_texts,
+    },
+}
+"""What the small files of a run hold (docs/run-directory.md)."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The records of one start; None for a file that is absent or not JSON."""
+
+    number: int
+    start: Mapping[str, Any] | None = None
+    exit: Mapping[str, Any] | None = None
+    cancel: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The small files of one run directory (docs/run-directory.md)."""
+
+    exists: bool = True
+    """Whether there is a run directory."""
+    attempts: tuple[Attempt, ...] = ()
+    """By number."""
+    heartbeat: Mapping[str, Any] | None = None
+    submissions: tuple[Submission, ...] = ()
+    """By number; none for runs of clusterkit before 0.2."""
+    stopped: Mapping[str, Any] | None = None
+    """Why a run that was to go on past its time limit does not."""
+    unreadable: tuple[str, ...] = ()
+    """Names of files that are there and are not what they should be; they count as absent, or in part."""
+    now: float | None = None
+    """The cluster's clock when they were read, Unix seconds; times in the files may be of a node's clock."""
+    alive: float | None = None
+    """When an attempt that has not ended last showed life, by the clock of the file system."""
+
+    @property
+    def started(self) -> Attempt | None:
+        """The newest attempt that was started."""
+        return next((attempt for attempt in reversed(self.attempts) if attempt.start is not None), None)
+
+    @property
+    def submission(self) -> Submission | None:
+        """The newest one."""
+        return self.submissions[-1] if self.submissions else None
+
+    @property
+    def request(self) -> Mapping[str, Any]:
+        """request.json of the newest submission that was not refused; of the newest where all were."""
+        taken = [each for each in self.submissions if each.refusal is None]
+        newest = (taken or self.submissions)[-1:]
+        return (newest[0].request if newest else None) or {}
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether a cancel was asked for the newest start, or before there was one."""
+        newest = self.started
+        return any(
+            attempt.cancel is not None
+            and (
+                newest is None
+                or newest.start is None
+                or attempt.number >= newest.number
+                or (attempt.cancel.get("job_id") or None) == newest.start.get("job_id")
+            )
+            for attempt in self.attempts
+        )
+
+    @property
+    def packed(self) -> bool:
+        """Whether its job is also that of other runs."""
+        return (self.request.get("pack") or 1) > 1
+
+    @property
+    def cancel_detail(self) -> str | None:
+        """Why it was cancelled, where it was not a person who asked."""
+        details = (str((attempt.cancel or {}).get("detail") or "") for attempt in reversed(self.attempts))
+        return next(filter(None, details), None)
+
+
+def collect_script(run_dirs: Sequence[str]) -> str:
+    """A POSIX sh fragment that prints the small files of runs; it never fails.
+
+    Give it to `sh` on standard input: for a thousand runs it is longer than one argument may be. It changes
+    the working directory, so it comes last.
+    """
+    each = "\n".join(f'"$1" {shlex.quote(path)}' for path in run_dirs)
+    return _COLLECT.replace("@each@", each)
+
+
+class Records(dict[str, RunRecord]):
+    """Records by run directory."""
+
+    def __missing__(self, run_dir: str) -> RunRecord:
+        raise RunError(f"nothing was read of the run directory {run_dir}", hint="try again")
+
+
+def parse_collect(stdout: str) -> Records:
+    """Records by run directory, out of the fragment's output with anything before it.
+
+    To ask for a run directory that is not among them is a RunError too.
+
+    Raises:
+        RunError: the output is not there or was cut short.
+    """
+    _, begun, rest = stdout.partition(f"{_MARK} now ")
+    clock, _, body = rest.partition("\n")
+    body, ended, _ = body.rpartition(f"{_MARK} end")
+    if not begun or not ended:
+        raise RunError(f"the run directories gave no answer: {last_words(stdout)}", hint="try again")
+    now = ordinal(clock)
+    records = Records()
+    times, *runs = body.split(f"{_MARK} run ")
+    written = _times(times)
+    for said in runs:
+        head, *chunks = said.split(f"{_MARK} ")
+        files = _Files(head.removesuffix("\n"), written)
+        for chunk in chunks:
+            files.add(chunk)
+        records[head.removesuffix("\n")] = files.record(now)
+    return records
+
+
+def read_record(name: str, content: str | bytes) -> tuple[dict[str, Any] | None, str | None]:
+    """A small file of a run.
+
+    Args:
+        name: of the file, without its folder.
+        content: of the file.
+
+    Returns:
+        The object in it, in which every known value has its type, or None. Then what is wrong with the file,
+        or None.
+    """
+    document = parse_object(content)
+    if document is None:
+        return None, name
+    found, wrong = shaped(document, _SHAPES[name])
+    return found, f"{name} ({', '.join(wrong)})" if wrong else None
+
+
+@dataclass
+class _Files:
+    """The files of one run as they are read."""
+
+    run_dir: str
+    written: Mapping[str, float]
+    """When files of any run were written, by path."""
+    exists: bool = True
+    unreadable: dict[str, None] = field(default_factory=dict)
+    top: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    attempts: dict[int, dict[str, Mapping[str, Any] | None]] = field(default_factory=dict)
+    submissions: dict[int, dict[str, str]] = field(default_factory=dict)
+    requests: dict[int, Mapping[str, Any] | None] = field(default_factory=dict)
+
+    def add(self, chunk: str) -> None:
+        head, _, content = chunk.partition("\n")
+        kind, _, name = head.partition(" ")
+        if kind == "missing":
+            self.exists = False
+        elif kind == "refused":
+            self.unreadable[name] = None
+            content = ""
+        if kind not in ("file", "refused"):
+            return
+        if name in ("heartbeat.json", "stopped.json"):
+            self.top[name] = self._record(name, content)
+        elif match := _SUBMISSION.fullmatch(name):
+            self.submissions.setdefault(int(match[1]), {})[match[2]] = content
+            if match[2] == "request.json":
+                self.requests[int(match[1])] = self._record(name, content)
+        elif match := _FILE.fullmatch(name):
+            self.attempts.setdefault(int(match[1]), {})[match[2]] = self._record(name, content)
+
+    def _record(self, path: str, content: str) -> Mapping[str, Any] | None:
+        folder, slash, name = path.rpartition("/")
+        found, wrong = read_record(name, content)
+        if wrong is not None and path not in self.unreadable:
+            self.unreadable[f"{folder}{slash}{wrong}"] = None
+        return found
+
+    def _alive(self, attempts: Sequence[Attempt]) -> float | None:
+        """When the newest attempt that has not ended, of a program with heartbeats, was last heard of."""
+        beat = self.written.get(f"{self.run_dir}/heartbeat.json")
+        going = [each.number for each in attempts if each.start is not None and each.exit is None]
+        if beat is None or not going or "heartbeat.json" in self.unreadable:
+            return None
+        return max(beat, self.written.get(f"{self.run_dir}/attempts/{going[-1]}/start.json", beat))
+
+    def record(self, now: float | None) -> RunRecord:
+        attempts = tuple(Attempt(number, **files) for number, files in sorted(self.attempts.items()))
+        submissions = tuple(
+            _submission(number, files, self.requests.get(number))
+            for number, files in sorted(self.submissions.items())
+        )
+        return RunRecord(
+            exists=self.exists,
+            attempts=attempts,
+            heartbeat=self.top.get("heartbeat.json"),
+            submissions=submissions,
+            stopped=self.top.get("stopped.json"),
+            unreadable=tuple(self.unreadable),
+            now=now,
+            alive=self._alive(attempts),
+        )
+
+
+def _times(said: str) -> dict[str, float]:
+    """Times by path, Unix seconds, of lines that hold a time and a path."""
+    parts = (line.partition(" ")[::2] for line in said.split("\n"))
+    return {path: float(moment) for time, path in parts if (moment := ordinal(time)) is not None}
+
+
+def _submission(number: int, files: Mapping[str, str], request: Mapping[str, Any] | None) -> Submission:
+    return Submission(
+        number,
+        request=request,
+        asked=ordinal(files["asked"].strip()) or 0.0 if "asked" in files else None,
+        status=ordinal(files.get("status", "").strip()),
+        answer=files.get("answer", ""),
+        error=files.get("error", ""),
+    )

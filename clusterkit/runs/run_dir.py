@@ -1,0 +1,112 @@
+"""A pulled run directory as Python values (docs/run-directory.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clusterkit.errors import RunError
+from clusterkit.reading import read_limited
+from clusterkit.runs.record import Attempt, read_record
+from clusterkit.untrusted import DOCUMENT_BYTES, RECORD_BYTES, number, ordinal, parse_object
+
+_YEAR_9999 = 253_370_764_800
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """A run as it lies here."""
+
+    path: Path
+    document: Mapping[str, Any]
+    """run.json."""
+    attempts: tuple[Attempt, ...]
+    stopped: Mapping[str, Any] | None = None
+    """stopped.json; void once there is a later attempt."""
+
+    @property
+    def run_id(self) -> str:
+        """The run id."""
+        return str(self.document.get("run_id", self.path.name))
+
+    @property
+    def ended(self) -> bool:
+        """Whether the newest attempt has ended and none will follow."""
+        if not self.attempts:
+            return False
+        last = self.attempts[-1]
+        if last.exit is None:
+            return False
+        stopped = self.stopped is not None and (moment(self.stopped, "time") or 0.0) >= (
+            moment(last.exit, "ended") or 0.0
+        )
+        return stopped or last.cancel is not None or last.exit.get("why") != "requeue"
+
+
+def read_run_dir(path: Path) -> RunDirectory:
+    """Read the small files of a run directory.
+
+    Raises:
+        RunError: there is no run directory, or its run.json cannot be read.
+    """
+    document = read_object(path / "run.json")
+    if document is None:
+        raise RunError(
+            f"{path}: no run lies here (run.json is missing or not readable)",
+            hint="`clusterkit sync-results` brings runs home",
+        )
+    attempts = tuple(
+        Attempt(
+            number=number,
+            start=_record(folder / "start.json"),
+            exit=_record(folder / "exit.json"),
+            # That it is there is what counts.
+            cancel=(_record(folder / "cancel.json") or {}) if (folder / "cancel.json").is_file() else None,
+        )
+        for number, folder in _numbered(path / "attempts")
+    )
+    return RunDirectory(path, document, attempts, _record(path / "stopped.json"))
+
+
+def newest_request(folder: Path) -> dict[str, Any]:
+    """request.json of a run's newest submission that was not refused; empty when there is none."""
+    there = [path for _, path in _numbered(folder / "submissions") if (path / "request.json").exists()]
+    taken = [path for path in there if not _refused(path)]
+    return (_record((taken or there)[-1] / "request.json") if there else None) or {}
+
+
+def _numbered(folder: Path) -> list[tuple[int, Path]]:
+    """The folders in one that are called by a number, by that number."""
+    named = ((ordinal(path.name), path) for path in folder.glob("*"))
+    return sorted((each, path) for each, path in named if each is not None)
+
+
+def _refused(submission: Path) -> bool:
+    status = read_limited(submission / "status", 16)  # of a group it is a link to what lies on the cluster
+    return bool(status and ordinal(status.decode("ascii", "replace").strip()))
+
+
+def table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """An object in a document; empty where there is something else, for what is pulled is not trusted."""
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def moment(document: Mapping[str, Any], key: str) -> float | None:
+    """Unix seconds in a document; None where there is no time that a calendar has."""
+    value = number(document.get(key))
+    return value if value is not None and 0 <= value < _YEAR_9999 else None
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a small file; None when it is missing, too large or something else."""
+    data = read_limited(path, DOCUMENT_BYTES)
+    return None if data is None else parse_object(data)
+
+
+def _record(path: Path) -> dict[str, Any] | None:
+    """The object in a small file, in which every known value has its type; None when there is none."""
+    data = read_limited(path, RECORD_BYTES)
+    return None if data is None else read_record(path.name, data)[0]

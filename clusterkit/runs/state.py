@@ -1,0 +1,269 @@
+"""Where a run stands, for a person: its state, how far it is, what will become of it. Pure.
+
+`verdict` decides the state; here it meets the heartbeat, the time limit, and what was known before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from clusterkit.backends.base import Job, JobState, parse_time, unix_seconds
+from clusterkit.runs.outlook import Pace, Sighting, at_the_limit, pace, smoothed, time_left
+from clusterkit.runs.record import Attempt, RunRecord, collect_script, parse_collect
+from clusterkit.runs.verdict import STALE_SECONDS, Verdict, number, silence, verdict
+from clusterkit.units import CLOCKS_DIFFER
+from clusterkit.untrusted import number as finite
+from clusterkit.untrusted import parse_json, text
+
+__all__ = ["Attempt", "RunRecord", "RunState", "collect_script", "fold", "parse_collect", "remembered"]
+
+
+_FOREVER = 1e11
+"""Seconds; longer than that, thousands of years, nothing is left."""
+_NAMED = 3
+"""Files of a run that cannot be read and are named; of more their number is told."""
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Where a run stands. docs/status.md describes each field, as `status --json` prints it."""
+
+    state: JobState
+    why: str | None = None
+    """One line in plain words: why it waits, ended or may hang."""
+    final: bool = False
+    """It has ended and is not asked about any more."""
+    progress: float | None = None
+    """Share of the steps done, 0..1."""
+    eta_seconds: float | None = None
+    """Until the last step at the present rate; only while it runs."""
+    steps_per_second: float | None = None
+    success: float | None = None
+    """Success rate of the last evaluation, 0..1."""
+    outlook: str | None = None
+    """One line: what the time limit will do to it; None when it fits."""
+    expected_start: float | None = None
+    """Of a waiting run, Unix seconds, where the scheduler has worked it out."""
+    elapsed_seconds: float | None = None
+    """Since the start of the newest attempt."""
+    limit_seconds: int | None = None
+    gpu: float | None = None
+    """Share of the GPU in use, 0..1; only while it runs."""
+    heartbeat_age: float | None = None
+    """Seconds since the program's last sign of life; only while it runs."""
+    stale: bool = False
+    """It should be running but its heartbeat has stopped."""
+    attempt: int | None = None
+    """Number of the newest start; None before the first."""
+    submission: int | None = None
+    """Number of the newest hand-over to the scheduler."""
+    until_done: str = ""
+    """How it goes on past its time limit: `requeue`, `array` or `chain`; "" is not at all."""
+    node: str | None = None
+    job_id: str | None = None
+    seen_step: float | None = None
+    """Step from which the next speed is taken, of a program that tells none."""
+    seen_time: float | None = None
+    """When it was there, Unix seconds of the node."""
+    updated: float | None = None
+    """Of which moment the state is, Unix seconds of this machine."""
+
+
+def fold(
+    record: RunRecord,
+    job: Job | None,
+    *,
+    last: RunState | None = None,
+    until_done: str = "",
+    moment: float | None = None,
+) -> RunState:
+    """The state of a run.
+
+    Args:
+        record: its run directory's files.
+        job: what the scheduler knows of the job submitted last; None when it knows nothing (any more).
+        last: what was known before: it steadies the rate, and stands in where the scheduler is mute.
+        until_done: how the run goes on past its time limit.
+        moment: of this machine's clock, Unix seconds.
+    """
+    judged, updated = _with_last(_going_on(verdict(record, job), job, until_done), job, last, moment)
+    newest = record.started
+    start: Mapping[str, Any] = (newest.start if newest else None) or {}
+    state = RunState(
+        judged.state,
+        judged.why,
+        judged.final,
+        expected_start=_expected_start(record, job, moment) if judged.state.waiting else None,
+        elapsed_seconds=_elapsed(record, job, judged.state),
+        limit_seconds=(job.limit_seconds if job else None) or _asked_limit(record),
+        attempt=newest.number if newest else None,
+        until_done=until_done,
+        node=(job.node if job else None) or text(start.get("node")),
+        job_id=job.job_id if job else text(start.get("job_id")),
+        updated=updated,
+    )
+    return _with_unreadable(_with_heartbeat(state, record, last, moment), record)
+
+
+def remembered(said: str) -> RunState | None:
+    """A state as `to_text` wrote it; None for one of another version, or none at all."""
+    try:
+        known = parse_json(said)
+        names = {field.name for field in fields(RunState)}
+        return RunState(
+            **{**{key: known[key] for key in known if key in names}, "state": JobState(known["state"])}
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def to_text(state: RunState) -> str:
+    """A state as one line of JSON."""
+    return json.dumps(asdict(state), ensure_ascii=False)
+
+
+def _going_on(judged: Verdict, job: Job | None, until_done: str) -> Verdict:
+    """A run that goes on past its time limit waits between two attempts, also where nobody can be asked."""
+    if until_done and judged.state is JobState.PREEMPTED and job is not None and not job.confirmed:
+        return replace(judged, state=JobState.PENDING, why=f"it checkpointed and goes on; {job.reason}")
+    return judged
+
+
+def _with_unreadable(state: RunState, record: RunRecord) -> RunState:
+    """It says so where a file of the run cannot be read: the state may be another one."""
+    names = record.unreadable
+    if not names:
+        return state
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    said = f"cannot be read: {', '.join(names[:_NAMED])}{more}"
+    return replace(state, why=f"{state.why}; {said}" if state.why else said)
+
+
+def _with_last(
+    judged: Verdict, job: Job | None, last: RunState | None, moment: float | None
+) -> tuple[Verdict, float | None]:
+    """The last active state in the place of UNKNOWN, when the scheduler could not be asked; and its time."""
+    unasked = job is not None and not job.confirmed and judged.state is JobState.UNKNOWN
+    if not unasked or last is None or not last.state.active:
+        return judged, moment
+    age = f" {_duration(moment - last.updated)} ago" if moment and last.updated else ""
+    return replace(judged, state=last.state, why=f"last known{age}; {judged.why}"), last.updated
+
+
+def _with_heartbeat(
+    state: RunState, record: RunRecord, last: RunState | None, moment: float | None
+) -> RunState:
+    beat: Mapping[str, Any] = record.heartbeat or {}
+    step, total = number(beat, "step"), number(beat, "total_steps")
+    running = state.state is JobState.RUNNING
+    progress = min(1.0, max(0.0, step / total)) if step is not None and total else None
+    silent = silence(record) if running else None
+    stale = silent is not None and silent > STALE_SECONDS
+    known = last if last and last.attempt == state.attempt else None
+    # of a run that has ended, its last seconds say little
+    ended = Pace(_mean(record, step) or number(beat, "steps_per_second"))
+    told = _recent(record, step, known, moment) if running else ended
+    rate = told.rate
+    left = outlook = None
+    if running and not stale and rate and rate > 0 and step is not None and total and progress is not None:
+        left = time_left(step=step, total=total, rate=rate, age=max(0.0, silent or 0.0))
+        left = left if left < _FOREVER else None
+        if left is not None and state.elapsed_seconds is not None and state.limit_seconds:
+            outlook = at_the_limit(
+                left=left,
+                share=progress,
+                elapsed=state.elapsed_seconds,
+                limit=state.limit_seconds,
+                goes_on=state.until_done,
+            )
+    if beat.get("phase") == "bench":
+        rate = None  # its steps are seconds
+    gpu = beat.get("gpu")
+    return replace(
+        state,
+        why=f"no heartbeat for {_duration(silent)}: it may hang" if stale and silent else state.why,
+        progress=progress,
+        eta_seconds=left,
+        steps_per_second=rate,
+        seen_step=told.since.step if told.since else None,
+        seen_time=told.since.time if told.since else None,
+        success=number(beat, "success"),
+        outlook=outlook,
+        gpu=number(gpu, "utilization") if running and not stale and isinstance(gpu, dict) else None,
+        heartbeat_age=silent,
+        stale=stale,
+    )
+
+
+def _recent(record: RunRecord, step: float | None, last: RunState | None, moment: float | None) -> Pace:
+    """The speed of a running run, as it reports it or from two looks at it; the start-up does not count."""
+    beat = record.heartbeat or {}
+    rate, until = number(beat, "steps_per_second"), number(beat, "time")
+    if rate is not None:
+        if last and last.updated and moment:
+            rate = smoothed(rate, last.steps_per_second, moment - last.updated)
+        return Pace(rate)
+    began = _began(record)
+    if step is None or until is None or (began is not None and until <= began.time):
+        return Pace()
+    before = Pace()
+    # null is the program's own word that it is too early to tell
+    if last and last.seen_step is not None and last.seen_time is not None and "steps_per_second" not in beat:
+        before = Pace(last.steps_per_second, Sighting(last.seen_step, last.seen_time))
+    return pace(Sighting(step, until), began, before)
+
+
+def _began(record: RunRecord) -> Sighting | None:
+    newest = record.started
+    start: Mapping[str, Any] = (newest.start if newest else None) or {}
+    moment = number(start, "started")
+    return None if moment is None else Sighting(number(start, "step") or 0.0, moment)
+
+
+def _mean(record: RunRecord, step: float | None) -> float | None:
+    """Steps a second of the newest attempt; None where nobody can tell."""
+    began, until = _began(record), number(record.heartbeat or {}, "time")
+    if step is None or began is None or until is None or until <= began.time or step <= began.step:
+        return None
+    return finite((step - began.step) / (until - began.time))
+
+
+def _expected_start(record: RunRecord, job: Job | None, moment: float | None) -> float | None:
+    """When the scheduler thinks it will start, by this machine's clock; what has passed is no news."""
+    start = unix_seconds(job.start) if job else None
+    if start is None or record.now is None:
+        return start
+    ahead = moment - record.now if moment is not None else 0.0
+    return start + (ahead if abs(ahead) > CLOCKS_DIFFER else 0.0) if start > record.now else None
+
+
+def _asked_limit(record: RunRecord) -> int | None:
+    """The time limit that was asked for, in seconds."""
+    options = record.request.get("options")
+    texts = [text for text in options if isinstance(text, str)] if isinstance(options, list) else []
+    limits = [parse_time(text.partition("=")[2]) for text in texts if text.startswith("--time=")]
+    return limits[-1] if limits else None
+
+
+def _elapsed(record: RunRecord, job: Job | None, state: JobState) -> float | None:
+    """Seconds since the newest start: the scheduler's, else of the run directory's records."""
+    if job is not None and job.elapsed_seconds is not None and not state.waiting:
+        return float(job.elapsed_seconds)
+    newest = record.started
+    started = number((newest.start if newest else None) or {}, "started")
+    if newest is None or started is None or state.waiting:
+        return None
+    until = number(newest.exit, "ended") if newest.exit else record.now if state.active else None
+    return max(0.0, until - started) if until is not None else None
+
+
+def _duration(seconds: float) -> str:
+    minutes = int(seconds // 60)
+    if minutes < 1:
+        return f"{max(0, int(seconds))} s"
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // 1440} days"

@@ -1,0 +1,347 @@
+"""Hands runs to a scheduler exactly once, and tells what came of it. Pure: shell text and its reading.
+
+Each time a run is handed over, `submissions/<n>/` of its run directory keeps what was wanted and what was
+answered (docs/run-directory.md). The file `asked` is made, by whoever makes it first, just before the
+scheduler is asked, so no retry asks a second time; and the job carries the run id as its name, so a job whose
+answer was lost is found again. Nothing depends on the laptop once the fragment runs on the cluster.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clusterkit.backends.base import JobState
+from clusterkit.backends.local.processes import JOB_ID as LOCAL_JOB_ID
+from clusterkit.backends.slurm.parse import JOB_ID as SLURM_JOB_ID
+
+SCHEMA = 1
+MARK = "\x1eclusterkit-submission"
+PATIENCE_SECONDS = 150.0
+"""How long an sbatch that was asked may still be on its way to the controller."""
+_GIVEN_UP = ".given-up"
+"""Folder below the work root with a file for each submission that its command did not live to see through."""
+_DOUBTFUL = re.compile(
+    r"time(d )?out|unable to contact|connection|communication|zero bytes|receive|write|no space",
+    re.IGNORECASE,
+)
+"""sbatch may say so of a job that the controller has all the same."""
+_SILENT = re.compile(r"unable to contact", re.IGNORECASE)
+
+# $1 work root, $2 a name of our own for the staging folder, $3 `new` or `more`, $4 folder of the submission's
+# owner below the root, $5 number, then the submit command. Standard input is a tar of what to write, by paths
+# below the root. A new run, or a later submission of one, appears whole, by rename out of the staging folder,
+# already marked as asked: once that folder was taken away (`give_up_script`), it never can. Who takes it away
+# first leaves word; so whoever makes the folder and finds no word has made it before.
+_HAND_OVER = rf"""
+umask 077
+trap '' HUP
+trap : PIPE
+root=$1 stage=$1/.new-$2 token=$2 mode=$3 owner=$4 number=$5
+shift 5
+fail() {{ rm -rf "$stage"; test -z "$1" || echo "$1" >&2; echo "{MARK} not asked"; exit 1; }}
+LC_ALL=C mkdir -p "$stage" "$root/runs" || fail
+test ! -e "$root/{_GIVEN_UP}/$token" || fail "another command has given up this submission"
+LC_ALL=C tar -xof - -C "$stage" || fail
+find "$stage" -type f -exec sync {{}} + 2>/dev/null
+LC_ALL=C date +%s >"$stage/$owner/submissions/$number/asked" || fail
+if test "$mode" = new; then
+  for folder in "$stage"/runs/* "$stage"/groups/*; do
+    test -d "$folder" || continue
+    name=${{folder#"$stage/"}}
+    test ! -e "$root/$name" || fail "$root/$name is there already"
+    LC_ALL=C mkdir -p "$root/${{name%/*}}" && LC_ALL=C mv "$folder" "$root/$name" || fail
+  done
+else
+  cd "$root/$owner" || fail "the run directory $root/$owner is gone"
+  LC_ALL=C mkdir -p submissions && mv -f "$stage/$owner/job.sh" "$stage/$owner/submissions/$number/" || fail
+  # A folder with something in it is not replaced, whoever is quicker.
+  said=$(LC_ALL=C mv "$stage/$owner/submissions/$number" submissions/ 2>&1 </dev/null) || {{
+    test ! -e "submissions/$number/asked" || fail "this run is being submitted already"
+    fail "$said"
+  }}
+  mv -f "submissions/$number/job.sh" job.sh || fail
+fi
+rm -rf "$stage"
+cd "$root/$owner/submissions/$number" || fail
+"$@" >answer 2>error </dev/null
+status=$?
+echo "$status" >.status && mv -f .status status
+echo "{MARK} $status"
+cat answer
+cat error >&2
+"""
+
+_GIVE_UP = rf"""(
+umask 077
+root=@root@ token=@token@
+word=$root/{_GIVEN_UP}/$token
+mkdir -p "$root/{_GIVEN_UP}" && : >"$word" || exit
+mv "$root/.new-$token" "$word.d"
+test -e "$root/.new-$token" || echo "{MARK} given up $token"
+rm -rf "$word.d"
+find "$root/{_GIVEN_UP}" ! -name {_GIVEN_UP} -prune -mtime +1 -exec rm -rf {{}} +
+) 2>/dev/null
+"""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One time a run was handed to the scheduler, as its folder in the run directory tells."""
+
+    number: int
+    request: Mapping[str, Any] | None = None
+    asked: float | None = None
+    """When the scheduler was asked, Unix seconds of the cluster's clock; None when it was not, yet."""
+    status: int | None = None
+    """Exit status of the submit command; None while it runs, or when it was killed with all around it."""
+    answer: str = ""
+    error: str = ""
+
+    @property
+    def job_id(self) -> str | None:
+        """The job's id, of the array task for a member of an array; None when none was answered."""
+        if self.status != 0:
+            return None
+        task = (self.request or {}).get("task")
+        return accepted_id(self.answer) if task is None else accepted_task(self.answer, int(task))
+
+    @property
+    def unheard(self) -> bool:
+        """Whether the submit command found nobody to ask: to look for the job would end the same way."""
+        return self.refusal is not None and _SILENT.search(self.refusal) is not None
+
+    @property
+    def refusal(self) -> str | None:
+        """The scheduler's words when it said no, on one line."""
+        if self.status in (None, 0):
+            return None
+        return (
+            " / ".join(line.strip() for line in self.error.splitlines() if line.strip()) or "no reason given"
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the scheduler says of jobs with a run's name."""
+
+    ids: tuple[str, ...]
+    certain: bool
+    """Whether it could be asked: without an id, there is then no such job."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a submission: PENDING with a job id, still SUBMITTING, or NOT_SUBMITTED."""
+
+    state: JobState
+    job_id: str | None = None
+    why: str | None = None
+
+
+def request_json(
+    number: int,
+    kind: str,
+    created: str,
+    options: Sequence[str],
+    *,
+    argv: Sequence[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    task: int | None = None,
+    until_done: str | None = None,
+    workdir: str | None = None,
+    python_path: Sequence[str] | None = None,
+    part: int = 0,
+    pack: int = 1,
+    in_one: int = 1,
+    command: Sequence[str] | None = None,
+) -> bytes:
+    """request.json of a submission.
+
+    Args:
+        number: of the submission, 0 for a run's first.
+        kind: `first`, `resume` or `chain`.
+        created: UTC, ISO 8601.
+        options: sbatch options, as they were given to the scheduler.
+        argv: replaces that of run.json for the attempts of this submission.
+        env: replaces that of run.json likewise.
+        task: index in the job array, for a member of one.
+        until_done: how the run goes on past its time limit; None when it does not.
+        workdir: replaces that of run.json, for a run that has moved to another cluster.
+        python_path: likewise.
+        part: of a group's submissions, the one that the run was handed over with.
+        pack: how many runs share the job.
+        in_one: how many runs one process trains.
+        command: the words behind `submit` that ask for the run; None where no such line would.
+    """
+    document = {
+        "schema": SCHEMA,
+        "number": number,
+        "kind": kind,
+        "created": created,
+        "options": list(options),
+        "argv": None if argv is None else list(argv),
+        "env": None if env is None else dict(env),
+        "task": task,
+        "until_done": until_done,
+        "workdir": workdir,
+        "python_path": None if python_path is None else list(python_path),
+        "part": part,
+        "pack": pack,
+        "in_one": in_one,
+        "command": None if command is None else list(command),
+    }
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
+
+
+def bundle(files: Mapping[str, bytes | str]) -> bytes:
+    """A tar of small files by path below the work root.
+
+    A text is the target of a symbolic link, and a path that ends with a slash a folder. All are private;
+    scripts (`*.sh`) become executable.
+    """
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path, content in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.mode = 0o700 if path.endswith(".sh") else 0o600
+            if path.endswith("/"):
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o700
+                archive.addfile(entry)
+            elif isinstance(content, str):
+                entry.type, entry.linkname = tarfile.SYMTYPE, content
+                archive.addfile(entry)
+            else:
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def hand_over_argv(
+    root: str, token: str, owner: str, number: int, submit: Sequence[str], *, new: bool
+) -> list[str]:
+    """Argv that writes a `bundle`, given as standard input, and asks the scheduler once.
+
+    Args:
+        root: the work root.
+        token: names the staging folder; unique.
+        owner: whose submission it is, below the root: `runs/<run id>` or `groups/<group>`.
+        number: of the submission.
+        submit: the scheduler's submit command.
+        new: the owner does not exist yet, and appears whole; else only request.json and job.sh are replaced.
+    """
+    mode = "new" if new else "more"
+    return ["sh", "-c", _HAND_OVER, "sh", root, token, mode, owner, str(number), *submit]
+
+
+def give_up_script(root: str, token: str) -> str:
+    """A POSIX sh fragment after which a fragment of that token that has not `asked` yet never will."""
+    return _GIVE_UP.replace("@root@", shlex.quote(root)).replace("@token@", shlex.quote(token))
+
+
+def given_up(stdout: str, token: str) -> bool:
+    """Whether `give_up_script` could do so, out of its output with anything around it."""
+    return f"{MARK} given up {token}\n" in stdout
+
+
+def parse_hand_over(stdout: str, stderr: str) -> Submission | None:
+    """What the scheduler answered; one that was never `asked` has changed nothing.
+
+    Returns:
+        None when the fragment was killed: nobody knows then whether the scheduler was asked.
+    """
+    _, marked, rest = stdout.rpartition(f"{MARK} ")
+    status, _, answer = rest.partition("\n")
+    if not marked:
+        return None
+    if not status.strip().isdigit():
+        return Submission(0, error=stderr)
+    return Submission(0, asked=0.0, status=int(status), answer=answer, error=stderr)
+
+
+def accepted_id(answer: str) -> str | None:
+    """The job id in the output of a submit command, whatever stands around it."""
+    return next(iter(reversed(_ids(answer))), None)
+
+
+def accepted_task(answer: str, task: int) -> str | None:
+    """The id of one task of the job array in the output of a submit command.
+
+    This machine starts a job for each task, and prints their numbers and ids: `4 4711-138212`.
+    """
+    begun = re.search(rf"^{task} ({LOCAL_JOB_ID.pattern})$", answer, re.MULTILINE)
+    if begun:
+        return begun[1]
+    number = accepted_id(answer)
+    return None if number is None else task_id(number, task)
+
+
+def _ids(answer: str) -> list[str]:
+    lines = (line.strip() for line in answer.splitlines())
+    return [line for line in lines if SLURM_JOB_ID.fullmatch(line) or LOCAL_JOB_ID.fullmatch(line)]
+
+
+def task_id(job_id: str, task: int) -> str:
+    """The id of one task of a job array; a job of this machine is a task of its own.
+
+    >>> task_id("123;cluster", 4)
+    '123_4;cluster'
+    """
+    if LOCAL_JOB_ID.fullmatch(job_id):
+        return job_id
+    number, semicolon, cluster = job_id.partition(";")
+    return f"{number}_{task}{semicolon}{cluster}"
+
+
+def array_id(job_id: str) -> str:
+    """The id of the whole job array of a task, `123;my_cluster` of `123_4;my_cluster`; another as it is."""
+    return re.sub(r"^(\d+)_\d+", r"\1", job_id)
+
+
+def outcome(
+    submission: Submission | None, started: str | None, found: Found, *, now: float | None, over: bool = True
+) -> Outcome:
+    """What came of a run's newest submission, whose answer did not arrive.
+
+    Args:
+        submission: as the run directory tells; None when nothing of it is there.
+        started: job id of an attempt that this submission's job has made.
+        found: jobs of the run's name.
+        now: the cluster's clock, Unix seconds.
+        over: no fragment on the cluster can still come to ask the scheduler.
+    """
+    task = ((submission.request if submission else None) or {}).get("task")
+    job_id = (submission.job_id if submission else None) or started
+    if job_id is None and found.ids:
+        newest = max(found.ids, key=_ordinal)
+        job_id = newest if task is None else task_id(newest, int(task))
+    if job_id is not None:
+        return Outcome(JobState.PENDING, job_id)
+    if submission is None or submission.asked is None:
+        if not over:
+            return Outcome(JobState.SUBMITTING, why="it was interrupted, and cannot be called off")
+        return Outcome(JobState.NOT_SUBMITTED, why="it was interrupted before the scheduler was asked")
+    if submission.refusal is not None and (found.certain or not _DOUBTFUL.search(submission.refusal)):
+        return Outcome(JobState.NOT_SUBMITTED, why=f"the scheduler refused it: {submission.refusal}")
+    if not found.certain:
+        return Outcome(JobState.SUBMITTING, why=unclear(submission))
+    if now is not None and now - submission.asked < PATIENCE_SECONDS:
+        return Outcome(JobState.SUBMITTING, why="the scheduler was asked a moment ago")
+    return Outcome(JobState.NOT_SUBMITTED, why="the scheduler was asked, and has no job of this name")
+
+
+def unclear(submission: Submission) -> str:
+    """Why it is not known whether there is a job while the scheduler does not answer."""
+    said = f"; it had said: {submission.refusal}" if submission.refusal is not None else ""
+    return f"the scheduler cannot be asked whether it has the job{said}"
+
+
+def _ordinal(job_id: str) -> tuple[int, str]:
+    number = re.match(r"\d+", job_id)
+    return (int(number[0]) if number else 0, job_id)

@@ -1,0 +1,210 @@
+"""Which runs a sweep consists of: grids of values, and what each value means for a run. Pure: no I/O.
+
+A value goes where its name leads: `seed`, `profile`, `recipe` and `total_steps` to the run itself, the name
+of a recipe's value to the recipe (as `--set` does), and every other one to the program, by `{name}` in its
+arguments and by an environment variable.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterkit.errors import ConfigError
+from clusterkit.runs.placeholders import fill, has_place
+from clusterkit.runs.recipe_names import load, resolve, sibling
+from clusterkit.runs.recipe_names import meant as named
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Profile
+
+MOST_RUNS = 10_000
+"""Of one sweep; more is a slip of the keyboard."""
+OF_THE_RUN = ("seed", "profile", "recipe", "total_steps")
+_FILLED_LATER = ("seed", "total_steps")
+"""In the arguments of a program of the user's own: `plan` fills them in, swept or not."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One name and the values it takes."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What the values of one point change about a run."""
+
+    profile: Profile
+    seed: int | None
+    overrides: Mapping[str, str]
+    unlock: tuple[str, ...]
+    arguments: tuple[str, ...]
+    env: Mapping[str, str]
+    unused: tuple[str, ...]
+    """Names that only the environment variable tells the program."""
+
+
+def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[Axis, ...]:
+    """The axes of `--seeds` and `--sweep`, in the order in which they vary: the last one fastest.
+
+    Args:
+        seeds: `42..51`, `1,2,5` or both mixed; None for none.
+        sweeps: `name=value,value`; a value with commas is a list in brackets, `[256,256]`.
+
+    Raises:
+        ConfigError: a text is not of that form, or a name or value is there twice.
+    """
+    found = []
+    for text in sweeps:
+        name, equals, listed = text.partition("=")
+        if not equals or not _NAME.fullmatch(name):
+            raise ConfigError(f"--sweep {text}: not of the form name=value,value")
+        values = _seeds(listed, f"--sweep {text}") if name == "seed" else _values(listed, text)
+        found.append(Axis(name, values))
+    if seeds is not None:
+        found.append(Axis("seed", _seeds(seeds, f"--seeds {seeds}")))
+    names = [axis.name for axis in found]
+    for axis in found:
+        if names.count(axis.name) > 1:
+            raise ConfigError(f"{axis.name} is swept twice", hint="name all of its values once")
+        twice = [value for value in axis.values if axis.values.count(value) > 1]
+        if twice:
+            raise ConfigError(f"{axis.name} is {twice[0]!r} twice: the two runs would be the same")
+    size = 1
+    for axis in found:
+        size *= len(axis.values)
+    if size > MOST_RUNS:
+        raise ConfigError(
+            f"this sweep has {size:,} runs, and {MOST_RUNS:,} are the most of one sweep",
+            hint="submit a part of its values at a time",
+        )
+    # Runs of one profile stay together: they ask the scheduler for the same, and share a job array.
+    return tuple(sorted(found, key=lambda axis: axis.name != "profile"))
+
+
+def grid(over: Sequence[Axis]) -> list[dict[str, str]]:
+    """Every combination of values, by name; one empty one without axes."""
+    names = [axis.name for axis in over]
+    return [
+        dict(zip(names, values, strict=True)) for values in itertools.product(*(axis.values for axis in over))
+    ]
+
+
+def meaning(
+    values: Mapping[str, str],
+    profile: Profile,
+    *,
+    own_program: Sequence[str] | None,
+    overrides: Mapping[str, str],
+    unlock: Sequence[str],
+    arguments: Sequence[str],
+) -> Meaning:
+    """What one point's values change.
+
+    `task` chooses the recipe of that task where there is one (`...-mt10` becomes `...-mt50`), else the
+    recipe's `tasks`; `lr` means every learning rate of the recipe.
+
+    Args:
+        values: of the point, by name.
+        profile: the run's; of several swept ones, the point's own.
+        own_program: the program of the user's own that runs, whatever recipe the profile names; None is the
+            bundled trainer.
+        overrides: recipe values of the command line, by name.
+        unlock: names of recipe values that may change; `task` and `lr` may be among them.
+        arguments: of the command line; `{name}` stands for the value of a swept name.
+
+    Raises:
+        ConfigError: a value does not fit its name, or a recipe is chosen for a program without one.
+    """
+    changed = profile
+    rest = {name: text for name, text in values.items() if name not in OF_THE_RUN}
+    if "total_steps" in values:
+        changed = changed.model_copy(update={"total_steps": _count(values["total_steps"])})
+    trains = not own_program and profile.recipe is not None
+    set_values = dict(overrides)
+    may_change = list(unlock)
+    if "recipe" in values:
+        if not trains:
+            raise ConfigError("--sweep recipe=... chooses a recipe, and this run trains none")
+        changed = changed.model_copy(update={"recipe": values["recipe"]})
+    if trains and changed.recipe is not None:
+        if "task" in values and "task" in overrides:
+            raise ConfigError("--sweep task and --set task both choose the task")
+        chosen, set_values, unlocked = resolve(changed.recipe, overrides, unlock)
+        recipe, may_change = load(chosen), list(unlocked)
+        changed = changed.model_copy(update={"recipe": chosen})
+        if "task" in rest and (other := sibling(recipe, rest["task"])) is not None:
+            recipe = other
+            changed = changed.model_copy(update={"recipe": recipe.name})
+            may_change = [name for name in may_change if name != "tasks" or "tasks" in unlock]
+            del rest["task"]
+        for name in list(rest):
+            if meant := named(recipe, name):
+                if taken := sorted(set(meant) & set(set_values)):
+                    raise ConfigError(f"--sweep {name} and --set {taken[0]} both change {taken[0]}")
+                set_values |= dict.fromkeys(meant, rest.pop(name))
+        may_change = [each for name in may_change for each in named(recipe, name) or [name]]
+    later = () if trains else _FILLED_LATER
+    filled = fill(arguments, {name: text for name, text in values.items() if name not in later})
+    written = (*arguments, *(own_program or ()))
+    placed = {name for name in values if has_place(written if name in later else arguments, name)}
+    if trains and changed.recipe is not None and (unknown := [name for name in rest if name not in placed]):
+        known = ", ".join(sorted(load(changed.recipe).values))
+        raise ConfigError(
+            f"--sweep {unknown[0]}=...: recipe {changed.recipe} has no value {unknown[0]!r}",
+            hint=f"it has {known}; of the run itself, {', '.join(OF_THE_RUN)} can be swept",
+        )
+    unused = (
+        () if trains else tuple(name for name in (*rest, "seed") if name in values and name not in placed)
+    )
+    return Meaning(
+        profile=changed,
+        seed=_count(values["seed"], least=0) if "seed" in values else None,
+        overrides=set_values,
+        unlock=tuple(dict.fromkeys(may_change)),
+        arguments=filled,
+        env={f"CLUSTERKIT_SWEEP_{name.upper()}": text for name, text in values.items()},
+        unused=unused,
+    )
+
+
+def _values(text: str, option: str) -> tuple[str, ...]:
+    """Values between commas; commas in brackets are the value's own."""
+    found = tuple(part.strip() for part in re.split(r",(?![^\[]*\])", text))
+    if not all(found):
+        raise ConfigError(f"--sweep {option}: a value is missing", hint="write name=value,value")
+    return found
+
+
+def _seeds(text: str, option: str) -> tuple[str, ...]:
+    return tuple(str(seed) for part in text.split(",") for seed in _seed_range(part.strip(), option))
+
+
+def _seed_range(part: str, option: str) -> Iterator[int]:
+    match = _RANGE.fullmatch(part)
+    if match is None and not re.fullmatch(r"\d{1,18}", part):
+        raise ConfigError(f"{option}: {part!r} is no seed", hint="write e.g. 42..51 or 1,2,5")
+    first, last = (int(match[1]), int(match[2])) if match else (int(part), int(part))
+    if last < first:
+        raise ConfigError(f"{option}: {part} counts backwards", hint=f"write {last}..{first}")
+    if last - first >= MOST_RUNS:
+        raise ConfigError(
+            f"{option}: {last - first + 1:,} seeds, and {MOST_RUNS:,} are the most of one sweep",
+            hint=f"submit fewer at a time, e.g. {first}..{first + 9}",
+        )
+    yield from range(first, last + 1)
+
+
+def _count(text: str, least: int = 1) -> int:
+    cleaned = text.replace("_", "")
+    if not re.fullmatch(r"\d{1,18}", cleaned) or int(cleaned) < least:
+        raise ConfigError(f"{text!r} is no whole number from {least} on")
+    return int(cleaned)

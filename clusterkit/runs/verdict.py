@@ -1,0 +1,237 @@
+"""Folds what the scheduler and the run directory say into the one state of a run. Pure.
+
+The first rule that fits decides:
+
+| scheduler | run directory | state |
+|---|---|---|
+| anything | of a pack, exit record of this job: completed, failed, container | by the exit record |
+| still active, OUT_OF_MEMORY | of a pack, exit record of this job: signalled | by the exit record |
+| OUT_OF_MEMORY | anything | OUT_OF_MEMORY, whatever the exit code |
+| anything | exit record of this job: completed | COMPLETED, even while the scheduler lags |
+| PENDING, REQUEUED | of a pack, and a cancel asked | CANCELLED: it will not start with the others |
+| PENDING, REQUEUED | | the scheduler's |
+| RUNNING, SUSPENDED, COMPLETING | exit record of this job: failed, container | by the exit record |
+| RUNNING, SUSPENDED, COMPLETING | any exit record of this job, and a cancel asked | CANCELLED |
+| RUNNING, SUSPENDED, COMPLETING | a signal, 2 minutes ago | by the exit record: others use the job |
+| RUNNING, SUSPENDED, COMPLETING | otherwise | the scheduler's |
+| gone, or anything that has ended | stopped.json, and not cancelled | FAILED: it would not have got on |
+| TIMEOUT, CANCELLED, NODE_FAIL, PREEMPTED | | the scheduler's |
+| gone, or anything else | cancel asked, exit record not completed or none | CANCELLED |
+| gone, or anything else | exit record | by the exit record |
+| COMPLETED, FAILED | no exit record | the scheduler's |
+| could not be asked | started, heartbeat younger than 3 minutes | RUNNING |
+| UNKNOWN, could not be asked | no exit record | UNKNOWN |
+| gone | started, no exit record | FAILED: the node failed or everything was killed at once |
+| gone | never started | FAILED: it left the queue without a start |
+
+By the exit record: completed -> COMPLETED, requeue -> PREEMPTED (checkpointed, wants to go on), timeout ->
+TIMEOUT, failed, signalled and container -> FAILED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from clusterkit.backends.base import Job, JobState, unix_seconds
+from clusterkit.backends.slurm.explain import explain
+from clusterkit.runs.record import Attempt, RunRecord
+from clusterkit.units import CLOCKS_DIFFER
+from clusterkit.untrusted import number as finite
+from clusterkit.untrusted import one_line
+
+STALE_SECONDS = 180.0
+"""A running program that writes heartbeats and has been silent for longer may hang."""
+SETTLED_SECONDS = 120.0
+"""A shared file system may show an exit record so much later than the scheduler tells of the end."""
+
+_SCHEDULER_KNOWS_BEST = frozenset(
+    {JobState.TIMEOUT, JobState.CANCELLED, JobState.NODE_FAIL, JobState.PREEMPTED}
+)
+_ENDING = frozenset({"USR1", "USR2", "TERM", "INT"})
+"""Signals with which the scheduler ends a job."""
+_IN_VAIN = "a run that it was to start after has not completed, so it never started"
+_CHECKPOINTED = "it checkpointed and can be resumed"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a run's state is, and whether that will change."""
+
+    state: JobState
+    why: str | None
+    """One line in plain words: why it waits or ended."""
+    final: bool
+    """It has ended, and nothing that is still on its way can tell otherwise."""
+
+
+def verdict(record: RunRecord, job: Job | None) -> Verdict:
+    """The state of a run, by the table above.
+
+    Args:
+        record: its run directory's files.
+        job: what the scheduler knows of the job submitted last; None when it knows nothing (any more).
+    """
+    newest = record.started
+    ended = newest.exit if newest is not None and same_job(newest, job) else None
+    state, why = _state(record, job, newest, ended)
+    return Verdict(state, why, _final(state, record, job, ended))
+
+
+def same_job(attempt: Attempt, job: Job | None) -> bool:
+    """Whether an attempt is one of this job, or of any when the scheduler does not know the job."""
+    recorded = str((attempt.start or {}).get("job_id") or "")
+    if job is None or not recorded:
+        return True
+    number = job.job_id.partition(";")[0]
+    return recorded == number or recorded.startswith(f"{number}_")
+
+
+def silence(record: RunRecord) -> float | None:
+    """Seconds since the newest sign of life of a program that writes heartbeats.
+
+    By the time in it or that of its file, whichever is younger: a node's clock, the login node's and the file
+    server's may differ, and a sign from the future tells nothing.
+    """
+    beat = number(record.heartbeat or {}, "time")
+    if beat is None or record.now is None:
+        return None
+    newest = record.started
+    # The heartbeat of an earlier attempt says nothing before this one had time to write its own.
+    told = max(beat, number((newest.start if newest else None) or {}, "started") or 0.0)
+    ages = [record.now - moment for moment in (told, record.alive) if moment is not None]
+    return min((age for age in ages if age > -CLOCKS_DIFFER), default=0.0)
+
+
+def number(record: Mapping[str, Any], key: str) -> float | None:
+    """A finite number of a record; None where there is something else."""
+    return finite(record.get(key))
+
+
+def _state(
+    record: RunRecord, job: Job | None, newest: Attempt | None, ended: Mapping[str, Any] | None
+) -> tuple[JobState, str | None]:
+    if ended is not None and record.packed and _ended_alone(ended, job, cancelled=record.cancelled):
+        return _by_exit(ended, cancelled=record.cancelled)
+    if job is not None and job.state is JobState.OUT_OF_MEMORY:
+        return job.state, explain("OUT_OF_MEMORY")
+    if ended is not None and ended.get("why") == "completed":
+        return JobState.COMPLETED, None
+    if job is not None and job.state.waiting:
+        if record.packed and record.cancelled:
+            return JobState.CANCELLED, "it was cancelled; the job that it shared waits for other runs"
+        return job.state, _words(job)
+    if job is not None and job.state.active:
+        if ended is not None and _over(ended, record):
+            return _by_exit(ended, cancelled=record.cancelled)
+        return job.state, "it is being cancelled" if record.cancelled else _words(job)
+    if _stopped(record, newest):
+        return JobState.FAILED, one_line((record.stopped or {}).get("why") or "it made no progress")
+    if job is not None and job.state in _SCHEDULER_KNOWS_BEST:
+        checkpointed = ended is not None and ended.get("why") == "requeue"
+        in_vain = job.state is JobState.CANCELLED and job.reason == "DependencyNeverSatisfied"
+        words = _IN_VAIN if in_vain else explain(job.state.value)
+        return job.state, _joined(words, _CHECKPOINTED if checkpointed else None)
+    if ended is not None:
+        return _by_exit(ended, cancelled=record.cancelled)
+    if record.cancelled:
+        return JobState.CANCELLED, record.cancel_detail or explain("CANCELLED")
+    if job is not None:
+        return _without_exit(record, job, newest)
+    if not record.exists:
+        return JobState.UNKNOWN, "its run directory is gone and the scheduler does not know it"
+    if newest is not None:
+        return (
+            JobState.FAILED,
+            "it ended without an exit record: its node failed, or all of it was killed at once",
+        )
+    return JobState.FAILED, "it left the queue without having started; slurm.log may say why"
+
+
+def _ended_alone(ended: Mapping[str, Any], job: Job | None, *, cancelled: bool) -> bool:
+    """Whether a run of a pack has come to its own end, whatever becomes of the job it shared."""
+    if ended.get("why") != "signalled":
+        return ended.get("why") in ("completed", "failed", "container")
+    if job is None or cancelled or ended.get("signal") not in _ENDING:
+        return job is not None and (job.state.active or job.state is JobState.OUT_OF_MEMORY)
+    # The signal may have been for the whole job, which may start it again.
+    return job.state in (JobState.RUNNING, JobState.OUT_OF_MEMORY)
+
+
+def _stopped(record: RunRecord, newest: Attempt | None) -> bool:
+    """Whether the newest start was the last one because the run did not get on."""
+    if record.stopped is None or record.cancelled:
+        return False
+    moment = number(record.stopped, "time")
+    started = number((newest.start if newest else None) or {}, "started")
+    return moment is None or started is None or moment >= started
+
+
+def _over(ended: Mapping[str, Any], record: RunRecord) -> bool:
+    """Whether an exit record counts although the job lives."""
+    if ended.get("why") in ("failed", "container") or record.cancelled:
+        return True
+    # Who sent a signal, and why, the scheduler tells in a moment; if not, the job lives on for other runs.
+    moment = number(ended, "ended")
+    late = moment is not None and record.now is not None and record.now - moment > SETTLED_SECONDS
+    return late and ended.get("why") in ("signalled", "timeout")
+
+
+def _without_exit(record: RunRecord, job: Job, newest: Attempt | None) -> tuple[JobState, str | None]:
+    """Of a job that the scheduler knows as COMPLETED, FAILED or UNKNOWN."""
+    if job.state is JobState.COMPLETED:
+        return job.state, "the scheduler says so; it left no exit record"
+    words = _words(job) or f"the scheduler says {job.raw_state or 'nothing'}"
+    if not job.confirmed and job.state is JobState.UNKNOWN and newest is not None and same_job(newest, job):
+        silent = silence(record)
+        if silent is not None and silent <= STALE_SECONDS:
+            return JobState.RUNNING, f"according to its heartbeat; {words}"
+    return job.state, words
+
+
+def _final(state: JobState, record: RunRecord, job: Job | None, ended: Mapping[str, Any] | None) -> bool:
+    if state.active or state is JobState.UNKNOWN:
+        return False
+    if ended is not None and ended.get("why") == "completed":
+        return True
+    if job is None:
+        return True
+    if job.state.active or not job.confirmed:
+        return False
+    end = unix_seconds(job.end)
+    return ended is not None or end is None or record.now is None or record.now - end > SETTLED_SECONDS
+
+
+def _by_exit(record: Mapping[str, Any], *, cancelled: bool) -> tuple[JobState, str | None]:
+    why, code, signal = record.get("why"), record.get("code"), record.get("signal")
+    if why == "completed":
+        return JobState.COMPLETED, None
+    if cancelled:
+        return JobState.CANCELLED, _joined("it was cancelled", _CHECKPOINTED if why == "requeue" else None)
+    if why == "requeue":
+        return JobState.PREEMPTED, _joined(
+            f"SIG{one_line(signal)} stopped it early" if signal else "it stopped early", _CHECKPOINTED
+        )
+    if why == "timeout":
+        return JobState.TIMEOUT, explain("TIMEOUT")
+    if why == "container":
+        return JobState.FAILED, one_line(
+            record.get("detail") or "the container did not start; its log says why"
+        )
+    if why == "signalled" and signal == "KILL":
+        return JobState.FAILED, "SIGKILL ended the program: often too little memory"
+    if why == "signalled":
+        return JobState.FAILED, one_line(f"SIG{signal} ended the program")
+    return JobState.FAILED, one_line(record.get("detail") or f"the program ended with exit code {code}")
+
+
+def _words(job: Job) -> str | None:
+    """The reason in plain words, else as the scheduler gives it."""
+    if job.reason is None:
+        return None
+    return explain(job.reason) or job.reason
+
+
+def _joined(first: str | None, second: str | None) -> str | None:
+    return "; ".join(part for part in (first, second) if part) or None

@@ -1,0 +1,331 @@
+"""One submission, one run: killed at every step, answered unclearly, or not answered at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterkit.backends.local.processes import job_id, living_pid
+from tests import forked
+from tests.commands.conftest import Project
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+COUNTS = """
+[project]
+name = "demo"
+program = ["sh", "-c", "echo $CLUSTERKIT_RUN_ID >>'{file}'"]
+default_profile = "tiny"
+[profiles.tiny]
+time = "5m"
+"""
+
+
+def kills(project: Project, points: str, *words: str) -> int:
+    """Submit again and again, with SIGKILL at one call after the other, until one comes to its end."""
+    killed = subprocess.run(
+        [sys.executable, "-m", "tests.doubles.kill_point", points, "submit", *words],
+        cwd=project.folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert killed.returncode == 0, killed.stderr
+    return int(killed.stdout.split()[-1])
+
+
+def rows(project: Project) -> dict[str, dict[str, Any]]:
+    report = json.loads(project.run("status", "--all", "--json").stdout)
+    return {row["run_id"]: row for row in report["runs"]}
+
+
+def settled(project: Project) -> dict[str, dict[str, Any]]:
+    """All runs, when it is known of each what came of it; without a job of its own, or it has ended."""
+    known: dict[str, dict[str, Any]] = {}
+
+    def over() -> bool:
+        known.update(rows(project))
+        return not {"SUBMITTING", "PENDING", "RUNNING"} & {row["state"] for row in known.values()}
+
+    project.until(over)
+    return known
+
+
+def test_killed_at_every_step(project: Project, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    (project.folder / "clusterkit.toml").write_text(COUNTS.format(file=started))
+    killed = kills(project, "1:1")
+    assert killed > 20
+    known = settled(project)
+    there = {path.name for path in project.run_dir("").iterdir()}
+    starts = Counter(started.read_text().split())
+    assert there <= set(known), "a run directory that the ledger does not know"
+    assert set(starts.values()) == {1}, "a run that was started twice"
+    assert set(starts) == {run_id for run_id, row in known.items() if row["state"] == "COMPLETED"}
+    assert {row["state"] for row in known.values()} == {"COMPLETED", "NOT_SUBMITTED"}
+    assert not list(project.run_dir("").parent.glob(".new-*"))
+    print(f"{killed} kills: {len(starts)} runs started once, {len(known) - len(starts)} never")
+
+
+GROUP = ("--sweep", "profile=tiny,second", "--seeds", "1,2", "--max-parallel", "4")
+"""Of two parts: the second is handed over when the first has its jobs."""
+
+
+def with_two_profiles(project: Project) -> None:
+    toml = project.folder / "clusterkit.toml"
+    toml.write_text(toml.read_text() + '\n[profiles.second]\ntime = "6m"\n')
+
+
+@pytest.mark.parametrize("points", ["1:20", pytest.param("1:3", marks=pytest.mark.exhaustive)])
+def test_a_group_on_this_machine_killed_at_some_steps(project: Project, tmp_path: Path, points: str) -> None:
+    started = tmp_path / "started"
+    (project.folder / "clusterkit.toml").write_text(COUNTS.format(file=started))
+    with_two_profiles(project)
+    assert kills(project, points, *GROUP) > 3
+    known = settled(project)
+    starts = Counter(started.read_text().split())
+    assert {path.name for path in project.run_dir("").iterdir()} <= set(known)
+    assert set(starts.values()) == {1}, "a run that was started twice"
+    assert set(starts) == {run_id for run_id, row in known.items() if row["state"] == "COMPLETED"}
+
+
+TOOLS = """
+[clusters.here]
+root = "{root}"
+container = "none"
+"""
+
+
+ACCEPTS = """for word; do
+  case $word in --job-name=*) echo "$$ ${{word#*=}}" >>{jobs} ;; esac
+done
+echo $$"""
+KNOWS = """before=
+for word; do
+  test "$before" != -n || sed -n "s/ $word\\$//p" {jobs}
+  before=$word
+done"""
+"""An sbatch that keeps the name of every job, and a squeue that finds it by that."""
+
+
+class Site:
+    """A cluster on this machine whose sbatch and squeue are scripts: a real one loses no answer on demand."""
+
+    def __init__(self, project: Project, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.project, self.folder, self.bin = project, folder, folder / "bin"
+        self.bin.mkdir()
+        monkeypatch.setenv("PATH", f"{self.bin}:{os.environ['PATH']}")
+        toml = project.folder / "clusterkit.toml"
+        toml.write_text(toml.read_text() + TOOLS.format(root=folder / "root"))
+
+    def tool(self, name: str, script: str) -> None:
+        path = self.bin / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    @property
+    def runs(self) -> list[Path]:
+        return list((self.folder / "root" / "runs").iterdir())
+
+    def row(self) -> dict[str, Any]:
+        (row,) = rows(self.project).values()
+        return row
+
+
+@pytest.fixture
+def site(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    site = Site(project, tmp_path, monkeypatch)
+    site.tool("sacct", "exit 1")
+    # squeue knows the job if there is one, by name and by id; options: see find_script and query_script.
+    site.tool(
+        "squeue",
+        f"""cat {tmp_path}/job 2>/dev/null || exit 0
+case "$*" in *" -n "*) ;; *) exit 0 ;; esac""",
+    )
+    return site
+
+
+def test_a_group_killed_at_every_third_step(site: Site, project: Project, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    site.tool("sbatch", ACCEPTS.format(jobs=jobs))
+    site.tool("squeue", KNOWS.format(jobs=jobs))
+    with_two_profiles(project)
+    killed = kills(project, "1:3", *GROUP, "-c", "here")
+    assert killed > 20
+    known = settled(project)
+    assert {path.name for path in site.runs} <= set(known)
+    accepted = [line.split() for line in jobs.read_text().splitlines()]
+    assert set(Counter(name for _, name in accepted).values()) == {1}, "a part that was submitted twice"
+    of_job = Counter(row["job_id"].partition("_")[0] for row in known.values() if row["job_id"])
+    assert of_job == {job_id: 2 for job_id, _ in accepted}, "a job that the ledger does not know"
+    assert all((row["state"] == "NOT_SUBMITTED") != bool(row["job_id"]) for row in known.values())
+    halves = Counter(Counter(run_id[:-2] for run_id, row in known.items() if row["job_id"]).values())
+    assert halves[2], "no submit was killed between its parts"
+    print(f"{killed} kills: {halves[4]} groups whole, {halves[2]} half")
+
+
+WAITS = """test -e {folder}/there || case "$*" in *{words}*)
+  echo $PPID >{folder}/there.new && mv {folder}/there.new {folder}/there
+  until test -e {folder}/on; do sleep 0.05; done ;;
+esac
+"""
+"""A tool that waits the first time that its words have these, until the file `on` appears."""
+
+
+class Waiting:
+    """A submit whose remote fragment waits at one of its steps, for as long as a test wants."""
+
+    def __init__(self, site: Site, tool: str, words: str, does: str, *submit: str) -> None:
+        self.site, self.folder = site, site.folder
+        site.tool(tool, WAITS.format(words=words, folder=self.folder) + does)
+        self.client = forked.start(
+            ["submit", "-c", "here", *submit],
+            env=dict(os.environ),
+            folder=site.project.folder,
+            program="clusterkit",
+        )
+        site.project.until((self.folder / "there").exists)
+        self.fragment = job_id(int((self.folder / "there").read_text())) or ""
+
+    def kill(self) -> None:
+        """The client; the fragment stays."""
+        self.client.send_signal(signal.SIGKILL)
+        self.client.communicate()
+        assert living_pid(self.fragment)
+
+    def goes_on(self) -> None:
+        """To the end of the fragment."""
+        (self.folder / "on").touch()
+        self.site.project.until(lambda: living_pid(self.fragment) is None)
+
+
+TAR = f'exec {shutil.which("tar")} "$@"'
+NEVER_ASKED = "it was interrupted before the scheduler was asked"
+
+
+@pytest.mark.parametrize(("part", "submit"), [(0, ()), (1, GROUP)], ids=["a run", "a group's second part"])
+def test_what_a_killed_submit_has_left_on_the_cluster_asks_no_more(
+    site: Site, project: Project, tmp_path: Path, part: int, submit: tuple[str, ...]
+) -> None:
+    """It waits when nobody was asked; it goes on after it was found that nobody was."""
+    jobs = tmp_path / "jobs"
+    site.tool("sbatch", ACCEPTS.format(jobs=jobs))
+    site.tool("squeue", KNOWS.format(jobs=jobs))
+    with_two_profiles(project)
+    left = Waiting(site, "tar", f"/.new-*.{part}", TAR, *submit)
+    left.kill()
+    found = rows(project)
+    assert Counter(row["state"] == "NOT_SUBMITTED" for row in found.values())[True] == 1 + part
+    left.goes_on()
+    assert len(jobs.read_text().split("\n")) - 1 == part if part else not jobs.exists()
+    assert [row["job_id"] for row in rows(project).values()] == [row["job_id"] for row in found.values()]
+    never = [row for row in found.values() if not row["job_id"]]
+    assert {(row["state"], row["why"]) for row in never} == {("NOT_SUBMITTED", NEVER_ASKED)}
+    assert not list((tmp_path / "root").glob(".new-*"))
+
+
+def test_what_a_killed_submit_has_asked_is_waited_for(site: Site, project: Project, tmp_path: Path) -> None:
+    left = Waiting(site, "sbatch", "", f"echo 4715 >{tmp_path}/job; echo 4715")
+    left.kill()
+    row = site.row()
+    assert (row["state"], row["why"]) == ("SUBMITTING", "the scheduler was asked a moment ago")
+    left.goes_on()
+    assert site.row()["job_id"] == "4715"
+
+
+def test_a_submit_of_another_terminal_is_left_alone(site: Site, project: Project, tmp_path: Path) -> None:
+    """Of a group, also the part that waits for its turn."""
+    jobs = tmp_path / "jobs"
+    site.tool("sbatch", ACCEPTS.format(jobs=jobs))
+    site.tool("squeue", KNOWS.format(jobs=jobs))
+    with_two_profiles(project)
+    other = Waiting(site, "tar", "/.new-*.0", TAR, *GROUP)
+    found = rows(project).values()
+    assert {(row["state"], row["why"]) for row in found} == {
+        ("SUBMITTING", "another command is submitting it")
+    }
+    assert len(found) == 4
+    assert "interrupted" not in project.run("submit", "-c", "here", "--profile", "second").stderr
+    assert Counter(row["state"] for row in rows(project).values())["SUBMITTING"] == 4
+    other.goes_on()
+    said, _ = other.client.communicate()
+    assert other.client.wait() == 0, said
+    assert all(row["job_id"] for row in rows(project).values())
+
+
+def test_an_answer_lost_with_the_login_node(site: Site, project: Project, tmp_path: Path) -> None:
+    site.tool("sbatch", f"echo 4711 >{tmp_path}/job; kill -9 $PPID")
+    said = project.run("submit", "-c", "here")
+    assert "job 4711" in said.stderr
+    assert site.row()["job_id"] == "4711"
+
+
+def test_a_timeout_of_a_job_that_was_accepted(site: Site, project: Project, tmp_path: Path) -> None:
+    error = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+    site.tool("sbatch", f"echo 4712 >{tmp_path}/job; echo '{error}' >&2; exit 1")
+    assert "job 4712" in project.run("submit", "-c", "here").stderr
+    assert len(site.runs) == 1
+
+
+def test_a_timeout_of_a_job_that_was_not(site: Site, project: Project) -> None:
+    error = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+    site.tool("sbatch", f"echo '{error}' >&2; exit 1")
+    assert "Socket timed out" in project.run("submit", "-c", "here", code=5).stderr
+    assert site.runs == []
+    assert rows(project) == {}
+
+
+def test_while_nobody_can_tell_it_stays_open(site: Site, project: Project, tmp_path: Path) -> None:
+    error = "sbatch: error: Batch job submission failed: Unable to contact slurm controller"
+    site.tool("sbatch", f"echo '{error}' >&2; exit 1")
+    squeue = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
+    site.tool("squeue", f"touch {tmp_path}/asked; {squeue}")
+    said = project.run("submit", "-c", "here", code=5).stderr
+    assert "Unable to contact slurm controller" in said.replace("\n", " ")
+    assert "clusterkit status" in said
+    assert not (tmp_path / "asked").exists(), "squeue would wait for the same controller"
+    row = site.row()
+    assert row["state"] == "SUBMITTING"
+    assert "cannot be asked" in row["why"]
+    assert "Unable to contact" in row["why"]
+    site.tool("squeue", "exit 0")
+    row = site.row()
+    assert row["state"] == "NOT_SUBMITTED"
+    assert "Unable to contact" in row["why"]
+    assert len(site.runs) == 1
+
+
+def test_the_next_submit_tells_of_the_interrupted_one(site: Site, project: Project, tmp_path: Path) -> None:
+    site.tool("sbatch", f"echo 4713 >{tmp_path}/job; kill -9 $PPID")
+    site.tool("squeue", "exit 1")
+    project.run("submit", "-c", "here", code=5)
+    (first,) = rows(project)
+    site.tool("squeue", f'case "$*" in *{first}*) echo 4713 ;; esac')
+    site.tool("sbatch", "echo 4714")
+    said = project.run("submit", "-c", "here").stderr
+    assert first in said
+    assert "is job 4713" in said.replace("\n", " ")
+    assert sorted(row["job_id"] for row in rows(project).values()) == ["4713", "4714"]
+
+
+def test_the_users_own_sbatch_variables_change_nothing(
+    site: Site, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SBATCH_PARTITION", "wrong")
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    site.tool("sbatch", f"env >{tmp_path}/environment; echo '12;cluster'")
+    assert "job 12;cluster" in project.run("submit", "-c", "here").stderr
+    environment = (tmp_path / "environment").read_text()
+    assert "SBATCH_" not in environment
+    assert "SLURM_JOB_ID" not in environment

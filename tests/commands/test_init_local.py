@@ -1,0 +1,108 @@
+"""`clusterkit init --local`: a newcomer with a program and a laptop."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterkit.commands.settings_file import checked
+from clusterkit.config.settings import Settings
+from clusterkit.hardware import Hardware
+from clusterkit.survey.here import draft
+from clusterkit.survey.merge import added
+from tests.commands.conftest import Project
+
+
+@pytest.fixture
+def fresh(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A folder with a program and no settings."""
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    (project.folder / "clusterkit.toml").unlink()
+    return project
+
+
+def written(project: Project) -> dict[str, Any]:
+    return tomllib.loads((project.folder / "clusterkit.toml").read_text())
+
+
+@pytest.mark.slow
+def test_a_first_run_without_any_cluster(fresh: Project) -> None:
+    said = fresh.run("init", "--local")
+    assert "program  python train.py" in said.stderr
+    assert "clusterkit submit" in said.stderr
+    settings = written(fresh)
+    assert settings["project"] == {
+        "default_cluster": "local",
+        "default_profile": "here",
+        "program": ["python", "train.py"],
+    }
+    assert settings["profiles"]["here"]["cpus"] == len(os.sched_getaffinity(0))
+    run_id = fresh.submit("--", "0", "it's mine")
+    fresh.ended(run_id)
+    assert json.loads((fresh.run_dir(run_id) / "arguments.json").read_text()) == ["0", "it's mine"]
+    again = fresh.run("init", "--local")
+    assert "nothing to change" in again.stderr
+
+
+@pytest.mark.slow
+def test_a_file_that_is_there_keeps_every_line(fresh: Project) -> None:
+    before = '# mine\n[project]\nname = "x"  # kept\ndefault_cluster = "uni"\n'
+    before += '\n[clusters.uni]\nhost = "u"\nroot = "~/ck"\n'
+    (fresh.folder / "clusterkit.toml").write_text(before)
+    shown = fresh.run("init", "--local", "--diff").stdout
+    assert "+program = " in shown
+    assert (fresh.folder / "clusterkit.toml").read_text() == before
+    refused = fresh.run("init", "--local", code=3).stderr
+    assert "would change as shown" in refused
+    fresh.run("init", "--local", "--yes")
+    after = (fresh.folder / "clusterkit.toml").read_text()
+    assert set(before.splitlines()) <= set(after.splitlines())
+    assert written(fresh)["project"]["default_cluster"] == "uni"
+    assert "here" in written(fresh)["profiles"]
+
+
+def test_the_program_that_is_named_and_its_own_python(fresh: Project) -> None:
+    python = fresh.folder / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    fresh.run("init", "--local", "--program", "bash -c 'echo $0'")
+    assert written(fresh)["project"]["program"] == ["bash", "-c", "echo $0"]
+    assert written(fresh)["clusters"]["local"] == {"python": str(python)}
+    other = fresh.run("init", "--local", "--program", "train.py", code=3).stderr
+    assert "sets program = ['bash', '-c', 'echo $0'] already" in other
+
+
+@pytest.mark.slow
+def test_a_program_that_comes_later_gets_its_profile(fresh: Project) -> None:
+    """The shipped demo, which was the default without a program, would train with the bundled trainer."""
+    (fresh.folder / "train.py").rename(fresh.folder / "later")
+    fresh.run("init", "--local")
+    assert written(fresh)["project"]["default_profile"] == "local-demo"
+    (fresh.folder / "later").rename(fresh.folder / "train.py")
+    fresh.run("init", "--local", "--force")
+    assert written(fresh)["project"]["default_profile"] == "here"
+    assert "nothing to change" in fresh.run("init", "--local").stderr
+
+
+def test_what_does_not_go_together(fresh: Project) -> None:
+    assert "--program goes with --local" in fresh.run("init", "uni", "--program", "x", code=3).stderr
+    assert "--local is this machine" in fresh.run("init", "uni", "--local", code=3).stderr
+
+
+@pytest.mark.parametrize("gpus", [None, (), (8 << 30,)])
+@pytest.mark.parametrize("program", [None, ["python", "my train.py"]])
+def test_the_draft_is_valid_and_added_once(
+    gpus: tuple[int, ...] | None, program: list[str] | None, tmp_path: Path
+) -> None:
+    here = draft(Hardware(8, 16 << 30, gpus, "NVIDIA GeForce RTX 4060"), program, "/opt/it's/python")
+    text = added("", here.project, here.tables)
+    settings: Settings = checked(tmp_path / "clusterkit.toml", text)
+    assert settings.profile().name == ("here" if program else "local-demo")
+    assert (settings.profile().gpu == "rtx4060") is bool(program and gpus)
+    assert added(text, here.project, here.tables) == text

@@ -1,0 +1,132 @@
+"""shell and top on the local cluster: beside the program, in its environment and working directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clusterkit.commands.shell import enter_script
+from clusterkit.config.models import Cluster
+from tests.commands.conftest import Project, new_project
+from tests.doubles.person import type_at_terminal
+
+pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, str]]:
+    """A run that sleeps, for those who only look at it."""
+    folder = tmp_path_factory.mktemp("running") / "my project"
+    with pytest.MonkeyPatch.context() as patch:
+        project = new_project(folder, patch)
+        run_id = project.submit("--", "sleep")
+        project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+        yield project, run_id
+        project.run("cancel", run_id)
+
+
+def test_a_command_beside_the_program(project: Project) -> None:
+    run_id = project.submit("--", "sleep")
+    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+    words = ["a 'b'", "ü\n"]
+    tell = "import os, sys; print(os.getcwd(), os.environ['CLUSTERKIT_RUN_ID'], sys.argv[1:]); sys.exit(7)"
+    done = project.run("shell", run_id, "--", "python", "-c", tell, *words, code=7)
+    where = (project.run_dir(run_id) / "cwd").read_text()
+    assert done.stdout == f"{where} {run_id} {words}\n"
+    assert done.stderr == ""
+    refused = project.run("shell", run_id, code=8)
+    assert "a shell needs a terminal" in refused.stderr
+    project.run("cancel", run_id)
+    ended = project.run("shell", run_id, "--", "true", code=8)
+    assert "has ended, it is CANCELLED" in ended.stderr
+    assert "clusterkit logs" in ended.stderr
+
+
+def test_a_person_in_the_shell(running: tuple[Project, str]) -> None:
+    project, run_id = running
+    keys = iter(["echo $((6 * 7)) $CLUSTERKIT_RUN_ID", "pwd", "exit 3"])
+    done = type_at_terminal(
+        ["shell", run_id],
+        {f"({run_id}) project$": lambda: next(keys)},
+        folder=project.folder,
+        environment={**os.environ, "TERM": "xterm"},
+    )
+    assert done.returncode == 3, done.stdout
+    assert f"42 {run_id}" in done.stdout
+    assert (project.run_dir(run_id) / "cwd").read_text() in done.stdout
+
+
+def test_what_a_local_run_uses(project: Project) -> None:
+    run_id = project.submit("--", "sleep")
+    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+    usage = json.loads(project.run("top", "--once", "--json").stdout)
+    (program,) = usage["processes"]
+    assert "train.py sleep" in program["command"]
+    assert usage["run_id"] == run_id
+    assert usage["cpu"] is not None
+    assert usage["memory_bytes"] == program["rss_bytes"]
+    shown = project.run("top", run_id).stdout
+    assert "step 40 of 100, 40%" in shown
+    assert "train.py sleep" in shown
+    stream = subprocess.Popen(
+        [sys.executable, "-m", "clusterkit", "top", "--json"],
+        cwd=project.folder,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert stream.stdout is not None
+    assert json.loads(stream.stdout.readline())["schema"] == 1
+    project.run("cancel", run_id)
+    rest, _ = stream.communicate(timeout=180)  # it ends with the run
+    assert all(json.loads(line)["run_id"] == run_id for line in rest.splitlines())
+    assert stream.returncode == 0
+    assert "has ended" in project.run("top", run_id, code=8).stderr
+
+
+def test_a_person_watches_until_ctrl_c(running: tuple[Project, str]) -> None:
+    project, run_id = running
+    keys = iter(["\x03"])
+    done = type_at_terminal(
+        ["top", run_id],
+        {"train.py sleep": lambda: next(keys, "")},
+        folder=project.folder,
+        environment={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
+    )
+    assert done.returncode == 130, done.stdout
+    assert "heartbeat" in done.stdout
+
+
+def test_a_run_whose_answer_was_lost_is_known_by_its_run_directory(project: Project) -> None:
+    run_id = project.submit("--", "3")
+    project.ended(run_id)
+    with sqlite3.connect(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
+        ledger.execute("UPDATE runs SET state = 'SUBMITTING', job_id = '', last = ''")
+    refused = project.run("top", "--once", run_id, code=8).stderr
+    assert "has ended, it is FAILED: the program ended with exit code 3" in refused
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+@pytest.mark.parametrize("planted", ["run", "scratch"])
+def test_a_shell_reads_nothing_of_another_user(tmp_path: Path, planted: str) -> None:
+    """job.sh and `enter` are shell code that it takes over."""
+    run, scratch = tmp_path / "run", tmp_path / "scratch"
+    (scratch / "r-0").mkdir(parents=True)
+    run.mkdir()
+    (run / "job.sh").write_text(f"run_id=r\nscratch_root={scratch}\n")
+    (scratch / "r-0/enter").write_text(f": >{tmp_path}/pwned; command=(/usr/bin/env)\n")
+    os.chown(tmp_path / planted, 41002, 41002)
+    cluster = Cluster(name="local", kind="local", root=str(tmp_path), container="none")
+    argv = ["bash", "-c", enter_script(cluster), "bash", str(run / "job.sh"), "0", "dumb", "/bin/true"]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 77
+    assert done.stderr.startswith(f"[clusterkit] another user could change {tmp_path / planted} (owner ")
+    assert not (tmp_path / "pwned").exists()
+    os.chown(tmp_path / planted, 0, 0)
+    assert subprocess.run(argv, capture_output=True).returncode == 0

@@ -1,0 +1,129 @@
+"""The whole path on the local cluster, through the real command line."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import Project
+
+
+def state(project: Project, run_id: str) -> dict[str, object]:
+    (row,) = json.loads(project.run("status", "--json", run_id).stdout)["runs"]
+    return dict(row)
+
+
+@pytest.mark.slow
+def test_a_run_from_submit_to_results(project: Project) -> None:
+    arguments = ["--flag", "two words", "", 'it\'s "$HOME" `x`', "ünï\ncode", "--"]
+    run_id = project.submit("--name", "first", "--", *arguments)
+    project.ended(run_id)
+    run_dir = project.run_dir(run_id)
+    assert json.loads((run_dir / "arguments.json").read_text()) == arguments
+    assert run_dir.stat().st_mode & 0o777 == 0o700
+    spec = json.loads((run_dir / "run.json").read_text())
+    assert spec["argv"] == ["python", "train.py", *arguments]
+    assert spec["run_id"] == run_id
+    assert spec["name"] == "first"
+    row = state(project, run_id)
+    assert row["state"] == "COMPLETED"
+    assert row["progress"] == 0.4
+    assert f"hello from {run_id}" in project.run("logs", run_id).stdout
+    project.run("sync-results")
+    home = project.folder / "results" / run_id
+    assert (home / "arguments.json").read_text() == (run_dir / "arguments.json").read_text()
+    assert json.loads((home / "attempts" / "0" / "exit.json").read_text())["code"] == 0
+
+
+@pytest.mark.slow
+def test_a_queued_run_keeps_its_code(project: Project) -> None:
+    run_id = project.submit("--", "sleep")
+    workdir = project.run_dir(run_id) / "cwd"
+    project.until(workdir.exists)
+    (project.folder / "train.py").write_text("raise SystemExit('edited')")
+    snapshot = Path(workdir.read_text())
+    assert "hello from" in (snapshot / "train.py").read_text()
+    project.run("cancel", run_id)
+
+
+@pytest.mark.slow
+def test_a_failing_program_is_failed_and_says_why(project: Project) -> None:
+    run_id = project.submit("--", "7")
+    project.ended(run_id)
+    row = state(project, run_id)
+    assert row["state"] == "FAILED"
+    assert "exit code 7" in str(row["why"])
+
+
+@pytest.mark.slow
+def test_cancel_ends_the_program_and_is_remembered(project: Project) -> None:
+    run_id = project.submit("--", "sleep")
+    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+    assert state(project, run_id)["state"] == "RUNNING"
+    assert "there is no attempt 5" in project.run("logs", run_id, "--attempt", "5", code=8).stderr
+    assert "cancelled" in project.run("cancel", run_id).stdout
+    assert state(project, run_id)["state"] == "CANCELLED"
+    assert "had ended already" in project.run("cancel", "last").stdout
+
+
+def test_a_dry_run_fits_a_screen_and_changes_nothing(project: Project) -> None:
+    shown = project.run("submit", "--dry-run", "--", "a b").stdout
+    assert len(shown.splitlines()) <= 23
+    told = {line[:12].strip(): line[12:] for line in shown.splitlines()}
+    assert told["program"] == "python train.py 'a b'"
+    assert told["where"].startswith(f"local: {project.folder}/.clusterkit/backends/local/runs/tiny-")
+    assert told["resources"] == "5m, 1 CPU (profile tiny)"
+    assert "--time=00:05:00" in told["sbatch"]
+    assert "CLUSTERKIT_SEED=1" in told["environment"]
+    assert "2 files and the trainer" in told["code"]
+    assert told[""] == "clusterkit.toml, train.py"
+    assert "of code" in told["upload"]
+    assert told["image"].startswith("none")
+    assert "#!/bin/bash" not in shown
+    assert not (project.folder / ".clusterkit" / "local").exists()
+
+
+@pytest.mark.parametrize("words", [("--script",), ("--dry-run", "--script")])
+def test_the_script_alone_is_a_script(project: Project, words: tuple[str, ...]) -> None:
+    shown = project.run("submit", *words, "--", "a b").stdout
+    assert shown.startswith("#!/bin/bash\n")
+    subprocess.run(["bash", "-n"], input=shown, text=True, check=True)
+    assert not (project.folder / ".clusterkit" / "local").exists()
+
+
+def test_the_modified_mark(project: Project) -> None:
+    toml = project.folder / "clusterkit.toml"
+    toml.write_text(toml.read_text().replace('program = ["python", "train.py"]\n', ""))
+    refused = project.run("submit", "-p", "local-demo", "--set", "gamma=0.9", code=7)
+    assert "--unlock gamma" in refused.stderr
+    shown = project.run("submit", "-p", "local-demo", "--set", "gamma=0.9", "--unlock", "gamma", "--dry-run")
+    assert "--unlock" in shown.stdout
+
+
+@pytest.mark.slow
+def test_runs_by_name_and_nothing_known(project: Project) -> None:
+    assert "no runs yet" in project.run("status").stderr
+    assert "none was submitted" in project.run("logs", "nothing", code=8).stderr
+    first, second = project.submit(), project.submit()
+    shown = project.run("logs", first, "--follow").stdout  # until the run ends
+    assert f"hello from {first}" in shown
+    assert "attempt 0 ended: completed" in shown
+    project.ended(second)
+    everything = project.run("status").stdout
+    assert "no such runs" in project.run("status", "--state", "failed").stderr
+    assert "no such runs" in project.run("status", "--watch").stderr
+    assert first in everything
+    assert second in everything
+
+
+@pytest.mark.slow
+def test_past_the_time_limit(project: Project) -> None:
+    shown = project.run("submit", "--until-done", "--script")
+    assert "#SBATCH --requeue" in shown.stdout
+    settings = project.folder / "clusterkit.toml"
+    settings.write_text(settings.read_text() + "until_done = true\n")  # of the profile
+    assert "--requeue" in project.run("submit", "--dry-run").stdout
+    assert "--requeue" not in project.run("submit", "--dry-run", "--not-until-done").stdout
+    done = project.run("submit")
+    assert "goes on past its time limit by requeue: this machine starts it again" in done.stderr

@@ -1,0 +1,136 @@
+"""logs on the local cluster: the last lines, several attempts, standard error, a silent cluster."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clusterkit.commands import log_source
+from tests.commands.conftest import Project
+
+pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
+
+TALK = """
+import os, sys, time
+attempt = os.environ["CLUSTERKIT_ATTEMPT"]
+for number in range(int(sys.argv[1])):
+    print(f"attempt {attempt} line {number}")
+print(f"attempt {attempt} trouble", file=sys.stderr)
+if "wait" in sys.argv:
+    while not os.path.exists(os.environ["CLUSTERKIT_RUN_DIR"] + "/go" + attempt): time.sleep(0.05)
+sys.exit(85 if "again" in sys.argv and attempt == "0" else 0)
+"""
+
+
+@pytest.fixture
+def talk(project: Project) -> Project:
+    (project.folder / "train.py").write_text(TALK)
+    return project
+
+
+def start_again(project: Project, run_id: str) -> None:
+    """What a requeue does: the same job script once more."""
+    subprocess.run(["bash", project.run_dir(run_id) / "job.sh"], check=False, capture_output=True)
+
+
+def test_the_last_lines(talk: Project) -> None:
+    run_id = talk.submit("--", "100000")
+    talk.ended(run_id)
+    log = (talk.run_dir(run_id) / "attempts/0/log").read_text().splitlines(keepends=True)
+    for count in (0, 1, 7, 50, 99_000, 200_000):
+        assert talk.run("logs", "--tail", str(count)).stdout == "".join(
+            log[len(log) - min(count, len(log)) :]
+        )
+    assert talk.run("logs", "-n", "3").stdout == talk.run("logs", "--lines", "3").stdout == "".join(log[-3:])
+    assert talk.run("logs").stdout == "".join(log[-50:])
+
+
+def test_attempts_and_standard_error(talk: Project) -> None:
+    run_id = talk.submit("--", "2", "again")
+    talk.ended(run_id)
+    start_again(talk, run_id)
+    logs = [(talk.run_dir(run_id) / f"attempts/{number}/log").read_text() for number in (0, 1)]
+    assert talk.run("logs").stdout == logs[1]
+    assert talk.run("logs", "--attempt", "0").stdout == logs[0]
+    assert talk.run("logs", "--all").stdout == "".join(logs)
+    assert talk.run("logs", "--stderr").stdout == "attempt 1 trouble\n"
+    assert talk.run("logs", "--all", "--stderr").stdout == "attempt 0 trouble\nattempt 1 trouble\n"
+    missing = talk.run("logs", "--attempt", "2", code=8)
+    assert "there is no attempt 2; it has attempts 0 to 1" in missing.stderr
+    assert "exclude each other" in talk.run("logs", "--attempt", "1", "--all", code=3).stderr
+
+
+def test_followed_from_start_to_start(talk: Project) -> None:
+    run_id = talk.submit("--until-done", "--", "3", "wait", "again")
+    folder = talk.run_dir(run_id)
+    talk.until((folder / "attempts/0/log").exists)
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "clusterkit", "logs", "-f"],
+        cwd=talk.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert follower.stdout is not None
+    first = "".join(follower.stdout.readline() for _ in range(5))
+    (folder / "go0").touch()
+    talk.until((folder / "attempts/1/log").exists)
+    (folder / "go1").touch()
+    shown, said = follower.communicate(timeout=180)
+    assert first + shown == "".join((folder / f"attempts/{number}/log").read_text() for number in (0, 1))
+    node = json.loads((folder / "attempts/0/start.json").read_text())["node"]
+    assert f"attempt 1 on {node} goes on" in said
+
+
+def test_a_silent_cluster_has_the_synced_copy(talk: Project) -> None:
+    run_id = talk.submit("--", "9")
+    talk.ended(run_id)
+    talk.run("sync-results")
+    toml = talk.folder / "clusterkit.toml"
+    before = talk.run("logs").stdout
+    toml.write_text(toml.read_text() + '\n[clusters.far]\nhost = "127.0.0.1:1"\nroot = "/x"\n')
+    with sqlite3.connect(talk.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
+        ledger.execute("UPDATE runs SET cluster = 'far'")
+    offline = talk.run("logs")
+    assert offline.stdout == before
+    assert "this is the synced copy" in offline.stderr
+    assert talk.run("logs", "-n", "2").stdout == "".join(before.splitlines(keepends=True)[-2:])
+    talk.run("logs", "--attempt", "3", code=8)
+    with sqlite3.connect(talk.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
+        ledger.execute("UPDATE runs SET cluster = 'gone'")
+    unknown = talk.run("logs")
+    assert unknown.stdout == before
+    assert "'gone'" in unknown.stderr
+    (talk.folder / "results").rename(talk.folder / "elsewhere")
+    assert "'gone'" in talk.run("logs", code=3).stderr
+
+
+def test_a_log_that_is_not_there_any_more(talk: Project) -> None:
+    run_id = talk.submit("--", "9")
+    talk.ended(run_id)
+    talk.run("sync-results")
+    before = talk.run("logs").stdout
+    (talk.run_dir(run_id) / "attempts/0/log").unlink()
+    cleaned = talk.run("logs", "--attempt", "0")
+    assert cleaned.stdout == before
+    assert "not on local any more; this is the synced copy" in cleaned.stderr
+    (talk.folder / "results").rename(talk.folder / "elsewhere")
+    gone = talk.run("logs", "--all")
+    assert gone.stdout == ""
+    assert "the log of attempt 0 is not on local any more, and was not synced" in gone.stderr
+
+
+def test_a_log_without_line_ends_is_not_read_from_its_beginning(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        file.truncate(1 << 40)
+    argv = ["sh", "-c", log_source._STREAM, "sh", str(log), "", "50", ""]
+    done = subprocess.run(argv, capture_output=True, timeout=60, check=True)
+    offset, _, said = done.stdout.partition(b"\n")
+    assert int(offset) == (1 << 40) - len(said)
+    assert len(said) == log_source._WINDOW

@@ -1,0 +1,141 @@
+"""One rule for names of runs, whichever command they are given to."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from clusterkit.cli.app import app
+from clusterkit.runs.ledger import Ledger
+from tests import forked
+from tests.commands.conftest import Project, new_project
+
+pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
+
+MANY: dict[str, tuple[str, ...]] = {
+    "status": (),
+    "why": (),
+    "watch": ("--once",),
+    "top": ("--once",),
+    "export": (),
+    "report": (),
+    "sync-results": ("--no-wandb",),
+    "clean": ("--dry-run",),
+    "cancel": ("--yes",),
+}
+"""Commands that take a group for all of its runs, with what keeps them short."""
+ONE: dict[str, tuple[str, ...]] = {
+    "logs": (),
+    "shell": ("--", "true"),
+    "resume": (),
+    "rerun": ("--sbatch", "job-name=x"),
+    "diff": (),
+    "evaluate": (),
+    "play": (),
+    "tune": ("--no-wait", "--dry-run"),
+}
+"""Commands that need exactly one."""
+RESOLVED = ("error: no run ", "' may mean ", "' means ")
+"""What is said of a name that is none, or of several things."""
+
+
+def test_every_command_that_takes_a_run_is_here() -> None:
+    found = {
+        name
+        for name, command in typer.main.get_group(app).commands.items()  # type: ignore[attr-defined]
+        for parameter in command.params
+        if parameter.param_type_name == "argument" and str(parameter.metavar).split("|")[0] in ("RUN", "A")
+    }
+    assert found == MANY.keys() | ONE.keys()
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, dict[str, str]]]:
+    """Ended and pulled runs of two groups and one besides; names of one run, of a group, of neither."""
+    with pytest.MonkeyPatch.context() as patch:
+        project = new_project(tmp_path_factory.mktemp("named") / "my project", patch)
+        yield project, _scene(project)
+
+
+def _scene(project: Project) -> dict[str, str]:
+    group = project.run("submit", "--name", "base", "--seeds", "1,2").stdout.strip()
+    alone = project.submit("--name", "base-b")
+    for run_id in (f"{group}-0", f"{group}-1", alone):
+        project.ended(run_id)
+    last = project.run("submit", "--name", "last-one", "--seeds", "3,4").stdout.strip()
+    for number in range(2):
+        project.ended(f"{last}-{number}")
+    project.run("sync-results", "--no-wandb")
+    with Ledger(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
+        job_id = ledger.find_one(alone).job_id
+    return {"group": group, "prefix": alone[:10], "job": job_id, "last": "last", "ambiguous": "base"}
+
+
+def said(project: Project, command: str, name: str, words: tuple[str, ...]) -> str:
+    names = (name, name) if command == "diff" else (name,)
+    done = forked.run((command, *names, *words), folder=project.folder, env={**os.environ, "COLUMNS": "200"})
+    assert "Traceback" not in done.stderr
+    return done.stderr.partition("\nnext")[0]
+
+
+def test_every_command_takes_names_alike(named: tuple[Project, dict[str, str]]) -> None:
+    project, names = named
+    shutil.rmtree(project.folder / "results" / f"{names['group']}-1")  # half of a group is here
+    for number, (command, words) in enumerate((MANY | ONE).items()):
+        kind = ("prefix", "group", "job", "last")[number % 4]
+        told = said(project, command, names[kind], words)
+        if kind in ("group", "last") and command in ONE:
+            group = names["group"] if kind == "group" else "last-one-"
+            assert f"means the 2 runs of group {group}" in told, (command, told)
+        else:
+            assert not any(word in told for word in RESOLVED), (command, kind, told)
+        told = said(project, command, names["ambiguous"], words)
+        assert f"'base' may mean {names['group']} (2 runs), base-b-" in told, (command, told)
+
+
+def test_why_of_a_group_counts_causes_and_shows_one_of_each(project: Project) -> None:
+    (project.folder / "train.py").write_text(
+        "import os, sys\nif os.environ['CLUSTERKIT_SEED'] != '3': import nothing_like_it\n"
+    )
+    group = project.run("submit", "--seeds", "1..3").stdout.strip()
+    for number in range(3):
+        project.ended(f"{group}-{number}")
+    shown = project.run("why", group).stdout
+    assert f"{group}  3 runs: 2 import-error, 1 completed" in shown
+    assert f"2 runs  {group}-0, {group}-1" in shown
+    assert f"next  clusterkit logs {group}-0 -n 200" in shown
+    answer = json.loads(project.run("why", "--json").stdout)
+    assert [(one["cause"], len(one["run_ids"])) for one in answer["causes"]] == [
+        ("import-error", 2),
+        ("completed", 1),
+    ]
+    assert answer["causes"][0]["exemplar"]["run_id"] == f"{group}-0"
+    assert answer["not_asked"] == []
+
+
+def test_export_of_a_group_is_an_archive_of_each_run(
+    named: tuple[Project, dict[str, str]], tmp_path: Path
+) -> None:
+    project, names = named
+    group = names["group"]
+    refused = project.run("export", group, "-o", "x.tar.gz", code=8).stderr
+    assert "means 2 runs" in refused
+    paths = project.run("export", group, "-o", str(tmp_path)).stdout.split()
+    assert [Path(path).name.partition(".")[0] for path in paths] == [f"{group}-0", f"{group}-1"]
+
+
+def test_top_of_a_group_shows_those_that_run(project: Project) -> None:
+    group = project.run("submit", "--seeds", "1,2", "--", "sleep").stdout.strip()
+    for number in range(2):
+        project.until((project.run_dir(f"{group}-{number}") / "heartbeat.json").exists)
+    lines = project.run("top", group, "--once", "--json").stdout.splitlines()
+    assert [json.loads(line)["run_id"] for line in lines] == [f"{group}-0", f"{group}-1"]
+    project.run("cancel", group, "--yes")
+    refused = project.run("top", group, code=8).stderr
+    assert "none of the 2 runs" in refused

@@ -1,0 +1,174 @@
+"""A program of somebody else's, in a repository of its own, through the commands of docs/own-project.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.conftest import Project
+
+pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "docs" / "examples" / "own-project"
+
+
+def fences(language: str) -> list[str]:
+    page = (ROOT / "docs" / "own-project.md").read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A git repository that knows nothing of ours but its clusterkit.toml."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    folder = tmp_path / "their work"
+    shutil.copytree(EXAMPLE, folder)
+    git = ["git", "-C", str(folder), "-c", "user.name=they", "-c", "user.email=they@example.org"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "theirs"]):
+        subprocess.run([*git, *words], check=True)
+    return Project(folder)
+
+
+def row(project: Project, run_id: str) -> dict[str, Any]:
+    (one,) = json.loads(project.run("status", "--json", run_id).stdout)["runs"]
+    return dict(one)
+
+
+def spec(project: Project, run_id: str) -> dict[str, Any]:
+    return dict(json.loads((project.run_dir(run_id) / "run.json").read_text()))
+
+
+def test_the_page_shows_the_files() -> None:
+    assert fences("toml")[0] == (EXAMPLE / "clusterkit.toml").read_text()
+    assert fences("python")[0] == (EXAMPLE / "progress.py").read_text()
+
+
+def test_the_commands_of_the_page(foreign: Project) -> None:
+    commands = [shlex.split(line)[1:] for line in fences("sh")[0].splitlines()]
+    assert [words[0] for words in commands] == [
+        "submit",
+        "logs",
+        "status",
+        "why",
+        "sync-results",
+        "report",
+        "rerun",
+    ]
+    said = {words[0]: foreign.run(*words).stdout for words in commands}
+    run_id, again = said["submit"].strip(), said["rerun"].strip()
+    first = spec(foreign, run_id)
+    out = ["--out", f"{foreign.run_dir(run_id)}/out", "--seed", "3"]
+    assert first["argv"] == ["python", "train.py", *out, "--lr", "0.3"]
+    assert "step 200: reward" in said["logs"]
+    assert "COMPLETED" in said["status"]
+    assert "100%" in said["status"]
+    home = foreign.folder / "results" / run_id
+    assert len((home / "out" / "progress.csv").read_text().splitlines()) == 20
+    assert json.loads((home / "out" / "checkpoint.json").read_text())["step"] == 200
+    page = (home / "report" / "report.html").read_text()
+    assert "<figcaption>reward</figcaption>" in page
+    assert (home / "report" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert re.search(r"mine +1 +200 +-", said["report"])
+    second = spec(foreign, again)
+    out = ["--out", f"{foreign.run_dir(again)}/out", "--seed", "4"]
+    assert (second["argv"], second["seed"]) == (["python", "train.py", *out, "--lr", "0.3"], 4)
+    assert second["env"]["CLUSTERKIT_SEED"] == "4"
+    shown = foreign.run("watch", run_id, "--once").stdout
+    assert "reward" in shown
+    foreign.run("cancel", again, "--yes")
+    differs = foreign.run("diff", run_id, again).stdout
+    assert re.search(r"argv\[5\] +3 +4", differs)
+    assert "argv[3]" not in differs
+
+
+def test_an_export_says_how_to_run_it_by_hand(foreign: Project) -> None:
+    run_id = foreign.submit("--", "--steps", "10")
+    foreign.ended(run_id)
+    foreign.run("export", run_id, "-o", "all.tar.gz")
+    shutil.unpack_archive(foreign.folder / "all.tar.gz", foreign.folder / "theirs", filter="data")
+    (text,) = (foreign.folder / "theirs").glob("*/README.txt")
+    block = text.read_text().partition("by hand")[2].partition("run.json, job.sh")[0].partition("\n")[2]
+    by_hand = block.replace("    python ", f"    {shlex.quote(sys.executable)} ")
+    shutil.rmtree(foreign.folder / ".clusterkit")
+    subprocess.run(["bash", "-euc", by_hand], check=True, cwd=text.parent)
+    assert (text.parent / "out" / "out" / "progress.csv").is_file()
+    assert (text.parent / "out" / "metrics.jsonl").is_file()
+
+
+def test_progress_of_a_run_that_is_stopped_and_goes_on(foreign: Project) -> None:
+    run_id = foreign.submit("--time", "1m", "--", "--steps", "10000", "--pause", "0.02")
+    foreign.until(lambda: row(foreign, run_id)["steps_per_second"] is not None)  # its second look or so
+    state = row(foreign, run_id)
+    assert state["state"] == "RUNNING"
+    assert 0 < state["steps_per_second"] < 60
+    assert state["eta_seconds"] > 100
+    assert re.fullmatch(r"will not finish: stops at \d+%, at its time limit", state["outlook"])
+    start = json.loads((foreign.run_dir(run_id) / "attempts/0/start.json").read_text())
+    os.kill(start["pid"], signal.SIGUSR1)
+    foreign.ended(run_id)
+    assert row(foreign, run_id)["why"].endswith("it checkpointed and can be resumed")
+    refused = foreign.run("resume", run_id, "--total-steps", "5", code=3).stderr
+    assert "no {total_steps} among its arguments" in refused
+    foreign.run("resume", run_id)
+    log = foreign.run_dir(run_id) / "attempts/1/log"
+    foreign.until(lambda: log.is_file() and "going on from step" in log.read_text())
+    foreign.run("cancel", run_id, "--yes")
+
+
+def test_a_grid_reaches_the_arguments(foreign: Project) -> None:
+    told = foreign.run(
+        *("submit", "--seeds", "1,2", "--sweep", "lr=0.1,0.3", "--max-parallel", "4"),
+        *("--", "--lr", "{lr}", "--steps", "20", "--pause", "0"),
+    )
+    assert "the arguments do not contain" not in told.stderr
+    runs = [f"{told.stdout.strip()}-{number}" for number in range(4)]
+    for run_id in runs:
+        foreign.ended(run_id)
+    points = [spec(foreign, run_id)["argv"][4:8] for run_id in runs]
+    assert points == [["--seed", seed, "--lr", rate] for rate in ("0.1", "0.3") for seed in ("1", "2")]
+    foreign.run("sync-results")
+    assert len(list(foreign.folder.glob("results/*/out/progress.csv"))) == 4
+    assert "program of your own" in foreign.run("evaluate", runs[0], code=8).stderr
+    assert re.search(r"reward +-\d", foreign.run("diff", runs[0], runs[1]).stdout)
+    assert len(re.findall(r"^mine lr=0\.\d +2 +20", foreign.run("report", "last").stdout, re.MULTILINE)) == 2
+
+
+def test_no_python_and_no_option_for_the_seed(foreign: Project) -> None:
+    heartbeat = fences("sh")[1]
+    assert "heartbeat.json" in heartbeat
+    script = f'set -e\nstep=40\n{heartbeat}echo "$CLUSTERKIT_SEED" >"$1/seed.csv"\nexit 3\n'
+    (foreign.folder / "run.sh").write_text(script)
+    settings = foreign.folder / "clusterkit.toml"
+    (untouched,) = (text for text in fences("toml") if "profiles.untouched" in text)
+    shell = 'time = "5m"\nprogram = ["bash", "run.sh", "{run_dir}"]\ntotal_steps = 100\n'
+    settings.write_text(f"{settings.read_text()}\n{untouched}\n[profiles.shell]\n{shell}")
+    told = foreign.run("submit", "-p", "shell", "--seed", "7")
+    assert "so the program must read $CLUSTERKIT_SEED" in told.stderr
+    both = foreign.run("submit", "-p", "shell", "--seeds", "1,2", "--dry-run")
+    assert "so the program must read $CLUSTERKIT_SEED\n" in both.stdout + both.stderr
+    run_id = told.stdout.strip()
+    foreign.ended(run_id)
+    assert row(foreign, run_id)["progress"] == 0.4
+    assert "exit code 3" in foreign.run("why", run_id).stdout
+    assert (foreign.run_dir(run_id) / "seed.csv").read_text() == "7\n"
+    astray = foreign.submit("--", "--out", "runs", "--steps", "10")
+    foreign.ended(astray)
+    said = foreign.run("logs", astray).stdout if os.getuid() == 0 else foreign.run("why", astray).stdout
+    assert "$CLUSTERKIT_RUN_DIR" in said
+    there = foreign.submit("-p", "untouched", "--", "--steps", "10")
+    foreign.ended(there)
+    assert (foreign.run_dir(there) / "runs" / "progress.csv").is_file()
+    foreign.run("sync-results", run_id)
+    assert "/docs/own-project.md shows" in foreign.run("report", run_id, code=8).stderr

@@ -1,0 +1,52 @@
+"""What submit leaves behind when sbatch refuses, or answers something unreadable.
+
+sbatch is played by a script on PATH: a real one always names the job it accepts.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import Project
+
+CLUSTER = """
+[clusters.here]
+root = "{root}"
+container = "none"
+"""
+
+
+def runs(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sbatch: str
+) -> tuple[str, list[Path]]:
+    """Submit with that sbatch; returns what was said and the run directories that are left."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "sbatch"
+    program.write_text(f"#!/bin/sh\n{sbatch}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    toml = project.folder / "clusterkit.toml"
+    toml.write_text(toml.read_text() + CLUSTER.format(root=tmp_path / "root"))
+    said = project.run("submit", "-c", "here", code=5).stderr
+    return said, list((tmp_path / "root" / "runs").iterdir())
+
+
+@pytest.mark.slow
+def test_a_refusal_leaves_no_run_directory(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, left = runs(project, tmp_path, monkeypatch, "echo 'sbatch: error: invalid account' >&2; exit 1")
+    assert "invalid account" in said
+    assert left == []
+
+
+@pytest.mark.slow
+def test_an_accepted_job_without_an_id_keeps_its_run_directory(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, left = runs(project, tmp_path, monkeypatch, "echo 'welcome to the cluster'")
+    assert "welcome to the cluster" in said
+    (run_dir,) = left
+    assert (run_dir / "job.sh").is_file()

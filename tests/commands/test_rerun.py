@@ -1,0 +1,142 @@
+"""`clusterkit rerun` on the local cluster."""
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterkit.sharing import archive
+from tests.commands.conftest import CONFIG, Project
+
+pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
+
+
+def spec(project: Project, run_id: str) -> dict[str, Any]:
+    return dict(json.loads((project.run_dir(run_id) / "run.json").read_text()))
+
+
+def edit(project: Project) -> None:
+    (project.folder / "train.py").write_text("raise SystemExit('the working tree')")
+
+
+def rerun(project: Project, name: str, *more: str) -> str:
+    run_id = project.run("rerun", name, *more).stdout.strip()
+    project.ended(run_id)
+    return run_id
+
+
+def test_the_code_of_the_run_and_not_the_working_tree(project: Project) -> None:
+    first = project.submit("--sbatch", "comment=mine", "--", "0", "two words", "it's")
+    project.ended(first)
+    edit(project)
+    again = rerun(project, first, "--name", "second", "--time", "7m")
+    assert again.startswith("second-")
+    home = project.run_dir(again)
+    assert json.loads((home / "arguments.json").read_text()) == ["0", "two words", "it's"]
+    old, new = spec(project, first), spec(project, again)
+    assert new["rerun_of"] == first
+    assert new["env"] == old["env"] | {"WANDB_RUN_ID": again, "WANDB_DIR": str(home)}
+    assert (new["run_id"], new["wandb"]["run_id"], new["time_limit_seconds"]) == (again, again, 420)
+    options = json.loads((home / "submissions" / "0" / "request.json").read_text())["options"]
+    assert {"--comment=mine", "--time=00:07:00"} <= set(options)
+    document = json.loads(project.run("diff", first, again, "--json").stdout)
+    differing = {(each["section"], each["name"]) for each in document["differences"]}
+    assert differing | {("run", "created")} == {  # within one second they were created at the same time
+        ("run", "name"),
+        ("run", "created"),
+        ("profile", "time"),
+        ("sbatch", "--time"),
+    }
+    (row,) = json.loads(project.run("status", "--json", again).stdout)["runs"]
+    assert row["state"] == "COMPLETED"
+
+
+def test_an_archive_in_another_project(project: Project, tmp_path: Path) -> None:
+    with (project.folder / "clusterkit.toml").open("a") as settings:
+        settings.write('env = {CLUSTERKIT_SWEEP_SEED = "1"}\n')  # of the profile, as a group of seeds has it
+    first = project.submit("--", "0", "x")
+    project.ended(first)
+    packed = tmp_path / "run.tar.gz"
+    project.run("export", first, "-o", str(packed))
+    other = Project(tmp_path / "another project")
+    other.folder.mkdir()
+    (other.folder / "clusterkit.toml").write_text(CONFIG.replace("demo", "other"))
+    again = rerun(other, str(packed), "--seed", "5")
+    assert json.loads((other.run_dir(again) / "arguments.json").read_text()) == ["0", "x"]
+    new = spec(other, again)
+    assert (new["seed"], new["project"], new["rerun_of"]) == (5, "other", first)
+    assert new["env"]["CLUSTERKIT_SWEEP_SEED"] == "5"
+    assert new["snapshot"] == spec(project, first)["snapshot"]
+    # It can be passed on once more, the same code.
+    other.run("export", again, "-o", "again.tar.gz")
+
+    whole = packed.read_bytes()
+    packed.write_bytes(whole[: len(whole) // 2])
+    before = list(other.run_dir("").iterdir())
+    refused = other.run("rerun", str(packed), code=8)
+    assert "cannot be read as an export" in refused.stderr
+    assert list(other.run_dir("").iterdir()) == before
+    assert "no such archive" in other.run("rerun", "gone.tar.gz", code=8).stderr
+
+
+def test_nothing_of_an_archive_stays(project: Project, tmp_path: Path) -> None:
+    first = project.submit("--", "0")
+    project.ended(first)
+    (project.run_dir(first) / "large").write_bytes(bytes(1 << 20))
+    project.run("export", first, "-o", str(tmp_path / "run.tar.gz"))
+    left = project.folder / ".clusterkit" / "work" / "tmpkilled"
+    left.mkdir(parents=True)
+    rerun(project, str(tmp_path / "run.tar.gz"))
+    assert not left.exists()
+    assert list(left.parent.iterdir()) == []
+    whole = tmp_path / "whole"
+    with tarfile.open(tmp_path / "run.tar.gz") as packed:
+        packed.extractall(whole, filter="data")
+    home = whole / first
+    (home / "code" / "project" / "train.py").write_bytes(bytes(4 << 20))  # more than its manifest says
+    names = sorted(path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())
+    archive.write(
+        tmp_path / "bomb.tar.gz",
+        first,
+        {name: archive.of_file(home / name) for name in names if name != archive.SUMS},
+    )
+    refused = project.run("rerun", str(tmp_path / "bomb.tar.gz"), code=8)
+    assert f"'code/project/train.py' has {4 << 20} bytes, " in refused.stderr
+    assert list(left.parent.iterdir()) == []
+
+
+def test_code_that_is_gone(project: Project) -> None:
+    first = project.submit("--", "0")
+    project.ended(first)
+    project.run("export", first)  # keeps a copy of the code here
+    snapshots = project.folder / ".clusterkit" / "local" / "snapshots"
+    (code,) = (path.parent for path in snapshots.glob("*/project"))
+    shutil.move(code, project.folder / "gone")
+    edit(project)
+    rerun(project, first)
+    assert (code / "project" / "train.py").is_file()
+    for path in (code, project.folder / ".clusterkit" / "snapshots"):
+        shutil.move(path, project.folder / f"gone-{path.name}")
+    assert "is not there any more" in project.run("rerun", first, code=8).stderr
+
+
+def test_a_training_with_another_seed(project: Project) -> None:
+    toml = project.folder / "clusterkit.toml"
+    toml.write_text(toml.read_text().replace('program = ["python", "train.py"]\n', ""))
+    first = project.submit("-p", "local-demo", "--set", "gamma=0.9", "--unlock", "gamma")
+    project.run("cancel", first, "--yes")
+    again = project.run("rerun", first, "--seed", "9", "--total-steps", "50000").stdout.strip()
+    project.run("cancel", again, "--yes")
+    old, new = spec(project, first), spec(project, again)
+    assert new["argv"] == [
+        *(word for place, word in enumerate(old["argv"]) if not _seed_or_steps(old["argv"], place)),
+        *("--seed", "9", "--total-steps", "50000"),
+    ]
+    assert (new["seed"], new["total_steps"], new["recipe"]) == (9, 50_000, old["recipe"])
+
+
+def _seed_or_steps(argv: list[str], place: int) -> bool:
+    return any(argv[at] in ("--seed", "--total-steps") for at in (place, place - 1))
