@@ -40,11 +40,11 @@ def test_without_any_cluster_it_looks_at_this_machine_and_says_so(offline: Proje
     assert seen["cluster"]["cure"] == "clusterkit init"
     assert seen["container"]["outcome"] == "pass"
     assert not {"login", "partition", "job", "wandb", "image-here", "gpu"} & set(seen)
-    assert not (offline.folder / ".clusterkit/backends/local").exists()
+    assert not (offline.folder / ".clusterkit/local").exists()
 
 
 def test_what_is_safe_is_mended(offline: Project) -> None:
-    root = offline.folder / ".clusterkit/backends/local"
+    root = offline.folder / ".clusterkit/local"
     (root / "runs").mkdir(parents=True)
     root.chmod(0o755)
     (root / "runs").chmod(0o750)
@@ -60,8 +60,8 @@ def test_what_cannot_be_mended_stops_nothing(
     offline: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder of somebody else's, as an image store that a group shares."""
-    (offline.folder / ".clusterkit/backends/local").mkdir(parents=True)
-    (offline.folder / ".clusterkit/backends/local").chmod(0o755)
+    (offline.folder / ".clusterkit/local").mkdir(parents=True)
+    (offline.folder / ".clusterkit/local").chmod(0o755)
     program(tmp_path, "chmod", "echo chmod: Operation not permitted >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     seen = asks(offline, "--no-job", "--fix")

@@ -107,7 +107,7 @@ def test_each_run_is_one_of_its_own_and_learns_what_it_learns_alone(seeds: Proje
         assert (folder / "checkpoints/final_model.pt").exists()
         assert json.loads((folder / "heartbeat.json").read_text())["step"] == 2048
         assert json.loads((folder / "submissions/0/request.json").read_text())["in_one"] == 3
-    there = seeds.folder / ".clusterkit/backends/local/groups" / group
+    there = seeds.folder / ".clusterkit/local/groups" / group
     assert json.loads((there / "group.json").read_text())["in_one"] == 3
     assert not (there / "together-0" / "door").exists()
 

@@ -72,7 +72,7 @@ def test_a_dry_run_fits_a_screen_and_changes_nothing(project: Project) -> None:
     assert len(shown.splitlines()) <= 23
     told = {line[:12].strip(): line[12:] for line in shown.splitlines()}
     assert told["program"] == "python train.py 'a b'"
-    assert told["where"].startswith(f"local: {project.folder}/.clusterkit/backends/local/runs/tiny-")
+    assert told["where"].startswith(f"local: {project.folder}/.clusterkit/local/runs/tiny-")
     assert told["resources"] == "5m, 1 CPU (profile tiny)"
     assert "--time=00:05:00" in told["sbatch"]
     assert "CLUSTERKIT_SEED=1" in told["environment"]

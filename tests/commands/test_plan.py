@@ -308,7 +308,7 @@ def test_a_machine_without_the_gpus_is_not_approved(trains: Project) -> None:
         said = trains.run(*words, "--profile", "giant", "--cluster", "local", code=5).stderr
         assert "giant can never run on local: 10 h200 asked for, " in said
         assert "`--profile local-demo" in said
-    assert not list(trains.folder.glob(".clusterkit/backends/local/runs/*"))
+    assert not list(trains.folder.glob(".clusterkit/local/runs/*"))
 
 
 @pytest.mark.slow

@@ -122,7 +122,7 @@ def test_what_cannot_be_resumed_says_why(steps: Project) -> None:
 
 def test_the_code_it_began_with_and_its_run_json_must_be_there(steps: Project) -> None:
     run_id = cancelled(steps)
-    snapshots = steps.folder / ".clusterkit/backends/local/snapshots"
+    snapshots = steps.folder / ".clusterkit/local/snapshots"
     snapshots.rename(snapshots.with_name("gone"))
     snapshots.mkdir()
     assert "is not there any more" in steps.run("resume", run_id, code=8).stderr
@@ -159,7 +159,7 @@ def test_a_run_moves_to_another_cluster_with_all_it_needs(steps: Project, elsewh
     row = state(steps, run_id)
     assert (row["cluster"], row["run_dir"]) == ("other", str(new))
     assert (steps.folder / "results" / run_id / "attempts/0/log").exists()
-    shutil.rmtree(steps.folder / ".clusterkit/backends/local")  # nothing of the old place is needed any more
+    shutil.rmtree(steps.folder / ".clusterkit/local")  # nothing of the old place is needed any more
     (new / "attempts/1/exit.json").write_text('{"code": 1, "signal": null, "why": "failed", "ended": 1}')
     steps.run("resume", run_id)
     steps.until((new / "attempts/2/exit.json").exists)

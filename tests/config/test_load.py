@@ -16,8 +16,8 @@ def test_without_any_file_there_is_the_local_cluster_and_the_demo(place: Place) 
     settings = load_settings()
     local = settings.cluster()
     assert (local.name, local.kind, local.host, local.container) == ("local", "local", None, "none")
-    assert local.root == f"{place.project}/.clusterkit/backends/local"
-    assert local.scratch_root == f"{place.project}/.clusterkit/backends/local/scratch"
+    assert local.root == f"{place.project}/.clusterkit/local"
+    assert local.scratch_root == f"{place.project}/.clusterkit/local/scratch"
     assert settings.profile().name == "local-demo"
     assert settings.project.name == "my-project"
     assert settings.project.results == place.project / "results"
