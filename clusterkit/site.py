@@ -1,4 +1,4 @@
-"""An open cluster: the one connection to it, the absolute paths of its work root, its scheduler."""
+"""An open cluster: the one connection to it and the absolute paths of its work root."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from clusterkit import ownership
-from clusterkit.backends.base import Scheduler
 from clusterkit.errors import TransportError
 from clusterkit.transport.base import Completed, Transport
 from clusterkit.transport.faults import room_hint
@@ -221,17 +220,6 @@ def _words(inquiry: Inquiry) -> str:
     """Gives a script its arguments, where the paths are variables still."""
     folder = '"$store"' if inquiry.store == "images" else '"$root/snapshots"'
     return f"set -- {folder} {shlex.join(inquiry.arguments)}"
-
-
-def scheduler_of(cluster: Cluster) -> Scheduler:
-    """The scheduler that runs a cluster's jobs."""
-    if cluster.kind == "local":
-        from clusterkit.backends.local.scheduler import LocalScheduler
-
-        return LocalScheduler()
-    from clusterkit.backends.slurm.commands import SlurmScheduler
-
-    return SlurmScheduler()
 
 
 # $1 is the group that may read images and snapshots, or nothing; $2 the mode of their folders then.

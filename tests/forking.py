@@ -52,7 +52,7 @@ def _make_ready() -> None:
     """What commands do whatever their words: compile a template, take options apart."""
     import typer
 
-    from clusterkit.backends.slurm.script import templates
+    from clusterkit.backends.job_script import templates
     from clusterkit.cli.app import app
 
     typer.main.get_command(app)

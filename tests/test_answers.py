@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.backends.base import Scheduler
-from clusterkit.backends.local.scheduler import LocalScheduler
-from clusterkit.backends.slurm import abilities
-from clusterkit.backends.slurm.commands import SlurmScheduler
+from clusterkit.backends.base import Backend
+from clusterkit.backends.local.backend import LocalBackend
+from clusterkit.backends.slurm.backend import SlurmBackend
+from clusterkit.backends.slurm.limits import parse_limits
 from clusterkit.backends.slurm.parse import parse_query
 from clusterkit.backends.slurm.sections import MARK
-from clusterkit.backends.slurm.trial import parse_trials
+from clusterkit.backends.slurm.starts import parse_starts
 from clusterkit.checkup import answer as checkup
 from clusterkit.diagnosis.parse import parse_evidence
 from clusterkit.errors import ClusterkitError, RunError, SchedulerError, last_words
@@ -55,12 +55,12 @@ SECTIONS = st.lists(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheduler", "section", "ending"),
-    [(SlurmScheduler(), slurm_section, ""), (LocalScheduler(), local_section, "-77")],
+    [(SlurmBackend(), slurm_section, ""), (LocalBackend(), local_section, "-77")],
     ids=["slurm", "local"],
 )
 @given(drawn=SECTIONS, data=st.data())
 def test_searches_for_several_runs(
-    scheduler: Scheduler,
+    scheduler: Backend,
     section: Callable[[str, int], str],
     ending: str,
     drawn: list[tuple[str, str, int]],
@@ -84,7 +84,7 @@ def test_searches_for_several_runs(
 
 def test_the_first_answer_belongs_to_another_run() -> None:
     text = slurm_section(f"queued {NAMES[0]}", 0) + slurm_section(f"queued {NAMES[1]}", 1)
-    slurm = SlurmScheduler()
+    slurm = SlurmBackend()
     assert slurm.parse_find(text, NAMES[1]) == (("1001",), False)
     assert slurm.parse_find(text, NAMES[0]) == (("1000",), True)
     assert slurm.parse_find(text, NAMES[2]) == ((), False)
@@ -113,7 +113,7 @@ def test_any_order_of_what_slurm_said(pieces: list[str], cut: int) -> None:
         with contextlib.suppress(SchedulerError):
             for identifier, job in parse_query(text).items():
                 assert job.node in (None, f"node{identifier.partition(';')[0]}"), "the row of another cluster"
-        parse_trials(text)
+        parse_starts(text, {"a": ()})
 
 
 def record(run_dir: str) -> str:
@@ -135,18 +135,19 @@ def test_records_of_several_runs(order: list[str], data: st.DataObject) -> None:
     for part in (text, text[begin:end], text[:begin] + text[end:]):
         with contextlib.suppress(RunError):
             for run_dir, found in parse_collect(part).items():
-                if run_dir in order and found.submission is not None and found.submission.job_id is not None:
-                    assert found.submission.job_id in {str(len(path)) for path in order}
+                job_id = found.submission.job_id(SlurmBackend()) if found.submission else None
+                if run_dir in order and job_id is not None:
+                    assert job_id in {str(len(path)) for path in order}
     records = parse_collect(text)
     for run_dir in order:
         submission = records[run_dir].submission
         assert submission is not None
-        assert submission.job_id == str(len(run_dir))
+        assert submission.job_id(SlurmBackend()) == str(len(run_dir))
     with pytest.raises(RunError, match="/r/other"):
         records["/r/other"]
 
 
-MARKS = ("slurm", "record", "local", "survey", "doctor", "why", "usage", "roster", "abilities")
+MARKS = ("slurm", "record", "local", "survey", "doctor", "why", "usage", "roster", "limits")
 WORDS = (
     " part me",
     " end 0",
@@ -166,8 +167,9 @@ def usage(text: str) -> object:
 
 
 PARSERS: tuple[Callable[[str], object], ...] = (
-    parse_collect, parse_query, parse_trials, parse_survey, parse_evidence, parse_roster, parse_details,
-    abilities.parse, checkup.parse, usage, LocalScheduler().parse_query,
+    parse_collect, parse_query, parse_survey, parse_evidence, parse_roster, parse_details,
+    lambda text: parse_starts(text, {}),
+    parse_limits, checkup.parse, usage, LocalBackend().parse_query,
 )  # fmt: skip
 
 
@@ -199,11 +201,11 @@ def test_no_order_of_our_lines_is_a_traceback(pieces: list[str]) -> None:
 
 
 def test_half_a_configuration_is_no_configuration() -> None:
-    mark = "\x1eclusterkit-abilities"
+    mark = "\x1eclusterkit-limits"
     text = f"{mark} config\nJobRequeue = 1\n{mark} partition\nPartitionName=g MaxTime=1"
     with pytest.raises(SchedulerError, match="does not say"):
-        abilities.parse(text)
-    assert abilities.parse(f"{text}-00:00:00\n{mark} end\n").max_time == 86400
+        parse_limits(text)
+    assert parse_limits(f"{text}-00:00:00\n{mark} end\n").max_time == 86400
 
 
 def test_last_words() -> None:

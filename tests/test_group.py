@@ -6,23 +6,30 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from clusterkit.runs.group import batches, member_id, members_file, parts
+from clusterkit.backends.slurm.backend import SlurmBackend
+from clusterkit.runs.group import Part, batches, member_id, members_file, parts
 
 SAME = ("--time=1",)
 OTHER = ("--time=2",)
 
 
+def array(part: Part, *, always: bool) -> str | None:
+    """The option of a part's job array."""
+    tasks = part.tasks_of_array(always=always)
+    return SlurmBackend().array(*tasks) if tasks else None
+
+
 def test_a_group_of_one_request_is_one_array() -> None:
     (part,) = parts(batches([SAME] * 5, [0] * 5, 1), array_size=1001, at_once=2)
-    assert part.array(always=False) == "--array=0-4%2"
+    assert array(part, always=False) == "--array=0-4%2"
     assert part.turn is None
     assert [part.task_of(index, always=False) for index in part.members] == [0, 1, 2, 3, 4]
 
 
 def test_one_task_is_a_plain_job_on_slurm() -> None:
     (part,) = parts(batches([SAME] * 4, [0] * 4, 4), array_size=1001, at_once=None)
-    assert part.array(always=False) is None
-    assert part.array(always=True) == "--array=0-0"
+    assert array(part, always=False) is None
+    assert array(part, always=True) == "--array=0-0"
     assert part.task_of(3, always=False) is None
     assert part.members == (0, 1, 2, 3)
 
@@ -34,20 +41,20 @@ def test_what_differs_in_its_request_is_another_part() -> None:
 
 def test_a_site_without_arrays_gets_plain_jobs_in_lanes() -> None:
     split = parts(batches([SAME] * 5, [0] * 5, 1), array_size=0, at_once=2)
-    assert [part.array(always=False) for part in split] == [None] * 5
+    assert [array(part, always=False) for part in split] == [None] * 5
     assert [part.turn for part in split] == [None, None, 0, 1, 2]
 
 
 def test_parts_of_a_limited_sweep_await_their_turn() -> None:
     split = parts(batches([SAME] * 7, [0] * 7, 1), array_size=3, at_once=2)
     assert [part.turn for part in split] == [None, 0, 1]
-    assert [part.array(always=False) for part in split] == ["--array=0-2%2", "--array=0-2%2", None]
+    assert [array(part, always=False) for part in split] == ["--array=0-2%2", "--array=0-2%2", None]
     assert [part.origin for part in split] == [0, 3, 6]
 
 
 def test_a_stage_has_the_task_numbers_of_the_one_before() -> None:
     split = parts(batches([SAME] * 3 + [OTHER] * 3, [0] * 3 + [1] * 3, 1), array_size=1001, at_once=None)
-    assert [part.array(always=False) for part in split] == ["--array=0-2", "--array=0-2"]
+    assert [array(part, always=False) for part in split] == ["--array=0-2", "--array=0-2"]
     assert [part.before for part in split] == [None, 0]
     assert split[1].task_of(4, always=False) == 1
 

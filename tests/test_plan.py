@@ -1,5 +1,7 @@
 """Profile, recipe and arguments become argv and environment; what is wrong is found on the laptop."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,7 +15,6 @@ from clusterkit.runs.program import (
     option_of,
     program,
     trains,
-    with_hardware,
     with_option,
 )
 from clusterkit.runs.sweep import meaning
@@ -36,7 +37,17 @@ def profile(**more: Any) -> Profile:
     return Profile(**{**base, **more})
 
 
-def planned(chosen: Profile, **more: Any) -> Program:
+@dataclass(frozen=True)
+class Placed:
+    """A program of a run whose directory is known."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    recipe: Mapping[str, Any] | None
+    template: tuple[str, ...] | None
+
+
+def planned(chosen: Profile, **more: Any) -> Placed:
     arguments: dict[str, Any] = {
         "own_program": None,
         "arguments": (),
@@ -44,10 +55,10 @@ def planned(chosen: Profile, **more: Any) -> Program:
         "unlock": (),
         "seed": 7,
         "wandb": Wandb(entity="lab"),
-        "run_id": "p-1",
-        "run_dir": "/r/p-1",
     }
-    return program(chosen, **{**arguments, **more})
+    found = program(chosen, **{**arguments, **more})
+    argv, env = found.placed("p-1", "/r/p-1")
+    return Placed(argv, env, found.recipe, found.argv if found.argv != argv else None)
 
 
 def option(argv: tuple[str, ...], name: str) -> str:
@@ -186,25 +197,28 @@ def test_the_value_of_an_option_is_the_last_one_given() -> None:
 
 def test_an_option_is_set_once() -> None:
     changed = with_option([*TRAINING, "--total-steps=7", "--lockstep"], "--total-steps", "500")
-    assert changed == [*TRAINING[:4], "--device", "cuda", "--workers=2", "--lockstep", "--total-steps", "500"]
+    kept = [*TRAINING[:4], "--device", "cuda", "--workers=2", "--lockstep"]
+    assert changed == (*kept, "--total-steps", "500")
 
 
 def test_other_hardware_changes_no_numbers() -> None:
     other = Profile(name="p", time="1h", device="cpu", threads=4, env={"A": "b"})
-    argv, env = with_hardware(TRAINING, {"OMP_NUM_THREADS": "1", "WANDB_RUN_ID": "x"}, other)
+    training = Program(tuple(TRAINING), None, {"OMP_NUM_THREADS": "1", "WANDB_RUN_ID": "x"})
+    changed = training.with_hardware(other)
+    argv, env = changed.argv, changed.env
     assert option_of(argv, "--device") == "cpu"
     assert option_of(argv, "--threads") == "4"
     assert option_of(argv, "--workers") == "2"
     assert option_of(argv, "--total-steps") == "100"
     assert env == {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4", "WANDB_RUN_ID": "x", "A": "b"}
-    assert with_hardware(["mine"], {}, other)[0] == ["mine"]
+    assert Program(("mine",), None, {}).with_hardware(other).argv == ("mine",)
     assert "--ranks" not in argv
 
 
 def test_other_hardware_has_its_own_number_of_gpus() -> None:
-    several = with_hardware(TRAINING, {}, profile(gpus=4))[0]
-    assert option_of(several, "--ranks") == "4"
-    assert option_of(with_hardware(several, {}, profile())[0], "--ranks") == "1"
+    several = Program(tuple(TRAINING), None, {}).with_hardware(profile(gpus=4))
+    assert option_of(several.argv, "--ranks") == "4"
+    assert option_of(several.with_hardware(profile()).argv, "--ranks") == "1"
 
 
 @pytest.mark.parametrize("own", [None, ("python", "train.py")])

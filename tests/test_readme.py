@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.backends.slurm.options import sbatch_options
 from clusterkit.config.load import load_settings
-from clusterkit.config.placement import resolve_gpu
 from tests import forked
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,9 +70,9 @@ def test_the_configuration_of_the_pages(page: str, tmp_path: Path, monkeypatch: 
     file = tmp_path / "clusterkit.toml"
     file.write_text(text)
     settings = load_settings(config=file)
-    placed = resolve_gpu(settings.cluster(), settings.profile("a40-2m"))
-    assert placed.partition == "GPU-a40"
-    assert {"--gpus=a40:1", "--gres=gpu:a40:1"} & set(placed.options), "as the page spells it"
+    options = sbatch_options(settings.cluster(), settings.profile("a40-2m"))
+    assert "--partition=GPU-a40" in options
+    assert {"--gpus=a40:1", "--gres=gpu:a40:1"} & set(options), "as the page spells it"
 
 
 def test_the_two_commands_are_make_targets() -> None:

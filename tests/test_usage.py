@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.probes.usage import Usage, UsageReader, usage_argv
-from tests.slurm.runs import until
+from tests.backends.runs import until
 
 MARK = "\x1eclusterkit-usage"
 

@@ -1,7 +1,8 @@
-"""The scheduler interface that `slurm` and `local` fill.
+"""The protocol of a backend: everything clusterkit knows of one scheduler.
 
-Implementations are pure: they build argv and shell fragments and parse what came back; the verbs
-run them over a transport.
+A backend is pure: it builds argv and shell fragments and parses what came back, and the layers above run them
+over a transport. What differs between schedulers is behind it; code above asks for a capability, never for a
+kind. `backend_of` in `clusterkit.backends` finds the one of a cluster.
 """
 
 from __future__ import annotations
@@ -13,12 +14,18 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from clusterkit.config.layers import nearest
+from clusterkit.errors import ConfigError
+from clusterkit.units import format_duration
+
 if TYPE_CHECKING:
+    from clusterkit.backends.starts import Predictions
+    from clusterkit.config.models import Cluster, Gpu, Profile
     from clusterkit.hardware import Hardware
 
 
 class JobState(StrEnum):
-    """States of a job, in Slurm's words (man sacct, JOB STATE CODES), which `local` uses too."""
+    """States of a job. The names are those of man sacct, JOB STATE CODES, for every backend."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -49,6 +56,15 @@ class JobState(StrEnum):
         return self in (JobState.PENDING, JobState.REQUEUED)
 
 
+ENDS = {
+    JobState.OUT_OF_MEMORY: "it used more main memory than it asked for: raise the profile's memory",
+    JobState.TIMEOUT: "it reached its time limit",
+    JobState.NODE_FAIL: "its node failed",
+    JobState.PREEMPTED: "it had to make room for a job of higher priority",
+    JobState.CANCELLED: "it was cancelled",
+}
+"""How jobs ended, in plain words."""
+
 _ACTIVE = frozenset(
     {
         JobState.PENDING,
@@ -71,6 +87,10 @@ class Job:
     """The scheduler's own text, kept also when we do not know it."""
     reason: str | None = None
     """Why it waits or why it ended, in the scheduler's words."""
+    explained: str | None = None
+    """The reason in plain words, with what can be done about it; None for one that is not known."""
+    in_vain: bool = False
+    """Whether it can never start, because what it waits for has failed."""
     partition: str | None = None
     node: str | None = None
     start: str | None = None
@@ -87,6 +107,13 @@ class Job:
     """As it was submitted; ids come back when a cluster is set up anew, names do not."""
 
 
+SCHEDULER_LOG = "slurm.log"
+"""Name of the scheduler's own log in a run directory (docs/run-directory.md)."""
+
+Way = Literal["requeue", "array", "chain"]
+"""How a run goes on past its time limit (docs/until-done.md): the same job again, the next task of a job
+array whose tasks run one after the other, or a job that each job submits as its successor."""
+
 Kind = Literal["ok", "any", "corr"]
 
 
@@ -100,28 +127,221 @@ class Parent:
     """`ok`: it must have completed, else the other one never starts; `any`: however it ends; `corr`: of two
     job arrays, each task after the task of the same number has completed."""
     task: int | None = None
-    """Of the array that waits, the only task that does; for schedulers that start each task by itself."""
+    """Of the jobs that wait, the only one that does; for backends without job arrays."""
 
 
-class Scheduler(Protocol):
-    """Pure builders and parsers of one scheduler."""
+@dataclass(frozen=True)
+class Capabilities:
+    """What a backend can do; the layers above decide by these."""
+
+    queue: bool
+    """Jobs wait in a queue, whose scheduler refuses what no node can give; else a job starts at once."""
+    arrays: bool
+    """Runs that are submitted together are tasks of a job array; else each is a job of its own."""
+
+
+@dataclass(frozen=True)
+class EarlySignal:
+    """A signal that a job gets before its time limit."""
 
     name: str
+    """Without SIG."""
+    seconds: int
+    """How long before the limit."""
 
-    def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
-        """Argv that submits the job script (an absolute path) and prints the job id.
+
+@dataclass(frozen=True)
+class Limits:
+    """What a site allows; the defaults are those of a backend that has nothing to ask."""
+
+    requeue: bool = True
+    """Whether jobs are requeued by default."""
+    array_size: int | None = None
+    """How many tasks a job array may have; below 2 there are no arrays, None is no limit."""
+    preempt_cancels: bool = False
+    """Whether a preempted job is cancelled, not requeued."""
+    kill_wait: int = 30
+    """Seconds between SIGTERM at the time limit and SIGKILL."""
+    max_time: int | None = None
+    """Seconds a job of the partition may have at most; None without a limit."""
+    partition: str | None = None
+    """The partition asked about; the default one when the job names none."""
+
+
+@dataclass(frozen=True)
+class JobResources:
+    """What the options of a job ask for; None where they do not say."""
+
+    cpus: int | None = None
+    memory: int | None = None
+    """Bytes."""
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """How a run goes on past its time limit, and why that way."""
+
+    way: Way
+    why: str
+    options: tuple[str, ...] = ()
+    """Options of the job that the way needs."""
+
+
+class Backend(Protocol):
+    """Builders and parsers for one scheduler. They do no I/O.
+
+    Options are the scheduler's own, as `--name=value` or `--flag` texts: the layers above keep them, show
+    them and hand them back, and never read them.
+    """
+
+    title: str
+    """The scheduler's name for people."""
+    tool: str
+    """Whose options a job has, for people: the name of the submit command."""
+    can: Capabilities
+    variables: tuple[str, ...]
+    """Environment variables of its jobs that a program in a container may need."""
+
+    def options(
+        self, cluster: Cluster, profile: Profile, *, signal: EarlySignal | None, extra: Sequence[str] = ()
+    ) -> tuple[str, ...]:
+        """The options of one run's job, in a stable order.
 
         Args:
-            script: absolute path of job.sh.
-            run_dir: absolute path of the run directory.
-            job_name: name the scheduler shows.
-            options: sbatch options; those in the script need not be repeated, but may be (Slurm), and local
-                reads `--time` and `--signal` of them and ignores the others.
+            cluster: with what the site needs said, such as a partition.
+            profile: the resources.
+            signal: sent before the time limit, unless the settings say otherwise.
+            extra: options of the command line, which win over all others.
+
+        Raises:
+            ConfigError: the cluster cannot give that, or an option is not one that may be set.
         """
         ...
 
-    def parse_submit(self, stdout: str) -> str:
-        """The job id in the submit command's output. Raises SchedulerError when there is none."""
+    def names(self, options: Sequence[str]) -> frozenset[str]:
+        """The full names, without dashes, of the options in texts that a person typed."""
+        ...
+
+    def carried_over(self, options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
+        """Those options of a submission that its run's next submission keeps.
+
+        Args:
+            options: of the submission before.
+            time: the time limit stays what it was.
+            packed: the job was shared with other runs.
+        """
+        ...
+
+    def packed(self, options: Sequence[str], runs: int, given: Sequence[str]) -> tuple[str, ...]:
+        """The options of a job that several runs share: one GPU, processors and memory for each.
+
+        Args:
+            options: of one run.
+            runs: how many share the job.
+            given: options of the command line, which are meant for the whole job.
+        """
+        ...
+
+    def array(self, first: int, last: int, at_once: int | None) -> str:
+        """The option that makes a job array of tasks, or, without arrays, a job for each of so many runs."""
+        ...
+
+    def asked(self, options: Sequence[str]) -> JobResources:
+        """What options ask for, read back from them."""
+        ...
+
+    def dependency(self, parents: Sequence[Parent]) -> tuple[str, ...]:
+        """Options that let a job start only after others. A job that never can is cancelled."""
+        ...
+
+    def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
+        """Lines at the head of a job script that ask the scheduler for the options; none where it reads none.
+
+        Raises:
+            ConfigError: an option cannot be written so.
+        """
+        ...
+
+    def held_back(self, options: Sequence[str]) -> EarlySignal | None:
+        """The signal before the time limit, where it may come early and the job script is to hold it back."""
+        ...
+
+    def limits_script(self, options: Sequence[str]) -> str:
+        """A POSIX sh fragment that asks what the site allows such a job; "" where there is nothing to ask."""
+        ...
+
+    def parse_limits(self, stdout: str) -> Limits:
+        """What it allows, out of the fragment's output.
+
+        Raises:
+            SchedulerError: the scheduler did not say.
+        """
+        ...
+
+    def check_limits(self, cluster: Cluster, limits: Limits, options: Sequence[str]) -> None:
+        """Raises ConfigError where a job that goes on past its limit asks for more time than there is."""
+        ...
+
+    def continuation(
+        self, limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequence[str]
+    ) -> Continuation:
+        """How a run goes on past its time limit.
+
+        Args:
+            limits: what the site allows; None when it was not asked, and then `wanted` is a way.
+            wanted: the cluster's `continue_by`.
+            options: of the job.
+
+        Raises:
+            ConfigError: the wanted way is not to be had.
+        """
+        ...
+
+    def starts_script(self, requests: Mapping[str, Sequence[str]]) -> str:
+        """A POSIX sh fragment that asks when jobs with such options would start; it submits nothing.
+
+        Args:
+            requests: options by a word to know the answer by.
+
+        Returns:
+            "" where jobs start at once, or nobody can tell.
+        """
+        ...
+
+    def parse_starts(self, stdout: str, requests: Mapping[str, Sequence[str]]) -> Predictions:
+        """What the scheduler foretells, out of the fragment's output."""
+        ...
+
+    def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
+        """Argv that submits the job script and prints the job's id.
+
+        Args:
+            script: absolute path of job.sh.
+            run_dir: absolute path of the folder it belongs to.
+            job_name: name the scheduler shows.
+            options: of the job; those in the script may be repeated.
+        """
+        ...
+
+    def accepted(self, answer: str, task: int | None = None) -> str | None:
+        """The job id in the output of the submit command, whatever stands around it; None without one.
+
+        Args:
+            answer: standard output.
+            task: the number of a run among those that were submitted together.
+        """
+        ...
+
+    def task_id(self, job_id: str, task: int) -> str:
+        """The id of one task of a job array; without arrays a job is a task of its own."""
+        ...
+
+    def array_id(self, job_id: str) -> str:
+        """The id of the job array that a task belongs to; that of any other job as it is."""
+        ...
+
+    def refusal_hint(self, words: str) -> str | None:
+        """The next step after a refused submission; None when the words are not among the usual ones."""
         ...
 
     def find_script(self, job_name: str, script: str, since: str) -> str:
@@ -129,7 +349,7 @@ class Scheduler(Protocol):
 
         Args:
             job_name: as it was submitted.
-            script: absolute path of job.sh, by which `local` knows a job.
+            script: absolute path of job.sh, for backends whose jobs have no name.
             since: UTC day, `YYYY-MM-DD`; no such job is older.
         """
         ...
@@ -140,10 +360,6 @@ class Scheduler(Protocol):
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         """Argv that cancels jobs; unknown or finished ids are not an error."""
-        ...
-
-    def dependency(self, parents: Sequence[Parent]) -> tuple[str, ...]:
-        """Options that let a job start only after others. A job that never can is cancelled."""
         ...
 
     def query_script(self, job_ids: Sequence[str]) -> str:
@@ -159,6 +375,10 @@ class Scheduler(Protocol):
         """
         ...
 
+    def parse_trouble(self, stdout: str) -> str | None:
+        """Why the queue could not be asked, out of the same output; None when it could."""
+        ...
+
     def machine_script(self, scratch: str) -> str:
         """A POSIX sh fragment that asks the machine on which jobs start at once what it has.
 
@@ -166,7 +386,7 @@ class Scheduler(Protocol):
             scratch: the scratch root as one shell word.
 
         Returns:
-            "" where there is a queue, whose scheduler judges a request itself.
+            "" where there is a queue.
         """
         ...
 
@@ -174,9 +394,32 @@ class Scheduler(Protocol):
         """What that machine has, out of the fragment's output."""
         ...
 
-    def parse_trouble(self, stdout: str) -> str | None:
-        """Why the queue could not be asked, out of the same output; None when it could."""
-        ...
+
+def within_max_time(cluster: Cluster, profile: Profile) -> None:
+    """Raises ConfigError where a profile asks for more time than the cluster's settings allow."""
+    if cluster.max_time is not None and profile.time > cluster.max_time:
+        raise ConfigError(
+            f"profile {profile.name} asks for {format_duration(profile.time)} and cluster {cluster.name} "
+            f"allows {format_duration(cluster.max_time)} (clusters.{cluster.name}.max_time)",
+            hint="give the run less time, or choose another cluster",
+        )
+
+
+def gpu_of(cluster: Cluster, profile: Profile) -> Gpu | None:
+    """The cluster's table of the GPU that a profile names; None where it names none.
+
+    Raises:
+        ConfigError: the cluster has no such GPU; the hint lists those it has.
+    """
+    if profile.gpu is None:
+        return None
+    if profile.gpu not in cluster.gpus:
+        raise ConfigError(
+            f"profile {profile.name} needs GPU {profile.gpu!r}, which cluster {cluster.name} lacks",
+            hint=f"{nearest(profile.gpu, cluster.gpus)}; "
+            f"or add [clusters.{cluster.name}.gpus.{profile.gpu}] if it is there",
+        )
+    return cluster.gpus[profile.gpu]
 
 
 def unix_seconds(text: str | None) -> float | None:

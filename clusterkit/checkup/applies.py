@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clusterkit.backends import backend_of
 from clusterkit.checkup.catalogue import of_place
 from clusterkit.checkup.check import Check, Place
+from clusterkit.runs.fitting import wants_gpu
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile, Project
@@ -28,7 +30,7 @@ def applicable(
     without: set[str] = set()
     if cluster.host is None:
         without |= _SSH | {"shell-quiet", "clock", "rsync-there"}
-    if cluster.kind == "local":
+    if not backend_of(cluster).can.queue:
         without |= _ELSEWHERE | {check.name for check in of_place(Place.SCHEDULER)}
     if cluster.container == "none":
         without |= _IMAGE
@@ -40,16 +42,11 @@ def applicable(
         without |= {"wandb-login", "wandb-server", "wandb"}
     if profile is not None and not wants_gpu(cluster, profile):
         without |= {"gpu", "driver", "gres", "mps"}
-    if not cluster.mps or cluster.kind == "local":
+    if not cluster.mps or not backend_of(cluster).can.arrays:
         without.add("mps")
     if profile is not None and not (wants_gpu(cluster, profile) and profile.device != "cpu"):
         without.add("cuda")
     return tuple(check for check in of_place(place) if check.name not in without)
-
-
-def wants_gpu(cluster: Cluster, profile: Profile) -> bool:
-    """Whether a run needs a GPU there; on this machine the profile's `device` decides."""
-    return profile.device == "cuda" if cluster.kind == "local" else profile.gpu_count > 0
 
 
 def trains(project: Project, profile: Profile) -> bool:

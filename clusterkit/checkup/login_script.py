@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
-from clusterkit.backends.slurm.commands import CLEAN_ENVIRONMENT
+from clusterkit.backends.slurm.backend import CLEAN_ENVIRONMENT
 from clusterkit.checkup.answer import END, FUNCTIONS
 from clusterkit.images import Image
 from clusterkit.probes.space import SCRIPT as SPACE
@@ -99,18 +99,16 @@ fi
 """
 
 
-_TEST = 'script=$1; shift; printf "%s\\n" "$script" | sbatch --test-only "$@"'
+_TEST = 'printf "#!/bin/sh\\n" | sbatch --test-only "$@"'
 
 
-def login_script(
-    cluster: Cluster, *, image: Image | None, test_only: Mapping[str, tuple[str, tuple[str, ...]]]
-) -> str:
+def login_script(cluster: Cluster, *, image: Image | None, test_only: Mapping[str, tuple[str, ...]]) -> str:
     """A POSIX sh script for standard input; prints what `answer.parse` reads.
 
     Args:
         cluster: where.
         image: to look for in the store.
-        test_only: by profile the rendered job script and its sbatch options.
+        test_only: by profile the options of its job.
     """
     lines = [FUNCTIONS, resolve_script(cluster), _ABOUT]
     if cluster.host is not None:
@@ -129,13 +127,10 @@ def login_script(
     return "\n".join([*lines, END])
 
 
-def _tests(scripts: Mapping[str, tuple[str, tuple[str, ...]]]) -> str:
-    """A function that has sbatch look at each script."""
-    lines = ["ck_tests() {", "  :"]
-    for profile, (text, options) in scripts.items():
-        lines += [
-            f"  ck_script={shlex.quote(text)}",
-            f"  ck_part {shlex.quote(f'test {profile}')} sh -c {shlex.quote(_TEST)} "
-            f'sh "$ck_script" {shlex.join(options)}',
-        ]
-    return "\n".join([*lines, "}"])
+def _tests(requests: Mapping[str, tuple[str, ...]]) -> str:
+    """A function that has sbatch look at each request."""
+    parts = (
+        f"  ck_part {shlex.quote(f'test {profile}')} sh -c {shlex.quote(_TEST)} sh {shlex.join(options)}"
+        for profile, options in requests.items()
+    )
+    return "\n".join(["ck_tests() {", "  :", *parts, "}"])

@@ -13,7 +13,9 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
-from clusterkit.backends.slurm.script import PASSTHROUGH, directive
+from clusterkit.backends import backend_of
+from clusterkit.backends.base import SCHEDULER_LOG
+from clusterkit.backends.job_script import passed_on
 from clusterkit.checkup.answer import END, FUNCTIONS
 from clusterkit.units import slurm_time
 
@@ -192,7 +194,9 @@ def node_script(job: NodeJob) -> str:
         "image": job.image or "",
     }
     host, port = job.server
-    lines = ["#!/bin/bash", *map(directive, job.options)]
+    backend = backend_of(cluster)
+    head = backend.directives(job.options, job_name=job.name, folder="/", log=SCHEDULER_LOG)
+    lines = ["#!/bin/bash", *head]
     lines += [f"{key}={shlex.quote(value)}" for key, value in values.items()]
     lines += [FUNCTIONS, _BEGIN, ownership.fragment(cluster.trust, cluster.group), _OWNERS]
     lines += [_SCRATCH.replace("BYTES", str(_PROBE_BYTES))]
@@ -204,7 +208,7 @@ def node_script(job: NodeJob) -> str:
     lines.append(_INTERNET.replace("HOST", shlex.quote(host)).replace("PORT", str(port)))
     if job.contained:
         prefix = cluster.container.upper()
-        text = _CONTAINED.replace("PASSTHROUGH", " ".join(PASSTHROUGH)).replace("PREFIX", prefix)
+        text = _CONTAINED.replace("PASSTHROUGH", " ".join(passed_on(backend))).replace("PREFIX", prefix)
         lines += [text.replace("NV--", "--nv --" if job.nv else "--"), _INSIDE, "fi"]
     else:
         lines += ["command=()", _INSIDE]

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clusterkit.backends.base import JobState
-from clusterkit.backends.slurm.abilities import Way
+from clusterkit.backends.base import JobState, Way
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.state import RunState
 

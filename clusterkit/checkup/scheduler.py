@@ -10,9 +10,9 @@ from functools import cached_property
 from clusterkit.backends.base import parse_time
 from clusterkit.backends.slurm.explain import sbatch_error
 from clusterkit.backends.slurm.partitions import default, partitions
+from clusterkit.backends.slurm.request import Gpus, JobRequest, held
 from clusterkit.checkup.check import Verdict, failed, passed, warned
 from clusterkit.checkup.login import Login
-from clusterkit.checkup.request import Asked, Gpus, held
 from clusterkit.checkup.words import listed, size
 from clusterkit.units import format_duration
 
@@ -44,7 +44,7 @@ class Slurm:
 
     login: Login
     profile: str = ""
-    asked: Asked | None = None
+    asked: JobRequest | None = None
 
     @property
     def table(self) -> str:
@@ -52,7 +52,7 @@ class Slurm:
         return f"[clusters.{self.login.cluster.name}]"
 
     @property
-    def request(self) -> Asked:
+    def request(self) -> JobRequest:
         """Of the profile."""
         assert self.asked is not None
         return self.asked

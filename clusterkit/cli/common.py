@@ -15,9 +15,9 @@ import typer
 from clusterkit.cli.guide import Command
 
 if TYPE_CHECKING:
-    from clusterkit.commands.resubmission import ResumeRequest
     from clusterkit.config.settings import Settings
     from clusterkit.runs.ledger import Ledger
+    from clusterkit.runs.request import Changes
     from clusterkit.snapshots import Allow
 
 _NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
@@ -228,21 +228,21 @@ def changes(
     total_steps: int | None,
     until_done: bool | None,
     sbatch: list[str] | None,
-) -> ResumeRequest:
+) -> Changes:
     """What is to be different when a run is submitted again, out of the options of `resume` and `rerun`.
 
     Raises:
         ConfigError: there is no such profile or cluster, or the time is none.
     """
-    from clusterkit.commands.resubmission import ResumeRequest
+    from clusterkit.runs.request import Changes
 
-    return ResumeRequest(
+    return Changes(
         profile=None if profile is None else settings.profile(profile),
         cluster=None if cluster is None else settings.cluster(cluster).name,
         time=seconds_of(time),
         total_steps=total_steps,
         until_done=until_done,
-        sbatch=sbatch_words(sbatch),
+        native=sbatch_words(sbatch),
     )
 
 

@@ -9,7 +9,7 @@ import typer
 from clusterkit.cli.common import ConfigOption, load, open_ledger
 
 if TYPE_CHECKING:
-    from clusterkit.commands.submit import Submitted
+    from clusterkit.runs.pipeline import Submitted
 
 
 def register(app: typer.Typer) -> None:
@@ -36,7 +36,7 @@ def demo(
     run_ids: list[str] = []
 
     def on_submit(submitted: Submitted) -> None:
-        run_ids.append(submitted.spec.run_id)
+        run_ids.append(submitted.runs[0].run_id)
         show_submitted(submitted)
 
     try:

@@ -78,8 +78,8 @@ def plan(
     Memory by part, bytes to upload, time, and the scheduler's predicted start for several requests. Nothing
     is changed.
     """
-    from clusterkit.commands.prepare import Request
     from clusterkit.runs.program import assignments
+    from clusterkit.runs.request import SubmitRequest
 
     settings = load(config)
     chosen = settings.profile(profile).name
@@ -90,13 +90,13 @@ def plan(
             hint="processes that share a machine without one: `-- --ranks N` after all options",
         )
     spaces = _spaces(observation_dim, action_dim, action_choices)
-    run = Request(
+    run = SubmitRequest(
         cluster=settings.cluster(cluster),
         profile=settings.profile(chosen),
         arguments=tuple(arguments or ()),
         overrides=assignments(overrides or (), "--set"),
         unlock=tuple(unlock or ()),
-        sbatch=sbatch_words(sbatch),
+        native=sbatch_words(sbatch),
         allow_large=large_files(send_large),
         until_done=until_done,
     )

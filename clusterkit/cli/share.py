@@ -105,7 +105,6 @@ def rerun(
     """
     from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.cli.ui.share import show_rerun
-    from clusterkit.commands.rerun import RerunRequest
     from clusterkit.commands.rerun import rerun as verb
 
     settings = load(config)
@@ -119,4 +118,4 @@ def rerun(
         sbatch=sbatch,
     )
     with open_ledger(settings, of=[name]) as ledger:
-        show_rerun(verb(settings, RerunRequest(again, new_name, seed), ledger, name, bar=transfer_bar))
+        show_rerun(verb(settings, again, ledger, name, name=new_name, seed=seed, bar=transfer_bar))

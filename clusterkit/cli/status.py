@@ -53,9 +53,9 @@ def status(
 
     from clusterkit.cli.ui.status import show_status
     from clusterkit.cli.ui.status_json import print_json
-    from clusterkit.commands.selection import Selection, parse_since, parse_states
     from clusterkit.commands.status import status as verb
     from clusterkit.errors import TransportError
+    from clusterkit.runs.selection import Selection, parse_since, parse_states
 
     selection = Selection(
         states=parse_states(states or ()),

@@ -28,9 +28,7 @@ from clusterkit.cli.common import (
 from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from clusterkit.commands.sweep import SweepRequest
-    from clusterkit.config.settings import Settings
-    from clusterkit.runs.ledger import Ledger
+    from clusterkit.runs.plan import Plan
 
 
 def register(app: typer.Typer) -> None:
@@ -110,11 +108,11 @@ def submit(
     from clusterkit.cli.ui.dry_run import print_script, show_dry_run
     from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.cli.ui.submit import show_submitted
+    from clusterkit.cli.ui.sweep import show_group
     from clusterkit.commands import submit as verb
-    from clusterkit.commands.after import parse_after
-    from clusterkit.commands.prepare import Request
-    from clusterkit.commands.sweep import SweepRequest
+    from clusterkit.runs.after import parse_after
     from clusterkit.runs.program import assignments
+    from clusterkit.runs.request import SubmitRequest
     from clusterkit.runs.sweep import axes
 
     settings = load(config)
@@ -126,7 +124,7 @@ def submit(
         *(value for axis in over if axis.name == "profile" for value in axis.values),
     }
     settings = asking_for(settings, stages, time=time, total_steps=total_steps)
-    request = Request(
+    request = SubmitRequest(
         cluster=settings.cluster(cluster),
         profile=settings.profile(chosen),
         name=name,
@@ -134,15 +132,20 @@ def submit(
         arguments=tuple(arguments or ()),
         overrides=assignments(overrides or (), "--set"),
         unlock=tuple(unlock or ()),
-        sbatch=sbatch_words(sbatch),
+        native=sbatch_words(sbatch),
         verify_image=verify_image,
         allow_large=large_files(send_large),
         until_done=until_done,
         after=parse_after(after or ()),
         given=given_words(time, total_steps),
+        axes=over,
+        max_parallel=max_parallel,
+        pack=pack,
+        then=tuple(then or ()),
+        then_always=then_always,
+        in_one=in_one,
     )
-    group = SweepRequest(request, over, max_parallel, pack, tuple(then or ()), then_always, in_one)
-    if max_parallel and not group.several:
+    if max_parallel and not request.several:
         raise ConfigError(
             "--max-parallel is for runs that are submitted together",
             hint="give it with --seeds, --sweep or --then; `--after RUN` makes one run wait for another",
@@ -155,45 +158,32 @@ def submit(
             hint="add --seeds and --pack: --seeds 1..8 --pack 8 --in-one",
         )
     with open_ledger(settings, only_reads=dry_run or script) as ledger:
-        if group.several:
-            _submit_group(settings, group, ledger, dry_run=dry_run, script=script, yes=yes)
-        elif dry_run or script:
+        if dry_run or script:
             show = print_script if script else show_dry_run
             show(verb.dry_run(settings, request, ledger, bar=transfer_bar))
-        else:
-            show_submitted(verb.submit(settings, request, ledger, bar=transfer_bar))
+            return
+        done = verb.submit(
+            settings, request, ledger, on_plan=lambda plan: _agree(plan, yes=yes), bar=transfer_bar
+        )
+        (show_group if done.plan.group else show_submitted)(done)
+        if done.trouble:
+            raise done.trouble
 
 
-def _submit_group(
-    settings: Settings, request: SweepRequest, ledger: Ledger, *, dry_run: bool, script: bool, yes: bool
-) -> None:
+def _agree(plan: Plan, *, yes: bool) -> None:
+    """Show a group, and ask about a large one."""
     import sys
 
-    from clusterkit.cli.ui.progress import transfer_bar
-    from clusterkit.cli.ui.sweep import ASK_ABOVE, confirmed, show_group, show_plan
-    from clusterkit.commands import group
-    from clusterkit.commands.sweep import plan
+    from clusterkit.cli.ui.sweep import ASK_ABOVE, confirmed, show_plan
 
-    planned = plan(settings, request, ledger)
-    if dry_run or script:
-        from clusterkit.cli.ui.dry_run import print_group_scripts, show_group_dry_run
-
-        split, scripts, first = group.dry_run(settings, planned, ledger, bar=transfer_bar)
-        if script:
-            print_group_scripts(split, scripts, first)
-        else:
-            show_group_dry_run(planned, split, first)
+    if plan.group is None:
         return
-    show_plan(planned)
-    if len(planned.members) > ASK_ABOVE and not yes:
+    show_plan(plan)
+    if len(plan.runs) > ASK_ABOVE and not yes:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise ConfigError(
-                f"{len(planned.members)} runs: so many are asked about on a terminal, and there is none",
+                f"{len(plan.runs)} runs: so many are asked about on a terminal, and there is none",
                 hint="--yes says that they are meant",
             )
-        if not confirmed(planned):
+        if not confirmed(plan):
             raise typer.Exit(1)
-    done = group.submit(settings, planned, ledger, bar=transfer_bar)
-    show_group(done)
-    if done.trouble:
-        raise done.trouble

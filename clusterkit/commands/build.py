@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterkit.commands.deploy import Bar, hash_image
 from clusterkit.errors import ImageError
 from clusterkit.folders import make_ignored
 from clusterkit.images import Image
@@ -18,7 +17,9 @@ from clusterkit.images.building import apptainer
 from clusterkit.images.building.packages import Changes, compare
 from clusterkit.images.building.work import Request, definition_text, prepare
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.materials import hash_image
 from clusterkit.runs.spec import timestamp
+from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -91,7 +92,7 @@ def build_there(
     """Build an image on a cluster; arguments and errors as `build_job.build_on`."""
     from clusterkit.commands.build_job import build_on
 
-    built = build_on(cluster, request, ledger, sbatch=sbatch, say=say, bar=bar)
+    built = build_on(cluster, request, ledger, native=sbatch, say=say, bar=bar)
     where = f"{cluster.name}:{built.path}"
     hidden = cluster.image if cluster.image and cluster.image.is_file() else None
     changes = _remember(settings, built.image, where, built.packages)

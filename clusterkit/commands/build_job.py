@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clusterkit import images
-from clusterkit.commands.deploy import Bar, hash_image
+from clusterkit.backends import backend_of
 from clusterkit.errors import ConfigError
 from clusterkit.images import Image, chunks
 from clusterkit.images.building.apptainer import save, workshop
-from clusterkit.images.building.remote import RemoteBuild
 from clusterkit.images.building.work import Request, Work, daemon_image, prepare
+from clusterkit.runs.image_build import RemoteBuild
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.materials import hash_image
 from clusterkit.site import Site, open_site
+from clusterkit.transport.base import Bar
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def build_on(
     request: Request,
     ledger: Ledger,
     *,
-    sbatch: tuple[str, ...],
+    native: tuple[str, ...],
     say: Callable[[str], None],
     bar: Bar,
 ) -> BuiltThere:
@@ -52,7 +54,7 @@ def build_on(
         cluster: where.
         request: the image.
         ledger: remembers digests and what is deployed.
-        sbatch: more sbatch options for the job, e.g. `--partition=cpu`.
+        native: more options of the scheduler for the job, e.g. `--partition=cpu`.
         say: given each line of the job's log.
         bar: opens progress bars.
 
@@ -67,7 +69,7 @@ def build_on(
             f"cluster {cluster.name} runs no containers",
             hint='set container = "apptainer" of the cluster, if it has Apptainer',
         )
-    options = _job_options(cluster, sbatch)
+    options = _job_options(cluster, native)
     with _portable(request) as work, open_site(cluster) as site:
         work = _base_from_store(site, work, ledger, bar)
         one = RemoteBuild(site, work, options, say, chunker=chunks.program())
@@ -85,14 +87,13 @@ def build_on(
     return built
 
 
-def _job_options(cluster: Cluster, sbatch: tuple[str, ...]) -> tuple[str, ...]:
+def _job_options(cluster: Cluster, native: tuple[str, ...]) -> tuple[str, ...]:
     from clusterkit.config.models import Profile
-    from clusterkit.config.placement import sbatch_options
 
     seconds = min(_SECONDS, cluster.max_time or _SECONDS)
     asked = {"name": "build", "time": format_duration(seconds), "cpus": _CPUS, "memory": _MEMORY}
     profile = Profile.model_validate(asked)
-    return sbatch_options(cluster, profile, extra=sbatch)
+    return backend_of(cluster).options(cluster, profile, signal=None, extra=native)
 
 
 @contextlib.contextmanager

@@ -10,13 +10,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from clusterkit.backends.base import JobState
-from clusterkit.commands.handover import settle
-from clusterkit.commands.status import StatusRow, query
+from clusterkit.backends import backend_of
+from clusterkit.backends.base import Backend, JobState
+from clusterkit.commands.status import StatusRow
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
+from clusterkit.runs.handover import settle
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.observe import query
 from clusterkit.runs.record import collect_script, parse_collect
-from clusterkit.site import connected, scheduler_of
+from clusterkit.site import connected
 from clusterkit.transport.base import Transport
 
 if TYPE_CHECKING:
@@ -188,9 +190,9 @@ def _end(cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[
         record = json.dumps({"requested": now, "job_id": run.job_id})
         lines.append(shlex.join(["ck_record", run.run_dir, record]))
     jobs = [run.job_id for run in runs if run.job_id and not _shared(run, runs, ledger)]
-    jobs += _links(transport, runs)
+    jobs += _links(backend_of(cluster), transport, runs)
     if jobs:
-        argv = scheduler_of(cluster).cancel_argv(list(dict.fromkeys(jobs)))
+        argv = backend_of(cluster).cancel_argv(list(dict.fromkeys(jobs)))
         lines.append(f"{shlex.join(argv)} </dev/null")
     lines.append("")
     script = "\n".join(lines).encode("utf-8", "surrogateescape")
@@ -203,14 +205,15 @@ def _end(cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[
         )
 
 
-def _links(transport: Transport, runs: Sequence[LedgerRun]) -> list[str]:
+def _links(backend: Backend, transport: Transport, runs: Sequence[LedgerRun]) -> list[str]:
     """Job ids of runs that go on as a chain of jobs: the next link may wait already."""
     chains = [run.run_dir for run in runs if run.until_done == "chain"]
     if not chains:
         return []
     script = collect_script(chains).encode("utf-8", "surrogateescape")
     records = parse_collect(transport.run(["sh"], stdin=script).text)
-    return [one.job_id for record in records.values() for one in record.submissions if one.job_id]
+    submissions = [one for record in records.values() for one in record.submissions]
+    return [job_id for one in submissions if (job_id := one.job_id(backend)) is not None]
 
 
 def _shared(run: LedgerRun, ending: Sequence[LedgerRun], ledger: Ledger) -> bool:

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterkit import account
-from clusterkit.commands.observe import Observer
 from clusterkit.commands.places import choose_runs, place
-from clusterkit.commands.selection import known_state, settled
 from clusterkit.commands.status import ask
 from clusterkit.errors import ClusterkitError, RunError, TransportError
 from clusterkit.results.check import sha256_of
@@ -25,13 +23,15 @@ from clusterkit.results.listing import RemoteFile
 from clusterkit.results.pull import list_runs
 from clusterkit.results.selection import CLEANED
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.observe import Observer
+from clusterkit.runs.selection import known_state, settled
 from clusterkit.site import connected
 from clusterkit.transport.base import Progress, ProgressCallback, Transport
 from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
 
 if TYPE_CHECKING:
-    from clusterkit.commands.deploy import Bar
     from clusterkit.config.settings import Settings
+    from clusterkit.transport.base import Bar
 
 Agree = Callable[[Sequence["Found"]], bool]
 """Asked whether this may go."""

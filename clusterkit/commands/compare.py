@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.commands.plan_run import (
@@ -14,11 +14,12 @@ from clusterkit.commands.plan_run import (
     sizes_of,
     speed_on,
 )
-from clusterkit.commands.prepare import Request, check
 from clusterkit.commands.untouched import copies
 from clusterkit.errors import ConfigError
 from clusterkit.forecast.memory import Store
 from clusterkit.forecast.speed import Duration, Rate, Speed, lasts
+from clusterkit.runs.request import SubmitRequest
+from clusterkit.runs.resolve import program_of
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -42,7 +43,7 @@ class Row:
 
 
 def compare(
-    settings: Settings, request: Request, *, cluster: str | None, spaces: Spaces | None = None
+    settings: Settings, request: SubmitRequest, *, cluster: str | None, spaces: Spaces | None = None
 ) -> list[Row]:
     """The rows, cluster by cluster, then the types that only others have.
 
@@ -56,16 +57,16 @@ def compare(
         ConfigError: the run is of a program of the user's own, about which nothing is known.
         RecipeLockedError: as `submit`.
     """
-    nowhere = request.cluster.model_copy(update={"gpus": {}, "kind": "local", "max_time": None})
-    prepared = check(settings, replace(request, cluster=nowhere))
-    recipe = recipe_of(request, prepared)
+    nowhere = request.cluster.model_copy(update={"gpus": {}})
+    program = program_of(settings, request)
+    recipe = recipe_of(request, program)
     if recipe is None:
         raise ConfigError(
             f"profile {request.profile.name} trains no recipe: nothing is known of its memory and speed",
             hint="choose a profile with a recipe: `clusterkit profiles` lists them",
         )
-    sizes = sizes_of(recipe, request.profile, prepared.spec.argv, spaces)
-    machine = machine_of(nowhere, request.profile, prepared.job.options)
+    sizes = sizes_of(recipe, request.profile, program.argv, spaces)
+    machine = machine_of(nowhere, request.profile, ())
     with copies(settings) as remembered:
         rates, _ = rates_of(settings, recipe, remembered.ledger)
     names = [cluster] if cluster else list(settings.clusters)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import JobState
 from clusterkit.commands.log_source import LogSource
-from clusterkit.commands.selection import known_state
-from clusterkit.commands.status import query
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
 from clusterkit.report import metrics
 from clusterkit.report.metrics import LONGEST_LINE, NO_LINE_BYTES, Row, Rows
 from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.observe import query
 from clusterkit.runs.run_dir import read_run_dir
+from clusterkit.runs.selection import known_state
 from clusterkit.runs.state import RunState
 from clusterkit.site import connected
 

@@ -9,17 +9,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import JobState
-from clusterkit.commands.deploy import Bar
 from clusterkit.commands.logs import Wanted, logs
-from clusterkit.commands.prepare import Request
 from clusterkit.commands.report import Reported, report
 from clusterkit.commands.status import StatusRow
-from clusterkit.commands.submit import Submitted, submit
 from clusterkit.commands.sync import Synced, SyncRequest, sync_results
 from clusterkit.commands.watch import watch
 from clusterkit.errors import RunError
 from clusterkit.report.groups import group_runs, load_runs
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.pipeline import Submitted, submit
+from clusterkit.runs.request import SubmitRequest
+from clusterkit.runs.resolve import resolve
+from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -63,10 +64,10 @@ def demo(
         RunError: the run did not complete; the end of its log is in the message.
     """
     start = time.monotonic()
-    request = Request(settings.cluster("local"), settings.profile(profile))
-    submitted = submit(settings, request, ledger, bar=bar)
+    request = SubmitRequest(settings.cluster("local"), settings.profile(profile))
+    submitted = submit(settings, resolve(settings, request), ledger, bar=bar)
     on_submit(submitted)
-    (run,) = ledger.find([submitted.spec.run_id])
+    (run,) = submitted.runs
     for watched in watch(settings, ledger, names=[run.run_id]):
         (row,) = watched.report.rows
         on_row(row)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,21 +20,23 @@ from clusterkit.errors import ImageError
 from clusterkit.images import Image
 from clusterkit.probes.space import spaces
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.materials import (
+    RATE_FROM,
+    chunk_cache,
+    hash_image,
+    publish_snapshot,
+    take_snapshot,
+)
 from clusterkit.site import Site, open_site
-from clusterkit.snapshots import Allow, Snapshot, Standing
-from clusterkit.transport.base import Progress, ProgressCallback
+from clusterkit.snapshots import Allow
+from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
     from clusterkit.transport.ahead import LoginAhead
 
-Bar = Callable[[str, int | None], AbstractContextManager[ProgressCallback]]
-"""Opens a progress bar: label, total bytes."""
-
 _PROBE_BYTES = 1 << 20
-_RATE_FROM = 4 << 20
-"""Bytes; a smaller transfer says more about round trips than about the line."""
 
 
 def plan(
@@ -137,56 +139,8 @@ def deploy(
                 found = replace(found, image_sent=sent)
             if ledger.deployment(cluster.name) != (wanted.digest, wanted.bytes):
                 ledger.set_deployment(cluster.name, wanted.digest, wanted.bytes)
-        _publish(site, found.standing, ledger, bar)
+        publish_snapshot(site, found.standing, ledger, bar)
         return found
-
-
-def send_snapshot(site: Site, snapshot: Snapshot, ledger: Ledger, bar: Bar) -> bool:
-    """Bring a snapshot to a cluster; returns False when it was there already."""
-    standing = snapshots.look(site, snapshot, basis=ledger.snapshot(site.cluster.name), use=True)
-    _publish(site, standing, ledger, bar)
-    return not standing.present
-
-
-def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
-    """The image by content, with a bar while it is hashed for the first time."""
-    size = path.stat().st_size if path.is_file() else None
-    with ExitStack() as stack:
-        show: ProgressCallback | None = None
-
-        def hashed(done: int) -> None:
-            nonlocal show
-            show = show or stack.enter_context(bar("hashing the image", size))
-            show(Progress(done, size, 0.0))
-
-        return images.local_image(path, ledger, hashed=hashed)
-
-
-def excluded(settings: Settings) -> list[str]:
-    """Patterns of what stays on this machine by the settings, the results among it."""
-    project, folder = settings.project, settings.project_dir
-    results = project.results
-    own = [f"/{results.relative_to(folder).as_posix()}"] if results.is_relative_to(folder) else []
-    return [*project.exclude, *own]
-
-
-def take_snapshot(settings: Settings, allow: Allow | None = None, ledger: Ledger | None = None) -> Snapshot:
-    """The working tree of the project, ready to be sent.
-
-    Args:
-        settings: of the project.
-        allow: asked about files over the size limit; None refuses them.
-        ledger: remembers the digests of files that do not change.
-    """
-    project = settings.project
-    return snapshots.take(
-        settings.project_dir,
-        exclude=excluded(settings),
-        include=project.include,
-        max_file_size=project.max_file_size,
-        allow=allow,
-        memory=ledger.connection if ledger else None,
-    )
 
 
 def _wanted(
@@ -270,23 +224,6 @@ def _send_image(
     bar: Bar,
 ) -> images.Sent:
     sent = images.upload(site, path, wanted, image_plan, cache=chunk_cache(settings), bar=bar)
-    if sent.seconds and sent.bytes >= _RATE_FROM:
+    if sent.seconds and sent.bytes >= RATE_FROM:
         ledger.set_rate(site.cluster.name, sent.bytes / sent.seconds, datetime.now(UTC).date().isoformat())
     return sent
-
-
-def chunk_cache(settings: Settings) -> Path:
-    """Where this project keeps chunk lists of images."""
-    return settings.project_dir / ".clusterkit" / "chunks"
-
-
-def _publish(site: Site, standing: Standing, ledger: Ledger, bar: Bar) -> None:
-    start = time.monotonic()
-    if not standing.present:
-        with bar("code", standing.snapshot.bytes) as progress:
-            sent = snapshots.publish(site, standing, progress=progress)
-        if sent.bytes >= _RATE_FROM:
-            rate = sent.bytes / (time.monotonic() - start)
-            ledger.set_rate(site.cluster.name, rate, datetime.now(UTC).date().isoformat())
-    if ledger.snapshot(site.cluster.name) != standing.snapshot.id:
-        ledger.set_snapshot(site.cluster.name, standing.snapshot.id)

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from functools import cache
 from typing import TYPE_CHECKING
 
-from clusterkit.commands.deploy import excluded
 from clusterkit.commands.recorded import read_recorded
 from clusterkit.report import metrics
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.materials import excluded
 from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.sharing.comparison import Changed, Code, Comparison, changed_in, compare
 from clusterkit.sharing.description import Description, describe

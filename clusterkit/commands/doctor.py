@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from clusterkit.checkup import Place, Result, Sheet, Verdict, laptop, named
 from clusterkit.checkup.check import skipped
-from clusterkit.commands.deploy import Bar
 from clusterkit.commands.doctor_job import examine_nodes
 from clusterkit.commands.doctor_laptop import examine_laptop, log_in
 from clusterkit.commands.doctor_site import examine_site
 from clusterkit.commands.examination import Examination
 from clusterkit.errors import ConfigError
+from clusterkit.transport.base import Bar
 from clusterkit.transport.questions import Ask, ask_on_terminal
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from clusterkit import account
-from clusterkit.backends.slurm.explain import explain, sbatch_error
+from clusterkit.backends import backend_of
+from clusterkit.backends.base import Job, JobState
 from clusterkit.checkup import Place, Result, Verdict, container, laptop, named, node
 from clusterkit.checkup.answer import Answer, parse
-from clusterkit.checkup.applies import trains, wants_gpu
+from clusterkit.checkup.applies import trains
 from clusterkit.checkup.check import failed, passed, skipped, warned
 from clusterkit.checkup.login import Login
 from clusterkit.checkup.node import Node
@@ -32,8 +33,11 @@ from clusterkit.checkup.node_script import (
 from clusterkit.commands.doctor_site import layout_of
 from clusterkit.commands.examination import Examination
 from clusterkit.errors import ClusterkitError, WandbError
+from clusterkit.runs.fitting import wants_gpu
+from clusterkit.runs.handover import RefusedError, hand_over_job
+from clusterkit.runs.observe import ask_job
 from clusterkit.runs.submission import bundle
-from clusterkit.site import scheduler_of
+from clusterkit.site import Site
 from clusterkit.wandb import credentials
 
 if TYPE_CHECKING:
@@ -50,33 +54,21 @@ _BUSY = re.compile(
     r"Resources|Priority|None|BeginTime|Licenses|Prolog|.*Limit.*|QOS.*|Assoc.*|", re.IGNORECASE
 )
 """Reasons to wait that say nothing against the request."""
-_UNPACK = """
-umask 077
-mkdir -p "$1" && tar -xf - -C "$1" || exit 1
-find "${1%/*}" -mindepth 1 -maxdepth 1 -mmin +60 -exec rm -rf {} + 2>/dev/null  # of one that was killed
-exit 0
-"""
+_SWEEP = 'find "$1/doctor" -mindepth 1 -maxdepth 1 -mmin +60 -exec rm -rf {} + 2>/dev/null; :'
+"""Removes the folders of those that were killed; $1 is the work root."""
 _REMOVE = 'rm -rf -- "$1"; rmdir -- "${1%/*}" "${1%/*/*}" 2>/dev/null'
 """Also the work root, where nothing else is in it."""
 
-# $1 folder, $2 job id, $3 seconds. The answer, of a job that was killed what there is of it; or else what
-# squeue says, after at most so many seconds.
+# $1 folder, $2 seconds: waits so long for the answer. $3 `last`: of a job that was killed, what there is.
 LOOK = r"""
-end=$(($(date +%s) + $3))
-while [ "$(date +%s)" -lt "$end" ]; do
+end=$(($(date +%s) + $2))
+while :; do
   ls "$1" >/dev/null
+  [ "$3" != last ] || [ -f "$1/answer" ] || mv "$1/answer.part" "$1/answer" 2>/dev/null
   [ ! -f "$1/answer" ] || { echo "seen $(date +%s)"; cat "$1/answer"; exit 0; }
-  state="$2|SILENT||"
-  if jobs=$(squeue -h -t all -u "$(id -un)" -o '%i|%T|%r|%N' 2>/dev/null </dev/null); then
-    state=$(printf '%s\n' "$jobs" | grep "^$2|")
-    case $state in
-      *'|PENDING|'* | *'|RUNNING|'* | *'|CONFIGURING|'* | *'|COMPLETING|'*) ;;
-      *) if mv "$1/answer.part" "$1/answer" 2>/dev/null; then continue; else break; fi ;;
-    esac
-  fi
+  [ "$(date +%s)" -lt "$end" ] || break
   sleep 1
 done
-echo "state $state"
 """
 
 
@@ -104,21 +96,20 @@ def examine_nodes(exam: Examination, wait: int) -> Iterator[Result]:
     for profile in exam.profiles:
         name = profile.name
         because = exam.sheet.because(named("job"), name)
-        seen, prepared = exam.login, exam.prepared.get(name)
-        if because or seen is None or prepared is None:
+        seen, planned = exam.login, exam.planned.get(name)
+        if because or seen is None or planned is None:
             for place in (Place.NODE, Place.CONTAINER):
                 yield from exam.leave_out(place, skipped(because or "the profile does not fit"), profile)
             continue
         options = _options(exam, profile)
-        env = {name: text for name, text in prepared.spec.env.items() if prepared.spec.run_id not in text}
-        key = (*options, repr(sorted(env.items())))
+        key = (*options, repr(sorted(planned.program.env.items())))
         came = done.get(key) or _run(exam, profile, seen, options, wait)
         done[key] = came
         yield from _judge(exam, profile, came)
 
 
 def _judge(exam: Examination, profile: Profile, came: _Came) -> Iterator[Result]:
-    if exam.cluster.kind == "slurm":
+    if backend_of(exam.cluster).can.queue:
         yield from exam.make(Place.NODE, {"job": lambda _: came.verdict}, None, profile)
         if came.answer is None and not came.silent:
             judged = skipped("the job did not run")
@@ -154,21 +145,21 @@ def _shared(exam: Examination, came: _Came) -> Verdict:
 
 
 def _options(exam: Examination, profile: Profile) -> tuple[str, ...]:
-    from clusterkit.config.placement import sbatch_options
-
     changes: dict[str, object] = {"time": SECONDS, "cpus": min(profile.cpus, _TINY["cpus"])}
     changes["gpus"] = min(profile.gpus, _TINY["gpus"])
     if profile.memory is not None:
         changes["memory"] = min(profile.memory, _TINY["memory"])
-    return job_options(sbatch_options(exam.cluster, profile.model_copy(update=changes)))
+    tiny = profile.model_copy(update=changes)
+    return job_options(backend_of(exam.cluster).options(exam.cluster, tiny, signal=None))
 
 
 def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, ...], wait: int) -> _Came:
     """Send the job's folder, run it, and remove the folder again."""
     transport, layout = exam.transport, layout_of(seen)
     assert transport is not None
-    token = secrets.token_hex(6)
-    folder = f"{layout.root}/doctor/{token}"
+    token, backend = secrets.token_hex(6), backend_of(exam.cluster)
+    owner = f"doctor/{token}"
+    folder = f"{layout.root}/{owner}"
     job = NodeJob(
         cluster=exam.cluster,
         folder=folder,
@@ -179,80 +170,77 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
         options=options,
         server=_server(),
     )
-    request = inside_request(exam.prepared[profile.name].spec.env)
     files: dict[str, bytes | str] = {
-        "job.sh": node_script(job).encode("utf-8", "surrogateescape"),
-        "inside.py": inside_program(),
-        "inside.json": request,
-        "token": token.encode(),
+        f"{owner}/job.sh": node_script(job).encode("utf-8", "surrogateescape"),
+        f"{owner}/inside.py": inside_program(),
+        f"{owner}/inside.json": inside_request(exam.planned[profile.name].program.env),
+        f"{owner}/token": token.encode(),
     }
+    site = Site(exam.cluster, transport, layout, None)
     try:
         with ExitStack() as stack:
-            transport.run(["sh", "-c", _UNPACK, "sh", folder], stdin=bundle(files))
             stack.callback(transport.run, ["sh", "-c", _REMOVE, "sh", folder], check=False)
-            if exam.cluster.kind == "local":
+            transport.run(["sh", "-c", _SWEEP, "sh", layout.root])
+            if not backend.can.queue:
                 exam.say("looking around here")
+                transport.run(["tar", "-xf", "-", "-C", layout.root], stdin=bundle(files))
                 transport.run(["bash", f"{folder}/job.sh"], timeout=SECONDS * 2.0, check=False)
                 return _Came(
                     passed(""), parse(transport.read(f"{folder}/{ANSWER}").decode("utf-8", "replace"))
                 )
-            return _submit(exam, job, wait, stack)
+            try:
+                job_id = hand_over_job(site, owner, files, job_name=job.name, options=job.options, new=True)
+            except RefusedError as error:
+                return _Came(failed(error.cause.rpartition(": ")[2], error.hint or "see `submit` above"))
+            stack.callback(transport.run, backend.cancel_argv([job_id]), check=False)
+            return _wait(exam, site, job, job_id, wait)
     except ClusterkitError as error:
-        return _Came(laptop.fault(error), silent=error.cause if exam.cluster.kind == "local" else "")
+        return _Came(laptop.fault(error), silent="" if backend.can.queue else error.cause)
 
 
-def _submit(exam: Examination, job: NodeJob, wait: int, stack: ExitStack) -> _Came:
-    """Submit, wait for the answer, and leave no job behind."""
-    transport, scheduler = exam.transport, scheduler_of(exam.cluster)
-    assert transport is not None
-    argv = scheduler.submit_argv(
-        f"{job.folder}/job.sh", run_dir=job.folder, job_name=job.name, options=job.options
-    )
-    done = transport.run(argv, check=False)
-    if done.returncode != 0:
-        return _Came(failed(done.reason, sbatch_error(done.error_text) or "see `submit` above"))
-    job_id = scheduler.parse_submit(done.text)
-    stack.callback(transport.run, scheduler.cancel_argv([job_id]), check=False)
-    began = time.monotonic()
-    started, ended = 0.0, 0.0
-    look = ["sh", "-c", LOOK, "sh", job.folder, job_id.partition(";")[0], str(_LOOK_SECONDS)]
+def _wait(exam: Examination, site: Site, job: NodeJob, job_id: str, wait: int) -> _Came:
+    """Wait for the answer of a job."""
+    began, started, ended = time.monotonic(), 0.0, 0.0
     while True:
-        text = transport.run(look, timeout=120.0, check=False).text
+        look = ["sh", "-c", LOOK, "sh", job.folder, str(_LOOK_SECONDS), "last" if ended else "wait"]
+        text = site.transport.run(look, timeout=120.0, check=False).text
         first, _, rest = text.partition("\n")
         if first.startswith("seen "):
             answer, took = parse(rest), time.monotonic() - began
             told = f"job {job_id} on {answer['about'].value('host')}, {took:.0f} s in all"
             return _Came(passed(told), answer, float(first.split()[1]))
-        _, state, reason, where = (*first.removeprefix("state ").split("|"), "", "", "", "")[:4]
-        now = time.monotonic()
-        if state == "PENDING":
+        known, now = ask_job(site, job_id), time.monotonic()
+        state = known.state if known else None
+        reason = (known.explained or known.reason or "") if known else ""
+        if known is not None and state is not None and state.waiting:
             if now - began > wait:
-                return _waited(job_id, reason, wait)
-            exam.say(f"job {job_id} waits: {explain(reason) or reason}")
-        elif state in ("RUNNING", "CONFIGURING", "COMPLETING", "SILENT"):
+                return _waited(job_id, known.reason or "", reason, wait)
+            exam.say(f"job {job_id} waits: {reason}")
+        elif known is not None and state is not None and (state.active or state is JobState.UNKNOWN):
             started = started or now
-            exam.say(f"job {job_id} looks around on {where}" if where else "squeue does not answer")
+            where = f"job {job_id} looks around on {known.node}"
+            exam.say(where if known.node else "the scheduler does not answer")
             if now - started > SECONDS + _PATIENCE_SECONDS:
                 return _Came(failed(f"job {job_id} gave no answer in time", "look again"))
         else:
             ended = ended or now
             if now - ended > _LATE_SECONDS:
-                return _without_answer(job, job_id, state, reason, where)
-            time.sleep(1)
+                return _without_answer(job, job_id, known)
 
 
-def _without_answer(job: NodeJob, job_id: str, state: str, reason: str, where: str) -> _Came:
+def _without_answer(job: NodeJob, job_id: str, known: Job | None) -> _Came:
     """It has ended: well, then nobody here sees what it wrote."""
-    told = f"job {job_id} on {where or 'a node'}"
-    if state in ("", "COMPLETED"):
+    where = (known.node if known else None) or "a node"
+    if known is None or known.state is JobState.COMPLETED:
         root = job.folder.rpartition("/doctor/")[0]
-        return _Came(passed(told), silent=f"the job ran on {where or 'a node'}, which does not see {root}")
-    cure = "tell the administrators the node and the job"
-    return _Came(failed(f"{told} ended as {state}: {explain(reason) or reason}", cure))
+        silent = f"the job ran on {where}, which does not see {root}"
+        return _Came(passed(f"job {job_id} on {where}"), silent=silent)
+    told = f"job {job_id} on {where} ended as {known.state}: {known.explained or known.reason or ''}"
+    return _Came(failed(told, "tell the administrators the node and the job"))
 
 
-def _waited(job_id: str, reason: str, wait: int) -> _Came:
-    text = f"job {job_id} did not start within {wait} s: {explain(reason) or reason}; it was cancelled"
+def _waited(job_id: str, reason: str, explained: str, wait: int) -> _Came:
+    text = f"job {job_id} did not start within {wait} s: {explained}; it was cancelled"
     if _BUSY.fullmatch(reason):
         return _Came(warned(text, "clusterkit doctor --wait 1h, or look again later"))
     return _Came(failed(text, "correct what the reason names, then run doctor again"))

@@ -17,15 +17,14 @@ from pathlib import Path
 from clusterkit import account
 from clusterkit.checkup import Result, Verdict, laptop, words
 from clusterkit.checkup.check import failed, passed, warned
-from clusterkit.commands.deploy import take_snapshot
 from clusterkit.commands.examination import Examination
-from clusterkit.commands.fitting import another, hardware_of, lacks
-from clusterkit.commands.own_script import check_script
-from clusterkit.commands.prepare import Request
-from clusterkit.commands.prepare import check as check_request
-from clusterkit.commands.submit import image_of
 from clusterkit.errors import ClusterkitError, TransportError, WandbError
+from clusterkit.runs.fitting import another, hardware_of, lacks
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.materials import image_of, take_snapshot
+from clusterkit.runs.own_script import check_script
+from clusterkit.runs.request import SubmitRequest
+from clusterkit.runs.resolve import resolve
 from clusterkit.site import connected
 from clusterkit.wandb import client, credentials
 
@@ -147,16 +146,16 @@ def _first_command(exam: Examination) -> TransportError | None:
 def _profile(exam: Examination, name: str) -> Verdict:
     profile = exam.settings.profile(name)
     try:
-        prepared = check_request(exam.settings, Request(exam.cluster, profile))
+        (planned,) = resolve(exam.settings, SubmitRequest(exam.cluster, profile)).runs
     except ClusterkitError as error:
         return laptop.fault(error)
-    exam.prepared[name] = prepared
-    asks = " ".join(prepared.job.options)
+    exam.planned[name] = planned
+    asks = " ".join(planned.options)
     has = hardware_of(exam.cluster)
     if has is None:
         return passed(asks)
     cure = another(exam.settings, exam.cluster, has)
-    return laptop.fit(lacks(exam.cluster, profile, prepared.spec.argv, has), has, asks, cure)
+    return laptop.fit(lacks(exam.cluster, profile, planned.program.argv, has), has, asks, cure)
 
 
 def _ledger(exam: Examination, stack: ExitStack) -> Verdict:
@@ -179,8 +178,8 @@ def _ledger(exam: Examination, stack: ExitStack) -> Verdict:
 def _code(exam: Examination) -> Verdict:
     try:
         snapshot = take_snapshot(exam.settings)
-        for prepared in exam.prepared.values():
-            check_script(snapshot.project, prepared.spec.argv)
+        for planned in exam.planned.values():
+            check_script(snapshot.project, planned.program.argv)
     except ClusterkitError as error:
         return laptop.fault(error)
     count = len(snapshot.project.files)

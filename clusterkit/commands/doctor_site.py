@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from functools import partial
 
 from clusterkit import images
-from clusterkit.checkup import Place, Result, laptop, login, request, scheduler, storage
+from clusterkit.backends.slurm import request
+from clusterkit.checkup import Place, Result, laptop, login, scheduler, storage
 from clusterkit.checkup.answer import parse
 from clusterkit.checkup.check import Outcome, passed, skipped
 from clusterkit.checkup.login import Login
 from clusterkit.checkup.login_script import login_script
 from clusterkit.checkup.scheduler import Slurm
 from clusterkit.checkup.storage import Storage
-from clusterkit.commands.deploy import chunk_cache
 from clusterkit.commands.examination import Examination
 from clusterkit.errors import ClusterkitError, TransportError
+from clusterkit.runs.materials import chunk_cache
 from clusterkit.site import Layout, Site
 
 _SECONDS = 300.0
@@ -49,8 +50,8 @@ def examine_site(exam: Examination) -> Iterator[Result]:
     yield from exam.make(Place.STORAGE, storage.JUDGES, Storage(seen, exam.image, exam.uploads))
     yield from exam.make(Place.SCHEDULER, scheduler.JUDGES, Slurm(seen))
     for profile in exam.profiles:
-        prepared = exam.prepared.get(profile.name)
-        asked = request.read(prepared.job.options) if prepared else None
+        planned = exam.planned.get(profile.name)
+        asked = request.read(planned.options) if planned else None
         yield from exam.make(Place.SCHEDULER, scheduler.JUDGES, Slurm(seen, profile.name, asked), profile)
 
 
@@ -61,7 +62,7 @@ def layout_of(seen: Login) -> Layout:
 
 def _ask(exam: Examination) -> Login:
     assert exam.transport is not None
-    tests = {name: (one.script, one.job.options) for name, one in exam.prepared.items()}
+    tests = {name: one.options for name, one in exam.planned.items()}
     script = login_script(exam.cluster, image=exam.image, test_only=tests)
     began = time.time()
     done = exam.transport.run(

@@ -8,16 +8,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from clusterkit.backends.slurm.abilities import Choice
+from clusterkit.backends import backend_of
+from clusterkit.backends.base import Continuation
 from clusterkit.checkup.rehearsal import Check, Evidence, checklist, over, read_evidence
-from clusterkit.commands.deploy import Bar
-from clusterkit.commands.prepare import Request
-from clusterkit.commands.status import StatusRow, query
-from clusterkit.commands.submit import Submitted, submit
+from clusterkit.commands.status import StatusRow
 from clusterkit.errors import ConfigError
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.observe import query
+from clusterkit.runs.pipeline import Submitted, submit
 from clusterkit.runs.record import RunRecord, collect_script, parse_collect
-from clusterkit.site import connected, scheduler_of
+from clusterkit.runs.request import SubmitRequest
+from clusterkit.runs.resolve import early_signal, resolve
+from clusterkit.site import connected
+from clusterkit.transport.base import Bar
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
@@ -51,7 +54,7 @@ class Drilled:
     """What the rehearsal showed."""
 
     run: LedgerRun
-    choice: Choice
+    continuation: Continuation
     checks: tuple[Check, ...]
 
     @property
@@ -98,11 +101,11 @@ def drill(
         )
     training = profile.program is None and settings.project.program is None and profile.recipe is not None
     short = _short(profile, seconds or shortest, training=training)
-    request = Request(cluster, short, name="drill", until_done=True)
-    done = submit(settings, request, ledger, bar=bar)
+    request = SubmitRequest(cluster, short, name="drill", until_done=True)
+    done = submit(settings, resolve(settings, request), ledger, bar=bar)
     on_submit(done)
-    assert done.choice is not None
-    (run,) = ledger.find([done.spec.run_id])
+    assert done.continuation is not None
+    (run,) = done.runs
     with connected(cluster) as transport:
         for row, record in _watch(cluster, transport, run):
             ledger.set_states([(run.run_id, row.state.state)])
@@ -112,9 +115,9 @@ def drill(
         evidence = _evidence(transport, run, record, row)
         if row.state.state.active:
             _end(cluster, transport, row, record)
-    signalled = any(option.startswith("--signal=") for option in done.options)
-    checks = checklist(evidence, short.time, done.choice.way, training=training, signalled=signalled)
-    return Drilled(run, done.choice, checks)
+    signalled = early_signal(short, trains=training, goes_on=True) is not None
+    checks = checklist(evidence, short.time, done.continuation.way, training=training, signalled=signalled)
+    return Drilled(run, done.continuation, checks)
 
 
 def _short(profile: Profile, seconds: int, *, training: bool) -> Profile:
@@ -133,8 +136,9 @@ def _watch(cluster: Cluster, transport: Transport, run: LedgerRun) -> Iterator[t
         answer = transport.run(["sh"], stdin=collect_script([run.run_dir]).encode()).text
         record = parse_collect(answer)[run.run_dir]
         newest = record.submission
-        if newest is not None and newest.job_id:
-            run = replace(run, job_id=newest.job_id, submission=newest.number)
+        job_id = newest.job_id(backend_of(cluster)) if newest else None
+        if newest is not None and job_id:
+            run = replace(run, job_id=job_id, submission=newest.number)
         (state,) = query(cluster, transport, [run])
         yield StatusRow(run, state), record
         time.sleep(_PAUSES[cluster.kind])
@@ -146,7 +150,7 @@ def _end(cluster: Cluster, transport: Transport, row: StatusRow, record: RunReco
     note = {"requested": int(time.time()), "job_id": row.run.job_id}
     folder = f"{row.run.run_dir}/attempts/{newest.number if newest else 0}"
     transport.write(f"{folder}/cancel.json", (json.dumps(note) + "\n").encode())
-    transport.run(scheduler_of(cluster).cancel_argv([row.run.job_id]), check=False, timeout=_CANCEL_SECONDS)
+    transport.run(backend_of(cluster).cancel_argv([row.run.job_id]), check=False, timeout=_CANCEL_SECONDS)
 
 
 def _evidence(transport: Transport, run: LedgerRun, record: RunRecord, row: StatusRow) -> Evidence:

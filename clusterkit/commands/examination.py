@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 from clusterkit.checkup import Place, Result, Sheet, Verdict, named
 from clusterkit.checkup.applies import applicable
 from clusterkit.checkup.login import Login
-from clusterkit.commands.deploy import Bar
-from clusterkit.commands.prepare import Prepared
 from clusterkit.images import Image
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.plan import PlannedRun
+from clusterkit.transport.base import Bar
 from clusterkit.transport.questions import Ask
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Examination:
     transport: Transport | None = None
     login: Login | None = None
     """What the login node said."""
-    prepared: dict[str, Prepared] = field(default_factory=dict)
-    """By profile, with stand-in paths."""
+    planned: dict[str, PlannedRun] = field(default_factory=dict)
+    """A run of each profile."""
 
     @property
     def uploads(self) -> bool:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterkit import images
-from clusterkit.commands.deploy import Bar, hash_image
 from clusterkit.commands.pulled import folder_of, pulled_run, runs_meant
 from clusterkit.errors import ImageError, RunError
 from clusterkit.folders import make_ignored, work_folder
@@ -24,13 +23,15 @@ from clusterkit.images.image import sha256_of
 from clusterkit.results.pull import RUN_ID, pull_runs
 from clusterkit.results.selection import Checkpoints
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.materials import hash_image
 from clusterkit.runs.run_dir import read_run_dir
+from clusterkit.runs.spec import snapshot_ids
 from clusterkit.sharing import archive
-from clusterkit.sharing.contents import Code, contents, snapshot_ids
+from clusterkit.sharing.contents import Code, contents
 from clusterkit.sharing.models import models_here, telling_rows
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots.copy import check, fetch
-from clusterkit.transport.base import SyncOptions
+from clusterkit.transport.base import Bar, SyncOptions
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

@@ -19,10 +19,10 @@ from clusterkit.commands.curves import (
     synced,
 )
 from clusterkit.commands.log_source import LogSource
-from clusterkit.commands.selection import known_state
-from clusterkit.commands.status import query
 from clusterkit.errors import SchedulerError
 from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.observe import query
+from clusterkit.runs.selection import known_state
 from clusterkit.runs.state import RunState
 from clusterkit.site import connected
 

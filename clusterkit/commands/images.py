@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from clusterkit.backends import backend_of
 from clusterkit.backends.base import Job, JobState
 from clusterkit.errors import RunError
 from clusterkit.images.inventory import (
@@ -19,7 +20,7 @@ from clusterkit.images.inventory import (
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.record import RunRecord, collect_script, parse_collect
 from clusterkit.runs.state import fold
-from clusterkit.site import Site, open_site, scheduler_of
+from clusterkit.site import Site, open_site
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -177,7 +178,7 @@ def _unfinished(site: Site, found: Inventory, ledger: Ledger) -> set[str]:
     asked = [job_id for job_id in ids.values() if job_id]
     jobs: dict[str, Job] = {}
     if asked:
-        scheduler = scheduler_of(site.cluster)
+        scheduler = backend_of(site.cluster)
         query = scheduler.query_script(asked).encode()
         jobs = dict(scheduler.parse_query(site.transport.run(["sh"], stdin=query, timeout=120.0).text))
     unfinished = set()

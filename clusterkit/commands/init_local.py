@@ -8,11 +8,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusterkit.commands.fitting import hardware_of
-from clusterkit.commands.own_words import started
 from clusterkit.commands.settings_file import Proposal, checked, read
 from clusterkit.config.settings import Settings
 from clusterkit.errors import ConfigError
+from clusterkit.runs.fitting import hardware_of
+from clusterkit.runs.own_words import started
 from clusterkit.survey.here import DEMO, draft
 from clusterkit.survey.merge import added, without_key
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import JobState
-from clusterkit.commands.status import query
 from clusterkit.errors import RunError
 from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.observe import query
 from clusterkit.runs.state import RunState
 from clusterkit.site import connected
 from clusterkit.transport.base import Transport

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from clusterkit.backends.base import JobState
 from clusterkit.commands.log_source import SCHEDULER_LOG, LogSource, Look
 from clusterkit.commands.log_synced import last_lines, synced_logs
-from clusterkit.commands.status import query
 from clusterkit.errors import ConfigError, RunError, TransportError
 from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.observe import query
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.state import RunState
 from clusterkit.site import connected

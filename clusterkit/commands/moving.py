@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit import images, snapshots
-from clusterkit.commands.deploy import Bar
 from clusterkit.errors import ConfigError, ImageError, RunError
 from clusterkit.images import Image
 from clusterkit.results.pull import NOT_HOME, PulledRun, pull_runs
 from clusterkit.results.selection import Checkpoints
 from clusterkit.runs.ledger import LedgerRun
-from clusterkit.sharing.contents import snapshot_ids
+from clusterkit.runs.spec import snapshot_ids
 from clusterkit.site import Site
-from clusterkit.transport.base import SyncOptions
+from clusterkit.transport.base import Bar, SyncOptions
 
 NOTES = ("stopped.json", "moved.json")
 """Files of a run directory that are void when the run goes on there."""

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from clusterkit.commands.deploy import Bar, planning, take_snapshot
+from clusterkit.commands.deploy import planning
 from clusterkit.commands.deploy_plan import Plan as Upload
-from clusterkit.commands.fitting import another, hardware_of, lacks
 from clusterkit.commands.own_rates import OwnRun
 from clusterkit.commands.plan_queue import Question, Queue, ask
 from clusterkit.commands.plan_run import (
@@ -20,15 +19,19 @@ from clusterkit.commands.plan_run import (
     sizes_of,
     speed_on,
 )
-from clusterkit.commands.prepare import Prepared, Request, check, goes_on
 from clusterkit.commands.untouched import Copies, copies
 from clusterkit.errors import ClusterkitError, ConfigError, ImageError
 from clusterkit.forecast.memory import Fit, Machine, Memory, judge
 from clusterkit.forecast.speed import Duration, Rate, Speed, lasts
 from clusterkit.hardware import Shortage
+from clusterkit.runs.fitting import another, hardware_of, lacks
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.plan import PlannedRun
 from clusterkit.runs.program import option_of
+from clusterkit.runs.request import SubmitRequest
+from clusterkit.runs.resolve import resolve
 from clusterkit.site import log_in_ahead, open_site
+from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 class PlanRequest:
     """What the user asked for."""
 
-    run: Request
+    run: SubmitRequest
     times: tuple[int, ...] = ()
     """Time limits to try, seconds; empty are the usual ones."""
     gpus: tuple[str, ...] = ()
@@ -108,10 +111,10 @@ def plan(settings: Settings, request: PlanRequest, *, bar: Bar) -> Forecast:
     Raises:
         ConfigError, RecipeLockedError: the request is wrong, as for `submit`.
     """
-    prepared = check(settings, request.run)
+    (planned,) = resolve(settings, request.run).runs
     _check_gpus(request.run.cluster, request.gpus)
     with copies(settings) as remembered:
-        found = _alone(settings, request, prepared, remembered.ledger)
+        found = _alone(settings, request, planned, remembered.ledger)
         try:
             return _with_cluster(settings, found, remembered, bar)
         except ConfigError:
@@ -133,12 +136,11 @@ def _with_cluster(settings: Settings, found: Forecast, remembered: Copies, bar: 
                 cache=remembered.chunks,
                 allow_large=run.allow_large,
             ) as (site, upload):
-                queue = ask(settings, question, site, upload.snapshot, upload.image)
+                queue = ask(settings, question, site)
                 return replace(found, upload=upload, queue=queue)
         except ImageError as error:  # what the scheduler says does not depend on it
-            snapshot = take_snapshot(settings, run.allow_large, ledger)
             with open_site(run.cluster, create=False, login=login) as site:
-                queue = ask(settings, question, site, snapshot, None)
+                queue = ask(settings, question, site)
                 return replace(found, queue=queue, trouble=error.cause, hint=error.hint or "")
 
 
@@ -177,21 +179,21 @@ def _check_gpus(cluster: Cluster, gpus: Sequence[str]) -> None:
         )
 
 
-def _alone(settings: Settings, request: PlanRequest, prepared: Prepared, ledger: Ledger) -> Forecast:
+def _alone(settings: Settings, request: PlanRequest, planned: PlannedRun, ledger: Ledger) -> Forecast:
     """What can be said without the cluster."""
-    run, argv = request.run, prepared.spec.argv
+    run, argv = request.run, planned.program.argv
     steps = option_of(argv, "--total-steps") or ""
     total = int(steps) if steps.isdigit() else run.profile.total_steps
-    options = prepared.job.options
+    options = planned.options
     machine = machine_of(run.cluster, run.profile, options)
-    found = Forecast(request, goes_on(settings, run), options, machine, total)
+    found = Forecast(request, planned.goes_on, options, machine, total)
     has = hardware_of(run.cluster)
     if has is not None:
         machine = on_hardware(machine, has)
         found = replace(found, lacking=lacks(run.cluster, run.profile, argv, has))
         if found.lacking and found.lacking[0].never:
             found = replace(found, hint=another(settings, run.cluster, has))
-    recipe = recipe_of(run, prepared)
+    recipe = recipe_of(run, planned.program)
     if recipe is None:
         return found
     sizes = sizes_of(recipe, run.profile, argv, request.spaces)

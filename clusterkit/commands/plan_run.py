@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from clusterkit.backends import backend_of
 from clusterkit.commands.own_rates import OwnRun, beating, pulled
-from clusterkit.commands.prepare import Prepared, Request
 from clusterkit.errors import ConfigError
 from clusterkit.forecast.memory import Machine, Memory, judge
 from clusterkit.forecast.speed import Rate, Speed, expect, shipped
 from clusterkit.hardware import Hardware
+from clusterkit.known_gpus import least_memory_of, memory_of
 from clusterkit.resources import resource
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.program import choose_recipe, option_of
-from clusterkit.survey.known_gpus import least_memory_of, memory_of
-from clusterkit.units import parse_size
+from clusterkit.runs.program import Program, choose_recipe, option_of
+from clusterkit.runs.request import SubmitRequest
 from trainer.recipe import Recipe, RecipeError, check_shares
 from trainer.recipe.sizes import Sizes
 from trainer.recipe.spaces import Spaces
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 
-def recipe_of(request: Request, prepared: Prepared) -> Recipe | None:
+def recipe_of(request: SubmitRequest, program: Program) -> Recipe | None:
     """What the bundled trainer would train; None for another program."""
-    if prepared.spec.recipe is None or request.profile.recipe is None:
+    if program.recipe is None or request.profile.recipe is None:
         return None
     return choose_recipe(request.profile.recipe, request.overrides, request.unlock)
 
@@ -70,15 +69,11 @@ def sizes_of(recipe: Recipe, profile: Profile, argv: Sequence[str], given: Space
 
 
 def machine_of(cluster: Cluster, profile: Profile, options: Sequence[str]) -> Machine:
-    """What the run asks for, where sbatch options of its own may win over the profile."""
-    asked = dict(option.partition("=")[::2] for option in options)
-    processors, memory = asked.get("--cpus-per-task", ""), profile.memory
-    if "--mem" in asked:
-        with contextlib.suppress(ValueError):
-            text = asked["--mem"]
-            memory = parse_size(f"{text}M" if text.isdigit() else text) or None  # 0 is all there is
-    count = int(processors) if processors.isdigit() else profile.cpus
-    return with_gpu(Machine(count, memory, None, None, cluster.name), cluster, profile.gpu)
+    """What the run asks for, where options for the scheduler may win over the profile."""
+    asked = backend_of(cluster).asked(options)
+    memory = profile.memory if asked.memory is None else asked.memory or None  # 0 is all there is
+    machine = Machine(asked.cpus or profile.cpus, memory, None, None, cluster.name)
+    return with_gpu(machine, cluster, profile.gpu)
 
 
 def with_gpu(machine: Machine, cluster: Cluster, gpu: str | None) -> Machine:

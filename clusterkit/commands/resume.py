@@ -8,28 +8,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clusterkit.backends import backend_of
 from clusterkit.backends.base import JobState
-from clusterkit.backends.slurm.abilities import Choice
-from clusterkit.commands.deploy import Bar
-from clusterkit.commands.fitting import check_fit
-from clusterkit.commands.handover import hand_over, settle
 from clusterkit.commands.moving import NOTES, check_target, leave_note, move
 from clusterkit.commands.recorded import unreadable
-from clusterkit.commands.resubmission import Ended, ResumeRequest, plan, recorded_profile
-from clusterkit.commands.status import query
 from clusterkit.errors import RunError
 from clusterkit.results.cleaning import REMAINING, removed_checkpoint
 from clusterkit.results.selection import CLEANED
+from clusterkit.runs.handover import settle
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.materials import must_have_image
+from clusterkit.runs.observe import query
+from clusterkit.runs.pipeline import Submitted, check, hand_over, prepare
 from clusterkit.runs.placeholders import has_place
-from clusterkit.runs.program import TOTAL_STEPS, option_of, trains, with_hardware, with_steps
+from clusterkit.runs.plan import Materials
+from clusterkit.runs.program import trains
 from clusterkit.runs.record import collect_script, parse_collect
+from clusterkit.runs.request import Changes
+from clusterkit.runs.resubmit import Ended, resume_plan
 from clusterkit.runs.state import RunState
 from clusterkit.site import Site, open_site
+from clusterkit.transport.base import Bar
 from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
 
 if TYPE_CHECKING:
-    from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
 
 
@@ -48,17 +50,13 @@ record separator behind it. What collects the records of the run follows."""
 class Resumed:
     """A run the scheduler has accepted again."""
 
-    run: LedgerRun
-    job_id: str
+    done: Submitted
     was: RunState
     checkpoint: str | None
     """Name of the newest checkpoint the last attempt has told of; None when it has to begin at the start."""
-    choice: Choice | None
-    trusted: tuple[str, ...] = ()
-    """A line for each folder there that a user whom the settings trust could change."""
 
 
-def resume(settings: Settings, request: ResumeRequest, ledger: Ledger, name: str, *, bar: Bar) -> Resumed:
+def resume(settings: Settings, changes: Changes, ledger: Ledger, name: str, *, bar: Bar) -> Resumed:
     """Submit a run again, over one login; it goes on from its newest good checkpoint.
 
     On another cluster than its own it goes on when all that it needs has been moved there.
@@ -72,25 +70,42 @@ def resume(settings: Settings, request: ResumeRequest, ledger: Ledger, name: str
         TransportError: the cluster cannot be reached.
     """
     run = ledger.find_one(name)
-    target = settings.cluster(request.cluster or run.cluster)
+    target = settings.cluster(changes.cluster or run.cluster)
     with ExitStack() as stack:
         site = there = stack.enter_context(open_site(settings.cluster(run.cluster)))
         ended = _look(site, ledger, run)
-        _check(ended, request)
-        _check_fit(settings, target, ended, request)
+        _check(ended, changes)
+        plan, materials = resume_plan(target, ended, changes), Materials.recorded(ended.document)
+        check(settings, plan, ledger)
         if target.name != run.cluster:
             there = stack.enter_context(open_site(target))
             check_target(there, ended.run, ended.document)
-            plan(there, ended, request, check=False)  # what is wrong with the request shows before the move
+            ready = prepare(there, ledger, plan, materials)  # what is wrong shows before anything is moved
             move(site, there, ended.run, ended.document, settings.project.results, bar=bar)
-        again, parcel, choice = plan(there, ended, request)
+        else:
+            ready = prepare(there, ledger, plan, materials)
+        _must_be_there(there, ended.run, materials)
         newest = _newest(ended)
-        _check_checkpoints(there, again, newest, settings.project.results)
-        there.transport.run(["rm", "-f", *(f"{again.run_dir}/{name}" for name in NOTES)])
-        job_id = hand_over(there, ledger, parcel)
+        _check_checkpoints(there, ready.placed[0].row, newest, settings.project.results)
+        run_dir = ready.placed[0].row.run_dir
+        there.transport.run(["rm", "-f", *(f"{run_dir}/{name}" for name in NOTES)])
+        done = hand_over(there, ledger, ready)
         if target.name != run.cluster:
-            leave_note(site, ended.run, again)
-    return Resumed(replace(again, job_id=job_id), job_id, ended.state, newest, choice, there.notes)
+            leave_note(site, ended.run, done.runs[0])
+    return Resumed(done, ended.state, newest)
+
+
+def _must_be_there(site: Site, run: LedgerRun, materials: Materials) -> None:
+    """Raises ImageError or RunError where the image or the code of a run is gone."""
+    must_have_image(
+        site, materials.image, hint="`clusterkit deploy --image FILE.sif` with the same file brings it back"
+    )
+    code = f"{site.layout.snapshots}/{materials.code}"
+    if site.transport.run(["test", "-d", code], check=False).returncode != 0:
+        raise RunError(
+            f"{run.run_id}: its code, {code}, is not there any more",
+            hint="`clusterkit submit` starts a new run",
+        )
 
 
 def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
@@ -121,8 +136,9 @@ def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
     if document is None:
         raise unreadable(run)
     newest = record.submission
-    if newest is not None and newest.number > run.submission and newest.job_id:
-        run = replace(run, job_id=newest.job_id, submission=newest.number)  # of a chain
+    job_id = newest.job_id(backend_of(site.cluster)) if newest else None
+    if newest is not None and newest.number > run.submission and job_id:
+        run = replace(run, job_id=job_id, submission=newest.number)  # of a chain
     (state,) = query(site.cluster, site.transport, [run])
     return Ended(run, state, record, document)
 
@@ -149,15 +165,8 @@ def _check_checkpoints(site: Site, run: LedgerRun, newest: str | None, results: 
         )
 
 
-def _check_fit(settings: Settings, target: Cluster, ended: Ended, request: ResumeRequest) -> None:
-    if request.profile:
-        check_fit(settings, target, [(request.profile, with_hardware(ended.argv, {}, request.profile)[0])])
-    else:
-        check_fit(settings, target, [(recorded_profile(ended.document), ended.argv)])
-
-
-def _check(ended: Ended, request: ResumeRequest) -> None:
-    run, state, argv = ended.run, ended.state, ended.argv
+def _check(ended: Ended, changes: Changes) -> None:
+    run, state, program = ended.run, ended.state, ended.program
     if state.state.active:
         raise RunError(
             f"{run.run_id} is {state.state}: it cannot be resumed while it may run",
@@ -168,13 +177,12 @@ def _check(ended: Ended, request: ResumeRequest) -> None:
             f"{run.run_id}: it is not known whether it still runs ({state.why or 'no answer'})",
             hint="try again when `clusterkit status` knows",
         )
-    template = ended.document.get("template")
-    if request.total_steps is not None:
-        with_steps(argv, {}, template, request.total_steps)
+    if changes.total_steps is not None:
+        program.with_steps(changes.total_steps)
     if state.state is JobState.COMPLETED:
-        known = has_place(template, "total_steps") and ended.env.get(TOTAL_STEPS)
-        steps = int((option_of(argv, "--total-steps") if trains(argv) else known) or 0)
-        if request.total_steps is None or request.total_steps <= steps:
+        told = trains(program.argv) or (program.has_places and has_place(program.argv, "total_steps"))
+        steps = (program.total_steps or 0) if told else 0
+        if changes.total_steps is None or changes.total_steps <= steps:
             raise RunError(
                 f"{run.run_id} is COMPLETED" + (f" with {steps:,} steps" if steps else ""),
                 hint=f"`clusterkit resume {run.run_id} --total-steps N` trains on, to more steps"

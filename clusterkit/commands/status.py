@@ -8,19 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import JobState
-from clusterkit.commands.adopt import adopt
-from clusterkit.commands.handover import settle
-from clusterkit.commands.observe import Observer
-from clusterkit.commands.selection import Selection, known_state, recent, settled
 from clusterkit.errors import ClusterkitError
+from clusterkit.runs.adopt import adopt
+from clusterkit.runs.handover import settle_open
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.observe import Observer
 from clusterkit.runs.roster import parse_roster, roster_script
+from clusterkit.runs.selection import Selection, known_state, recent, settled
 from clusterkit.runs.state import RunState, to_text
 from clusterkit.site import connected, shell_path
-from clusterkit.transport.base import Transport
 
 if TYPE_CHECKING:
-    from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
 
 
@@ -186,7 +184,7 @@ def ask(
     mute, found = observer.trouble, []
     if search:
         roster = parse_roster(text)
-        found = adopt(settings, ledger, cluster.name, transport, roster)
+        found = adopt(settings, ledger, cluster, transport, roster)
         news = [*found, *(run for run in ended if run.run_dir in roster.again)]
         if news:
             news = settle_open(cluster, transport, ledger, news)
@@ -196,16 +194,6 @@ def ask(
     known = {run.run_id: known_state(run) for run in runs}
     known |= {run.run_id: state for run, state in zip(going, states, strict=True)}
     return Answer(known, tuple(found), mute or observer.trouble)
-
-
-def settle_open(
-    cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun]
-) -> list[LedgerRun]:
-    """The runs, after it was found out what came of submissions that broke off; no round trip without any."""
-    unclear = [run for run in runs if run.state == JobState.SUBMITTING]
-    if unclear:
-        settle(cluster, transport, ledger, unclear)
-    return [(ledger.get(run.run_id) or run) if run in unclear else run for run in runs]
 
 
 def record(
@@ -230,11 +218,6 @@ def record(
     ]
     ledger.update(after)
     return after
-
-
-def query(cluster: Cluster, transport: Transport, runs: Sequence[LedgerRun]) -> list[RunState]:
-    """States of runs of one cluster, in their order, in one round trip; nothing is recorded."""
-    return Observer(cluster, transport).ask(runs)[0]
 
 
 def ago(seconds: float) -> str:

@@ -26,10 +26,10 @@ from clusterkit.wandb.outcome import outcome_of
 from clusterkit.wandb.upload import RunUpload, UploadState, UploadTarget, upload_runs
 
 if TYPE_CHECKING:
-    from clusterkit.commands.deploy import Bar
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
     from clusterkit.transport.ahead import LoginAhead
+    from clusterkit.transport.base import Bar
 
 
 @dataclass(frozen=True)

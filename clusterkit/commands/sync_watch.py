@@ -10,19 +10,19 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from clusterkit.commands.places import choose_runs, place
-from clusterkit.commands.selection import Selection, settled
 from clusterkit.commands.status import StatusReport, StatusRow, as_remembered, searched_clusters
 from clusterkit.commands.sync import Synced, SyncRequest, sync_results, upload
 from clusterkit.commands.watch import Paces, Watched, watch
 from clusterkit.errors import TransportError
 from clusterkit.results.pull import PulledRun, pull_runs
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.selection import Selection, settled
 from clusterkit.transport.base import Transport
 from clusterkit.wandb.log import find_logs
 
 if TYPE_CHECKING:
-    from clusterkit.commands.deploy import Bar
     from clusterkit.config.settings import Settings
+    from clusterkit.transport.base import Bar
 
 PACES = Paces(scheduler=30.0, heartbeat=30.0, local=5.0)
 """Both the scheduler and the run directories: what is pulled is of one moment."""

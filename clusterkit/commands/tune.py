@@ -9,13 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit import __version__
-from clusterkit.commands.deploy import Bar
-from clusterkit.commands.observe import Observer
-from clusterkit.commands.prepare import Request
-from clusterkit.commands.selection import known_state, settled
 from clusterkit.commands.settings_file import Proposal, read
 from clusterkit.commands.status import StatusRow, ask
-from clusterkit.commands.submit import Submitted, submit
 from clusterkit.commands.watch import watch
 from clusterkit.config.edit import with_keys
 from clusterkit.config.sources import PROJECT_FILE, user_file
@@ -24,10 +19,15 @@ from clusterkit.forecast import measurements
 from clusterkit.forecast.tuning import PROGRAM, Bench, Chosen, changes, choose, read_bench, remark
 from clusterkit.forecast.tuning import measurements as measured
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.observe import Observer
+from clusterkit.runs.pipeline import Submitted, submit
 from clusterkit.runs.program import choose_recipe, train_options
+from clusterkit.runs.request import SubmitRequest
+from clusterkit.runs.resolve import resolve
+from clusterkit.runs.selection import known_state, settled
 from clusterkit.runs.state import RunState
 from clusterkit.site import connected
-from clusterkit.transport.base import MissingFileError
+from clusterkit.transport.base import Bar, MissingFileError
 from trainer.recipe import on_policy
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def request(
     tries: Mapping[str, str],
     overrides: Mapping[str, str] | None = None,
     unlock: Sequence[str] = (),
-) -> Request:
+) -> SubmitRequest:
     """The run that measures: a short one with the profile's own hardware.
 
     Args:
@@ -123,20 +123,25 @@ def request(
             "signal": "none",
         }
     )
-    return Request(cluster, short, name=NAME, until_done=False)
+    return SubmitRequest(cluster, short, name=NAME, until_done=False)
 
 
 def start(
-    settings: Settings, ledger: Ledger, wanted: Request, *, bar: Bar, on_submit: Callable[[Submitted], None]
+    settings: Settings,
+    ledger: Ledger,
+    wanted: SubmitRequest,
+    *,
+    bar: Bar,
+    on_submit: Callable[[Submitted], None],
 ) -> LedgerRun:
     """Submit it, as any other run.
 
     Raises:
         ClusterkitError: as `submit`.
     """
-    done = submit(settings, wanted, ledger, bar=bar)
+    done = submit(settings, resolve(settings, wanted), ledger, bar=bar)
     on_submit(done)
-    return ledger.find([done.spec.run_id])[0]
+    return done.runs[0]
 
 
 def wait(settings: Settings, ledger: Ledger, run: LedgerRun, on_row: Callable[[StatusRow], None]) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit.commands.deploy import chunk_cache
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.materials import chunk_cache
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import JobState
-from clusterkit.commands.observe import Observer
-from clusterkit.commands.selection import Selection, settled
 from clusterkit.commands.status import (
     StatusReport,
     StatusRow,
@@ -24,10 +22,12 @@ from clusterkit.commands.status import (
     choose,
     record,
     searched_clusters,
-    settle_open,
 )
 from clusterkit.errors import ClusterkitError, TransportError
+from clusterkit.runs.handover import settle_open
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.observe import Observer
+from clusterkit.runs.selection import Selection, settled
 from clusterkit.runs.state import RunState
 from clusterkit.site import connected
 from clusterkit.transport.base import Transport

@@ -6,9 +6,10 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterkit.backends.base import JobState
-from clusterkit.commands.handover import settle
+from clusterkit.backends import backend_of
+from clusterkit.backends.base import Backend, JobState
 from clusterkit.diagnosis import Diagnosis, Evidence, Subject, diagnose, parse_evidence, why_script
+from clusterkit.runs.handover import settle
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.site import connected
 from clusterkit.transport.base import Transport
@@ -46,7 +47,7 @@ def ask(cluster: Cluster, transport: Transport, ledger: Ledger, run: LedgerRun) 
         settle(cluster, transport, ledger, [run])
         run = ledger.get(run.run_id) or run
     text = _collect(cluster, transport, run)
-    later = _later_job(parse_evidence(text), run)
+    later = _later_job(backend_of(cluster), parse_evidence(text), run)
     return _collect(cluster, transport, replace(run, job_id=later)) if later else text
 
 
@@ -64,7 +65,7 @@ def _collect(cluster: Cluster, transport: Transport, run: LedgerRun) -> str:
     return transport.run(["sh"], stdin=script, timeout=_SECONDS).text
 
 
-def _later_job(evidence: Evidence, run: LedgerRun) -> str | None:
+def _later_job(backend: Backend, evidence: Evidence, run: LedgerRun) -> str | None:
     """The job that counts now, where another laptop or a chain of jobs went on since the ledger was told.
 
     The next link of a chain waits while the one before it runs; it counts from its start on, or when the run
@@ -74,10 +75,11 @@ def _later_job(evidence: Evidence, run: LedgerRun) -> str | None:
     begun = {(attempt.start or {}).get("submission") for attempt in record.attempts}
     wants = evidence.exit.get("why") in ("requeue", "timeout") and not (record.stopped or record.cancelled)
     for later in record.submissions:
-        if later.number <= run.submission or later.job_id is None:
+        job_id = later.job_id(backend)
+        if later.number <= run.submission or job_id is None:
             continue
         if (later.request or {}).get("kind") != "chain" or later.number in begun or wants:
-            found = later.job_id
+            found = job_id
     return found if found != run.job_id else None
 
 

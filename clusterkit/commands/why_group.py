@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import JobState
-from clusterkit.commands.status import query
 from clusterkit.commands.why import ask
 from clusterkit.diagnosis import Diagnosis, diagnose, parse_evidence
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.observe import query
 from clusterkit.site import connected
 
 if TYPE_CHECKING:

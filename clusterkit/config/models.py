@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from clusterkit.config.kinds import find_kind
 from clusterkit.config.values import (
     Duration,
     Environment,
@@ -39,6 +40,11 @@ def _request(template: str) -> str:
             'write e.g. "--gres=gpu:{type}:{count}" or "--gpus={type}:{count}"'
         )
     return template
+
+
+def _kind(name: str) -> str:
+    find_kind(name)
+    return name
 
 
 def _bind(bind: str) -> str:
@@ -87,7 +93,8 @@ class Cluster(Model):
     """A login host, its file-system roots, its scheduler and its container runtime."""
 
     name: str
-    kind: Literal["slurm", "local"] = "slurm"
+    kind: Annotated[str, AfterValidator(_kind)] = "slurm"
+    """Which backend carries out its jobs."""
     host: Line | None = None
     """A host as `ssh` knows it; None is this machine."""
     root: RemotePath
@@ -124,10 +131,15 @@ class Cluster(Model):
     ssh_config: LocalPath | None = None
 
     @model_validator(mode="after")
-    def _local_means_here(self) -> Cluster:
-        if self.kind == "local" and self.host is not None:
-            raise ValueError('kind = "local" runs on this machine; drop host, or write kind = "slurm"')
+    def _has_host_or_is_here(self) -> Cluster:
+        if self.here and self.host is not None:
+            raise ValueError(f'kind = "{self.kind}" runs on this machine; drop host, or write kind = "slurm"')
         return self
+
+    @property
+    def here(self) -> bool:
+        """Whether its jobs are processes of this machine."""
+        return find_kind(self.kind).here
 
     @property
     def scratch_root(self) -> str:
@@ -142,7 +154,7 @@ class Cluster(Model):
     @property
     def interpreter(self) -> str:
         """The Python that runs the launcher where there is no container."""
-        return self.python or (sys.executable if self.kind == "local" else "python3")
+        return self.python or (sys.executable if self.here else "python3")
 
 
 class Profile(Model):

@@ -6,6 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
+from clusterkit.backends import backend_of_kind
 from clusterkit.runs.record import collect_script
 
 MARK = "\x1eclusterkit-why"
@@ -177,7 +178,5 @@ def why_script(subject: Subject) -> str:
 
 def _alive(job_id: str) -> str:
     """Prints the local job's id when it lives."""
-    from clusterkit.backends.local.scheduler import LocalScheduler
-
-    query = LocalScheduler().query_script([job_id])
+    query = backend_of_kind("local").query_script([job_id])
     return f'printf "\\n%s part local\\n" "$ck_mark"\n{query}'

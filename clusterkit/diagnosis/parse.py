@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from clusterkit.backends.base import Job, JobState, parse_time
+from clusterkit.backends import backend_of_kind
+from clusterkit.backends.base import Backend, Job, JobState, parse_time
 from clusterkit.backends.slurm.parse import job_state
 from clusterkit.diagnosis.collect import FIELD, MARK, SACCT_FIELDS, SINFO_FIELDS, SQUEUE_FIELDS, Subject
 from clusterkit.diagnosis.evidence import Evidence, Node, Space, Text
@@ -44,6 +45,7 @@ def parse_evidence(stdout: str) -> Evidence:
 
 
 def _evidence(subject: Subject, texts: dict[str, Text], record: RunRecord) -> Evidence:
+    backend = backend_of_kind(subject.scheduler)
     task = str(((record.started.start if record.started else None) or {}).get("job_id") or "")
     queued = _of_task(_rows(texts, "squeue", SQUEUE_FIELDS), task)
     booked = _booked(_rows(texts, "sacct", SACCT_FIELDS), task)
@@ -51,7 +53,7 @@ def _evidence(subject: Subject, texts: dict[str, Text], record: RunRecord) -> Ev
     if "slurm.log" in texts:
         texts["slurm.log"] = _of_job(texts["slurm.log"], subject, record)
     known = _job(subject, texts, queued, booked, job)
-    state = fold(record, known) if subject.job_id or record.started else _unsubmitted(record)
+    state = fold(record, known) if subject.job_id or record.started else _unsubmitted(backend, record)
     raw = known.raw_state if known else ""
     reason = queued.get("%r") or job.get("Reason") or ""
     if subject.scheduler == "local" and known is not None:
@@ -125,9 +127,9 @@ def _local_job(job_id: str, said: Text) -> Job | None:
     return Job(job_id, state, state.value, reason=" ".join(words[1:]) or None)
 
 
-def _unsubmitted(record: RunRecord) -> RunState:
+def _unsubmitted(backend: Backend, record: RunRecord) -> RunState:
     """The state of a run without a job: the caller has looked whether the scheduler has one of its name."""
-    came = outcome(record.submission, None, Found((), certain=True), now=record.now)
+    came = outcome(backend, record.submission, None, Found((), certain=True), now=record.now)
     return RunState(came.state, why=came.why)
 
 
@@ -159,7 +161,8 @@ def _of_state(text: Text | None, raw: str) -> Text | None:
 def _of_job(log: Text, subject: Subject, record: RunRecord) -> Text:
     """The scheduler's log without what it says of the run's earlier jobs: all of them write into one file."""
     ids = [str((attempt.start or {}).get("job_id") or "") for attempt in record.attempts]
-    ids += [each.job_id or "" for each in record.submissions]
+    backend = backend_of_kind(subject.scheduler)
+    ids += [each.job_id(backend) or "" for each in record.submissions]
     now, *earlier = (re.split("[_;]", each)[0] for each in (subject.job_id, *ids))
     others = set(earlier) - {now, ""}
     named = re.compile(r"\b(?:StepId=|JOB |STEP |JobId=)(\d+)")

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from clusterkit.errors import ImageError
-from clusterkit.runs.ledger import Ledger
 
 # A SIF starts with a run script line and has its magic at byte 32 (github.com/apptainer/sif, header.go).
 _MAGIC_OFFSET, _MAGIC = 32, b"SIF_MAGIC"
@@ -33,12 +33,24 @@ class Image:
         return f"{images}/{self.name}"
 
 
-def local_image(path: Path, ledger: Ledger, *, hashed: Callable[[int], None] | None = None) -> Image:
+class DigestMemory(Protocol):
+    """Remembers the sha256 of files on this machine by their size and modification time."""
+
+    def digest(self, path: Path) -> str | None:
+        """The digest of a file that is as it was; None for any other."""
+        ...
+
+    def set_digest(self, path: Path, digest: str) -> None:
+        """Remember the digest of a file as it is now."""
+        ...
+
+
+def local_image(path: Path, memory: DigestMemory, *, hashed: Callable[[int], None] | None = None) -> Image:
     """The digest of an image file; hashing is skipped when the file is as it was last time.
 
     Args:
         path: a .sif file on this machine.
-        ledger: remembers digests by size and modification time.
+        memory: of digests.
         hashed: called with the number of bytes hashed so far.
 
     Raises:
@@ -56,10 +68,10 @@ def local_image(path: Path, ledger: Ledger, *, hashed: Callable[[int], None] | N
                 f"{path}: not a SIF image",
                 hint="convert it: `clusterkit build --from docker-archive:FILE`",
             )
-    digest = ledger.digest(path)
+    digest = memory.digest(path)
     if digest is None:
         digest = sha256_of(path, hashed)
-        ledger.set_digest(path, digest)
+        memory.set_digest(path, digest)
     return Image(digest, path.stat().st_size)
 
 

@@ -51,8 +51,8 @@ class Part:
         """Indices of its runs."""
         return tuple(index for task in self.tasks for index in task)
 
-    def array(self, *, always: bool) -> str | None:
-        """The option for the job array; None for a part that is a single job.
+    def tasks_of_array(self, *, always: bool) -> tuple[int, int, int | None] | None:
+        """The first and last task of its job array, and how many run at a time; None for a single job.
 
         Args:
             always: also where there is one task.
@@ -60,12 +60,12 @@ class Part:
         if len(self.tasks) == 1 and not always:
             return None
         begin = self.first - self.origin
-        limit = f"%{self.at_once}" if self.at_once is not None and self.at_once < len(self.tasks) else ""
-        return f"--array={begin}-{begin + len(self.tasks) - 1}{limit}"
+        limit = self.at_once if self.at_once is not None and self.at_once < len(self.tasks) else None
+        return begin, begin + len(self.tasks) - 1, limit
 
     def task_of(self, index: int, *, always: bool) -> int | None:
         """The number of a run's task in the job array; None for a single job."""
-        if self.array(always=always) is None:
+        if self.tasks_of_array(always=always) is None:
             return None
         place = next(number for number, task in enumerate(self.tasks) if index in task)
         return self.first - self.origin + place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.config.exposure import HINT, secret_argument
@@ -20,19 +20,102 @@ if TYPE_CHECKING:
 _TRAIN = ["python", "-m", "trainer", "train"]
 SEED, TOTAL_STEPS = "CLUSTERKIT_SEED", "CLUSTERKIT_TOTAL_STEPS"
 """Where such a program finds the two in its environment."""
+_SWEPT_SEED = "CLUSTERKIT_SWEEP_SEED"
+"""Where a program of one's own reads its seed, when it was one of several."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Program:
-    """What a run executes."""
+    """What a run executes, before it is known where its run directory lies."""
 
     argv: tuple[str, ...]
     recipe: Mapping[str, Any] | None
     """`name`, `values`, `modified`; None when the bundled trainer does not train."""
     env: Mapping[str, str]
-    template: tuple[str, ...] | None = None
-    """The argv before `{seed}` and the like were filled in; None when nothing was."""
+    has_places: bool = False
+    """Whether `{seed}`, `{total_steps}`, `{run_id}` and `{run_dir}` in argv stand for what they name."""
+    home: str = ""
+    """The run directory that paths in `env` lie in, of a run that was submitted before."""
+
+    def placed(self, run_id: str, run_dir: str) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Argv and environment for a run directory, an absolute path on the cluster.
+
+        Raises:
+            ConfigError: `{total_steps}` stands among the arguments, and the run has none.
+        """
+        env = {name: moved(value, self.home, run_dir) for name, value in self.env.items()}
+        env = {"WANDB_RUN_ID": run_id, "WANDB_DIR": run_dir, **env}
+        return (filled(self.argv, env, run_id, run_dir) if self.has_places else self.argv), env
+
+    @classmethod
+    def recorded(cls, document: Mapping[str, Any], request: Mapping[str, Any], home: str) -> Program:
+        """That of a run that was submitted before.
+
+        Args:
+            document: its run.json.
+            request: request.json of its newest submission, whose arguments count.
+            home: its run directory.
+        """
+        template = document.get("template")
+        argv = tuple(template or request.get("argv") or document["argv"])
+        env = dict(request.get("env") or document["env"])
+        return cls(argv, document.get("recipe"), env, has_places=bool(template), home=home)
+
+    @property
+    def total_steps(self) -> int | None:
+        """How many steps its arguments, or its environment, ask for; None where they do not say."""
+        text = option_of(self.argv, "--total-steps") if trains(self.argv) else self.env.get(TOTAL_STEPS)
+        return int(text) if text and text.isdigit() else None
+
+    @property
+    def keeps_seed(self) -> bool:
+        """Whether the arguments are the same whatever the seed is."""
+        return not trains(self.argv) and not (self.has_places and has_place(self.argv, "seed"))
+
+    def with_seed(self, seed: int) -> Program:
+        """The same program with another seed."""
+        if trains(self.argv):
+            return replace(self, argv=with_option(self.argv, "--seed", str(seed)))
+        swept = {_SWEPT_SEED: str(seed)} if _SWEPT_SEED in self.env else {}
+        return replace(self, env={**self.env, SEED: str(seed), **swept})
+
+    def with_steps(self, steps: int) -> Program:
+        """The same program for so many steps.
+
+        Raises:
+            ConfigError: nothing tells the program of the user's own how many they are.
+        """
+        if trains(self.argv):
+            return replace(self, argv=with_option(self.argv, "--total-steps", str(steps)))
+        if not (self.has_places and has_place(self.argv, "total_steps")):
+            raise ConfigError(
+                "--total-steps: the program of this run has no {total_steps} among its arguments",
+                hint="leave it out; a run submitted with {total_steps} there can be given another number",
+            )
+        return replace(self, env={**self.env, TOTAL_STEPS: str(steps)})
+
+    def with_hardware(self, profile: Profile) -> Program:
+        """The same program on the hardware of another profile.
+
+        A training keeps its recipe, its number of environments and its precision, and so its numbers.
+        """
+        changed = self.argv
+        if trains(changed):
+            options = {"--device": profile.device, "--threads": profile.threads, "--workers": profile.workers}
+            for name, value in options.items():
+                if value is not None:
+                    changed = with_option(changed, name, str(value))
+            if profile.gpu_count > 1 or option_of(changed, "--ranks"):
+                changed = with_option(changed, "--ranks", str(max(profile.gpu_count, 1)))
+        threads = {"OMP_NUM_THREADS": str(profile.threads), "MKL_NUM_THREADS": str(profile.threads)}
+        graphics = {"MUJOCO_GL": profile.mujoco_gl} if profile.mujoco_gl else {}
+        return replace(self, argv=changed, env={**self.env, **threads, **graphics, **profile.env})
+
+
+def moved(value: str, old: str, new: str) -> str:
+    """A path in, or of, the folder `old` as it is in `new`; any other text as it is."""
+    return new + value[len(old) :] if old and (value == old or value.startswith(f"{old}/")) else value
 
 
 def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]) -> recipes.Recipe:
@@ -85,10 +168,8 @@ def program(
     unlock: Sequence[str],
     seed: int,
     wandb: Wandb,
-    run_id: str,
-    run_dir: str,
 ) -> Program:
-    """Argv and environment of a run.
+    """The program of a new run.
 
     Args:
         profile: hardware settings and the recipe's name.
@@ -99,14 +180,12 @@ def program(
         unlock: recipe values that may be overridden.
         seed: of the run.
         wandb: where the run appears in W&B.
-        run_id: also the stable W&B run id.
-        run_dir: absolute path on the cluster; W&B writes below it.
 
     Raises:
         ConfigError, RecipeLockedError: as `choose_recipe`; a batch size that does not divide the rollout;
             overrides for a program without a recipe; or several GPUs that cannot share the run.
     """
-    env = _environment(profile, wandb, run_id, run_dir)
+    env = _environment(profile, wandb)
     fixed = profile.program or own_program
     if fixed or profile.recipe is None:
         if overrides or unlock:
@@ -115,10 +194,10 @@ def program(
             raise ConfigError(f"profile {profile.name} names neither a recipe nor a program")
         own = {SEED: str(seed)} | ({TOTAL_STEPS: str(profile.total_steps)} if profile.total_steps else {})
         env = {**env, **own}
-        template = (*fixed, *arguments)
-        _no_secret(template)
-        known = filled(template, env, run_id, run_dir)
-        return Program(known, None, env, template if known != template else None)
+        own_argv = (*fixed, *arguments)
+        _no_secret(own_argv)
+        check_places(own_argv, env)
+        return Program(own_argv, None, env, has_places=True)
     name, overrides, unlock = resolve(profile.recipe, overrides, unlock)
     recipe = choose_recipe(name, overrides, unlock)
     _check_batches(recipe, profile.num_envs)
@@ -174,19 +253,25 @@ def filled(argv: Sequence[str], env: Mapping[str, str], run_id: str, run_dir: st
     Raises:
         ConfigError: `{total_steps}` stands there, and the run has none.
     """
-    known = {"seed": env.get(SEED), "total_steps": env.get(TOTAL_STEPS), "run_id": run_id, "run_dir": run_dir}
-    for name, text in known.items():
-        if text is None and has_place(argv, name):
+    check_places(argv, env)
+    known = {"seed": "", "total_steps": "", **_of_environment(env)}
+    return fill(argv, {**known, "run_id": run_id, "run_dir": run_dir})
+
+
+def check_places(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Raises ConfigError where `{seed}` or `{total_steps}` is among the arguments, and the run has none."""
+    known = _of_environment(env)
+    for name in ("seed", "total_steps"):
+        if name not in known and has_place(argv, name):
             raise ConfigError(
                 f"{{{name}}} stands among the program's arguments, and this run has no {name}",
                 hint=f"give --{name.replace('_', '-')}, or set {name} in the profile",
             )
-    return fill(argv, {name: text or "" for name, text in known.items()})
 
 
-def keeps_seed(argv: Sequence[str], template: Sequence[str] | None) -> bool:
-    """Whether the arguments of a program of the user's own are the same whatever the seed is."""
-    return not trains(argv) and not has_place(template, "seed")
+def _of_environment(env: Mapping[str, str]) -> dict[str, str]:
+    places = {"seed": env.get(SEED), "total_steps": env.get(TOTAL_STEPS)}
+    return {name: text for name, text in places.items() if text is not None}
 
 
 def _ranks(profile: Profile, recipe: recipes.Recipe) -> list[str]:
@@ -214,22 +299,23 @@ def _ranks(profile: Profile, recipe: recipes.Recipe) -> list[str]:
     return ["--ranks", str(profile.gpu_count)]
 
 
-def _environment(profile: Profile, wandb: Wandb, run_id: str, run_dir: str) -> dict[str, str]:
+def _environment(profile: Profile, wandb: Wandb) -> dict[str, str]:
     env = {
         "OMP_NUM_THREADS": str(profile.threads),
         "MKL_NUM_THREADS": str(profile.threads),
         "PYTHONUNBUFFERED": "1",
-        "WANDB_MODE": wandb.mode,
-        "WANDB_PROJECT": wandb.project,
-        "WANDB_RUN_ID": run_id,
+        **wandb_environment(wandb),
         "WANDB_RESUME": "allow",
-        "WANDB_DIR": run_dir,
     }
-    if wandb.entity:
-        env["WANDB_ENTITY"] = wandb.entity
     if profile.mujoco_gl:
         env["MUJOCO_GL"] = profile.mujoco_gl
     return {**env, **profile.env}
+
+
+def wandb_environment(wandb: Wandb) -> dict[str, str]:
+    """Where a run appears in W&B, as its client reads it."""
+    entity = {"WANDB_ENTITY": wandb.entity} if wandb.entity else {}
+    return {"WANDB_MODE": wandb.mode, "WANDB_PROJECT": wandb.project, **entity}
 
 
 def trains(argv: Sequence[str]) -> bool:
@@ -248,11 +334,11 @@ def option_of(argv: Sequence[str], name: str) -> str | None:
     return found
 
 
-def with_option(argv: Sequence[str], name: str, value: str) -> list[str]:
+def with_option(argv: Sequence[str], name: str, value: str) -> tuple[str, ...]:
     """The argv of a training with an option set, wherever it was given before.
 
     >>> with_option(["python", "-m", "trainer", "train", "--seed", "1"], "--seed", "2")[4:]
-    ['--seed', '2']
+    ('--seed', '2')
     """
     changed: list[str] = []
     arguments = iter(argv)
@@ -261,44 +347,4 @@ def with_option(argv: Sequence[str], name: str, value: str) -> list[str]:
             next(arguments, None)
         elif not argument.startswith(f"{name}="):
             changed.append(argument)
-    return [*changed, name, value]
-
-
-def with_steps(
-    argv: Sequence[str], env: Mapping[str, str], template: Sequence[str] | None, steps: int
-) -> tuple[list[str], dict[str, str]]:
-    """Argv and environment of a run that is to make so many steps.
-
-    The argv of a program of the user's own is still to be filled in.
-
-    Raises:
-        ConfigError: nothing tells the program of the user's own how many they are.
-    """
-    if trains(argv):
-        return with_option(argv, "--total-steps", str(steps)), dict(env)
-    if not has_place(template, "total_steps"):
-        raise ConfigError(
-            "--total-steps: the program of this run has no {total_steps} among its arguments",
-            hint="leave it out; a run submitted with {total_steps} there can be given another number",
-        )
-    return list(argv), {**env, TOTAL_STEPS: str(steps)}
-
-
-def with_hardware(
-    argv: Sequence[str], env: Mapping[str, str], profile: Profile
-) -> tuple[list[str], dict[str, str]]:
-    """Argv and environment of a run on the hardware of another profile.
-
-    A training keeps its recipe, its number of environments and its precision, and so its numbers.
-    """
-    changed = list(argv)
-    if trains(argv):
-        options = {"--device": profile.device, "--threads": profile.threads, "--workers": profile.workers}
-        for name, value in options.items():
-            if value is not None:
-                changed = with_option(changed, name, str(value))
-        if profile.gpu_count > 1 or option_of(argv, "--ranks"):
-            changed = with_option(changed, "--ranks", str(max(profile.gpu_count, 1)))
-    threads = {"OMP_NUM_THREADS": str(profile.threads), "MKL_NUM_THREADS": str(profile.threads)}
-    graphics = {"MUJOCO_GL": profile.mujoco_gl} if profile.mujoco_gl else {}
-    return changed, {**env, **threads, **graphics, **profile.env}
+    return (*changed, name, value)

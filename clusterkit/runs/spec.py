@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
+
+from clusterkit.errors import RunError
 
 SCHEMA = 1
 
@@ -44,11 +47,39 @@ class RunSpec:
     """The values of this point of a sweep, by name."""
     template: tuple[str, ...] | None = None
     """`argv` before `{seed}` and the like were filled in; None when nothing was."""
+    rerun_of: str | None = None
+    """Id of the run that it repeats; None for a run that repeats none."""
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> RunSpec:
+        """The spec in a run.json that clusterkit has written; what an older one does not say is left open."""
+        known: dict[str, Any] = {field.name: document.get(field.name) for field in fields(cls)}
+        for name in ("argv", "python_path"):
+            known[name] = tuple(known[name] or ())
+        known["project"] = known["project"] or ""
+        known["template"] = tuple(known["template"]) if known["template"] else None
+        return cls(**known)
 
     def to_json(self) -> bytes:
         """run.json: UTF-8, sorted nowhere, one key a line at the top level, ends in a newline."""
         document = {"schema": SCHEMA, **asdict(self)}
+        if self.rerun_of is None:
+            del document["rerun_of"]
         return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
+
+
+def snapshot_ids(document: Mapping[str, Any]) -> tuple[str, str]:
+    """Ids of the snapshots with a run's code and with its trainer.
+
+    Raises:
+        RunError: run.json does not say.
+    """
+    try:
+        (bundle,) = document["python_path"]
+        code = posixpath.basename(posixpath.dirname(str(document["workdir"])))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError("run.json does not say which code the run had: it is none of clusterkit's") from error
+    return code, posixpath.basename(posixpath.dirname(str(bundle)))
 
 
 def run_id(name: str, created: datetime, token: str) -> str:

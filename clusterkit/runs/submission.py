@@ -17,9 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusterkit.backends.base import JobState
-from clusterkit.backends.local.processes import JOB_ID as LOCAL_JOB_ID
-from clusterkit.backends.slurm.parse import JOB_ID as SLURM_JOB_ID
+from clusterkit.backends.base import Backend, JobState
 
 SCHEMA = 1
 MARK = "\x1eclusterkit-submission"
@@ -52,7 +50,7 @@ LC_ALL=C tar -xof - -C "$stage" || fail
 find "$stage" -type f -exec sync {{}} + 2>/dev/null
 LC_ALL=C date +%s >"$stage/$owner/submissions/$number/asked" || fail
 if test "$mode" = new; then
-  for folder in "$stage"/runs/* "$stage"/groups/*; do
+  for folder in "$stage"/*/*; do
     test -d "$folder" || continue
     name=${{folder#"$stage/"}}
     test ! -e "$root/$name" || fail "$root/$name is there already"
@@ -104,13 +102,12 @@ class Submission:
     answer: str = ""
     error: str = ""
 
-    @property
-    def job_id(self) -> str | None:
+    def job_id(self, backend: Backend) -> str | None:
         """The job's id, of the array task for a member of an array; None when none was answered."""
         if self.status != 0:
             return None
         task = (self.request or {}).get("task")
-        return accepted_id(self.answer) if task is None else accepted_task(self.answer, int(task))
+        return backend.accepted(self.answer, None if task is None else int(task))
 
     @property
     def unheard(self) -> bool:
@@ -161,6 +158,7 @@ def request_json(
     pack: int = 1,
     in_one: int = 1,
     command: Sequence[str] | None = None,
+    verify_image: bool = False,
 ) -> bytes:
     """request.json of a submission.
 
@@ -168,7 +166,7 @@ def request_json(
         number: of the submission, 0 for a run's first.
         kind: `first`, `resume` or `chain`.
         created: UTC, ISO 8601.
-        options: sbatch options, as they were given to the scheduler.
+        options: as they were given to the scheduler.
         argv: replaces that of run.json for the attempts of this submission.
         env: replaces that of run.json likewise.
         task: index in the job array, for a member of one.
@@ -179,6 +177,7 @@ def request_json(
         pack: how many runs share the job.
         in_one: how many runs one process trains.
         command: the words behind `submit` that ask for the run; None where no such line would.
+        verify_image: the job reads all of its image and compares the digest before it starts the container.
     """
     document = {
         "schema": SCHEMA,
@@ -196,6 +195,7 @@ def request_json(
         "pack": pack,
         "in_one": in_one,
         "command": None if command is None else list(command),
+        "verify_image": verify_image,
     }
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
 
@@ -231,7 +231,7 @@ def hand_over_argv(
     Args:
         root: the work root.
         token: names the staging folder; unique.
-        owner: whose submission it is, below the root: `runs/<run id>` or `groups/<group>`.
+        owner: whose submission it is, below the root: `runs/<run id>`, `groups/<group>` or another folder.
         number: of the submission.
         submit: the scheduler's submit command.
         new: the owner does not exist yet, and appears whole; else only request.json and job.sh are replaced.
@@ -265,51 +265,28 @@ def parse_hand_over(stdout: str, stderr: str) -> Submission | None:
     return Submission(0, asked=0.0, status=int(status), answer=answer, error=stderr)
 
 
-def accepted_id(answer: str) -> str | None:
-    """The job id in the output of a submit command, whatever stands around it."""
-    return next(iter(reversed(_ids(answer))), None)
+def job_name(owner: str, number: int) -> str:
+    """The name of the job of a submission: unique for ever.
 
-
-def accepted_task(answer: str, task: int) -> str | None:
-    """The id of one task of the job array in the output of a submit command.
-
-    This machine starts a job for each task, and prints their numbers and ids: `4 4711-138212`.
+    >>> job_name("a40-2m-20260102-030405-k3f9", 2)
+    'a40-2m-20260102-030405-k3f9.2'
     """
-    begun = re.search(rf"^{task} ({LOCAL_JOB_ID.pattern})$", answer, re.MULTILINE)
-    if begun:
-        return begun[1]
-    number = accepted_id(answer)
-    return None if number is None else task_id(number, task)
-
-
-def _ids(answer: str) -> list[str]:
-    lines = (line.strip() for line in answer.splitlines())
-    return [line for line in lines if SLURM_JOB_ID.fullmatch(line) or LOCAL_JOB_ID.fullmatch(line)]
-
-
-def task_id(job_id: str, task: int) -> str:
-    """The id of one task of a job array; a job of this machine is a task of its own.
-
-    >>> task_id("123;cluster", 4)
-    '123_4;cluster'
-    """
-    if LOCAL_JOB_ID.fullmatch(job_id):
-        return job_id
-    number, semicolon, cluster = job_id.partition(";")
-    return f"{number}_{task}{semicolon}{cluster}"
-
-
-def array_id(job_id: str) -> str:
-    """The id of the whole job array of a task, `123;my_cluster` of `123_4;my_cluster`; another as it is."""
-    return re.sub(r"^(\d+)_\d+", r"\1", job_id)
+    return owner if number == 0 else f"{owner}.{number}"
 
 
 def outcome(
-    submission: Submission | None, started: str | None, found: Found, *, now: float | None, over: bool = True
+    backend: Backend,
+    submission: Submission | None,
+    started: str | None,
+    found: Found,
+    *,
+    now: float | None,
+    over: bool = True,
 ) -> Outcome:
     """What came of a run's newest submission, whose answer did not arrive.
 
     Args:
+        backend: that it went to.
         submission: as the run directory tells; None when nothing of it is there.
         started: job id of an attempt that this submission's job has made.
         found: jobs of the run's name.
@@ -317,10 +294,10 @@ def outcome(
         over: no fragment on the cluster can still come to ask the scheduler.
     """
     task = ((submission.request if submission else None) or {}).get("task")
-    job_id = (submission.job_id if submission else None) or started
+    job_id = (submission.job_id(backend) if submission else None) or started
     if job_id is None and found.ids:
         newest = max(found.ids, key=_ordinal)
-        job_id = newest if task is None else task_id(newest, int(task))
+        job_id = newest if task is None else backend.task_id(newest, int(task))
     if job_id is not None:
         return Outcome(JobState.PENDING, job_id)
     if submission is None or submission.asked is None:

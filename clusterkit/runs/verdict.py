@@ -34,8 +34,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clusterkit.backends.base import Job, JobState, unix_seconds
-from clusterkit.backends.slurm.explain import explain
+from clusterkit.backends.base import ENDS, Job, JobState, unix_seconds
 from clusterkit.runs.record import Attempt, RunRecord
 from clusterkit.units import CLOCKS_DIFFER
 from clusterkit.untrusted import number as finite
@@ -115,7 +114,7 @@ def _state(
     if ended is not None and record.packed and _ended_alone(ended, job, cancelled=record.cancelled):
         return _by_exit(ended, cancelled=record.cancelled)
     if job is not None and job.state is JobState.OUT_OF_MEMORY:
-        return job.state, explain("OUT_OF_MEMORY")
+        return job.state, ENDS[JobState.OUT_OF_MEMORY]
     if ended is not None and ended.get("why") == "completed":
         return JobState.COMPLETED, None
     if job is not None and job.state.waiting:
@@ -130,13 +129,13 @@ def _state(
         return JobState.FAILED, one_line((record.stopped or {}).get("why") or "it made no progress")
     if job is not None and job.state in _SCHEDULER_KNOWS_BEST:
         checkpointed = ended is not None and ended.get("why") == "requeue"
-        in_vain = job.state is JobState.CANCELLED and job.reason == "DependencyNeverSatisfied"
-        words = _IN_VAIN if in_vain else explain(job.state.value)
+        in_vain = job.state is JobState.CANCELLED and job.in_vain
+        words = _IN_VAIN if in_vain else ENDS.get(job.state)
         return job.state, _joined(words, _CHECKPOINTED if checkpointed else None)
     if ended is not None:
         return _by_exit(ended, cancelled=record.cancelled)
     if record.cancelled:
-        return JobState.CANCELLED, record.cancel_detail or explain("CANCELLED")
+        return JobState.CANCELLED, record.cancel_detail or ENDS[JobState.CANCELLED]
     if job is not None:
         return _without_exit(record, job, newest)
     if not record.exists:
@@ -214,7 +213,7 @@ def _by_exit(record: Mapping[str, Any], *, cancelled: bool) -> tuple[JobState, s
             f"SIG{one_line(signal)} stopped it early" if signal else "it stopped early", _CHECKPOINTED
         )
     if why == "timeout":
-        return JobState.TIMEOUT, explain("TIMEOUT")
+        return JobState.TIMEOUT, ENDS[JobState.TIMEOUT]
     if why == "container":
         return JobState.FAILED, one_line(
             record.get("detail") or "the container did not start; its log says why"
@@ -228,9 +227,7 @@ def _by_exit(record: Mapping[str, Any], *, cancelled: bool) -> tuple[JobState, s
 
 def _words(job: Job) -> str | None:
     """The reason in plain words, else as the scheduler gives it."""
-    if job.reason is None:
-        return None
-    return explain(job.reason) or job.reason
+    return job.explained or job.reason
 
 
 def _joined(first: str | None, second: str | None) -> str | None:

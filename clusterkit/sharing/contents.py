@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import posixpath
 import re
 import shlex
 import stat
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit import __version__
-from clusterkit.errors import RunError
 from clusterkit.runs.run_dir import newest_request
 from clusterkit.sharing.archive import Member, of_file
 from clusterkit.snapshots.manifest import Entry
@@ -34,20 +32,6 @@ class Code:
     identity: str
     folder: Path
     entries: Mapping[str, Entry]
-
-
-def snapshot_ids(document: Mapping[str, Any]) -> tuple[str, str]:
-    """Ids of the snapshots with a run's code and with its trainer.
-
-    Raises:
-        RunError: run.json does not say.
-    """
-    try:
-        (bundle,) = document["python_path"]
-        code = posixpath.basename(posixpath.dirname(str(document["workdir"])))
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError("run.json does not say which code the run had: it is none of clusterkit's") from error
-    return code, posixpath.basename(posixpath.dirname(str(bundle)))
 
 
 def contents(

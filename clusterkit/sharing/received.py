@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit.errors import RunError
 from clusterkit.runs.program import TOTAL_STEPS, option_of, trains
-from clusterkit.sharing.contents import snapshot_ids
+from clusterkit.runs.spec import snapshot_ids
 from clusterkit.snapshots.copy import listed
 from clusterkit.units import format_duration, format_size
 

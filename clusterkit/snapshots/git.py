@@ -30,6 +30,16 @@ class Git:
     diff: str = ""
     """`git diff HEAD` of a dirty tree, without files that stay here or stayed; at most 1 MiB of it."""
 
+    @property
+    def facts(self) -> dict[str, str | bool | None]:
+        """What run.json says of it."""
+        return {
+            "git_commit": self.commit,
+            "git_branch": self.branch,
+            "dirty": self.dirty,
+            "diff": self.diff,
+        }
+
 
 def listed(folder: Path, *, excluded: Callable[[str], bool]) -> list[str] | None:
     """Tracked and untracked-not-ignored names below a folder; None where git knows nothing.

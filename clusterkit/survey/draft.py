@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusterkit.config.models import Profile
+from clusterkit.known_gpus import sizes_of
 from clusterkit.survey.access import account_for, longest, may_charge, may_submit, qos_for
 from clusterkit.survey.facts import Partition, Runtime, SiteSurvey, Slurm
 from clusterkit.survey.gpus import GpuType, gpu_types
-from clusterkit.survey.known_gpus import sizes_of
 from clusterkit.survey.missing import Missing, missing
 from clusterkit.survey.profiles import fitting_profiles
 from clusterkit.survey.tables import Entry, Table

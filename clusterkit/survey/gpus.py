@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from clusterkit.known_gpus import recognise, slice_memory
 from clusterkit.survey.access import may_submit
 from clusterkit.survey.facts import Gres, Nodes, Partition, SiteSurvey
-from clusterkit.survey.known_gpus import recognise, slice_memory
 
 _DAY = 86400
 _ASIDE = re.compile(r"preempt|scaveng|backfill|besteffort|low-?prio|spot|devel|debug|test|interactive|viz")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusterkit.hardware import Hardware
-from clusterkit.survey.known_gpus import recognise
+from clusterkit.known_gpus import recognise
 from clusterkit.survey.tables import Entry, Table
 
 PROFILE = "here"

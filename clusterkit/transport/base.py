@@ -7,6 +7,7 @@ implement it and pass one contract test suite (tests/transport/test_contract.py)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -98,6 +99,8 @@ class SyncOptions:
 
 
 ProgressCallback = Callable[[Progress], None]
+Bar = Callable[[str, int | None], AbstractContextManager[ProgressCallback]]
+"""Opens a progress bar: label, total bytes."""
 
 
 class Transport(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusterkit.checkup.request import Gpus, counted, held, read
+from clusterkit.backends.slurm.request import Gpus, counted, held, read
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from clusterkit.backends.slurm.request import read
 from clusterkit.checkup import scheduler
 from clusterkit.checkup.check import Outcome, Verdict
-from clusterkit.checkup.request import read
 from clusterkit.checkup.scheduler import Slurm
 from tests.checkup.sites import login, slurm_answer
 

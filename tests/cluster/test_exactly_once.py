@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.slurm.commands import SlurmScheduler
+from clusterkit.backends.slurm.backend import SlurmBackend
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.sampling import SEED
@@ -57,12 +57,12 @@ def job_names(user: User) -> list[str]:
 
 def found(user: User, run_id: str) -> tuple[tuple[str, ...], bool]:
     """What the cluster says of jobs of that name."""
-    slurm = SlurmScheduler()
+    slurm = SlurmBackend()
     script = slurm.find_script(run_id, "/no/job.sh", "2026-01-01")
     return slurm.parse_find(user.cluster.run("login", ["sh", "-c", script], user="alice").stdout, run_id)
 
 
-IMPATIENT = "from clusterkit import submission; submission.PATIENCE_SECONDS = 0.0"
+IMPATIENT = "from clusterkit.runs import submission; submission.PATIENCE_SECONDS = 0.0"
 """What a `status` imports first that does not wait for what may still be on its way to sbatch."""
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.slurm.commands import SlurmScheduler
+from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.backends.slurm.steps import step_argv
 from tests.cluster import small_image
 from tests.cluster.cluster import Cluster
@@ -209,7 +209,7 @@ def test_tasks_of_an_array_are_entered_and_cancelled_one_by_one(cluster: Cluster
     def alice(*argv: str) -> str:
         return cluster.run("login", list(argv), user=cluster.user).stdout.strip()
 
-    slurm = SlurmScheduler()
+    slurm = SlurmBackend()
     options = ["--parsable", "--array=0-1", "--output=/dev/null", "--wrap=sleep 300"]
     number = alice("sbatch", *options)
     listed = ["squeue", "-h", "-r", "-t", "R", "-j", number, "-o", "%i"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.commands.after import After, check_after
 from clusterkit.config.models import Cluster
 from clusterkit.errors import ConfigError
+from clusterkit.runs.after import After, check_after
 from clusterkit.runs.ledger import Ledger, LedgerRun
 
 HERE = Cluster(name="here", host="node", root="/r", container="none")

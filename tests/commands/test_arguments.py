@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from clusterkit.commands.prepare import Request
-from clusterkit.commands.submit import submit
 from clusterkit.config.load import load_settings
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.pipeline import submit
+from clusterkit.runs.request import SubmitRequest
+from clusterkit.runs.resolve import resolve
 from clusterkit.transport.base import ProgressCallback
 from tests.commands.conftest import Project
 
@@ -46,8 +47,8 @@ def no_bar(_label: str, _total: int | None) -> Iterator[ProgressCallback]:
 def submitted(project: Project, ledger: Ledger, arguments: Sequence[str]) -> Path:
     """Submit in this process, to the local cluster; returns the run directory."""
     known = load_settings(config=project.folder / "clusterkit.toml")
-    request = Request(known.cluster(), known.profile(), arguments=tuple(arguments))
-    return Path(submit(known, request, ledger, bar=no_bar).run_dir)
+    request = SubmitRequest(known.cluster(), known.profile(), arguments=tuple(arguments))
+    return Path(submit(known, resolve(known, request), ledger, bar=no_bar).runs[0].run_dir)
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def test_a_dry_run_fits_a_screen_and_changes_nothing(project: Project) -> None:
     assert told["program"] == "python train.py 'a b'"
     assert told["where"].startswith(f"local: {project.folder}/.clusterkit/local/runs/tiny-")
     assert told["resources"] == "5m, 1 CPU (profile tiny)"
-    assert "--time=00:05:00" in told["sbatch"]
+    assert told["options"].startswith("--time-limit=300")
     assert "CLUSTERKIT_SEED=1" in told["environment"]
     assert "2 files and the trainer" in told["code"]
     assert told[""] == "clusterkit.toml, train.py"
@@ -120,7 +120,8 @@ def test_runs_by_name_and_nothing_known(project: Project) -> None:
 @pytest.mark.slow
 def test_past_the_time_limit(project: Project) -> None:
     shown = project.run("submit", "--until-done", "--script")
-    assert "#SBATCH --requeue" in shown.stdout
+    assert "it goes on in another attempt" in shown.stdout
+    assert "#SBATCH" not in shown.stdout, "no scheduler reads it here"
     settings = project.folder / "clusterkit.toml"
     settings.write_text(settings.read_text() + "until_done = true\n")  # of the profile
     assert "--requeue" in project.run("submit", "--dry-run").stdout

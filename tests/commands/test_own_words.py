@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.commands.own_words import check_arguments
 from clusterkit.errors import ConfigError
+from clusterkit.runs.own_words import check_arguments
 from tests.commands.conftest import Project
 
 

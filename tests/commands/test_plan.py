@@ -134,7 +134,9 @@ def test_a_cluster_out_of_reach_takes_only_its_part_of_the_plan(trains: Project)
 
 
 def test_what_does_not_fit_has_a_cure(trains: Project) -> None:
-    found = plans(trains, "--profile", "a40-2m", "--cluster", "local", "--sbatch", "mem=4G")
+    settings = trains.folder / "clusterkit.toml"
+    settings.write_text(settings.read_text() + '\n[profiles.small]\nextends = "a40-2m"\nmemory = "4G"\n')
+    found = plans(trains, "--profile", "small", "--cluster", "local")
     assert found["memory_bytes"] == 4 * GIB
     assert found["memory"]["host"]["fit"] == "too large"
     assert 'memory = "' in found["memory"]["host"]["advice"]

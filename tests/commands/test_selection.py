@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from clusterkit.backends.base import JobState
-from clusterkit.commands.selection import Selection, known_state, parse_since, parse_states, recent, settled
 from clusterkit.errors import ConfigError
 from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.selection import Selection, known_state, parse_since, parse_states, recent, settled
 from clusterkit.runs.state import RunState, to_text
 
 NOW = datetime(2026, 2, 1, 12, tzinfo=UTC)

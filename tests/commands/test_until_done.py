@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends.test_limits import CONFIG, PARTITION
 from tests.commands.conftest import Project
-from tests.slurm.test_abilities import CONFIG, PARTITION
 
 SETTINGS = """
 [clusters.site]

@@ -10,9 +10,9 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from clusterkit.backends.slurm.options import sbatch_options
 from clusterkit.config.models import Cluster, Gpu, Profile, Project, Wandb
 from clusterkit.config.options import long_name
-from clusterkit.config.placement import sbatch_options
 from clusterkit.units import format_duration
 from tests.config.conftest import Place
 

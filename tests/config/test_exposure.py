@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from clusterkit.backends.slurm.options import sbatch_options
 from clusterkit.config.exposure import secret_argument
 from clusterkit.config.models import Cluster, Profile
-from clusterkit.config.placement import sbatch_options
 from clusterkit.errors import ConfigError
 from tests.config.conftest import Place
 from tests.config.test_problems import PROFILE, fault

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.config.placement import sbatch_options
+from clusterkit.backends.slurm.options import sbatch_options
 from clusterkit.resources import resource
 from tests.config.conftest import Place
 from trainer import recipe as recipes

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests import forked
+from tests.backends.runs import until
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.doubles.relay import Relay
 from tests.images.uploads import age, sha256
-from tests.slurm.runs import until
 
 pytestmark = pytest.mark.slow  # real servers or processes, a second or more each
 

@@ -15,8 +15,8 @@ import pytest
 
 from clusterkit.errors import ImageError
 from clusterkit.images import Image, Way, local_image, present, upload
+from tests.backends.runs import until
 from tests.images.uploads import HEADER, Store, age, at_work, flip, no_bar, sha256
-from tests.slurm.runs import until
 
 pytestmark = pytest.mark.slow
 

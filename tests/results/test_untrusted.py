@@ -20,8 +20,8 @@ from clusterkit.report.measured import measure
 from clusterkit.report.metrics import parse
 from clusterkit.report.page import render
 from clusterkit.runs.run_dir import newest_request, read_run_dir
+from clusterkit.runs.spec import snapshot_ids
 from clusterkit.sharing.comparison import Code, as_json, compare
-from clusterkit.sharing.contents import snapshot_ids
 from clusterkit.sharing.description import describe
 from tests.results.run_dirs import make_run_dir
 from tests.sampling import sampled

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from clusterkit.backends.slurm.options import sbatch_options
 from clusterkit.config.layers import Layer
-from clusterkit.config.placement import sbatch_options
 from clusterkit.config.settings import Settings, settings_from
 from clusterkit.config.sources import built_in_layers
 from clusterkit.survey.choices import account_choice, root_choice

@@ -61,8 +61,6 @@ def settings_of(profile: Profile, run_dir: Path, values: dict[str, str]) -> Trai
         unlock=tuple(values),
         seed=1,
         wandb=Wandb(),
-        run_id="tiny",
-        run_dir=str(run_dir),
     )
     return read_settings([*started.argv[4:], "--run-dir", str(run_dir)], {})
 

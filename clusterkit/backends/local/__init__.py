@@ -1,1 +1,1 @@
-"""Runs jobs on this machine without a scheduler: detached, with a time limit, known by pid and start time."""
+"""The backend of this machine."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from clusterkit.backends.base import ENDS, JobState
+
 _REASONS: tuple[tuple[str, str], ...] = (
     # Waiting that ends by itself.
     (r"Resources", "next in line: it waits for resources to become free"),
@@ -66,13 +68,13 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     (r"InvalidQOS", "its QOS may not be used here: check the QOS"),
     # Ends.
-    (r"OUT_OF_MEMORY|OutOfMemory", "it used more main memory than it asked for: raise the profile's memory"),
-    (r"TIMEOUT|TimeLimit", "it reached its time limit"),
+    (r"OUT_OF_MEMORY|OutOfMemory", ENDS[JobState.OUT_OF_MEMORY]),
+    (r"TIMEOUT|TimeLimit", ENDS[JobState.TIMEOUT]),
     (r"DEADLINE", "it could not end before its deadline"),
-    (r"NODE_FAIL|NodeFail", "its node failed"),
+    (r"NODE_FAIL|NodeFail", ENDS[JobState.NODE_FAIL]),
     (r"BOOT_FAIL", "its node did not boot"),
-    (r"PREEMPTED", "it had to make room for a job of higher priority"),
-    (r"CANCELLED( by .*)?", "it was cancelled"),
+    (r"PREEMPTED", ENDS[JobState.PREEMPTED]),
+    (r"CANCELLED( by .*)?", ENDS[JobState.CANCELLED]),
     (r"REVOKED", "another cluster of the federation took it"),
     (
         r"LAUNCH_FAILED|JobLaunchFailure",

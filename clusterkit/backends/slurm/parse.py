@@ -22,7 +22,7 @@ from clusterkit.backends.slurm.rows import (
 from clusterkit.backends.slurm.sections import MARK, Section, marked, sections
 from clusterkit.errors import SchedulerError, last_words
 
-__all__ = ["MARK", "explain", "job_state", "parse_query", "parse_submit", "parse_trouble", "sbatch_error"]
+__all__ = ["MARK", "explain", "job_state", "parse_query", "parse_trouble", "sbatch_error"]
 
 JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?(;[A-Za-z0-9_.-]+)?")
 _REPRESENTATIVE = (  # of an array: what still happens first, then what went wrong
@@ -40,21 +40,6 @@ _REPRESENTATIVE = (  # of an array: what still happens first, then what went wro
     JobState.CANCELLED,
     JobState.COMPLETED,
 )
-
-
-def parse_submit(stdout: str) -> str:
-    """The id in the output of `sbatch --parsable`: `123`, or `123;cluster` where sbatch names a cluster.
-
-    Raises:
-        SchedulerError: no line is a job id. Banners before it do not matter.
-    """
-    for line in reversed(stdout.split("\n")):
-        if JOB_ID.fullmatch(line.strip()):
-            return line.strip()
-    raise SchedulerError(
-        f"sbatch printed no job id: {last_words(stdout)}",
-        hint="the job may run all the same: look with squeue on the cluster before you submit again",
-    )
 
 
 def parse_query(stdout: str) -> dict[str, Job]:
@@ -83,7 +68,9 @@ def parse_query(stdout: str) -> dict[str, Job]:
         accounting = tools.get(f"sacct{tag}", _Tool(status=1, error="sacct was not asked"))
         job = _merge(number, queue, accounting)
         if job is not None:
-            answers[identifier] = replace(job, job_id=identifier)
+            words = explain(job.reason) if job.reason else None
+            vain = job.reason == "DependencyNeverSatisfied"
+            answers[identifier] = replace(job, job_id=identifier, explained=words, in_vain=vain)
     return answers
 
 
@@ -95,7 +82,7 @@ def parse_trouble(stdout: str) -> str | None:
     """
     _, tools = _tools(stdout)
     failed = (part for name, part in tools.items() if name.startswith("squeue") and part.status != 0)
-    return next(map(_cause, failed), None)
+    return next((f"squeue failed: {_cause(part)}" for part in failed), None)
 
 
 def parse_find(stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:

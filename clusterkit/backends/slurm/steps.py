@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clusterkit.backends.slurm.commands import CLEAN_ENVIRONMENT
+from clusterkit.backends.slurm.backend import CLEAN_ENVIRONMENT
 from clusterkit.backends.slurm.parse import JOB_ID
 from clusterkit.errors import SchedulerError
 

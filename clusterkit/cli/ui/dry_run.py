@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from clusterkit.backends import backend_of
 from clusterkit.cli.ui.console import note, out
 from clusterkit.cli.ui.deploy import described, warn_of
 from clusterkit.cli.ui.lines import labelled
@@ -15,9 +16,7 @@ from clusterkit.cli.ui.text import format_bytes, printable
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
-    from clusterkit.commands.prepare import Prepared
-    from clusterkit.commands.sweep import GroupPlan
-    from clusterkit.runs.group import Part
+    from clusterkit.runs.pipeline import DryRun
 
 _ROWS = 8
 """Lines of a group's grid."""
@@ -26,48 +25,39 @@ _FILES = 8
 _SCRIPT = "--script prints the job script"
 
 
-def show_dry_run(prepared: Prepared) -> None:
-    """What would run, where, with what, and what would be uploaded."""
-    _show_run(prepared)
-    warn_of(prepared.snapshot)
-    note(f"dry run: nothing was sent or changed; {_SCRIPT}")
+def show_dry_run(found: DryRun) -> None:
+    """What would run, where, with what, and what would be uploaded; of a group its grid and its first run."""
+    group = found.plan.group is not None
+    if group:
+        show_plan(found.plan, to=out, rows=_ROWS)
+        for part in found.parts:
+            labelled(f"part {part.number}", f"{len(part.tasks)} jobs, {len(part.members)} runs", out)
+        out.print(f"\n[bold]the first of {len(found.plan.runs)} runs[/]")
+    _show_run(found)
+    warn_of(found.snapshot)
+    scripts = f"{_SCRIPT}s of the group and of its first run" if group else _SCRIPT
+    note(f"dry run: nothing was sent or changed; {scripts}")
 
 
-def show_group_dry_run(plan: GroupPlan, split: list[Part], first: Prepared) -> None:
-    """The grid, the jobs, and the first run."""
-    show_plan(plan, to=out, rows=_ROWS)
-    for part in split:
-        labelled(f"part {part.number}", f"{len(part.tasks)} jobs, {len(part.members)} runs", out)
-    out.print(f"\n[bold]the first of {len(plan.members)} runs[/]")
-    _show_run(first)
-    warn_of(first.snapshot)
-    note(f"dry run: nothing was sent or changed; {_SCRIPT}s of the group and of its first run")
-
-
-def print_script(prepared: Prepared) -> None:
-    """The job script, to the byte."""
-    out.file.write(prepared.script)
-
-
-def print_group_scripts(split: list[Part], scripts: list[str], first: Prepared) -> None:
-    """The script of each part of a group, then that of its first run."""
-    for part, script in zip(split, scripts, strict=True):
+def print_script(found: DryRun) -> None:
+    """The job script, to the byte; of a group that of each part, then that of its first run."""
+    for part, script in zip(found.parts, found.scripts, strict=True):
         out.file.write(
             f"# ---- part {part.number}: {len(part.tasks)} jobs, {len(part.members)} runs\n{script}"
         )
-    if scripts:
-        out.file.write(f"# ---- {first.spec.run_id}\n")
-    print_script(first)
+    if found.scripts:
+        out.file.write(f"# ---- {found.first.spec.run_id}\n")
+    out.file.write(found.first.script)
 
 
-def _show_run(prepared: Prepared) -> None:
-    spec, image, snapshot = prepared.spec, prepared.image, prepared.snapshot
+def _show_run(found: DryRun) -> None:
+    spec, image, snapshot = found.first.spec, found.image, found.snapshot
     labelled("run", spec.run_id, out)
-    labelled("where", f"{spec.cluster}: {prepared.run_dir}", out)
+    labelled("where", f"{spec.cluster}: {found.first.row.run_dir}", out)
     labelled("resources", _resources(spec.profile), out)
-    if prepared.choice:
-        labelled("time limit", f"goes on past it by {described_way(prepared.choice)}", out)
-    labelled("sbatch", shlex.join(prepared.job.options), out)
+    if found.continuation and found.first.planned.goes_on:
+        labelled("time limit", f"goes on past it by {described_way(found.continuation)}", out)
+    labelled(backend_of(found.plan.cluster).tool, shlex.join(found.first.job.options), out)
     labelled("program", printable(shlex.join(spec.argv)), out)
     variables = (f"{name}={shlex.quote(value)}" for name, value in spec.env.items())
     labelled("environment", printable(" ".join(variables)), out)

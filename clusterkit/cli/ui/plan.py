@@ -214,8 +214,8 @@ def _show_queue(forecast: Forecast) -> None:
             _line("next", queue.hint)
     if queue.advice:
         _line("advice", queue.advice.text, "bold")
-    if queue.choice:
-        _line("goes on", f"by {queue.choice.way}: {queue.choice.why}")
+    if queue.continuation:
+        _line("goes on", f"by {queue.continuation.way}: {queue.continuation.why}")
     for share in queue.shares:
         parts = [f"factor {share.factor:.2f} of 1" if share.factor is not None else ""]
         parts += [f"{share.used:.1%} of the recent use" if share.used is not None else ""]

@@ -74,7 +74,7 @@ def _document(forecast: Forecast) -> dict[str, Any]:
             "ask": queue.advice.ask and _ask(queue.advice.ask),
             "sooner_seconds": queue.advice.sooner,
         },
-        "goes_on": queue.choice and {"way": queue.choice.way, "why": queue.choice.why},
+        "goes_on": queue.continuation and {"way": queue.continuation.way, "why": queue.continuation.why},
         "shares": [asdict(share) for share in queue.shares],
         "billing_per_hour": queue.billing,
         "lacking": [{"text": str(one), "never": one.never} for one in forecast.lacking],

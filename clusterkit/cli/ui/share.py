@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterkit.cli.ui.console import note, out
-from clusterkit.cli.ui.submit import described_way, warn_untold_seed
+from clusterkit.cli.ui.submit import described_way, warn_lacking, warn_untold_seed
 from clusterkit.cli.ui.text import format_bytes
 from clusterkit.cli.ui.trusted import warn_of_trusted
 
 if TYPE_CHECKING:
     from clusterkit.commands.export import Exported
-    from clusterkit.commands.rerun import Rerun
+    from clusterkit.runs.pipeline import Submitted
 
 
 def show_exported(done: Exported) -> None:
@@ -27,16 +27,17 @@ def show_exported(done: Exported) -> None:
     out.print(str(done.path), markup=False, soft_wrap=True)
 
 
-def show_rerun(done: Rerun) -> None:
+def show_rerun(done: Submitted) -> None:
     """The run id on standard output, alone; the rest on standard error."""
-    run = done.run
+    (run,), (placed,) = done.runs, done.placed
     seed = f", seed {run.seed}" if run.recipe or run.seed else ""
-    note(f"as {done.of}: its code, image and arguments{seed}")
-    if done.untold:
+    note(f"as {placed.spec.rerun_of}: its code, image and arguments{seed}")
+    if placed.planned.seed_in_environment:
         warn_untold_seed()
+    warn_lacking(done.lacking)
     warn_of_trusted(done.trusted)
-    if done.choice:
-        note(f"goes on past its time limit by {described_way(done.choice)}")
-    note(f"job {done.job_id} on {run.cluster}")
+    if done.continuation:
+        note(f"goes on past its time limit by {described_way(done.continuation)}")
+    note(f"job {run.job_id} on {run.cluster}")
     note(f"next: clusterkit status, clusterkit logs {run.run_id} -f")
     out.print(run.run_id, markup=False, soft_wrap=True)

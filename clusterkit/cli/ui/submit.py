@@ -11,9 +11,9 @@ from clusterkit.cli.ui.console import err, note, out
 from clusterkit.cli.ui.trusted import warn_of_trusted
 
 if TYPE_CHECKING:
-    from clusterkit.backends.slurm.abilities import Choice
+    from clusterkit.backends.base import Continuation
     from clusterkit.commands.resume import Resumed
-    from clusterkit.commands.submit import Submitted
+    from clusterkit.runs.pipeline import Submitted
 
 _WAYS = {
     "requeue": "requeue",
@@ -24,23 +24,22 @@ _WAYS = {
 
 def show_submitted(done: Submitted) -> None:
     """The run id on standard output, alone, so that scripts can take it; the rest on standard error."""
-    spec = done.spec
-    recipe = spec.recipe
+    spec, recipe = done.placed[0].spec, done.placed[0].spec.recipe
     if recipe:
         note(f"recipe {recipe['name']}, {spec.total_steps:,} steps, seed {spec.seed}")
         if recipe["modified"]:
             changed = ", ".join(f"{name}: {old} -> {new}" for name, (old, new) in recipe["modified"].items())
             err.print(f"[yellow]modified recipe[/] ({changed}): the run is marked for ever", soft_wrap=True)
-    if done.untold:
+    if done.plan.runs[0].seed_in_environment:
         warn_untold_seed()
     warn_lacking(done.lacking)
     warn_of_trusted(done.trusted)
     for run_id, came in done.settled.items():
         what = f"is job {came.job_id}" if came.job_id else came.why
         err.print(f"[yellow]{run_id}[/], whose submission was interrupted: {what}", soft_wrap=True)
-    if done.choice:
-        note(f"goes on past its time limit by {described_way(done.choice)}")
-    note(f"job {done.job_id} on {spec.cluster}")
+    if done.continuation:
+        note(f"goes on past its time limit by {described_way(done.continuation)}")
+    note(f"job {done.runs[0].job_id} on {spec.cluster}")
     note(f"next: clusterkit status, clusterkit logs {spec.run_id} -f")
     out.print(spec.run_id, markup=False, soft_wrap=True)
 
@@ -63,15 +62,15 @@ def show_resumed(done: Resumed) -> None:
     """As `show_submitted`."""
     where = f"from {done.checkpoint}" if done.checkpoint else "without a checkpoint, from the beginning"
     note(f"{done.was.state}: {done.was.why or 'it ended'}; it goes on {where}")
-    if done.choice:
-        note(f"goes on past its time limit by {described_way(done.choice)}")
-    run = done.run
-    warn_of_trusted(done.trusted)
-    note(f"job {done.job_id} on {run.cluster}")
+    if done.done.continuation:
+        note(f"goes on past its time limit by {described_way(done.done.continuation)}")
+    (run,) = done.done.runs
+    warn_of_trusted(done.done.trusted)
+    note(f"job {run.job_id} on {run.cluster}")
     note(f"next: clusterkit status, clusterkit logs {run.run_id} -f")
     out.print(run.run_id, markup=False, soft_wrap=True)
 
 
-def described_way(choice: Choice) -> str:
+def described_way(continuation: Continuation) -> str:
     """The way a run goes on, and why that one."""
-    return f"{_WAYS[choice.way]}: {choice.why}"
+    return f"{_WAYS[continuation.way]}: {continuation.why}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -11,25 +12,23 @@ from clusterkit.asking import agree
 from clusterkit.cli.ui.console import err, note, out
 from clusterkit.cli.ui.submit import warn_lacking
 from clusterkit.cli.ui.trusted import warn_of_trusted
-from clusterkit.runs.submission import array_id
-from clusterkit.units import format_duration
+from clusterkit.units import format_duration, format_size
 
 if TYPE_CHECKING:
-    from clusterkit.commands.group import SubmittedGroup
-    from clusterkit.commands.sweep import GroupPlan, Planned
+    from clusterkit.runs.pipeline import Submitted
+    from clusterkit.runs.plan import Plan, PlannedRun
 
 _ROWS = 24
 """A longer grid shows its first and last runs."""
-_SIZES = {"cpus-per-task": "CPUs", "mem": "memory"}
 ASK_ABOVE = 50
 """Runs; more are asked about."""
 
 
-def show_plan(plan: GroupPlan, *, to: Console = err, rows: int = _ROWS) -> None:
+def show_plan(plan: Plan, *, to: Console = err, rows: int = _ROWS) -> None:
     """Every run of the group with what is its own, and what all of them ask for."""
-    members = plan.members
-    names = list(dict.fromkeys(name for one in members for name in one.values))
-    staged = len({one.stage for one in members}) > 1
+    members = plan.runs
+    names = list(dict.fromkeys(name for one in members for name in _values(one)))
+    staged = len({one.member.stage for one in members if one.member}) > 1
     recipes = {one.recipe for one in members if one.recipe}
     headings = ["run", *(["stage"] if staged else []), *names]
     headings += ["seed"] if "seed" not in names and _seeded(plan) else []
@@ -52,7 +51,9 @@ def show_plan(plan: GroupPlan, *, to: Console = err, rows: int = _ROWS) -> None:
             "marked for ever",
             soft_wrap=True,
         )
-    unused = list(dict.fromkeys(name for one in members for name in one.unused))
+    unused = list(
+        dict.fromkeys(name for one in members for name in (one.member.unused if one.member else ()))
+    )
     if unused:
         places = ", ".join(f"{{{name}}}" for name in unused)
         variables = ", ".join(
@@ -64,20 +65,21 @@ def show_plan(plan: GroupPlan, *, to: Console = err, rows: int = _ROWS) -> None:
         )
 
 
-def confirmed(plan: GroupPlan) -> bool:
+def confirmed(plan: Plan) -> bool:
     """Ask a person whether so many runs are meant."""
-    return agree(f"Submit {len(plan.members)} runs?")
+    return agree(f"Submit {len(plan.runs)} runs?")
 
 
-def show_group(done: SubmittedGroup) -> None:
+def show_group(done: Submitted) -> None:
     """The group's id on standard output, alone; the rest on standard error."""
     warn_lacking(done.lacking)
     for run_id, came in done.settled.items():
         what = f"is job {came.job_id}" if came.job_id else came.why
         err.print(f"[yellow]{run_id}[/], whose submission was interrupted: {what}", soft_wrap=True)
     warn_of_trusted(done.trusted)
-    group, cluster = done.plan.group, done.plan.request.base.cluster.name
-    jobs = list(dict.fromkeys(array_id(each.job_id).partition(";")[0] for each in done.handed))
+    assert done.plan.group is not None
+    group, cluster = done.plan.group.id, done.plan.cluster.name
+    jobs = [job_id.partition(";")[0] for job_id in done.jobs]
     shown = ", ".join(jobs[:4]) + (f" and {len(jobs) - 4} more" if len(jobs) > 4 else "")
     note(f"{_runs(len(done.runs))}: job{'s' if len(jobs) > 1 else ''} {shown} on {cluster}")
     note(f"next: clusterkit status {group}")
@@ -95,35 +97,42 @@ def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
 
 
-def _seeded(plan: GroupPlan) -> bool:
-    return any(one.recipe for one in plan.members)
+def _values(one: PlannedRun) -> Mapping[str, str]:
+    return one.member.values if one.member else {}
 
 
-def _cell(one: Planned, heading: str) -> str:
+def _seeded(plan: Plan) -> bool:
+    return any(one.recipe for one in plan.runs)
+
+
+def _cell(one: PlannedRun, heading: str) -> str:
+    values = _values(one)
     if heading == "run":
-        return one.member.run_id
+        return one.run_id
     if heading == "stage":
-        return f"{one.stage} {one.request.profile.name}"
-    if heading == "recipe" and heading not in one.values:
+        return f"{one.member.stage if one.member else 0} {one.profile.name}"
+    if heading == "recipe" and heading not in values:
         return one.recipe
-    if heading == "seed" and heading not in one.values:
-        return str(one.request.profile.seed if one.request.seed is None else one.request.seed)
-    return one.values.get(heading, "")
+    if heading == "seed" and heading not in values:
+        return str(one.seed)
+    return values.get(heading, "")
 
 
-def _summary(plan: GroupPlan) -> str:
+def _summary(plan: Plan) -> str:
     """How much is asked for, on one line."""
-    gpu, cpu = plan.hours
+    group, (gpu, cpu) = plan.group, plan.hours
+    assert group is not None
     asked = f"up to {gpu:,.0f} GPU hours" if gpu >= 10 else f"up to {gpu:.1f} GPU hours" if gpu else ""
     asked = asked or f"up to {cpu:,.1f} CPU hours"
-    limits = {one.request.profile.time for one in plan.members}
+    limits = {one.profile.time for one in plan.runs}
     each = f", {format_duration(limits.pop())} each" if len(limits) == 1 else ""
     packed = ""
-    if plan.request.pack > 1:
-        given = dict(option.removeprefix("--").partition("=")[::2] for option in plan.dealt[0].options)
-        size = [f"{given[name]} {unit}" for name, unit in _SIZES.items() if name in given]
-        packed = f" in {plan.jobs} jobs of {' and '.join(size)}, {plan.request.pack} on a GPU"
-    if plan.in_one > 1:
-        packed += f", {plan.in_one} in one process"
-    at_once = f", {plan.at_once} at a time" if plan.at_once and plan.at_once < plan.jobs else ""
-    return f"[bold]{_runs(len(plan.members))}[/]{packed}{each}{at_once}: {asked}"
+    if group.pack > 1:
+        job = plan.asked(group.dealt[0])
+        sizes = [f"{job.cpus} CPUs"] if job.cpus else []
+        sizes += [f"{format_size(job.memory)} memory"] if job.memory else []
+        packed = f" in {group.jobs} jobs of {' and '.join(sizes)}, {group.pack} on a GPU"
+    if group.in_one > 1:
+        packed += f", {group.in_one} in one process"
+    at_once = f", {group.at_once} at a time" if group.at_once and group.at_once < group.jobs else ""
+    return f"[bold]{_runs(len(plan.runs))}[/]{packed}{each}{at_once}: {asked}"

@@ -2,7 +2,7 @@
 
 The job works in a folder of its own below the work root, which holds the build's files and
 
-    build.sh      the script         job           the scheduler's id of the job
+    job.sh        the script         submissions/  what the scheduler answered (docs/run-directory.md)
     log           Apptainer's words  result        written last: `code N`, `digest SHA256`, `bytes N`
     slurm.log     the scheduler's    packages.txt  what the image holds
     chunks        the image's chunk list, where a Python can make it: the next image may then come as a delta
@@ -99,10 +99,10 @@ PREPARE = """
 umask 077
 mkdir -p "$1/$2" && cd "$1" || exit 1
 find . -mindepth 1 -maxdepth 1 ! -name "$2" -mmin +1440 -exec rm -rf {} + 2>/dev/null
-cd "$2" && rm -f job log slurm.log result packages.txt chunks image.sif
+cd "$2" && rm -rf submissions job.sh log slurm.log result packages.txt chunks image.sif
 """
-RUNNING = 'cat "$1/job" 2>/dev/null; test ! -e "$1/result" || echo ended'
-"""$1 the build's folder: the job's id, and whether it has come to an end."""
+RUNNING = 'cat "$1/submissions/0/answer" 2>/dev/null; test ! -e "$1/result" || echo ended'
+"""$1 the build's folder: what was answered to its submission, and whether it has come to an end."""
 WATCH = f"""
 # $1 the build's folder, $2 the byte of the log to begin at
 cd "$1" || exit 1

@@ -1,0 +1,153 @@
+"""Renders job.sh, the one job script of a run, for every backend. Pure: text out of values.
+
+`templates/job.sh.j2` holds the script; every value enters it through `shlex.quote`. The backend adds the
+lines at its head.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from clusterkit.backends.base import SCHEDULER_LOG, Backend, Way
+from clusterkit.errors import ConfigError
+from clusterkit.exit_codes import REQUEUE_CODE
+from clusterkit.ownership import EXIT_CODE
+from clusterkit.resources import resource
+
+if TYPE_CHECKING:
+    import jinja2
+
+_GPU_VARIABLES = (
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "CUDA_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "NVIDIA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+)
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobScript:
+    """Everything the job script of one run says. All paths are absolute paths of the cluster.
+
+    Raises:
+        ConfigError: a value cannot be said in a job script (a relative path, a comma or colon in a path the
+            container mounts).
+    """
+
+    run_id: str
+    job_name: str
+    run_dir: str
+    workdir: str
+    """The code: read-only inside a container."""
+    scratch_root: str
+    """Each attempt makes `<run_id>-<attempt>` here (0700) and removes it when it ends."""
+    cache_root: str
+    """Keeps the container runtime's cache from run to run."""
+    python: str = "python3"
+    """Interpreter that runs launch.py: of the image, or of the node without a container."""
+    options: tuple[str, ...] = ()
+    """The backend's options; they may override those that clusterkit sets."""
+    container: Literal["apptainer", "singularity", "none"] = "none"
+    image: str | None = None
+    image_bytes: int | None = None
+    image_digest: str | None = None
+    """SHA-256, with or without `sha256:`; compared with the image's name and with run.json."""
+    verify_image: bool = False
+    """Read all of the image before each start, and compare its SHA-256."""
+    binds: tuple[str, ...] = ()
+    """More mounts, `source[:target[:options]]` as the runtime takes them."""
+    nv: bool = False
+    """Show the node's GPUs to the container."""
+    wandb_login: bool = False
+    """Show the program in a container the W&B login, ~/.netrc, that the user has on the node."""
+    prelude: tuple[str, ...] = ()
+    """Lines of the user's own shell code, run on the node before the container (`module load apptainer`)."""
+    submission: int = 0
+    """Number of the submission this script belongs to."""
+    until_done: Way | None = None
+    """How it goes on past its time limit; the options must fit (`Backend.continuation`)."""
+    together: tuple[str, ...] = ()
+    """Run directories of those that one process trains, its own among them."""
+    meeting: str | None = None
+    """Folder where they meet, unless the script of their common job names another."""
+    libraries: tuple[str, ...] = ()
+    """Other folders with code of the program, on its PYTHONPATH."""
+    trust: tuple[str, ...] = ()
+    """Users who may own, and groups who may write to, the folders of the run."""
+    group: str | None = None
+    """One more such group."""
+
+    def __post_init__(self) -> None:
+        if not _RUN_ID.fullmatch(self.run_id):
+            raise ConfigError(f"{self.run_id!r} is no run id", hint="letters, digits and . _ - only")
+        for name in ("run_dir", "workdir", "scratch_root", "cache_root"):
+            _check_path(name, getattr(self, name), mounted=self.container != "none")
+        if self.container != "none":
+            if not self.image:
+                raise ConfigError(f"{self.container} needs an image", hint='or set container = "none"')
+            _check_path("image", self.image, mounted=False)
+
+
+def passed_on(backend: Backend) -> tuple[str, ...]:
+    """Variables of the node that a program in a container may need; `--cleanenv` would drop them."""
+    return (*_GPU_VARIABLES, *backend.variables)
+
+
+def render(job: JobScript, backend: Backend) -> str:
+    """The text of job.sh: valid bash 4, ASCII but for the values.
+
+    Raises:
+        ConfigError: an option cannot be written into a script.
+    """
+    return (
+        templates()
+        .get_template("job.sh.j2")
+        .render(
+            job=job,
+            directives=backend.directives(
+                job.options, job_name=job.job_name, folder=job.run_dir, log=SCHEDULER_LOG
+            ),
+            contained=job.container != "none",
+            prefix=job.container.upper(),
+            digest=(job.image_digest or "").removeprefix("sha256:"),
+            passthrough=passed_on(backend),
+            requeue_code=REQUEUE_CODE,
+            warning=backend.held_back(job.options),
+            unsafe_code=EXIT_CODE,
+        )
+    )
+
+
+@cache
+def templates() -> jinja2.Environment:
+    """The templates of job scripts, compiled once."""
+    import jinja2
+
+    environment = jinja2.Environment(  # noqa: S701 - shell text, not HTML; values pass the sh filter
+        loader=jinja2.FileSystemLoader(resource("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        comment_start_string="{##",  # `${#name}` is a length in bash
+        comment_end_string="##}",
+    )
+    environment.filters["sh"] = shlex.quote
+    return environment
+
+
+def _check_path(name: str, path: str, *, mounted: bool) -> None:
+    if not path.startswith("/") or "\0" in path:
+        raise ConfigError(f"{name} must be an absolute path, not {path!r}")
+    if mounted and (bad := re.search(r"[,:\n]", path)):
+        raise ConfigError(
+            f"{name} {path!r} holds {bad[0]!r}, which a container mount cannot name",
+            hint="choose another root for this cluster",
+        )

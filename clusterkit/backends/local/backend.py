@@ -1,0 +1,247 @@
+"""The backend of this machine: a job is a detached process, its id `<pid>-<start time>`. Pure.
+
+Its options are those of `clusterkit.backends.local.start`, with `=`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from clusterkit.backends.base import (
+    Capabilities,
+    Continuation,
+    EarlySignal,
+    Job,
+    JobResources,
+    JobState,
+    Limits,
+    Parent,
+    Way,
+    gpu_of,
+    within_max_time,
+)
+from clusterkit.backends.local.processes import JOB_ID
+from clusterkit.backends.starts import Predictions
+from clusterkit.errors import SchedulerError, last_words
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.hardware import Hardware
+
+_FIND, _FOUND = "\x1eclusterkit-local find ", "\x1eclusterkit-local found"
+_BEGIN, _END = "\x1eclusterkit-local begin", "\x1eclusterkit-local end"
+
+# $1 is the pid and $2 the token, so after `set` each $N is field N of /proc/<pid>/stat (man 5 proc).
+_QUERY = r"""
+ck_alive() {
+  if [ -e /proc/self/stat ]; then
+    { read -r ck_stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+    set -f
+    set -- "$1" "$2" ${ck_stat##*) }
+    set +f
+    [ "$3" != Z ] && [ "$3" != X ] && [ "${22}" = "$2" ]
+  else
+    [ "$(LC_ALL=C ps -o lstart= -p "$1" 2>/dev/null | tr -d ' :\n')" = "$2" ]
+  fi
+}
+ck_job() {
+  ck_alive "$1" "$2" || return 0
+  ck_args=
+  if [ -e /proc/self/stat ]; then
+    { read -r ck_args <"/proc/$1/cmdline"; } 2>/dev/null
+  else
+    ck_args=$(ps -ww -o args= -p "$1" 2>/dev/null)
+  fi
+  case $ck_args in
+    *clusterkit.backends.local.wait*--after=*) echo "$1-$2 Dependency" ;;
+    *clusterkit.backends.local.wait*) echo "$1-$2 JobArrayTaskLimit" ;;
+    *) echo "$1-$2" ;;
+  esac
+}
+"""
+
+
+class LocalBackend:
+    """See `clusterkit.backends.base.Backend`. Jobs start at once, unless they are to wait for others."""
+
+    title = "this machine"
+    tool = "options"
+    can = Capabilities(queue=False, arrays=False)
+    variables = ()
+
+    def options(
+        self, cluster: Cluster, profile: Profile, *, signal: EarlySignal | None, extra: Sequence[str] = ()
+    ) -> tuple[str, ...]:
+        """The time limit and the signal before it: nothing else is asked of anybody.
+
+        The settings' options for a scheduler, and those of the command line, mean nothing here. A cluster
+        without a table of GPUs takes any type: the hardware is what is there.
+        """
+        within_max_time(cluster, profile)
+        if cluster.gpus:
+            gpu_of(cluster, profile)
+        kept = [option for option in extra if option.startswith(("--time-limit=", "--notice="))]
+        names = {option.partition("=")[0] for option in kept}
+        own = [f"--time-limit={profile.time}"]
+        own += [f"--notice={signal.name}@{signal.seconds}"] if signal else []
+        return (*(option for option in own if option.partition("=")[0] not in names), *kept)
+
+    def names(self, options: Sequence[str]) -> frozenset[str]:
+        """None: no option of a person's means anything here."""
+        del options
+        return frozenset()
+
+    def carried_over(self, options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
+        """The time limit, with its signal."""
+        del packed
+        return [option for option in options if time and option.startswith(("--time-limit=", "--notice="))]
+
+    def packed(self, options: Sequence[str], runs: int, given: Sequence[str]) -> tuple[str, ...]:
+        """The same: runs share no job here."""
+        del runs, given
+        return tuple(options)
+
+    def array(self, first: int, last: int, at_once: int | None) -> str:
+        """A job for each line of the group's `members`, so many of them at a time."""
+        return f"--array={first}-{last}{f'%{at_once}' if at_once is not None else ''}"
+
+    def asked(self, options: Sequence[str]) -> JobResources:
+        """Nothing: they are the time limit alone."""
+        del options
+        return JobResources()
+
+    def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
+        """None: the options are arguments of the submit command."""
+        del options, job_name, folder, log
+        return []
+
+    def held_back(self, options: Sequence[str]) -> EarlySignal | None:
+        """None: signals come when they are due."""
+        del options
+        return None
+
+    def limits_script(self, options: Sequence[str]) -> str:
+        """Nothing is asked."""
+        del options
+        return ""
+
+    def parse_limits(self, stdout: str) -> Limits:
+        """No limits."""
+        del stdout
+        return Limits()
+
+    def check_limits(self, cluster: Cluster, limits: Limits, options: Sequence[str]) -> None:
+        """There is none."""
+        del cluster, limits, options
+
+    def continuation(
+        self, limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequence[str]
+    ) -> Continuation:
+        """A new start by the job's supervisor."""
+        del limits, wanted, options
+        return Continuation("requeue", "this machine starts it again", ("--requeue",))
+
+    def starts_script(self, requests: Mapping[str, Sequence[str]]) -> str:
+        """Nothing: jobs start at once."""
+        del requests
+        return ""
+
+    def parse_starts(self, stdout: str, requests: Mapping[str, Sequence[str]]) -> Predictions:
+        """Nothing was asked."""
+        del stdout, requests
+        return Predictions()
+
+    def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
+        """Argv that starts the job, or each task of an array as a job."""
+        del job_name
+        return [sys.executable, "-P", "-m", "clusterkit.backends.local.start", *options, script, run_dir]
+
+    def accepted(self, answer: str, task: int | None = None) -> str | None:
+        """The id on the last line that is one; of a task, that behind its number: `4 4711-138212`."""
+        if task is not None:
+            begun = re.search(rf"^{task} ({JOB_ID.pattern})$", answer, re.MULTILINE)
+            return begun[1] if begun else None
+        ids = [line.strip() for line in answer.split("\n") if JOB_ID.fullmatch(line.strip())]
+        return ids[-1] if ids else None
+
+    def task_id(self, job_id: str, task: int) -> str:
+        """The same."""
+        del task
+        return job_id
+
+    def array_id(self, job_id: str) -> str:
+        """The same."""
+        return job_id
+
+    def refusal_hint(self, words: str) -> str | None:
+        """None: the words say what is wrong."""
+        del words
+        return None
+
+    def find_script(self, job_name: str, script: str, since: str) -> str:
+        """Looks among the living; a job that has ended has made its attempt folder."""
+        del since
+        argv = shlex.join([sys.executable, "-P", "-m", "clusterkit.backends.local.find", script])
+        return f"echo {shlex.quote(_FIND + job_name)}\n{argv}\necho {shlex.quote(_FOUND)} $?\n"
+
+    def parse_find(self, stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:
+        """Ids of the living jobs of that script, and whether `ps` could tell."""
+        searches = re.findall(f"{_FIND}{re.escape(job_name)}\n([^\x1e]*){_FOUND} (\\d+)\n", stdout)
+        ids = dict.fromkeys(word for body, _ in searches for word in body.split() if JOB_ID.fullmatch(word))
+        return tuple(ids), bool(searches) and all(status == "0" for _, status in searches)
+
+    def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
+        """Argv that ends jobs with all their processes and returns when they are gone."""
+        return [sys.executable, "-P", "-m", "clusterkit.backends.local.stop", *job_ids]
+
+    def query_script(self, job_ids: Sequence[str]) -> str:
+        """A POSIX sh fragment that prints the ids of the jobs that live; no process per job on Linux."""
+        known = [match for match in map(JOB_ID.fullmatch, job_ids) if match]
+        checks = [f"ck_job {match['pid']} {match['token']}" for match in known]
+        return "\n".join([f"echo '{_BEGIN}'", _QUERY, *checks, f"echo '{_END}'", ""])
+
+    def parse_query(self, stdout: str) -> Mapping[str, Job]:
+        """The living jobs, RUNNING or waiting for others; for the others the exit record decides."""
+        _, begun, rest = stdout.partition(_BEGIN + "\n")
+        body, ended, _ = rest.partition(_END + "\n")
+        if not begun or not ended:
+            raise SchedulerError(f"this machine gave no list of its jobs: {last_words(stdout)}")
+        jobs = (line.split() for line in body.splitlines() if line.strip())
+        return {words[0]: _job(*words[:2]) for words in jobs}
+
+    def machine_script(self, scratch: str) -> str:
+        """Processors, memory, GPUs, disk."""
+        from clusterkit.backends.local import machine  # `status` needs none of it
+
+        return machine.script(scratch)
+
+    def parse_machine(self, stdout: str) -> Hardware:
+        """What this machine has."""
+        from clusterkit.backends.local import machine
+
+        return machine.parse(stdout)
+
+    def parse_trouble(self, stdout: str) -> str | None:
+        """Never any: the answer comes from the kernel."""
+        del stdout
+        return None
+
+    def dependency(self, parents: Sequence[Parent]) -> tuple[str, ...]:
+        """Options that only this scheduler knows."""
+        return tuple(
+            (f"--after={one.kind}" if one.task is None else f"--after-task={one.task}:{one.kind}")
+            + f":{one.job_id}:{one.run_dir}"
+            for one in parents
+        )
+
+
+def _job(identifier: str, reason: str | None = None) -> Job:
+    state = JobState.PENDING if reason else JobState.RUNNING
+    return Job(identifier, state, state.value, reason=reason)
+
+
+BACKEND = LocalBackend()

@@ -1,0 +1,329 @@
+"""The backend of Slurm 20.11 and later: sbatch, scancel, squeue, sacct and scontrol. Pure.
+
+Slurm is asked without --json, whose fields move from version to version; parse.py reads the answers.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from clusterkit.backends.base import (
+    Capabilities,
+    Continuation,
+    EarlySignal,
+    Job,
+    JobResources,
+    Limits,
+    Parent,
+    Way,
+    parse_time,
+)
+from clusterkit.backends.slurm.parse import JOB_ID, MARK, parse_find, parse_query, parse_trouble
+from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, SACCT_FIELDS, SQUEUE_FIELDS
+from clusterkit.errors import ConfigError, SchedulerError
+from clusterkit.hardware import Hardware
+from clusterkit.units import format_duration
+
+if TYPE_CHECKING:
+    from clusterkit.backends.starts import Predictions
+    from clusterkit.config.models import Cluster, Profile
+
+QUERY_SECONDS = 20
+"""How long squeue and sacct may each take; squeue itself tries for 29 s when the controller is away."""
+
+# Slurm reads options from the environment too, and SBATCH_* beats the #SBATCH lines (man sbatch, INPUT
+# ENVIRONMENT VARIABLES): a forgotten export in a login profile would change the request unnoticed. What
+# remains of an enclosing job (SLURM_*) goes as well; what names the cluster and the credentials stays.
+CLEAN_ENVIRONMENT = r"""
+for name in $(env | sed -n -e 's/^\(SBATCH_[A-Za-z0-9_]*\)=.*/\1/p' \
+  -e 's/^\(SLURM_[A-Za-z0-9_]*\)=.*/\1/p'); do
+  case $name in
+    SLURM_CONF | SLURM_CONF_SERVER | SLURM_CLUSTERS | SLURM_JWT) ;;
+    *) unset "$name" ;;
+  esac
+done
+"""
+
+# ck_run NAME COMMAND...: the command's output between marks, then its exit status and its standard error.
+# Slurm prints times in the zone of the process, so each site's would differ: UTC.
+RUN = rf"""
+ck_mark='{MARK}'
+ck_fs='{FIELD_SEPARATOR}'
+ck_limit=
+command -v timeout >/dev/null 2>&1 && ck_limit='timeout {QUERY_SECONDS}'
+ck_run() {{
+  ck_name=$1
+  shift
+  echo "$ck_mark begin $ck_name"
+  {{ ck_error=$(TZ=UTC0 SLURM_TIME_FORMAT=standard SLURM_BITSTR_LEN=0 LC_ALL=C \
+    $ck_limit "$@" 2>&1 1>&3 3>&- </dev/null); ck_status=$?; }} 3>&1
+  printf '\n%s\n%s\n' "$ck_mark status $ck_status" "$ck_error"
+}}
+"""
+
+# ck_others ID...: prints what squeue has said, ck_queue, and sets ck_ids to those that neither wait nor run.
+_OTHERS = r"""
+ck_others() {
+  printf '%s\n' "$ck_queue"
+  ck_ids=
+  for ck_id; do
+    ck_row="
+$ck_id$ck_fs${ck_id%%_*}$ck_fs"
+    case $ck_queue in
+      *"${ck_row}RUNNING$ck_fs"* | *"${ck_row}PENDING$ck_fs"*) ;;
+      *) ck_ids=${ck_ids:+$ck_ids,}$ck_id ;;
+    esac
+  done
+}
+"""
+
+
+class SlurmBackend:
+    """See `clusterkit.backends.base.Backend`."""
+
+    title = "Slurm"
+    tool = "sbatch"
+    can = Capabilities(queue=True, arrays=True)
+    variables = (
+        "SLURM_ARRAY_JOB_ID",
+        "SLURM_ARRAY_TASK_ID",
+        "SLURM_CLUSTER_NAME",
+        "SLURM_CPUS_ON_NODE",
+        "SLURM_CPUS_PER_TASK",
+        "SLURM_GPUS",
+        "SLURM_GPUS_ON_NODE",
+        "SLURM_JOB_CPUS_PER_NODE",
+        "SLURM_JOB_END_TIME",
+        "SLURM_JOB_GPUS",
+        "SLURM_JOB_ID",
+        "SLURM_JOB_NAME",
+        "SLURM_JOB_NODELIST",
+        "SLURM_JOB_PARTITION",
+        "SLURM_MEM_PER_CPU",
+        "SLURM_MEM_PER_NODE",
+        "SLURM_RESTART_COUNT",
+        "SLURMD_NODENAME",
+    )
+
+    def options(
+        self, cluster: Cluster, profile: Profile, *, signal: EarlySignal | None, extra: Sequence[str] = ()
+    ) -> tuple[str, ...]:
+        """Sbatch options."""
+        from clusterkit.backends.slurm.options import sbatch_options
+
+        return sbatch_options(cluster, profile, signal=signal, extra=extra)
+
+    def names(self, options: Sequence[str]) -> frozenset[str]:
+        """Long names."""
+        from clusterkit.config.options import names_of
+
+        return names_of(options)
+
+    def carried_over(self, options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
+        """All but what is chosen anew for each submission."""
+        from clusterkit.backends.slurm.options import carried_over
+
+        return carried_over(options, time=time, packed=packed)
+
+    def packed(self, options: Sequence[str], runs: int, given: Sequence[str]) -> tuple[str, ...]:
+        """Processors and memory for all of them."""
+        from clusterkit.backends.slurm.options import packed
+
+        return packed(options, runs, self.names(given))
+
+    def array(self, first: int, last: int, at_once: int | None) -> str:
+        """`--array=FIRST-LAST%LIMIT`."""
+        return f"--array={first}-{last}{f'%{at_once}' if at_once is not None else ''}"
+
+    def asked(self, options: Sequence[str]) -> JobResources:
+        """`--cpus-per-task` and `--mem`."""
+        from clusterkit.backends.slurm.request import read
+
+        told = read(options)
+        return JobResources(told.cpus if _value(options, "cpus-per-task") else None, told.memory)
+
+    def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
+        """#SBATCH lines."""
+        from clusterkit.backends.slurm.options import directives
+
+        return directives(options, job_name=job_name, folder=folder, log=log)
+
+    def held_back(self, options: Sequence[str]) -> EarlySignal | None:
+        """The signal of `--signal`: Slurm may send it up to a minute early (man sbatch)."""
+        told = [option.partition("=")[2] for option in options if option.startswith("--signal=")]
+        match = re.fullmatch(r"R?B:(?:SIG)?(USR1|USR2|TERM|INT)@(\d{1,5})", told[-1]) if told else None
+        return EarlySignal(match[1], int(match[2])) if match else None
+
+    def limits_script(self, options: Sequence[str]) -> str:
+        """Asks scontrol for its configuration and the job's partition."""
+        from clusterkit.backends.slurm.limits import limits_script
+
+        return limits_script(_value(options, "partition"))
+
+    def parse_limits(self, stdout: str) -> Limits:
+        """JobRequeue, MaxArraySize, PreemptMode, KillWait; the partition's MaxTime."""
+        from clusterkit.backends.slurm.limits import parse_limits
+
+        return parse_limits(stdout)
+
+    def check_limits(self, cluster: Cluster, limits: Limits, options: Sequence[str]) -> None:
+        """Compares `--time` with the partition's MaxTime."""
+        wanted = parse_time(_value(options, "time") or "")
+        if limits.max_time is not None and wanted is not None and wanted > limits.max_time:
+            longest = format_duration(limits.max_time)
+            raise ConfigError(
+                f"the run asks for {format_duration(wanted)}, and {cluster.name}'s partition "
+                f"{limits.partition} gives {longest} at most",
+                hint=f"give it `--time {longest}`; with --until-done it goes on all the same",
+            )
+
+    def continuation(
+        self, limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequence[str]
+    ) -> Continuation:
+        """A requeue where the site allows it, else a job array, else a chain."""
+        from clusterkit.backends.slurm.limits import choose
+
+        return choose(limits, wanted, options)
+
+    def starts_script(self, requests: Mapping[str, Sequence[str]]) -> str:
+        """`sbatch --test-only` for each, and what the answers need to be understood."""
+        from clusterkit.backends.slurm.starts import starts_script
+
+        return starts_script(requests)
+
+    def parse_starts(self, stdout: str, requests: Mapping[str, Sequence[str]]) -> Predictions:
+        """See `clusterkit.backends.slurm.starts`."""
+        from clusterkit.backends.slurm.starts import parse_starts
+
+        return parse_starts(stdout, requests)
+
+    def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
+        """Argv of sbatch, in an environment without SBATCH_* and SLURM_*."""
+        del run_dir  # the script's #SBATCH lines name its log
+        submit = f'{CLEAN_ENVIRONMENT}exec sbatch "$@"'
+        given = {option.partition("=")[0] for option in options}
+        name = [] if "--job-name" in given else [f"--job-name={job_name}"]
+        return ["sh", "-c", submit, "sbatch", "--parsable", *name, *options, script]
+
+    def accepted(self, answer: str, task: int | None = None) -> str | None:
+        """The id in the output of `sbatch --parsable`: `123`, or `123;cluster` where it names a cluster."""
+        lines = [line.strip() for line in answer.split("\n")]
+        number = next((line for line in reversed(lines) if JOB_ID.fullmatch(line)), None)
+        return number if number is None or task is None else self.task_id(number, task)
+
+    def task_id(self, job_id: str, task: int) -> str:
+        """`123_4;cluster` of `123;cluster`."""
+        number, semicolon, cluster = job_id.partition(";")
+        return f"{number}_{task}{semicolon}{cluster}"
+
+    def array_id(self, job_id: str) -> str:
+        """`123;cluster` of `123_4;cluster`."""
+        return re.sub(r"^(\d+)_\d+", r"\1", job_id)
+
+    def refusal_hint(self, words: str) -> str | None:
+        """What to do about sbatch's words."""
+        from clusterkit.backends.slurm.explain import sbatch_error
+
+        return sbatch_error(words)
+
+    def find_script(self, job_name: str, script: str, since: str) -> str:
+        """Asks squeue, then sacct, which also knows those that ended long ago."""
+        del script
+        name = shlex.quote(job_name)
+        return "\n".join(
+            [
+                RUN,
+                f'ck_run "queued "{name} squeue -h -r -t all -u "$(id -un)" -n {name} -o "%i"',
+                f'ck_run "booked "{name} sacct -n -P -X --name={name} -S {shlex.quote(since)} -o JobID',
+                "",
+            ]
+        )
+
+    def parse_find(self, stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:
+        """Ids of the jobs of that name; see `clusterkit.backends.slurm.parse.parse_find`."""
+        return parse_find(stdout, job_name)
+
+    def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
+        """Argv of scancel; unknown and finished ids are no error for it.
+
+        Raises:
+            SchedulerError: a text is no job id.
+        """
+        calls = [
+            f"scancel -Q {_clusters(cluster)}{' '.join(ids)} || status=$?"
+            for cluster, ids in _grouped(job_ids)
+        ]
+        return ["sh", "-c", "\n".join(["status=0", *calls, "exit $status"])]
+
+    def dependency(self, parents: Sequence[Parent]) -> tuple[str, ...]:
+        """`--dependency`; a job for which it cannot be satisfied any more is cancelled, not left waiting."""
+        kinds: dict[str, list[str]] = {}
+        for parent in parents:
+            kinds.setdefault(parent.kind, []).append(parent.job_id.partition(";")[0])
+        texts = [f"after{kind}:{':'.join(dict.fromkeys(ids))}" for kind, ids in kinds.items()]
+        return (f"--dependency={','.join(texts)}", "--kill-on-invalid-dep=yes") if texts else ()
+
+    def query_script(self, job_ids: Sequence[str]) -> str:
+        """A POSIX sh fragment that asks squeue and sacct about jobs; it fails and hangs on nothing.
+
+        The accounting database is not troubled about jobs that squeue knows to wait or to run.
+
+        Raises:
+            SchedulerError: a text is no job id.
+        """
+        squeue = '"' + "${ck_fs}".join(SQUEUE_FIELDS) + '"'
+        lines = [RUN, _OTHERS, f'echo "$ck_mark ids {" ".join(job_ids)}"']
+        for cluster, ids in _grouped(job_ids):
+            at, tag = _clusters(cluster), f" {cluster}" if cluster else ""
+            # By user, not by id: one purged id makes `squeue -j` fail for all of them.
+            lines += [
+                f'ck_queue=$(ck_run "squeue{tag}" squeue {at}-h -r -t all -u "$(id -un)" -o {squeue})',
+                f"ck_others {' '.join(ids)}",
+                f'[ -z "$ck_ids" ] || ck_run "sacct{tag}" sacct {at}-n -P --delimiter="$ck_fs" '
+                f'-j "$ck_ids" -o {",".join(SACCT_FIELDS)}',
+            ]
+        return "\n".join([*lines, 'echo "$ck_mark end"', ""])
+
+    def parse_query(self, stdout: str) -> Mapping[str, Job]:
+        """Jobs by id; see `clusterkit.backends.slurm.parse.parse_query`."""
+        return parse_query(stdout)
+
+    def machine_script(self, scratch: str) -> str:
+        """Nothing: Slurm has a queue, and refuses by itself what no node can give."""
+        del scratch
+        return ""
+
+    def parse_machine(self, stdout: str) -> Hardware:
+        """Nothing is known."""
+        del stdout
+        return Hardware()
+
+    def parse_trouble(self, stdout: str) -> str | None:
+        """Why squeue gave no answer; None when it did."""
+        return parse_trouble(stdout)
+
+
+def _value(options: Sequence[str], name: str) -> str | None:
+    given = dict(option.partition("=")[::2] for option in options)
+    return given.get(f"--{name}")
+
+
+def _grouped(job_ids: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Ids by the cluster sbatch named, "" for the default one."""
+    groups: dict[str, list[str]] = {}
+    for identifier in job_ids:
+        if not JOB_ID.fullmatch(identifier):
+            raise SchedulerError(f"{identifier!r} is no Slurm job id")
+        number, _, cluster = identifier.partition(";")
+        groups.setdefault(cluster, []).append(number)
+    return sorted(groups.items())
+
+
+def _clusters(cluster: str) -> str:
+    return f"-M {cluster} " if cluster else ""
+
+
+BACKEND = SlurmBackend()

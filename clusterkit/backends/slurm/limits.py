@@ -1,0 +1,130 @@
+"""What a site's Slurm allows, and which way a run that outlasts its time limit goes on there. Pure.
+
+Three ways (docs/until-done.md): `requeue`, the same job again (`scontrol requeue`); `array`, tasks of one
+array that run one after the other; `chain`, each job submits its successor.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from clusterkit.backends.base import Continuation, Limits, Way, parse_time
+from clusterkit.backends.slurm.partitions import default, partitions
+from clusterkit.errors import ConfigError, SchedulerError
+
+ARRAY_SIZE = 1001
+"""MaxArraySize of a Slurm that does not say otherwise (man slurm.conf)."""
+TASKS = 24
+"""Of an array: each waits in the queue and counts against the user's limit of jobs there."""
+
+_MARK = "\x1eclusterkit-limits"
+
+
+def limits_script(partition: str | None) -> str:
+    """A POSIX sh fragment that asks scontrol about the site; it never fails.
+
+    Args:
+        partition: of the job (of several, the first counts); None for the default one.
+    """
+    name = shlex.quote((partition or "").partition(",")[0])
+    return (
+        f"echo '{_MARK} config'; LC_ALL=C scontrol show config </dev/null 2>&1; "
+        f"echo '{_MARK} partition'; LC_ALL=C scontrol -o show partition {name if partition else ''} "
+        f"</dev/null 2>/dev/null; echo '{_MARK} end'\n"
+    )
+
+
+def parse_limits(answer: str) -> Limits:
+    """What the answer to `limits_script` says; what it leaves out is as Slurm has it by default.
+
+    Raises:
+        SchedulerError: scontrol gave no configuration.
+    """
+    _, _, rest = answer.partition(f"{_MARK} config\n")
+    config_text, _, rest = rest.partition(f"{_MARK} partition\n")
+    partition_text, whole, _ = rest.partition(f"{_MARK} end")
+    config = dict(re.findall(r"^(\w+)\s*= *(.*?) *$", config_text, re.MULTILINE))
+    if not whole or "JobRequeue" not in config:
+        words = " / ".join(line.strip() for line in config_text.splitlines() if line.strip())[:200]
+        raise SchedulerError(
+            f"Slurm does not say what it allows: {words or 'no answer'}",
+            hint='set `continue_by` of the cluster to "requeue", "array" or "chain"',
+        )
+    name, partition = _partition(partition_text)
+    preempt = partition.get("PreemptMode") or config.get("PreemptMode", "")
+    preempting = config.get("PreemptType", "none") not in ("none", "preempt/none", "(null)")
+    return Limits(
+        requeue=config["JobRequeue"] != "0",
+        array_size=array_size(config_text),
+        preempt_cancels=preempting and "CANCEL" in preempt.upper(),
+        kill_wait=_number(config.get("KillWait", ""), 30),
+        max_time=parse_time(partition.get("MaxTime", "")),
+        partition=name,
+    )
+
+
+def array_size(answer: str) -> int:
+    """How many tasks an array may have: MaxArraySize, or the scheduler's `max_array_tasks` where it is less.
+
+    Below 2 there are no arrays. An answer without it counts as Slurm's default.
+    """
+    limits = [
+        int(text) for text in re.findall(r"(?:^MaxArraySize\s*=\s*|\bmax_array_tasks=)(\d+)", answer, re.M)
+    ]
+    return min(limits, default=ARRAY_SIZE)
+
+
+def choose(limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequence[str] = ()) -> Continuation:
+    """The way to go on; see `Backend.continuation`. The option `--no-requeue` rules out requeueing."""
+    names = {option.partition("=")[0] for option in options}
+    site = limits or Limits(array_size=ARRAY_SIZE)
+    if wanted != "auto":
+        if wanted == "requeue" and "--no-requeue" in names:
+            raise ConfigError(
+                'continue_by = "requeue", and the sbatch options say no-requeue',
+                hint="take one of them back",
+            )
+        if wanted == "array" and _size(site) < 2:
+            raise ConfigError(
+                'continue_by = "array", and this site has no job arrays', hint='set continue_by = "auto"'
+            )
+        return _choice(wanted, "continue_by says so", site)
+    obstacles = []
+    if "--no-requeue" in names:
+        obstacles.append("the sbatch options say no-requeue")
+    elif not site.requeue and "--requeue" not in names:
+        obstacles.append("this site does not requeue jobs (JobRequeue=0)")
+    elif site.preempt_cancels:
+        obstacles.append("this site cancels preempted jobs (PreemptMode)")
+    else:
+        return _choice("requeue", "this site requeues jobs", site)
+    if _size(site) >= 2:
+        return _choice("array", obstacles[0], site)
+    return _choice("chain", f"{obstacles[0]} and has no job arrays (MaxArraySize)", site)
+
+
+def _choice(way: Way, why: str, site: Limits) -> Continuation:
+    if way == "requeue":
+        return Continuation(way, why, ("--requeue",))
+    if way == "array":
+        return Continuation(way, why, (f"--array=0-{min(TASKS, _size(site)) - 1}%1",))
+    return Continuation(way, why)
+
+
+def _size(site: Limits) -> int:
+    return ARRAY_SIZE if site.array_size is None else site.array_size
+
+
+def _partition(text: str) -> tuple[str | None, Mapping[str, str]]:
+    """Name and fields of the partition that was asked about, or of the default one among all."""
+    told = partitions(text)
+    name = next(iter(told)) if len(told) == 1 else default(told)
+    return name, told.get(name, {}) if name else {}
+
+
+def _number(text: str, otherwise: int) -> int:
+    match = re.match(r"\d+", text)
+    return int(match[0]) if match else otherwise

@@ -1,0 +1,170 @@
+"""Builds sbatch options out of a profile (what hardware) and a cluster (how it is spelled there). Pure."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+
+from clusterkit.backends.base import EarlySignal, gpu_of, within_max_time
+from clusterkit.config.exposure import HINT, assigned_secret
+from clusterkit.config.models import Cluster, Profile
+from clusterkit.config.options import long_name, rivals
+from clusterkit.errors import ConfigError
+from clusterkit.units import parse_size, slurm_memory, slurm_time
+
+Value = str | int | bool
+
+_OF_ONE_SUBMISSION = ("--requeue", "--array", "--dependency", "--kill-on-invalid-dep")
+"""Options that are chosen anew for each submission."""
+_OF_THE_PACK = ("--cpus-per-task", "--mem")
+"""Options that were asked for all runs of a shared job."""
+_OF_THE_TIME = ("--time", "--signal")
+_OPTION = re.compile(r"--[a-z][a-z0-9-]*(=.*)?", re.DOTALL)
+
+
+def sbatch_options(
+    cluster: Cluster,
+    profile: Profile,
+    *,
+    signal: EarlySignal | None = None,
+    extra: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """The options of a job, each "--name=value" or "--flag", in a stable order.
+
+    Precedence, weakest first: what the profile's resources and the cluster's partition, account, qos and
+    constraint ask for, and the signal; the tables `sbatch` of the cluster, of the GPU type, of the profile;
+    the command line. A table's false removes an option, its true makes a flag.
+
+    Args:
+        cluster: where.
+        profile: what.
+        signal: sent to the job script before the time limit.
+        extra: options of the command line, e.g. ``["--qos=high", "--exclusive"]``.
+
+    Raises:
+        ConfigError: the cluster lacks the GPU or the time, an option is one clusterkit sets itself, or is
+            not an sbatch option, or gives a secret away.
+    """
+    within_max_time(cluster, profile)
+    options: dict[str, Value] = {"nodes": 1, "ntasks": 1, "cpus-per-task": profile.cpus}
+    if profile.memory is not None:
+        options["mem"] = slurm_memory(profile.memory)
+    options["time"] = slurm_time(profile.time)
+    options |= site_options(cluster, profile)
+    if signal is not None:
+        options["signal"] = f"B:{signal.name}@{signal.seconds}"
+    gpu = cluster.gpus.get(profile.gpu or "")
+    for table in (cluster.sbatch, gpu.sbatch if gpu else {}, profile.sbatch, _parse_options(extra)):
+        for written, value in table.items():
+            name = long_name(written)
+            if value is False:
+                options.pop(name, None)
+                continue
+            for rival in rivals(name):
+                options.pop(rival, None)
+            options[name] = value
+    rendered = _rendered(options)
+    for option in rendered:
+        name = option.partition("=")[0]
+        if secret := assigned_secret(option.removeprefix(name).removeprefix("=")):
+            raise ConfigError(
+                f"{name}: {secret} looks like a secret, and Slurm shows the options of a job to others",
+                hint=HINT,
+            )
+    return rendered
+
+
+def site_options(cluster: Cluster, profile: Profile) -> dict[str, Value]:
+    """The GPU request, partition, account, qos and constraint, by long name.
+
+    Raises:
+        ConfigError: the cluster has no such GPU; the hint lists those it has.
+    """
+    options: dict[str, Value] = {}
+    gpu = gpu_of(cluster, profile)
+    if gpu is not None:
+        name, _, value = gpu.request.format(type=profile.gpu, count=profile.gpus).partition("=")
+        options[name.removeprefix("--")] = value
+    for name in ("partition", "account", "qos", "constraint"):
+        value = (getattr(gpu, name) if gpu else None) or getattr(cluster, name)
+        if value is not None:
+            options[name] = value
+    return options
+
+
+def carried_over(options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
+    """Those options of a submission that its run's next submission keeps; see `Backend.carried_over`."""
+    left = {*_OF_ONE_SUBMISSION, *(_OF_THE_PACK if packed else ()), *(() if time else _OF_THE_TIME)}
+    return [option for option in options if option.partition("=")[0] not in left]
+
+
+def packed(options: Sequence[str], runs: int, named: frozenset[str]) -> tuple[str, ...]:
+    """The options of a job that so many runs share, but for those `named` on the command line.
+
+    >>> packed(["--cpus-per-task=2", "--mem=4G", "--gres=gpu:1"], 3, frozenset())
+    ('--cpus-per-task=6', '--mem=12G', '--gres=gpu:1')
+    """
+    shared = []
+    for option in options:
+        name, _, value = option.removeprefix("--").partition("=")
+        if name == "cpus-per-task" and name not in named and value.isdigit():
+            value = str(int(value) * runs)
+        elif name == "mem" and name not in named and value != "0":
+            with contextlib.suppress(ValueError):  # the site's own spelling stays as it is
+                value = slurm_memory(parse_size(value if value[-1:].isalpha() else f"{value}M") * runs)
+        shared.append(f"--{name}={value}" if value else option)
+    return tuple(shared)
+
+
+def directives(options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
+    """The #SBATCH lines of a job script: our own options, where none of that name is given, then the given.
+
+    Raises:
+        ConfigError: an option cannot be written as an #SBATCH line.
+    """
+    # In a file name pattern of sbatch `%` starts a field and a backslash switches fields off.
+    path = f"{folder}/".replace("%", "%%")
+    own = [f"--job-name={job_name}", f"--output={path}{log}", "--open-mode=append", f"--chdir={folder}"]
+    given = {option.partition("=")[0] for option in options}
+    return [
+        directive(option)
+        for option in (*(each for each in own if each.partition("=")[0] not in given), *options)
+    ]
+
+
+def directive(option: str) -> str:
+    """One #SBATCH line, quoted the way sbatch reads it: blanks, quotes, `#` and backslashes need a backslash.
+
+    Raises:
+        ConfigError: it is no option, or holds a line break, which sbatch cannot read.
+    """
+    if not _OPTION.fullmatch(option):
+        raise ConfigError(f"{option!r} is no sbatch option", hint="write --name=value or --flag")
+    if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", option):
+        raise ConfigError(f"the sbatch option {option!r} holds a control character")
+    return "#SBATCH " + re.sub(r"""([\s'"#\\])""", r"\\\1", option)
+
+
+def _parse_options(texts: Sequence[str]) -> dict[str, Value]:
+    """The table of "--name=value" and "--flag" texts.
+
+    Raises:
+        ConfigError: a text is not of that form, or not an option one may set.
+    """
+    table: dict[str, Value] = {}
+    for text in texts:
+        written, equals, value = text.partition("=")
+        if not written.startswith("--") or (equals and not value) or not text.isprintable():
+            raise ConfigError(
+                f"{text!r} is not an sbatch option", hint="write --name=value, or --name for a flag"
+            )
+        try:
+            table[long_name(written)] = value if equals else True
+        except ValueError as error:
+            raise ConfigError(f"command line: {error}", hint="leave it out") from None
+    return table
+
+
+def _rendered(options: Mapping[str, Value]) -> tuple[str, ...]:
+    return tuple(f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items())

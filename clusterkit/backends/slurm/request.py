@@ -1,0 +1,101 @@
+"""What a job asks Slurm for, read back from its final sbatch options. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clusterkit.backends.base import parse_time
+from clusterkit.units import parse_size
+
+_GPU = re.compile(r"(?:gres/)?(?:gpu(?=[:=]|$)[:=]?)?(?:(?P<type>[A-Za-z][\w.-]*)[:=]?)?(?P<count>\d+)?")
+_HELD = re.compile(r"gpu(?::(?P<type>[^:(,]+))?:(?P<count>\d+)")
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """GPUs of one kind."""
+
+    type: str
+    """Empty where none is named."""
+    count: int
+
+    def __str__(self) -> str:
+        return f"gpu:{self.type}:{self.count}" if self.type else f"gpu:{self.count}"
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """The request of one job."""
+
+    options: tuple[str, ...]
+    partition: str
+    """The first that is named; empty takes the default one."""
+    account: str
+    qos: str
+    seconds: int | None
+    cpus: int
+    memory: int | None
+    """Bytes."""
+    gpus: Gpus | None
+    gpu_option: str
+    """The option that asks for them."""
+
+
+def read(options: Sequence[str]) -> JobRequest:
+    """The request in sbatch options, `--name=value` or `--flag`."""
+    given = {name: value for name, _, value in (option.partition("=") for option in options)}
+    gpu_option = next((option for option in reversed(options) if _gpus(option)), "")
+    memory = given.get("--mem", "")
+    return JobRequest(
+        options=tuple(options),
+        partition=given.get("--partition", "").partition(",")[0],
+        account=given.get("--account", ""),
+        qos=given.get("--qos", ""),
+        seconds=parse_time(given.get("--time", "")),
+        cpus=int(given["--cpus-per-task"]) if given.get("--cpus-per-task", "").isdigit() else 1,
+        memory=_memory(memory) if memory else None,
+        gpus=_gpus(gpu_option) if gpu_option else None,
+        gpu_option=gpu_option,
+    )
+
+
+def counted(asked: JobRequest) -> dict[str, float]:
+    """What Slurm counts of it (TRES), by the names of its weights in lower case; `mem` in GiB.
+
+    A type of GPU is named as the site spells it.
+    """
+    found = {"cpu": float(asked.cpus), "node": 1.0}
+    if asked.memory:
+        found["mem"] = asked.memory / 2**30
+    if asked.gpus is not None:
+        found["gres/gpu"] = float(asked.gpus.count)
+        if asked.gpus.type:
+            found[f"gres/gpu:{asked.gpus.type.lower()}"] = float(asked.gpus.count)
+    return found
+
+
+def held(gres: str) -> list[Gpus]:
+    """The GPUs of a node, as sinfo's %G tells them: `gpu:a40:4(S:0-1),shard:8`."""
+    return [Gpus(match["type"] or "", int(match["count"])) for match in _HELD.finditer(gres)]
+
+
+def _gpus(option: str) -> Gpus | None:
+    name, _, value = option.partition("=")
+    first = value.partition(",")[0]
+    if name == "--gres" and not re.match(r"(gres/)?gpu\b", first):
+        return None
+    if name not in ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task"):
+        return None
+    match = _GPU.fullmatch(first)
+    return Gpus(match["type"] or "", int(match["count"] or 1)) if match else Gpus(first, 1)
+
+
+def _memory(text: str) -> int | None:
+    if text.isdigit():
+        return int(text) << 20  # Slurm's unit is the mebibyte
+    try:
+        return parse_size(text)
+    except ValueError:
+        return None

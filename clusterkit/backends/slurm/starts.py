@@ -1,0 +1,210 @@
+"""Asks Slurm when jobs would start, without submitting them (sbatch --test-only), and what they cost. Pure.
+
+Slurm answers as if every running job ran until its time limit, and as if every job that waits in the
+partition with the same or a higher priority came first, however well this one would fit into a gap before it:
+the backfill scheduler is not asked. So a start with nobody waiting is right, and one with others waiting is a
+bound. The time limit of the partition, beyond which a job would wait for ever, is not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from clusterkit.backends.base import parse_time, unix_seconds
+from clusterkit.backends.slurm.backend import CLEAN_ENVIRONMENT, RUN
+from clusterkit.backends.slurm.partitions import default, partitions
+from clusterkit.backends.slurm.request import JobRequest, counted, read
+from clusterkit.backends.slurm.sections import Section, sections
+from clusterkit.backends.starts import FairShare, PredictedStart, Predictions
+
+_START = re.compile(r"\bJob \S+ to start at (\S+)(?: .*? in partition (\S+))?")
+_NOISE = re.compile(r"^(sbatch: )?(error: |allocation failure: )*")
+_SILENCE = Section("")
+_SHARES = ("Account", "User", "RawShares", "RawUsage", "EffectvUsage", "FairShare")
+
+# ck_ask NAME COMMAND...: as ck_run, unless Slurm has been silent before. ck_try KEY OPTION...: what sbatch
+# says of an empty script, likewise. ck_silent STATUS WORDS: remembers why nobody answers.
+_TRY = r"""
+ck_dead=
+ck_silent() {
+  case "$1 $2" in
+    124\ * | *[Uu]'nable to contact'* | *'imed out'* | *'onnection refused'*)
+      ck_dead=${2:-it took too long} ;;
+  esac
+}
+ck_ask() {
+  [ -z "$ck_dead" ] || return 0
+  ck_run "$@"
+  ck_silent "$ck_status" "$ck_error"
+}
+ck_try() {
+  echo "$ck_mark begin try $1"
+  shift
+  [ -z "$ck_dead" ] || { printf '%s status 124\n%s\n' "$ck_mark" "$ck_dead"; return 0; }
+  ck_said=$(printf '#!/bin/sh\n' | TZ=UTC0 SLURM_TIME_FORMAT=standard LC_ALL=C \
+    $ck_limit sbatch --test-only "$@" 2>&1)
+  ck_status=$?
+  ck_silent "$ck_status" "$ck_said"
+  printf '\n%s status %s\n%s\n' "$ck_mark" "$ck_status" "$ck_said"
+}
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What sbatch said of one."""
+
+    start: float | None
+    """Unix seconds; None when it gave none."""
+    partition: str | None
+    words: str
+    """Why there is no start; empty otherwise."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """What is known of a partition."""
+
+    max_time: int | None
+    """Seconds; None without a limit."""
+    weights: Mapping[str, float]
+    """Billing units an hour, by resource (TRESBillingWeights); `mem` is by the GiB."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """All that was asked."""
+
+    now: float | None
+    """The cluster's clock, Unix seconds."""
+    trials: Mapping[str, Answer]
+    partitions: Mapping[str, Partition] = field(default_factory=dict)
+    default: str | None = None
+    """The partition of a job that names none."""
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """Jobs that wait, by partition."""
+    shares: tuple[FairShare, ...] = ()
+    highest_only: bool = False
+    """Billing is that of the dearest resource, not the sum (PriorityFlags=MAX_TRES)."""
+
+
+def starts_script(requests: Mapping[str, Sequence[str]]) -> str:
+    """A POSIX sh fragment that asks all of it in one go; it changes nothing and fails on nothing.
+
+    Args:
+        requests: sbatch options by a word to know the answer by.
+    """
+    lines = [CLEAN_ENVIRONMENT, RUN, _TRY, 'echo "$ck_mark begin now"; date +%s; echo "$ck_mark status 0"']
+    lines += [
+        "ck_ask partitions scontrol -o show partition",
+        "ck_ask config scontrol show config",
+        "ck_ask waiting squeue -h -t PENDING -o %P",
+        f"ck_ask shares sshare -U -n -P -o {','.join(_SHARES)}",
+    ]
+    lines += [f"ck_try {shlex.join([key, *options])}" for key, options in requests.items()]
+    return "\n".join([*lines, 'echo "$ck_mark end"', ""])
+
+
+def parse_starts(text: str, requests: Mapping[str, Sequence[str]]) -> Predictions:
+    """Reads what the script printed; what is not there is not known."""
+    answers = _read(text)
+    asked = {key: read(options) for key, options in requests.items()}
+    starts = {key: _start(one, asked[key], answers) for key, one in answers.trials.items() if key in asked}
+    billed = {key: _billing(one, answers) for key, one in asked.items()}
+    return Predictions(
+        starts, answers.shares, {key: units for key, units in billed.items() if units is not None}
+    )
+
+
+def _start(answer: Answer, asked: JobRequest, answers: Answers) -> PredictedStart:
+    if answer.start is None or answers.now is None:
+        return PredictedStart(
+            None, partition=answer.partition, words=answer.words or "the start cannot be read"
+        )
+    name = answer.partition or answers.default or ""
+    partition = answers.partitions.get(name)
+    limit = partition.max_time if partition else None
+    if limit is not None and asked.seconds is not None and asked.seconds > limit:
+        words = "more than the partition allows: it would wait for ever"
+        return PredictedStart(None, partition=answer.partition, words=words)
+    wait = max(0.0, answer.start - answers.now)
+    return PredictedStart(wait, answer.start, answer.partition, answers.waiting.get(name, 0))
+
+
+def _billing(asked: JobRequest, answers: Answers) -> float | None:
+    partition = answers.partitions.get(asked.partition or answers.default or "")
+    if partition is None or not partition.weights:
+        return None
+    return billing(partition.weights, counted(asked), highest_only=answers.highest_only)
+
+
+def _read(text: str) -> Answers:
+    told = {section.name: section for section in sections(text)}
+    clock = told.get("now", _SILENCE).text.strip()
+    parts = partitions(told.get("partitions", _SILENCE).text)
+    flags = re.search(r"^PriorityFlags\s*=\s*(.*)$", told.get("config", _SILENCE).text, re.MULTILINE)
+    tries = {name[4:]: section for name, section in told.items() if name.startswith("try ")}
+    return Answers(
+        now=float(clock) if clock.isdecimal() else None,
+        trials={key: _answer(one.status, one.error or one.text) for key, one in tries.items()},
+        partitions={name: _partition(fields) for name, fields in parts.items()},
+        default=default(parts),
+        waiting=Counter(told.get("waiting", _SILENCE).text.replace(",", "\n").split()),
+        shares=_shares(told.get("shares", _SILENCE)),
+        highest_only="MAX_TRES" in (flags[1] if flags else ""),
+    )
+
+
+def billing(weights: Mapping[str, float], asked: Mapping[str, float], *, highest_only: bool) -> float | None:
+    """Billing units an hour of a job; None where the partition weighs nothing of it.
+
+    Args:
+        weights: of the partition.
+        asked: `cpu`, `mem` in GiB, `node`, `gres/gpu` and `gres/gpu:TYPE`, as far as it asks for them.
+        highest_only: the dearest resource counts, not the sum.
+    """
+    costs = [weight * asked[name] for name, weight in weights.items() if name in asked]
+    if not costs:
+        return None
+    return max(costs) if highest_only else sum(costs)
+
+
+def _answer(status: int, said: str) -> Answer:
+    if found := _START.search(said):
+        return Answer(unix_seconds(found[1]), found[2], "")
+    lines = [_NOISE.sub("", line.strip()) for line in said.splitlines() if line.strip()]
+    words = "; ".join(dict.fromkeys(lines))[:300]
+    if status == 124:
+        return Answer(None, None, f"Slurm gives no answer: {words}" if words else "Slurm gives no answer")
+    return Answer(None, None, words or "sbatch says nothing")
+
+
+def _partition(row: Mapping[str, str]) -> Partition:
+    weights: dict[str, float] = {}
+    for pair in row.get("TRESBillingWeights", "").split(","):
+        if match := re.fullmatch(r"([^=]+)=([\d.]+)([KMGTP]?)", pair, re.IGNORECASE):
+            scale = {"": 1024.0, "K": 2.0**20, "M": 1024.0, "G": 1.0, "T": 2.0**-10, "P": 2.0**-20}
+            name = match[1].lower()
+            weights[name] = float(match[2]) * (scale[match[3].upper()] if name == "mem" else 1.0)
+    return Partition(parse_time(row.get("MaxTime", "")), weights)
+
+
+def _shares(section: Section) -> tuple[FairShare, ...]:
+    found = []
+    for line in section.text.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if section.status == 0 and len(cells) >= len(_SHARES) and cells[1]:
+            found.append(FairShare(cells[0], _number(cells[5]), _number(cells[4])))
+    return tuple(found)
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if number == number and abs(number) != float("inf") else None

@@ -1,0 +1,89 @@
+"""Takes into the ledger what lies on a cluster and is not in it: it was lost, or another laptop submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from clusterkit.backends import backend_of
+from clusterkit.backends.base import JobState
+from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.plan import ledger_row
+from clusterkit.runs.record import RunRecord, collect_script, parse_collect
+from clusterkit.runs.roster import Roster, detail_script, parse_details
+from clusterkit.transport.base import Transport
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+    from clusterkit.config.settings import Settings
+
+
+def adopt(
+    settings: Settings, ledger: Ledger, cluster: Cluster, transport: Transport, roster: Roster
+) -> list[LedgerRun]:
+    """Record the runs of this project that the ledger does not know, in one round trip if there are any.
+
+    Runs of other projects below the same work root, and those that went on on another cluster, are remembered
+    as such, and not looked at again.
+
+    Args:
+        settings: of the project.
+        ledger: to add to.
+        cluster: whose work root it is.
+        transport: the connection to it.
+        roster: the run directories there.
+
+    Returns:
+        The new ones, oldest first. They are yet to be asked about.
+
+    Raises:
+        TransportError, RunError: there was no answer, or half of one.
+    """
+    known = ledger.ids() | ledger.strangers(cluster.name)
+    unknown = [f"{roster.runs}/{name}" for name in roster.names if name not in known]
+    if not unknown:
+        return []
+    script = detail_script(unknown) + collect_script(unknown)
+    text = transport.run(["sh"], stdin=script.encode("utf-8", "surrogateescape"), timeout=300.0).text
+    details, records = parse_details(text), parse_collect(text)
+    found, strangers = [], []
+    for path in unknown:
+        run = _entry(details.get(path, {}), path, cluster, records[path])
+        theirs = details.get(path, {}).get("project") or settings.project.name
+        if run is None or theirs != settings.project.name:
+            strangers.append(path.rpartition("/")[2])
+        else:
+            found.append(run)
+    found.sort(key=lambda run: (run.submitted, run.run_id))
+    ledger.add_all(found)
+    ledger.add_strangers(cluster.name, strangers)
+    return found
+
+
+def _entry(detail: Mapping[str, Any], path: str, cluster: Cluster, record: RunRecord) -> LedgerRun | None:
+    """The ledger's line of a run; None when its run.json is not one of ours."""
+    name = path.rpartition("/")[2]
+    newest, started = record.submission, record.started
+    start = (started.start if started else None) or {}
+    job_id = newest.job_id(backend_of(cluster)) if newest else None
+    if job_id is None and (newest is None or start.get("submission", 0) == newest.number):
+        job_id = str(start.get("job_id") or "")
+    try:
+        run = replace(
+            ledger_row(detail, cluster=cluster.name, run_dir=path),
+            job_id=job_id or "",
+            state=JobState.UNKNOWN if job_id else JobState.SUBMITTING,
+            submission=newest.number if newest else 0,
+            part=_part(record),
+            until_done=str(((newest.request if newest else None) or {}).get("until_done") or ""),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return run if run.run_id == name else None
+
+
+def _part(record: RunRecord) -> int:
+    """Of its group's submissions, the one a run was handed over with."""
+    first = next((each for each in record.submissions if each.number == 0), None)
+    return int(((first.request if first else None) or {}).get("part") or 0)

@@ -1,0 +1,113 @@
+"""Runs that start only after others: from names to what the scheduler is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterkit.backends import backend_of
+from clusterkit.backends.base import Backend, JobState, Kind, Parent
+from clusterkit.errors import ConfigError, RunError
+from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.observe import query
+from clusterkit.site import Site
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+
+
+@dataclass(frozen=True)
+class After:
+    """One `--after`: a run or a group, and how it must end."""
+
+    name: str
+    kind: Kind = "ok"
+
+
+def parse_after(texts: Sequence[str]) -> tuple[After, ...]:
+    """Read `RUN`, `RUN:ok` and `RUN:any`.
+
+    Raises:
+        ConfigError: another word stands behind the colon.
+    """
+    found = []
+    for text in texts:
+        name, _, kind = text.partition(":")
+        if not name or kind not in ("", "ok", "any"):
+            raise ConfigError(f"--after {text}: not of the form RUN or RUN:any")
+        found.append(After(name, "any" if kind == "any" else "ok"))
+    return tuple(found)
+
+
+def check_after(ledger: Ledger, cluster: Cluster, after: Sequence[After], native: Sequence[str]) -> None:
+    """Check what can be seen here: the runs are known, and on this cluster.
+
+    Raises:
+        RunError: a run is not known.
+        ConfigError: it is on another cluster, or two ways of waiting are asked for.
+    """
+    if after and "dependency" in backend_of(cluster).names(native):
+        raise ConfigError(
+            "--after and --sbatch dependency=... both say what to wait for", hint="use one of them"
+        )
+    for run, _ in _runs(ledger, after):
+        if run.cluster != cluster.name:
+            raise ConfigError(
+                f"--after {run.run_id}: it is on {run.cluster}, and this run goes to {cluster.name}",
+                hint="a scheduler waits for its own jobs only",
+            )
+        if run.until_done in ("array", "chain") and run.state != JobState.COMPLETED:
+            raise ConfigError(
+                f"--after {run.run_id}: it goes on in more jobs than its first one ({run.until_done})",
+                hint='where the site allows it, continue_by = "requeue" keeps one job',
+            )
+
+
+def parents(site: Site, ledger: Ledger, after: Sequence[After]) -> tuple[Parent, ...]:
+    """The jobs to wait for; runs that have ended well are waited for no more.
+
+    Raises:
+        RunError: a run has ended and not completed, or has no job, so that waiting would be in vain.
+        TransportError, SchedulerError: there was no answer.
+    """
+    wanted = _runs(ledger, after)
+    if not wanted:
+        return ()
+    states = query(site.cluster, site.transport, [run for run, _ in wanted])
+    found: list[tuple[LedgerRun, Kind]] = []
+    for (run, kind), state in zip(wanted, states, strict=True):
+        if state.state.active or state.state is JobState.UNKNOWN:
+            if not run.job_id:
+                raise RunError(
+                    f"--after {run.run_id}: it is not known yet whether it has a job",
+                    hint="`clusterkit status` tells in a moment",
+                )
+            found.append((run, kind))
+        elif state.state is not JobState.COMPLETED and kind == "ok":
+            raise RunError(
+                f"--after {run.run_id}: it has ended and is {state.state}, so the new run would never start",
+                hint=f"--after {run.run_id}:any waits for its end only",
+            )
+    return tuple(_folded(backend_of(site.cluster), found, ledger))
+
+
+def _runs(ledger: Ledger, after: Sequence[After]) -> list[tuple[LedgerRun, Kind]]:
+    kinds: dict[LedgerRun, Kind] = {}
+    for one in after:
+        for run in ledger.find([one.name]):
+            kinds[run] = "ok" if "ok" in (one.kind, kinds.get(run)) else "any"
+    return list(kinds.items())
+
+
+def _folded(backend: Backend, found: Sequence[tuple[LedgerRun, Kind]], ledger: Ledger) -> list[Parent]:
+    """One parent for a whole job array."""
+    wanted = Counter((backend.array_id(run.job_id), kind) for run, kind in found)
+    tasks = Counter(backend.array_id(run.job_id) for run in ledger.runs() if run.state != JobState.COMPLETED)
+    folded: dict[tuple[str, Kind], Parent] = {}
+    for run, kind in found:
+        base = backend.array_id(run.job_id)
+        job_id = base if wanted[base, kind] >= tasks[base] else run.job_id
+        folded.setdefault((job_id, kind), Parent(job_id, run.run_dir, kind))
+    return list(folded.values())

@@ -1,0 +1,116 @@
+"""Checks, before a submission, that a run fits a machine that has no queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from clusterkit.backends import backend_of
+from clusterkit.errors import SchedulerError
+from clusterkit.hardware import Hardware, Need, Shortage, shortages
+from clusterkit.known_gpus import memory_of
+from clusterkit.runs.program import option_of, trains
+from clusterkit.site import connected, shell_path
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.settings import Settings
+
+_SECONDS = 60.0
+_NAMED = 3
+"""Profiles that a hint names."""
+_FIRST = ("local-demo", "check")
+"""Shipped profiles that run nearly everywhere."""
+
+
+def hardware_of(cluster: Cluster) -> Hardware | None:
+    """What the machine has on which the cluster's jobs start at once; None where they queue."""
+    scheduler = backend_of(cluster)
+    script = scheduler.machine_script(shell_path(cluster.scratch_root))
+    if not script:
+        return None
+    with connected(cluster) as transport:
+        said = transport.run(["sh"], stdin=script.encode("utf-8", "surrogateescape"), timeout=_SECONDS)
+    return scheduler.parse_machine(said.text)
+
+
+def wants_gpu(cluster: Cluster, profile: Profile) -> bool:
+    """Whether a run needs a GPU there; where nothing is allocated the profile's `device` decides."""
+    return profile.device == "cuda" if not backend_of(cluster).can.queue else profile.gpu_count > 0
+
+
+def need_of(cluster: Cluster, profile: Profile, argv: Sequence[str] = ()) -> Need:
+    """What a run of a profile asks for there.
+
+    Args:
+        cluster: where.
+        profile: which.
+        argv: of its program; an option of the bundled trainer's own wins over the profile's device.
+    """
+    device = option_of(argv, "--device") if trains(argv) else None
+    needs_gpu = wants_gpu(
+        cluster, profile if device is None else profile.model_copy(update={"device": device})
+    )
+    table = cluster.gpus.get(profile.gpu or "")
+    return Need(
+        cpus=profile.cpus,
+        memory=profile.memory,
+        gpus=max(profile.gpu_count, 1) if needs_gpu else profile.gpu_count,
+        gpu=profile.gpu or "",
+        gpu_memory=(table.memory if table else None) or memory_of(profile.gpu or ""),
+        without_gpu=not needs_gpu,
+        scratch=profile.scratch,
+    )
+
+
+def check_fit(
+    settings: Settings, cluster: Cluster, wanted: Iterable[tuple[Profile, Sequence[str]]]
+) -> tuple[str, ...]:
+    """Check that runs can do their work there at all.
+
+    Args:
+        settings: of the project, for the hint.
+        cluster: where.
+        wanted: profile and argv of each run.
+
+    Returns:
+        What they request and the machine lacks, though they start.
+
+    Raises:
+        SchedulerError: one can never run there; the hint names profiles that can.
+        TransportError: the machine gave no answer.
+    """
+    has = hardware_of(cluster)
+    if has is None:
+        return ()
+    warnings: dict[str, None] = {}
+    for profile, argv in wanted:
+        found = shortages(has, need_of(cluster, profile, argv))
+        if found and found[0].never:
+            raise SchedulerError(
+                f"{profile.name} can never run on {cluster.name}: {found[0]} ({has.words})",
+                hint=another(settings, cluster, has),
+            )
+        warnings |= dict.fromkeys(f"{profile.name}: {one}" for one in found)
+    return tuple(warnings)
+
+
+def lacks(
+    cluster: Cluster, profile: Profile, argv: Sequence[str], has: Hardware | None
+) -> tuple[Shortage, ...]:
+    """What a run asks for and the machine does not have; nothing where jobs queue."""
+    return () if has is None else shortages(has, need_of(cluster, profile, argv))
+
+
+def another(settings: Settings, cluster: Cluster, has: Hardware) -> str:
+    """What to do about a run that can never run there."""
+    names = [*(name for name in _FIRST if name in settings.profiles), *settings.profiles]
+    missing = {
+        name: shortages(has, need_of(cluster, settings.profiles[name])) for name in dict.fromkeys(names)
+    }
+    fitting = [name for name, found in missing.items() if not any(one.never for one in found)]
+    fitting.sort(key=lambda name: len(missing[name]))
+    elsewhere = [name for name, one in settings.clusters.items() if backend_of(one).machine_script("") == ""]
+    here = f"`--profile {' or '.join(fitting[:_NAMED])}` runs here" if fitting else ""
+    there = f"`--cluster {' or '.join(elsewhere[:_NAMED])}` may have it"
+    return "; ".join(filter(None, (here, there if elsewhere else "`clusterkit init HOST` adds a cluster")))

@@ -1,0 +1,319 @@
+"""Hands runs to a scheduler exactly once, whatever breaks on the way, and settles what stayed open."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from clusterkit.backends import backend_of
+from clusterkit.backends.base import JobState
+from clusterkit.errors import SchedulerError, TransportError, last_words
+from clusterkit.folders import is_held, work_folder
+from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.record import RunRecord, collect_script, parse_collect
+from clusterkit.runs.submission import (
+    Found,
+    Outcome,
+    Submission,
+    bundle,
+    give_up_script,
+    given_up,
+    hand_over_argv,
+    job_name,
+    outcome,
+    parse_hand_over,
+    unclear,
+)
+from clusterkit.site import Site
+from clusterkit.transport import faults
+from clusterkit.transport.base import Transport
+from clusterkit.untrusted import parse_object
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+
+_SECONDS = 180.0
+"""sbatch itself gives up after its MessageTimeout and some retries, well below this."""
+_OPEN_HINT = (
+    "`clusterkit status` tells whether there is a job, once the scheduler answers; do not submit again before"
+)
+
+
+class RefusedError(SchedulerError):
+    """The scheduler said no: there is no job."""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """One submission: what is written, and what is asked. Paths of files are relative to the work root."""
+
+    runs: tuple[LedgerRun, ...]
+    """As the ledger shall know them; several share one job array."""
+    owner: str
+    """`runs/<run id>` or `groups/<group>`: it holds job.sh and `submissions/`."""
+    files: Mapping[str, bytes | str]
+    """Contents; a text is the target of a symbolic link, a path that ends with a slash a folder."""
+    options: tuple[str, ...]
+    number: int = 0
+    tasks: tuple[int | None, ...] = (None,)
+    """Of each run, its index in the job array."""
+    later: tuple[LedgerRun, ...] = ()
+    """More runs whose directories are among the files; they are handed over with parcels to come."""
+
+    @property
+    def job_name(self) -> str:
+        """The token by which the job is found again."""
+        return job_name(posixpath.basename(self.owner), self.number)
+
+
+def hand_over_parcel(site: Site, ledger: Ledger, parcel: Parcel, alive: str = "") -> str:
+    """Write what a submission needs and ask the scheduler, in one remote command.
+
+    The ledger knows the runs before (SUBMITTING), so whatever is interrupted can be settled later.
+
+    Args:
+        site: the open cluster.
+        ledger: of the project.
+        parcel: the submission.
+        alive: a work folder that is held until the last parcel of the group is handed over.
+
+    Returns:
+        The job id; of the first run's task for an array.
+
+    Raises:
+        RefusedError: it refused, and nothing is left of new runs.
+        SchedulerError: its answer is unclear, and the submission stays open.
+        TransportError: nothing could be written, or the connection failed and the submission stays open.
+    """
+    if not alive:
+        with work_folder(ledger.folder) as folder:
+            return hand_over_parcel(site, ledger, parcel, folder.name)
+    concerned = (*parcel.runs, *parcel.later)
+    before = [ledger.get(run.run_id) for run in concerned]
+    token = f"{alive}.{parcel.number}"
+    last = json.dumps({"token": token})
+    intent = [replace(run, state=JobState.SUBMITTING, job_id="", last=last) for run in concerned]
+    ledger.add_all(intent)
+    transport, backend, root = site.transport, backend_of(site.cluster), site.layout.root
+    submit = backend.submit_argv(
+        f"{root}/{parcel.owner}/job.sh",
+        run_dir=f"{root}/{parcel.owner}",
+        job_name=parcel.job_name,
+        options=parcel.options,
+    )
+    argv = hand_over_argv(root, token, parcel.owner, parcel.number, submit, new=parcel.number == 0)
+    try:
+        done = transport.run(argv, stdin=bundle(parcel.files), timeout=_SECONDS, check=False)
+    except TransportError as error:
+        raise TransportError(error.cause, hint=_OPEN_HINT) from error
+    answer = parse_hand_over(done.text, done.error_text)
+    if answer is not None and answer.asked is None:
+        ledger.restore(concerned, before)
+        raise _unwritten(transport, root, done.error_text)
+    job_ids = [
+        replace(answer, request={"task": task}).job_id(backend) if answer else None for task in parcel.tasks
+    ]
+    if None not in job_ids:
+        ledger.add_all(
+            replace(run, state=JobState.PENDING, job_id=job_id or "")
+            for run, job_id in zip(parcel.runs, job_ids, strict=True)
+        )
+        return job_ids[0] or ""
+    if answer is not None and answer.unheard:
+        for run in intent[: len(parcel.runs)]:
+            _note(ledger, run, Outcome(JobState.SUBMITTING, why=unclear(answer)))
+        raise _open(transport, answer, "")
+    settled = settle(site.cluster, transport, ledger, intent[: len(parcel.runs)], alive)
+    refusal = answer.refusal if answer is not None else None
+    if refusal is not None and {came.state for came in settled.values()} == {JobState.NOT_SUBMITTED}:
+        _clear(site, parcel)
+        ledger.restore(concerned, before)
+        raise _refused(site, refusal)
+    found = settled[parcel.runs[0].run_id].job_id
+    if found is None:
+        raise _open(transport, answer, done.error_text)
+    return found
+
+
+def hand_over_job(
+    site: Site,
+    owner: str,
+    files: Mapping[str, bytes | str],
+    *,
+    job_name: str,
+    options: Sequence[str],
+    new: bool,
+) -> str:
+    """Hand over a job that is no run, and of which no ledger knows, in one remote command.
+
+    Args:
+        site: the open cluster.
+        owner: its folder below the work root, which keeps the answer in `submissions/0/`.
+        files: by path below the work root, `job.sh` in that folder among them.
+        job_name: the token by which the job is found again.
+        options: of the backend.
+        new: the folder does not exist yet; else only `job.sh` is replaced.
+
+    Returns:
+        The job id.
+
+    Raises:
+        RefusedError: the scheduler refused.
+        SchedulerError: its answer is unclear, and no job of the name is there.
+        TransportError: nothing could be written, or the connection failed.
+    """
+    transport, backend, root = site.transport, backend_of(site.cluster), site.layout.root
+    folder = f"{root}/{owner}"
+    submit = backend.submit_argv(f"{folder}/job.sh", run_dir=folder, job_name=job_name, options=options)
+    argv = hand_over_argv(root, secrets.token_hex(6), owner, 0, submit, new=new)
+    whole = {**files, f"{owner}/submissions/0/": ""}
+    done = transport.run(argv, stdin=bundle(whole), timeout=_SECONDS, check=False)
+    answer = parse_hand_over(done.text, done.error_text)
+    if answer is not None and answer.asked is None:
+        raise _unwritten(transport, root, done.error_text)
+    if answer is not None and (job_id := answer.job_id(backend)) is not None:
+        return job_id
+    search = backend.find_script(job_name, f"{folder}/job.sh", _day_before(""))
+    found, certain = backend.parse_find(
+        transport.run(["sh"], stdin=search.encode(), check=False, timeout=120.0).text, job_name
+    )
+    if found:
+        return found[-1]
+    if answer is not None and answer.refusal is not None and certain:
+        raise _refused(site, answer.refusal)
+    raise _open(transport, answer, done.error_text)
+
+
+def settle(
+    cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun], alive: str = ""
+) -> dict[str, Outcome]:
+    """Find out what came of submissions whose answer never arrived, in one round trip; the ledger remembers.
+
+    One whose command is gone and that has not asked the scheduler is given up: what that command has left on
+    the cluster never asks any more.
+
+    Args:
+        cluster: where.
+        transport: the connection to it.
+        ledger: of the project.
+        runs: SUBMITTING runs of this cluster, as the ledger knows them.
+        alive: the work folder of this command's own submission.
+
+    Returns:
+        By run id, but for runs that another command is handing over: PENDING with a job id, still SUBMITTING,
+        or NOT_SUBMITTED; the last two with the reason.
+    """
+    tokens = {run.run_id: _handing(run) for run in runs}
+    owners = {token.partition(".")[0] for token in tokens.values()} - {"", alive}
+    held = {name for name in owners if is_held(ledger.folder, name)}
+    for run in runs:
+        if tokens[run.run_id].partition(".")[0] in held:
+            _note(ledger, run, Outcome(JobState.SUBMITTING, why="another command is submitting it"))
+    runs = [run for run in runs if tokens[run.run_id].partition(".")[0] not in held]
+    if not runs:
+        return {}
+    backend = backend_of(cluster)
+    names = {run.run_id: _token(cluster, run) for run in runs}
+    scripts = {names[run.run_id]: f"{run.run_dir}/job.sh" for run in runs}
+    since = {names[run.run_id]: _day_before(run.submitted) for run in runs}
+    roots = {tokens[run.run_id]: posixpath.dirname(posixpath.dirname(run.run_dir)) for run in runs}
+    ends = [give_up_script(root, token) for token, root in roots.items() if token]
+    searches = [backend.find_script(name, scripts[name], since[name]) for name in scripts]
+    script = "\n".join([*ends, *searches, collect_script([run.run_dir for run in runs])])
+    text = transport.run(["sh"], stdin=script.encode("utf-8", "surrogateescape"), timeout=120.0).text
+    records = parse_collect(text)
+    settled = {}
+    for run in runs:
+        record, token = records[run.run_dir], tokens[run.run_id]
+        found = Found(*backend.parse_find(text, names[run.run_id]))
+        submission = next((each for each in record.submissions if each.number == run.submission), None)
+        over = not token or given_up(text, token)
+        started = _started(record, run.submission)
+        came = outcome(backend, submission, started, found, now=record.now, over=over)
+        settled[run.run_id] = came
+        _note(ledger, run, came)
+    return settled
+
+
+def settle_open(
+    cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun]
+) -> list[LedgerRun]:
+    """The runs, after it was found out what came of submissions that broke off; no round trip without any."""
+    unclear = [run for run in runs if run.state == JobState.SUBMITTING]
+    if unclear:
+        settle(cluster, transport, ledger, unclear)
+    return [(ledger.get(run.run_id) or run) if run in unclear else run for run in runs]
+
+
+def _note(ledger: Ledger, run: LedgerRun, came: Outcome) -> None:
+    token = _handing(run)
+    last = json.dumps({"state": came.state, "why": came.why, "token": token})
+    ledger.settle(run.run_id, came.job_id or "", came.state, last, token)
+
+
+def _handing(run: LedgerRun) -> str:
+    """The name of the hand-over that a SUBMITTING run is in; none for one that was adopted."""
+    return str((parse_object(run.last) or {}).get("token") or "")
+
+
+def _token(cluster: Cluster, run: LedgerRun) -> str:
+    """The name by which the run's newest job is found; where a group has no job array, its runs have jobs."""
+    if run.group and run.submission == 0 and backend_of(cluster).can.arrays:
+        return job_name(run.group, run.part)
+    return job_name(run.run_id, run.submission)
+
+
+def _started(record: RunRecord, number: int) -> str | None:
+    """The job id of an attempt of this submission."""
+    starts = (attempt.start for attempt in reversed(record.attempts) if attempt.start is not None)
+    ids = (str(start.get("job_id") or "") for start in starts if start.get("submission", 0) == number)
+    return next(ids, None) or None
+
+
+def _day_before(submitted: str) -> str:
+    """The cluster's day may begin later than UTC's."""
+    try:
+        moment = datetime.fromisoformat(submitted)
+    except ValueError:
+        moment = datetime.now(UTC) - timedelta(days=30)
+    return f"{moment - timedelta(days=1):%Y-%m-%d}"
+
+
+def _clear(site: Site, parcel: Parcel) -> None:
+    """Remove what was written for new runs, after a refusal."""
+    if parcel.number == 0:
+        gone = [run.run_dir for run in (*parcel.runs, *parcel.later)]
+        gone.append(f"{site.layout.root}/{parcel.owner}")
+        site.transport.run(["rm", "-rf", *gone], check=False)
+
+
+def _unwritten(transport: Transport, root: str, words: str) -> TransportError:
+    """The error for a run that could not be written to the cluster: the scheduler was not asked."""
+    said = faults.telling(words) or f"cannot write below {root}"
+    return TransportError(
+        f"{transport.where}: the run could not be written, and nothing was submitted: {said}",
+        hint=faults.room_hint(words) or f"look at {root} with `clusterkit doctor`",
+    )
+
+
+def _open(transport: Transport, answer: Submission | None, words: str) -> SchedulerError:
+    """The error for a submission that may or may not have made a job, in the tools' words."""
+    if answer is None:
+        cause = f"the submission was cut off there: {last_words(words)}"
+    elif answer.refusal is not None:
+        cause = f"the scheduler gave no clear answer: {answer.refusal}"
+    else:
+        cause = f"the scheduler's answer names no job: {last_words(answer.answer)}"
+    return SchedulerError(f"{transport.where}: {cause}", hint=_OPEN_HINT)
+
+
+def _refused(site: Site, words: str) -> RefusedError:
+    return RefusedError(
+        f"{site.transport.where}: the scheduler refused the job: {words}",
+        hint=backend_of(site.cluster).refusal_hint(words),
+    )

@@ -1,0 +1,130 @@
+"""Brings what runs are made of to a cluster: the image and the snapshot of the working tree."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterkit import images, snapshots
+from clusterkit.errors import ImageError
+from clusterkit.images import Image
+from clusterkit.runs.ledger import Ledger
+from clusterkit.site import Layout, Site, open_site
+from clusterkit.snapshots import Allow, Snapshot, Standing
+from clusterkit.transport.base import Bar, Progress, ProgressCallback
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+    from clusterkit.config.settings import Settings
+
+RATE_FROM = 4 << 20
+"""Bytes; a smaller transfer says more about round trips than about the line."""
+
+
+def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
+    """The image that new runs use there; None without a container.
+
+    Raises:
+        ImageError: none is configured, and none was deployed.
+    """
+    if cluster.container == "none":
+        return None
+    if cluster.image and cluster.image.is_file():
+        return hash_image(cluster.image, ledger, bar)
+    deployed = ledger.deployment(cluster.name)
+    if deployed:
+        return Image(*deployed)
+    raise ImageError(
+        f"no image was deployed to {cluster.name}, and "
+        + (f"{cluster.image} is not there" if cluster.image else "none is configured"),
+        hint=f"`clusterkit build` makes one and `clusterkit deploy --cluster {cluster.name}` sends it; "
+        f"or `clusterkit build --on {cluster.name}`",
+    )
+
+
+def layout_of(cluster: Cluster) -> Layout:
+    """The paths of a cluster's work root; a login is only needed when they depend on the account there.
+
+    Raises:
+        TransportError: it cannot be reached.
+    """
+    roots = [path.rstrip("/") for path in (cluster.root, cluster.scratch_root, cluster.image_root)]
+    if not any(mark in path for path in roots for mark in "$~"):
+        return Layout(*roots)
+    with open_site(cluster, create=False) as site:
+        return site.layout
+
+
+def must_have_image(site: Site, image: Image | None, *, hint: str) -> None:
+    """Raises ImageError, with the hint, where a cluster does not have the image of its runs."""
+    if image and not images.present(site, image):
+        raise ImageError(f"{site.transport.where}: image {image.digest[:12]} is not there", hint=hint)
+
+
+def send_snapshot(site: Site, snapshot: Snapshot, ledger: Ledger, bar: Bar) -> bool:
+    """Bring a snapshot to a cluster; returns False when it was there already."""
+    standing = snapshots.look(site, snapshot, basis=ledger.snapshot(site.cluster.name), use=True)
+    publish_snapshot(site, standing, ledger, bar)
+    return not standing.present
+
+
+def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
+    """The image by content, with a bar while it is hashed for the first time."""
+    size = path.stat().st_size if path.is_file() else None
+    with ExitStack() as stack:
+        show: ProgressCallback | None = None
+
+        def hashed(done: int) -> None:
+            nonlocal show
+            show = show or stack.enter_context(bar("hashing the image", size))
+            show(Progress(done, size, 0.0))
+
+        return images.local_image(path, ledger, hashed=hashed)
+
+
+def excluded(settings: Settings) -> list[str]:
+    """Patterns of what stays on this machine by the settings, the results among it."""
+    project, folder = settings.project, settings.project_dir
+    results = project.results
+    own = [f"/{results.relative_to(folder).as_posix()}"] if results.is_relative_to(folder) else []
+    return [*project.exclude, *own]
+
+
+def take_snapshot(settings: Settings, allow: Allow | None = None, ledger: Ledger | None = None) -> Snapshot:
+    """The working tree of the project, ready to be sent.
+
+    Args:
+        settings: of the project.
+        allow: asked about files over the size limit; None refuses them.
+        ledger: remembers the digests of files that do not change.
+    """
+    project = settings.project
+    return snapshots.take(
+        settings.project_dir,
+        exclude=excluded(settings),
+        include=project.include,
+        max_file_size=project.max_file_size,
+        allow=allow,
+        memory=ledger.connection if ledger else None,
+    )
+
+
+def chunk_cache(settings: Settings) -> Path:
+    """Where this project keeps chunk lists of images."""
+    return settings.project_dir / ".clusterkit" / "chunks"
+
+
+def publish_snapshot(site: Site, standing: Standing, ledger: Ledger, bar: Bar) -> None:
+    """Send what of a snapshot is not there yet, and remember it as the last one."""
+    start = time.monotonic()
+    if not standing.present:
+        with bar("code", standing.snapshot.bytes) as progress:
+            sent = snapshots.publish(site, standing, progress=progress)
+        if sent.bytes >= RATE_FROM:
+            rate = sent.bytes / (time.monotonic() - start)
+            ledger.set_rate(site.cluster.name, rate, datetime.now(UTC).date().isoformat())
+    if ledger.snapshot(site.cluster.name) != standing.snapshot.id:
+        ledger.set_snapshot(site.cluster.name, standing.snapshot.id)

@@ -1,0 +1,180 @@
+"""Asks one cluster about runs, over a connection that is open: one round trip a question."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from clusterkit.backends import backend_of
+from clusterkit.backends.base import Job, JobState
+from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.record import RunRecord, collect_script, parse_collect
+from clusterkit.runs.selection import known_state
+from clusterkit.runs.state import RunState, fold
+from clusterkit.runs.submission import Submission
+from clusterkit.site import Site
+from clusterkit.transport.base import Transport
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+
+_SECONDS = 120.0
+
+
+@dataclass
+class Observer:
+    """The runs of one cluster. What the scheduler said last is kept for looks in between."""
+
+    cluster: Cluster
+    transport: Transport
+    trouble: str | None = None
+    """Why the scheduler could not be asked last time."""
+    seconds: float = 0.0
+    """How long the last question to it took."""
+    _jobs: Mapping[str, Job] = field(default_factory=dict)
+    _ids: frozenset[str] = frozenset()
+    """What the scheduler was asked about last time; of others it has not said that it does not know them."""
+    _asked: float = 0.0
+    """When, seconds of the monotonic clock."""
+
+    def ask(self, runs: Sequence[LedgerRun], *, also: str = "") -> tuple[list[RunState], str]:
+        """Ask the scheduler and read the run directories.
+
+        A run directory may name a later job than the ledger knows. Where the scheduler has not told of it by
+        itself, it is asked once more.
+
+        Args:
+            runs: of this cluster.
+            also: a shell fragment to run on the way.
+
+        Returns:
+            States in the order of the runs, and all that was printed.
+
+        Raises:
+            TransportError, SchedulerError, RunError: there was no answer, or half of one.
+        """
+        ids = [run.job_id for run in runs if run.job_id]
+        text = self._question(ids, also, runs)
+        records = parse_collect(text)
+        newest = [self._newest(run, records[run.run_dir])[0] for run in runs]
+        later = [job_id for job_id in newest if self._unheard(job_id)]
+        if later and self.trouble is None:
+            records = parse_collect(self._question([*ids, *later], "", runs))
+        return self._states(runs, records), text
+
+    def look(self, runs: Sequence[LedgerRun]) -> list[RunState]:
+        """Read the run directories only; what the scheduler said last still counts.
+
+        Raises:
+            TransportError, RunError: there was no answer, or half of one.
+        """
+        return self._states(runs, parse_collect(self._run("", runs)))
+
+    def _question(self, ids: Sequence[str], also: str, runs: Sequence[LedgerRun]) -> str:
+        backend = backend_of(self.cluster)
+        self._asked = time.monotonic()
+        text = self._run(backend.query_script(list(dict.fromkeys(ids))) + also, runs)
+        self._ids, self.seconds = frozenset(ids), time.monotonic() - self._asked
+        self._jobs, self.trouble = backend.parse_query(text), backend.parse_trouble(text)
+        return text
+
+    def _unheard(self, job_id: str) -> bool:
+        """Whether the scheduler has neither told of a job nor been asked about it."""
+        return job_id != "" and job_id not in self._ids and job_id not in self._jobs
+
+    def _run(self, script: str, runs: Sequence[LedgerRun]) -> str:
+        script += collect_script([run.run_dir for run in runs])
+        return self.transport.run(
+            ["sh"], stdin=script.encode("utf-8", "surrogateescape"), timeout=_SECONDS
+        ).text
+
+    def _states(self, runs: Sequence[LedgerRun], records: Mapping[str, RunRecord]) -> list[RunState]:
+        moment = time.time()
+        return [self._state(run, records[run.run_dir], moment) for run in runs]
+
+    def _state(self, run: LedgerRun, record: RunRecord, moment: float) -> RunState:
+        last = known_state(run)
+        job_id, number = self._newest(run, record)
+        job = self._job(job_id, run)
+        if not job_id or (job is None and self._unheard(job_id)):
+            return last  # there may be no job, or it was not asked about yet
+        if job is not None and not job.state.active:
+            job = self._task(job, record)
+        state = fold(record, job, last=last, until_done=run.until_done, moment=moment)
+        return replace(state, job_id=job_id, submission=number)
+
+    def _newest(self, run: LedgerRun, record: RunRecord) -> tuple[str, int]:
+        """Id of the job that counts, and the number of its submission.
+
+        The run directory may know of later ones than the ledger: of another laptop, or, where a run goes on
+        in a chain of jobs, the next link, which is handed over before the one it follows has ended.
+        """
+        job_id, number, backend = run.job_id, run.submission, backend_of(self.cluster)
+        for later in record.submissions:
+            known = number if job_id else number - 1  # of a hand-over that was interrupted it has the answer
+            found = later.job_id(backend)
+            if later.number <= known or found is None:
+                continue
+            if (later.request or {}).get("kind") == "chain" and not self._goes_on(job_id, later, run, record):
+                break
+            job_id, number = found, later.number
+        return job_id, number
+
+    def _goes_on(self, job_id: str, link: Submission, run: LedgerRun, record: RunRecord) -> bool:
+        """Whether the next link of a chain has taken over from a job."""
+        if any((attempt.start or {}).get("submission") == link.number for attempt in record.attempts):
+            return True
+        before, after = self._job(job_id, run), self._job(link.job_id(backend_of(self.cluster)) or "", run)
+        newest = record.started
+        why = (newest.exit or {}).get("why") if newest is not None else None
+        if why == "completed" or (before is not None and before.state.active):
+            return False
+        if before is not None and not before.confirmed:
+            return why == "requeue"
+        return after is not None and after.state.active
+
+    def _task(self, job: Job, record: RunRecord) -> Job:
+        """Of an array whose tasks come one after the other, the one that started last."""
+        start = (record.started.start if record.started else None) or {}
+        recorded = str(start.get("job_id") or "")
+        tasks = (known for known in self._jobs if known.partition(";")[0] == recorded)
+        task = next(tasks, None)
+        if task is None or task == job.job_id or backend_of(self.cluster).array_id(task) != job.job_id:
+            return job
+        return replace(self._jobs[task], job_id=job.job_id)
+
+    def _job(self, job_id: str, run: LedgerRun) -> Job | None:
+        """What the scheduler knows of a run's job; one with the name of something else is not the run's."""
+        job = self._jobs.get(job_id)
+        if job is None and self.trouble is not None:
+            return Job(job_id, JobState.UNKNOWN, "", reason=self.trouble, confirmed=False)
+        if job is None or (job.name is not None and _owner(job.name) not in (run.run_id, run.group)):
+            return None
+        if job.state is JobState.RUNNING and job.elapsed_seconds is not None:
+            return replace(job, elapsed_seconds=job.elapsed_seconds + int(time.monotonic() - self._asked))
+        return job
+
+
+def _owner(job_name: str) -> str:
+    """The run or group of a job: its name is that, and the number of a later submission."""
+    owner, dot, number = job_name.rpartition(".")
+    return owner if dot and number.isdigit() else job_name
+
+
+def ask_job(site: Site, job_id: str) -> Job | None:
+    """What the scheduler knows of one job; None when it does not know it.
+
+    Raises:
+        TransportError, SchedulerError: there was no answer.
+    """
+    backend = backend_of(site.cluster)
+    script = backend.query_script([job_id]).encode()
+    text = site.transport.run(["sh"], stdin=script, check=False, timeout=_SECONDS).text
+    return backend.parse_query(text).get(job_id)
+
+
+def query(cluster: Cluster, transport: Transport, runs: Sequence[LedgerRun]) -> list[RunState]:
+    """States of runs of one cluster, in their order, in one round trip; nothing is recorded."""
+    return Observer(cluster, transport).ask(runs)[0]

@@ -1,0 +1,218 @@
+"""A group's submissions: what each asks for, its job script, and how one after the other is handed over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from clusterkit.backends import backend_of
+from clusterkit.backends.base import SCHEDULER_LOG, Continuation, JobState, Kind, Parent
+from clusterkit.backends.group_script import GroupScript, log_name, render_group
+from clusterkit.errors import ClusterkitError
+from clusterkit.folders import work_folder
+from clusterkit.runs.group import Part, group_json, members_file, parts
+from clusterkit.runs.handover import Parcel, RefusedError, hand_over_parcel
+from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.plan import PlacedRun, Plan
+from clusterkit.runs.spec import timestamp
+from clusterkit.runs.submission import job_name, request_json
+from clusterkit.site import Layout, Site
+
+
+def split_group(plan: Plan, array_size: int | None, continuation: Continuation | None) -> tuple[Part, ...]:
+    """The submissions of a group, with what their runs need to go on; none for a run of its own.
+
+    Args:
+        plan: the group.
+        array_size: how many tasks a job array may have; None without a limit.
+        continuation: how runs go on past their time limits.
+    """
+    if plan.group is None:
+        return ()
+    split = parts(plan.group.dealt, array_size=array_size, at_once=plan.group.at_once)
+    if not backend_of(plan.cluster).can.arrays:  # the lines of `members` are read by their own numbers
+        split = [replace(part, origin=0) for part in split]
+    if continuation is None:
+        return tuple(split)
+    return tuple(
+        replace(part, options=(*part.options, *continuation.options))
+        if any(plan.runs[index].goes_on for index in part.members)
+        else part
+        for part in split
+    )
+
+
+def part_options(plan: Plan, part: Part) -> tuple[str, ...]:
+    """Without what it waits for."""
+    backend = backend_of(plan.cluster)
+    tasks = part.tasks_of_array(always=not backend.can.arrays)
+    return (*part.options, backend.array(*tasks)) if tasks else part.options
+
+
+def part_script(plan: Plan, part: Part, layout: Layout, options: tuple[str, ...]) -> str:
+    """The job script of a part, with all its options."""
+    group, cluster, backend = plan.group, plan.cluster, backend_of(plan.cluster)
+    assert group is not None
+    return render_group(
+        GroupScript(
+            job_name=job_name(group.id, part.number),
+            group_dir=f"{layout.root}/groups/{group.id}",
+            part=part.number,
+            origin=part.origin,
+            first=part.first,
+            pack=group.pack,
+            scratch_root=layout.scratch if group.in_one > 1 else None,
+            options=options,
+            array=part.tasks_of_array(always=not backend.can.arrays) is not None,
+            requeue=any(plan.runs[index].goes_on for index in part.members),
+            mps=cluster.mps and plan.runs[0].profile.gpu_count > 0,
+            prelude=cluster.prelude,
+            trust=cluster.trust,
+            group=cluster.group,
+        ),
+        backend,
+    )
+
+
+class GroupHandover:
+    """Hands over one part of a group after the other.
+
+    The first part's remote command writes the whole group and all its run directories; those of the others
+    only ask the scheduler.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        ledger: Ledger,
+        plan: Plan,
+        split: Sequence[Part],
+        placed: Sequence[PlacedRun],
+        after: Sequence[Parent],
+    ) -> None:
+        assert plan.group is not None
+        self._site, self._ledger, self._plan, self._split = site, ledger, plan, split
+        self._placed, self._after, self._group = placed, after, plan.group
+        self._backend = backend_of(plan.cluster)
+        self._owner = f"groups/{plan.group.id}"
+        self._alone = not self._backend.can.arrays
+        """Whether each run is a job of its own."""
+        self._first_jobs: dict[int, str] = {}
+        """Id of the first job of each part that was accepted."""
+
+    def over(self) -> tuple[tuple[LedgerRun, ...], ClusterkitError | None]:
+        """The runs of the parts that were accepted, and why one was not.
+
+        Raises:
+            SchedulerError, TransportError: the first part was not; nothing is left then, or it stays open.
+        """
+        trouble: ClusterkitError | None = None
+        with work_folder(self._ledger.folder) as alive:  # those of later parts wait for the ones before
+            for part in self._split:
+                try:
+                    job_id = hand_over_parcel(self._site, self._ledger, self._parcel(part), alive.name)
+                except ClusterkitError as error:
+                    if not self._first_jobs:
+                        raise
+                    if isinstance(error, RefusedError):
+                        self._give_up(part, error)
+                    trouble = error
+                    break
+                self._first_jobs[part.number] = job_id
+        known = (
+            self._ledger.get(self._placed[index].spec.run_id)
+            for part in self._split
+            if part.number in self._first_jobs
+            for index in part.members
+        )
+        return tuple(run for run in known if run is not None), trouble
+
+    def _parcel(self, part: Part) -> Parcel:
+        options = (*part_options(self._plan, part), *self._waiting(part))
+        created = timestamp(self._group.created)
+        files = self._all_files(created) if part.number == 0 else {}
+        script = part_script(self._plan, part, self._site.layout, options)
+        files[f"{self._owner}/job.sh"] = script.encode("utf-8", "surrogateescape")
+        files[f"{self._owner}/submissions/{part.number}/request.json"] = request_json(
+            part.number, "first", created, options, part=part.number
+        )
+        rows = [one.row for one in self._placed]
+        return Parcel(
+            tuple(rows[index] for index in part.members),
+            self._owner,
+            files,
+            options,
+            number=part.number,
+            tasks=tuple(part.task_of(index, always=self._alone) for index in part.members),
+            later=tuple(row for row in rows if row.part > 0) if part.number == 0 else (),
+        )
+
+    def _all_files(self, created: str) -> dict[str, bytes | str]:
+        """The group's folder and all run directories."""
+        group = self._group
+        files: dict[str, bytes | str] = {
+            f"{self._owner}/members": members_file(
+                [one.row.run_dir for one in self._placed], group.dealt, group.pack
+            ),
+            f"{self._owner}/group.json": group_json(
+                group.id,
+                group.name,
+                created,
+                pack=group.pack,
+                members=[one.spec.run_id for one in self._placed],
+                values=[one.spec.sweep or {} for one in self._placed],
+                split=self._split,
+                in_one=group.in_one,
+            ),
+        }
+        for part in self._split:
+            options = part_options(self._plan, part)
+            for index in part.members:
+                one, task = self._placed[index], part.task_of(index, always=self._alone)
+                submission = f"{one.folder}/submissions/0"
+                files |= one.files()
+                files[f"{submission}/request.json"] = one.request(
+                    options, task=task, part=part.number, pack=group.pack
+                )
+                for name in ("asked", "answer", "error", "status"):
+                    files[f"{submission}/{name}"] = (
+                        f"../../../../{self._owner}/submissions/{part.number}/{name}"
+                    )
+                if not self._alone:
+                    files[f"{one.folder}/{SCHEDULER_LOG}"] = (
+                        f"../../{self._owner}/{log_name(part.number, task)}"
+                    )
+        return files
+
+    def _waiting(self, part: Part) -> tuple[str, ...]:
+        """What this part waits for: the user's `--after`, its turn, the stage before."""
+        found = list(self._after) if part.stage == 0 else []
+        if part.turn is not None and not self._alone:
+            found.append(Parent(self._backend.array_id(self._first_jobs[part.turn]), "", "any"))
+        if part.before is not None:
+            found += self._stage_before(part, self._first_jobs[part.before])
+        return self._backend.dependency(found)
+
+    def _stage_before(self, part: Part, before: str) -> list[Parent]:
+        """A run of a stage starts after the run of the same place in the stage before."""
+        always = self._group.then_always
+        if not self._alone:
+            several = part.tasks_of_array(always=False) is not None
+            kind: Kind = "any" if always else "corr" if several else "ok"
+            return [Parent(self._backend.array_id(before), "", kind)]
+        found = []
+        for index in part.members:
+            member = self._plan.runs[index].member
+            run = self._ledger.get((member and member.previous) or "")
+            if run is not None:
+                task = part.task_of(index, always=True)
+                found.append(Parent(run.job_id, run.run_dir, "any" if always else "ok", task))
+        return found
+
+    def _give_up(self, refused: Part, error: ClusterkitError) -> None:
+        """Note that there are no jobs for this part and those behind it."""
+        last = json.dumps({"state": JobState.NOT_SUBMITTED, "why": error.cause})
+        for one in self._placed:
+            if one.row.part >= refused.number:
+                self._ledger.settle(one.spec.run_id, "", JobState.NOT_SUBMITTED, last)

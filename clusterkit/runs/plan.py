@@ -1,0 +1,377 @@
+"""What will be submitted: runs with all that is known of them, and what is written once it is known where.
+
+A plan is made without any connection (`resolve`, `resubmit`). Where its files lie is known after the login:
+`place` then makes run.json, the job script, request.json and the ledger's row of a run, each in one place.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from clusterkit import __version__
+from clusterkit.backends import backend_of
+from clusterkit.backends.base import Continuation, JobResources, JobState
+from clusterkit.backends.job_script import JobScript, render
+from clusterkit.images import Image
+from clusterkit.resources import launcher
+from clusterkit.runs.after import After
+from clusterkit.runs.group import Batch
+from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.program import TOTAL_STEPS, Program, option_of, trains
+from clusterkit.runs.spec import RunSpec, snapshot_ids
+from clusterkit.runs.submission import job_name, request_json
+from clusterkit.site import Layout
+from clusterkit.snapshots import Allow, Snapshot
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster, Profile
+
+PREVIOUS = "CLUSTERKIT_PREVIOUS_RUN_DIR"
+"""Where a program finds the run directory of the pipeline's stage before."""
+
+
+@dataclass(frozen=True)
+class Materials:
+    """What a run is made of, by content: its code, its trainer and its image."""
+
+    code: str
+    """Id of the snapshot with the project."""
+    trainer: str
+    """Folder with the trainer package, below the snapshots."""
+    facts: Mapping[str, Any]
+    """What run.json says of the snapshot."""
+    image: Image | None
+
+    @classmethod
+    def taken(cls, snapshot: Snapshot, image: Image | None) -> Materials:
+        """Of the working tree."""
+        return cls(
+            snapshot.id, f"{snapshot.bundle.id}/bundle", {"id": snapshot.id, **snapshot.git.facts}, image
+        )
+
+    @classmethod
+    def recorded(cls, document: Mapping[str, Any]) -> Materials:
+        """Of a run that was submitted before."""
+        code, trainer = snapshot_ids(document)
+        image = document.get("image")
+        return cls(
+            code,
+            f"{trainer}/bundle",
+            document["snapshot"],
+            Image(str(image["digest"]), int(image["bytes"])) if image else None,
+        )
+
+
+@dataclass(frozen=True)
+class Member:
+    """The place of a run among those that are submitted together."""
+
+    index: int
+    stage: int
+    group: Mapping[str, Any]
+    """`id`, `index` and `size`."""
+    values: Mapping[str, str]
+    """Its values of the sweep, by name."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """More variables of the program."""
+    unused: tuple[str, ...] = ()
+    """Swept names that the program can only know from its environment."""
+    previous: str | None = None
+    """Run id of the pipeline's stage before."""
+    together: tuple[str, ...] = ()
+    """Run ids of those that one process trains, its own among them; empty for a run with one of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One submission of one run."""
+
+    run_id: str
+    name: str
+    created: str
+    """When this submission was asked for; UTC, ISO 8601."""
+    profile: Profile
+    program: Program
+    options: tuple[str, ...]
+    """The backend's, without those for going on, waiting and sharing."""
+    goes_on: bool
+    """Past its time limit."""
+    seed: int | None
+    total_steps: int | None
+    seed_in_environment: bool = False
+    """A seed was asked for, and the program learns it only from its environment."""
+    verify_image: bool = False
+    wandb: Mapping[str, Any] = field(default_factory=dict)
+    project: str = ""
+    member: Member | None = None
+    command: tuple[str, ...] | None = None
+    """The words behind `submit` that ask for it; None where no such line would."""
+    number: int = 0
+    """Of the submission."""
+    before: RunSpec | None = None
+    """The run that is repeated, or, from the second submission on, this run as it was submitted first."""
+
+    @property
+    def recipe(self) -> str:
+        """Name of the recipe; "" where the bundled trainer does not train."""
+        return str((self.program.recipe or {}).get("name", ""))
+
+    @property
+    def modified(self) -> tuple[str, ...]:
+        """Recipe values that are not the recipe's own."""
+        return tuple((self.program.recipe or {}).get("modified", ()))
+
+    @property
+    def again(self) -> bool:
+        """Whether it goes on in a run directory that is there already."""
+        return self.number > 0
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are submitted together, as tasks of job arrays or one by one."""
+
+    id: str
+    name: str
+    created: datetime
+    dealt: tuple[Batch, ...]
+    at_once: int | None
+    """Tasks that run at a time."""
+    pack: int = 1
+    """Runs that share a job."""
+    in_one: int = 1
+    """Runs that one process trains."""
+    then_always: bool = False
+    """A stage starts also when the one before has failed."""
+
+    @property
+    def jobs(self) -> int:
+        """Tasks of all arrays."""
+        return sum(len(batch.tasks) for batch in self.dealt)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be submitted to one cluster: one run, or a group."""
+
+    cluster: Cluster
+    runs: tuple[PlannedRun, ...]
+    group: Group | None = None
+    after: tuple[After, ...] = ()
+    """What the first stage waits for."""
+    native: tuple[str, ...] = ()
+    """Options of the command line for the scheduler itself."""
+    allow_large: Allow | None = None
+    """Asked whether files over the size limit may travel; None refuses."""
+
+    def asked(self, batch: Batch) -> JobResources:
+        """What each job of a batch asks for."""
+        return backend_of(self.cluster).asked(batch.options)
+
+    @property
+    def hours(self) -> tuple[float, float]:
+        """GPU hours and CPU hours asked for: limits, not what it will take."""
+        gpu = cpu = 0.0
+        for batch in self.group.dealt if self.group else ():
+            asked = self.asked(batch)
+            for task in batch.tasks:
+                profile = self.runs[task[0]].profile
+                gpu += profile.gpu_count * profile.time / 3600
+                cpu += (asked.cpus or profile.cpus) * profile.time / 3600
+        return gpu, cpu
+
+
+@dataclass(frozen=True)
+class PlacedRun:
+    """A run with everything that is written of it."""
+
+    planned: PlannedRun
+    spec: RunSpec
+    """What it is; written as run.json when it is new."""
+    job: JobScript
+    script: str
+    row: LedgerRun
+    """As the ledger shall know it, before there is a job."""
+
+    @property
+    def folder(self) -> str:
+        """Its run directory, below the work root."""
+        return f"runs/{self.spec.run_id}"
+
+    def files(self) -> dict[str, bytes | str]:
+        """Its files by path below the work root, without those of its submission."""
+        script = {f"{self.folder}/job.sh": self.script.encode("utf-8", "surrogateescape")}
+        if self.planned.again:
+            return {**script}
+        return {
+            f"{self.folder}/run.json": self.spec.to_json(),
+            f"{self.folder}/launch.py": launcher(),
+            **script,
+            f"{self.folder}/attempts/": "",
+        }
+
+    def request(
+        self, options: tuple[str, ...], *, task: int | None = None, part: int = 0, pack: int = 1
+    ) -> bytes:
+        """request.json of its submission.
+
+        Args:
+            options: as they are given to the scheduler.
+            task: its number in the job array, for a member of one.
+            part: of its group's submissions, the one it is handed over with.
+            pack: how many runs share the job.
+        """
+        planned, spec = self.planned, self.spec
+        before = planned.before if planned.again else None
+        away = before is not None and before.cluster != self.row.cluster
+        return request_json(
+            planned.number,
+            "resume" if planned.again else "first",
+            planned.created,
+            options,
+            argv=spec.argv if before and spec.argv != before.argv else None,
+            env=spec.env if before and spec.env != before.env else None,
+            task=task,
+            until_done=self.job.until_done,
+            workdir=spec.workdir if away else None,
+            python_path=spec.python_path if away else None,
+            part=part,
+            pack=pack,
+            in_one=max(1, len(planned.member.together)) if planned.member else 1,
+            command=planned.command,
+            verify_image=planned.verify_image,
+        )
+
+
+def place(
+    planned: PlannedRun,
+    materials: Materials,
+    cluster: Cluster,
+    layout: Layout,
+    continuation: Continuation | None,
+    *,
+    part: int = 0,
+    previous_there: bool = True,
+) -> PlacedRun:
+    """Everything that is written of a run.
+
+    Args:
+        planned: the run.
+        materials: what it is made of.
+        cluster: where.
+        layout: the cluster's paths.
+        continuation: how it goes on past its time limit; None when it does not.
+        part: of its group's submissions, the one it is handed over with.
+        previous_there: whether the run directory of the stage before is, or will be, there.
+
+    Raises:
+        ConfigError: a value cannot be said in a job script.
+    """
+    member, backend = planned.member, backend_of(cluster)
+    run_dir, code = layout.run(planned.run_id), f"{layout.snapshots}/{materials.code}"
+    trainer, image = f"{layout.snapshots}/{materials.trainer}", materials.image
+    argv, env = planned.program.placed(planned.run_id, run_dir)
+    if member:
+        env |= member.env
+        env |= {PREVIOUS: layout.run(member.previous)} if member.previous else {}
+    options = (*planned.options, *(continuation.options if continuation else ()))
+    template = planned.program.argv if planned.program.has_places else None
+    values: dict[str, Any] = {
+        "profile": planned.profile.model_dump(mode="json", warnings=False),
+        "argv": argv,
+        "env": env,
+        "workdir": f"{code}/project",
+        "python_path": (trainer,),
+        "total_steps": planned.total_steps,
+    }
+    if planned.again and planned.before is not None:
+        spec = replace(planned.before, **values)
+    else:
+        spec = RunSpec(
+            run_id=planned.run_id,
+            name=planned.name,
+            created=planned.created,
+            cluster=cluster.name,
+            recipe=planned.program.recipe,
+            snapshot=materials.facts,
+            image={**asdict(image), "path": image.path(layout.images)} if image else None,
+            seed=planned.seed,
+            time_limit_seconds=planned.profile.time,
+            wandb={"run_id": planned.run_id, **planned.wandb},
+            versions={"clusterkit": __version__, "python": platform.python_version()},
+            project=planned.project,
+            group=member.group if member else None,
+            sweep=member.values if member else planned.before.sweep if planned.before else None,
+            template=template if template != argv else None,
+            rerun_of=planned.before.run_id if planned.before else None,
+            **values,
+        )
+    previous = env.get(PREVIOUS, "") if previous_there else ""
+    mounts = [f"{path}:{path}:ro" for path in (trainer, previous) if path]
+    together = member.together if member else ()
+    job = JobScript(
+        run_id=planned.run_id,
+        job_name=job_name(planned.run_id, planned.number),
+        run_dir=run_dir,
+        workdir=code,
+        scratch_root=layout.scratch,
+        cache_root=layout.cache,
+        python=cluster.interpreter,
+        options=options,
+        container=cluster.container if image else "none",
+        image=image.path(layout.images) if image else None,
+        image_bytes=image.bytes if image else None,
+        image_digest=image.digest if image else None,
+        verify_image=planned.verify_image,
+        binds=(*cluster.binds, *mounts),
+        nv=planned.profile.gpu_count > 0,
+        wandb_login=env.get("WANDB_MODE") == "online",
+        prelude=cluster.prelude,
+        submission=planned.number,
+        until_done=continuation.way if continuation else None,
+        together=tuple(layout.run(one) for one in together),
+        meeting=_meeting(layout, member) if member and together and not backend.can.arrays else None,
+        libraries=(trainer,),
+        trust=cluster.trust,
+        group=cluster.group,
+    )
+    row = replace(
+        ledger_row(asdict(spec), cluster=cluster.name, run_dir=run_dir),
+        submission=planned.number,
+        until_done=continuation.way if continuation else "",
+        part=part,
+    )
+    return PlacedRun(planned, spec, job, render(job, backend), row)
+
+
+def _meeting(layout: Layout, member: Member) -> str:
+    """Where the runs that one process trains meet when their group has no job of its own."""
+    return f"{layout.root}/groups/{member.group['id']}/together-{member.together[0].rpartition('-')[2]}"
+
+
+def ledger_row(document: Mapping[str, Any], *, cluster: str, run_dir: str) -> LedgerRun:
+    """A run as the ledger knows it, out of what its run.json says; its job is not known yet.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: the document is none of clusterkit's.
+    """
+    argv, env = list(document.get("argv") or ()), document.get("env") or {}
+    steps = option_of(argv, "--total-steps") if trains(argv) else env.get(TOTAL_STEPS)
+    return LedgerRun(
+        run_id=str(document["run_id"]),
+        cluster=cluster,
+        name=str(document["name"]),
+        profile=str(document["profile"]["name"]),
+        recipe=str((document["recipe"] or {}).get("name", "")),
+        seed=int(document["seed"] or 0),
+        job_id="",
+        submitted=str(document["created"]),
+        run_dir=run_dir,
+        total_steps=int(steps) if steps and steps.isdigit() else int(document["total_steps"] or 0),
+        state=JobState.PENDING,
+        group=str((document.get("group") or {}).get("id", "")),
+    )

@@ -1,0 +1,187 @@
+"""From a run that was submitted before to a plan: as it was, but for what is asked to be different. Pure."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from clusterkit.backends import backend_of
+from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.plan import Plan, PlannedRun
+from clusterkit.runs.program import Program, trains, wandb_environment
+from clusterkit.runs.record import RunRecord
+from clusterkit.runs.request import Changes
+from clusterkit.runs.resolve import early_signal
+from clusterkit.runs.spec import RunSpec, run_id, timestamp
+from clusterkit.runs.state import RunState
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.settings import Settings
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run as it lies on its cluster."""
+
+    run: LedgerRun
+    """With its newest job."""
+    state: RunState
+    record: RunRecord
+    document: Mapping[str, Any]
+    """run.json"""
+
+    @property
+    def program(self) -> Program:
+        """That of its newest submission; one that was refused has left the run as it was."""
+        return Program.recorded(self.document, self.record.request, self.run.run_dir)
+
+
+def resume_plan(cluster: Cluster, ended: Ended, changes: Changes) -> Plan:
+    """A further submission of a run, which goes on in its run directory.
+
+    Args:
+        cluster: where it goes on.
+        ended: the run.
+        changes: what is asked to be different.
+
+    Raises:
+        ConfigError: that cannot be.
+    """
+    document, before = ended.document, ended.record.request
+    same_place = cluster.name == ended.run.cluster
+    planned = PlannedRun(
+        run_id=ended.run.run_id,
+        name=ended.run.name,
+        created=timestamp(datetime.now(UTC)),
+        number=max((each.number for each in ended.record.submissions), default=-1) + 1,
+        seed=document.get("seed"),
+        before=RunSpec.from_document(document),
+        **_changed(cluster, document, before, ended.program, changes, same_place=same_place),
+    )
+    return Plan(cluster, (planned,), native=changes.native)
+
+
+def rerun_plan(
+    settings: Settings,
+    cluster: Cluster,
+    document: Mapping[str, Any],
+    request: Mapping[str, Any],
+    changes: Changes,
+    *,
+    name: str | None,
+    seed: int | None,
+    same_place: bool,
+) -> Plan:
+    """A new run with the code, the image and the arguments of an earlier one.
+
+    Args:
+        settings: of the project, which says where it appears in W&B.
+        cluster: where.
+        document: run.json of the earlier one.
+        request: its newest request.json.
+        changes: what is asked to be different.
+        name: another name; None keeps it.
+        seed: another seed; None keeps it.
+        same_place: the earlier one was submitted to this cluster, whose options it had.
+
+    Raises:
+        ConfigError: what is asked for cannot be.
+    """
+    now, wandb = datetime.now(UTC), settings.project.wandb
+    name = name or str(document["name"])
+    program = Program.recorded(document, request, "")
+    env = dict(program.env)
+    home = env.pop("WANDB_DIR", "")  # which is the run directory, whatever cluster the run was moved to
+    for variable in ("WANDB_RUN_ID", "WANDB_ENTITY"):
+        env.pop(variable, None)
+    program = replace(program, env={**env, **wandb_environment(wandb)}, home=home)
+    before = RunSpec.from_document(document)
+    if seed is not None:
+        program = program.with_seed(seed)
+        if "seed" in (before.sweep or {}):
+            before = replace(before, sweep={**(before.sweep or {}), "seed": str(seed)})
+    planned = PlannedRun(
+        run_id=run_id(name, now, secrets.token_hex(2)),
+        name=name,
+        created=timestamp(now),
+        seed=before.seed if seed is None else seed,
+        seed_in_environment=seed is not None and program.keeps_seed,
+        wandb=wandb.model_dump(mode="json"),
+        project=settings.project.name,
+        before=before,
+        **_changed(cluster, document, request, program, changes, same_place=same_place),
+    )
+    return Plan(cluster, (planned,), native=changes.native)
+
+
+def recorded_profile(document: Mapping[str, Any]) -> Profile:
+    """The profile of a run.json, which clusterkit has written and checked itself."""
+    from clusterkit.config.models import Profile
+
+    known = {name: value for name, value in document["profile"].items() if name in Profile.model_fields}
+    return Profile.model_construct(**known)
+
+
+def _changed(
+    cluster: Cluster,
+    document: Mapping[str, Any],
+    before: Mapping[str, Any],
+    program: Program,
+    changes: Changes,
+    *,
+    same_place: bool,
+) -> dict[str, Any]:
+    """What a new submission has of the one before, with the changes: the fields of a `PlannedRun`."""
+    profile = changes.profile or recorded_profile(document)
+    if changes.profile:
+        program = program.with_hardware(changes.profile)
+    if changes.total_steps is not None:
+        program = program.with_steps(changes.total_steps)
+    if changes.time is not None:
+        profile = profile.model_copy(update={"time": changes.time})
+    goes_on = bool(before.get("until_done")) if changes.until_done is None else changes.until_done
+    return {
+        "profile": profile,
+        "program": program,
+        "options": _options(
+            cluster, before if same_place else {}, changes, profile, program, goes_on=goes_on
+        ),
+        "goes_on": goes_on,
+        "total_steps": program.total_steps or document.get("total_steps"),
+        "verify_image": before.get("verify_image") or "--verify-image" in (before.get("command") or ()),
+    }
+
+
+def _options(
+    cluster: Cluster,
+    before: Mapping[str, Any],
+    changes: Changes,
+    profile: Profile,
+    program: Program,
+    *,
+    goes_on: bool,
+) -> tuple[str, ...]:
+    """The backend's options: those of the submission before, but for what is asked to be different.
+
+    Args:
+        cluster: where.
+        before: request.json of the submission before; empty when it was made for another cluster.
+        changes: what is asked.
+        profile: with the changes.
+        program: with the changes.
+        goes_on: whether it goes on past its time limit.
+    """
+    backend, extra = backend_of(cluster), list(changes.native)
+    if changes.profile is None and before.get("options"):
+        packed = int(before.get("pack") or 1) > 1
+        kept = backend.carried_over(
+            [str(each) for each in before["options"]], time=changes.time is None, packed=packed
+        )
+        named = {each.partition("=")[0] for each in extra}
+        extra = [each for each in kept if each.partition("=")[0] not in named] + extra
+    signal = early_signal(profile, trains=trains(program.argv), goes_on=goes_on)
+    return backend.options(cluster, profile, signal=signal, extra=extra)

@@ -1,0 +1,125 @@
+"""A run directory made ready on this machine, and its job script run for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clusterkit.backends.job_script import JobScript, render
+from clusterkit.backends.slurm.backend import SlurmBackend
+from clusterkit.runs.record import RunRecord, collect_script, parse_collect
+
+LAUNCHER = Path(__file__).parents[2] / "clusterkit" / "launch.py"
+
+
+def until(condition: Callable[[], object], seconds: float = 180.0) -> None:
+    """Wait for something that must happen; the bound is far beyond what it takes."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+def collect(*run_dirs: Path, seconds: float = 180) -> dict[str, RunRecord]:
+    """Read run directories with the real shell fragment."""
+    script = collect_script([str(path) for path in run_dirs])
+    answer = subprocess.run(["sh"], input=script.encode(), capture_output=True, check=True, timeout=seconds)
+    assert answer.stderr == b""
+    return parse_collect(answer.stdout.decode())
+
+
+@dataclass
+class Run:
+    """One run below a root folder; `job` overrides fields of its JobScript."""
+
+    root: Path
+    argv: Sequence[str] = ("true",)
+    env: Mapping[str, str] = field(default_factory=dict)
+    python_path: Sequence[str] = ()
+    job: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.dir = self.root / "runs" / "run-1"
+        self.work = self.root / "code"
+        self.scratch = self.root / "scratch"
+        self.dir.mkdir(parents=True, mode=0o700)
+        self.work.mkdir()
+        shutil.copy(LAUNCHER, self.dir)
+        fields: dict[str, Any] = {
+            "run_id": "run-1",
+            "job_name": "a job",
+            "run_dir": str(self.dir),
+            "workdir": str(self.work),
+            "scratch_root": str(self.scratch),
+            "cache_root": str(self.root / "cache"),
+            "python": sys.executable,
+        }
+        self.script = render(JobScript(**(fields | dict(self.job))), SlurmBackend())
+        self.path = self.dir / "job.sh"
+        self.path.write_text(self.script)
+        document = {
+            "run_id": "run-1",
+            "argv": list(self.argv),
+            "env": dict(self.env),
+            "python_path": list(self.python_path),
+            "workdir": str(self.work),
+        }
+        (self.dir / "run.json").write_text(json.dumps(document, ensure_ascii=False))
+
+    def start(self, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
+        """Start job.sh as a scheduler would, in a session of its own."""
+        return subprocess.Popen(
+            ["bash", str(self.path), *arguments],
+            env={**os.environ, **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def run(self, **env: str) -> int:
+        """Run job.sh to its end; returns its exit code."""
+        process = self.start(**env)
+        self.output = process.communicate()[0].decode()
+        return process.returncode
+
+    def signalled(self, number: signal.Signals, **env: str) -> int:
+        """Run job.sh, send it a signal once the program has written the file `ready`, wait for the end."""
+        process = self.start(**env)
+        until((self.dir / "ready").exists)
+        process.send_signal(number)
+        process.communicate()
+        return process.returncode
+
+    @property
+    def record(self) -> RunRecord:
+        """What the run directory says."""
+        return collect(self.dir)[str(self.dir)]
+
+    @property
+    def exit(self) -> dict[str, Any]:
+        """The newest attempt's exit record without its time."""
+        newest = self.record.started
+        assert newest is not None
+        assert newest.exit is not None, self.log()
+        assert abs(newest.exit["ended"] - time.time()) < 60
+        return {name: value for name, value in newest.exit.items() if name != "ended"}
+
+    def log(self, attempt: int = 0) -> str:
+        """The log of one attempt."""
+        return (self.dir / "attempts" / str(attempt) / "log").read_text()
+
+
+def python(*lines: str) -> list[str]:
+    """The argv of a Python program that tells `ready` and has `run_dir`, `os`, `signal`, `sys` and `time`."""
+    head = ["import os, signal, sys, time", "run_dir = os.environ['CLUSTERKIT_RUN_DIR']"]
+    head += ["def ready(): open(os.path.join(run_dir, 'ready'), 'w').close()"]
+    return ["python", "-c", "\n".join([*head, *lines])]

@@ -1,0 +1,117 @@
+"""job.sh, run for real by bash, starts no image but the recorded one; the runtime only says it was asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterkit.backends.base import JobState
+from clusterkit.runs.spec import RunSpec
+from clusterkit.runs.state import fold
+from tests.backends.runs import Run
+
+CONTENT = b"an image"
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+OTHER = hashlib.sha256(b"another image").hexdigest()
+
+SPEC = RunSpec(
+    run_id="run-1", name="run", created="", cluster="c", profile={"env": {"digest": OTHER}}, recipe=None,
+    argv=("true",), env={}, workdir="/", python_path=(), snapshot={"diff": f'\n    "digest": "{OTHER}"\n'},
+    image={"digest": DIGEST, "path": "/image", "bytes": len(CONTENT)}, seed=1, total_steps=None,
+    time_limit_seconds=60, wandb={}, versions={},
+)  # fmt: skip
+
+
+def contained(
+    tmp_path: Path, *, content: bytes = CONTENT, name: str = DIGEST, record: str = DIGEST, **job: Any
+) -> Run:
+    """A run whose image is in a store; each part of it can be wrong."""
+    image = tmp_path / f"sha256-{name}.sif"
+    image.write_bytes(content)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "apptainer").write_text("#!/bin/sh\ncase $1 in exec) echo the container was started ;; esac\n")
+    (tools / "apptainer").chmod(0o700)
+    fields = {"image_bytes": len(CONTENT), "image_digest": DIGEST, "image": str(image)}
+    fields["container"] = "apptainer"
+    run = Run(tmp_path, job=fields | {"prelude": (f"PATH={tools}:$PATH",)} | job)
+    spec = dataclasses.replace(SPEC, image={"digest": record, "path": str(image), "bytes": len(CONTENT)})
+    (run.dir / "run.json").write_bytes(spec.to_json())
+    return run
+
+
+def refused(run: Run, **env: str) -> str:
+    """The reason, which the log, the exit record and the state of the run give alike."""
+    assert run.run(**env) == 125
+    newest = run.record.started
+    assert newest is not None
+    log = run.log(newest.number)
+    assert "the container was started" not in log
+    record = run.exit
+    assert (record["code"], record["why"]) == (125, "container")
+    assert f"[clusterkit] {record['detail']}\n" in log
+    state = fold(run.record, None)
+    assert (state.state, state.why) == (JobState.FAILED, record["detail"])
+    return str(record["detail"])
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_the_recorded_image_is_started(tmp_path: Path, verify: bool) -> None:
+    run = contained(tmp_path, verify_image=verify)
+    assert run.run() == 0, run.log()
+    assert "the container was started" in run.log()
+    assert ("the image has the recorded SHA-256" in run.log()) is verify
+
+
+def test_an_image_of_another_size(tmp_path: Path) -> None:
+    assert "has 4 bytes, not 8" in refused(contained(tmp_path, content=b"torn"))
+
+
+def test_an_image_that_is_gone(tmp_path: Path) -> None:
+    run = contained(tmp_path)
+    (tmp_path / f"sha256-{DIGEST}.sif").unlink()
+    assert "does not exist" in refused(run)
+
+
+def test_an_image_of_another_name(tmp_path: Path) -> None:
+    assert f"is not the recorded one, {DIGEST}" in refused(contained(tmp_path, name=OTHER))
+
+
+def test_a_record_of_another_image(tmp_path: Path) -> None:
+    assert f"run.json records the image {OTHER}" in refused(contained(tmp_path, record=OTHER))
+
+
+@pytest.mark.slow
+def test_a_flipped_byte_is_found_on_request_only(tmp_path: Path) -> None:
+    flipped = b"An image"
+    run = contained(tmp_path, content=flipped)
+    assert run.run() == 0
+    found = refused(run, CLUSTERKIT_VERIFY_IMAGE="1")
+    assert f"has the SHA-256 {hashlib.sha256(flipped).hexdigest()}, not {DIGEST}" in found
+
+
+@pytest.mark.slow
+def test_the_submitter_may_ask_and_the_node_may_refuse(tmp_path: Path) -> None:
+    run = contained(tmp_path, content=b"An image", verify_image=True)
+    assert "has the SHA-256" in refused(run)
+    assert run.run(CLUSTERKIT_VERIFY_IMAGE="0") == 0
+
+
+def test_a_name_that_is_not_of_the_store_is_taken_as_it_is(tmp_path: Path) -> None:
+    own = tmp_path / "own.sif"
+    own.write_bytes(CONTENT)
+    run = contained(tmp_path, image=os.fspath(own))
+    assert run.run() == 0, run.log()
+
+
+def test_a_node_that_names_no_home_folder_has_no_login_to_show(tmp_path: Path) -> None:
+    run = contained(tmp_path, wandb_login=True)
+    job = run.path.read_text()
+    run.path.write_text(job.replace("set -u\n", "set -u; unset HOME\n", 1))
+    assert run.run() == 0, run.log()
+    assert "the container was started" in run.log()

@@ -1,0 +1,145 @@
+"""The launcher: what the program gets, and what is said when it cannot start."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clusterkit.launch import says_done
+from tests.backends.runs import LAUNCHER, Run
+
+TELL = (
+    "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd(), sys.executable]))"
+)
+
+ARRIVED = (
+    "import json, os, sys; json.dump(sys.argv[1:], open(os.environ['CLUSTERKIT_RUN_DIR'] + '/arrived', 'w'))"
+)
+
+
+def launch(run_dir: Path, run: dict[str, Any] | str, **env: str) -> subprocess.CompletedProcess[str]:
+    document = run if isinstance(run, str) else json.dumps(run)
+    (run_dir / "run.json").write_text(document)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return subprocess.run(
+        [sys.executable, LAUNCHER, run_dir], capture_output=True, text=True, env=environment | env
+    )
+
+
+def test_environment_of_the_program(tmp_path: Path) -> None:
+    run = {
+        "run_id": "r-1",
+        "argv": ["python", "-c", TELL, "a b", ""],
+        "env": {"OMP_NUM_THREADS": 2, "X": "é\n'"},
+        "workdir": "/",
+        "python_path": ["/code", "/more"],
+    }
+    done = launch(tmp_path, run, CLUSTERKIT_ATTEMPT="3", CLUSTERKIT_SCRATCH=str(tmp_path), PYTHONPATH="/site")
+    argv, env, cwd, interpreter = json.loads(done.stdout)
+    assert (argv, cwd, interpreter) == (["a b", ""], "/", sys.executable)
+    wanted = {
+        "OMP_NUM_THREADS": "2",
+        "X": "é\n'",
+        "CLUSTERKIT_RUN_DIR": str(tmp_path),
+        "CLUSTERKIT_RUN_ID": "r-1",
+        "CLUSTERKIT_ATTEMPT": "3",
+        "CLUSTERKIT_SCRATCH": str(tmp_path),
+        "PYTHONPATH": "/code:/more:/site",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    assert wanted.items() <= env.items()
+    assert (tmp_path / "launched").exists()
+
+
+def test_another_program_in_the_place_changes_no_word_about_the_runs_own(tmp_path: Path) -> None:
+    """After `clusterkit shell` exit code 0 of the trainer was taken for its word again."""
+    (tmp_path / "launched").write_text("says-done\n")
+    (tmp_path / "run.json").write_text(json.dumps({"argv": ["true"]}))
+    for program in (["true"], ["python", "-m", "trainer", "train", "--recipe", "none"]):
+        command = [sys.executable, str(LAUNCHER), str(tmp_path), *program]
+        subprocess.run(command, env={**os.environ, "CLUSTERKIT_SCRATCH": str(tmp_path)}, capture_output=True)
+        assert (tmp_path / "launched").read_text() == "says-done\n"
+        (tmp_path / "launched").write_text("")
+        subprocess.run(command, env={**os.environ, "CLUSTERKIT_SCRATCH": str(tmp_path)}, capture_output=True)
+        assert (tmp_path / "launched").read_text() == ""
+        (tmp_path / "launched").write_text("says-done\n")
+
+
+def test_run_json_may_not_change_where_the_run_lies(tmp_path: Path) -> None:
+    run = {"argv": ["python", "-c", TELL], "env": {"CLUSTERKIT_RUN_DIR": "/elsewhere"}}
+    env = json.loads(launch(tmp_path, run).stdout)[1]
+    assert env["CLUSTERKIT_RUN_DIR"] == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("run", "code", "words"),
+    [
+        ("", 2, "cannot read"),
+        ("{", 2, "cannot read"),
+        ({"argv": []}, 2, "argv is empty"),
+        ({}, 2, "'argv'"),
+        ({"argv": ["true"], "workdir": "/no/such"}, 2, "cannot enter the working directory /no/such"),
+        ({"argv": ["no-such-program"]}, 127, "the program 'no-such-program' does not exist here"),
+        ({"argv": ["/etc/passwd"]}, 126, "cannot start '/etc/passwd'"),
+        ({"argv": ["true", "a\0b"]}, 126, "cannot start 'true'"),
+    ],
+)
+def test_one_clear_line_when_it_cannot_start(tmp_path: Path, run: Any, code: int, words: str) -> None:
+    done = launch(tmp_path, run)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_it_needs_nothing_but_an_old_python() -> None:
+    tree = ast.parse(LAUNCHER.read_text(), feature_version=(3, 8))
+    imported = {
+        name.name if isinstance(node, ast.Import) else str(node.module)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+    }
+    assert imported <= sys.stdlib_module_names
+
+
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+tricky = st.sampled_from(
+    ["", " ", "$HOME", "`id`", "$(id)", "'", '"', "\\", "\n", "*", "~", "!!", "-", "--", "é", "😀"]
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batch=st.lists(st.lists(words | tricky, max_size=8), min_size=30, max_size=60))
+def test_any_arguments_arrive_unchanged(
+    tmp_path_factory: pytest.TempPathFactory, batch: list[list[str]]
+) -> None:
+    """One job.sh carries a batch of lists, because starting bash and two Pythons for each would be slow."""
+    flat = [word for words in batch for word in (*words, "|")]
+    run = Run(tmp_path_factory.mktemp("arguments"), ["python", "-c", ARRIVED, *flat])
+    assert run.run(LC_ALL="C") == 0, run.log()
+    assert json.loads((run.dir / "arrived").read_text()) == flat
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ("python -m trainer train --recipe sac", True),
+        ("python -m trainer train --recipe sac --run-dir=/x", False),
+        ("python -m trainer train --recipe sac --seeds 1..3", True),
+        ("python -m trainer bench --recipe sac", False),
+        ("true", False),
+    ],
+)
+def test_which_program_says_that_it_is_done(argv: str, says: bool) -> None:
+    assert says_done(argv.split()) == says

@@ -1,0 +1,176 @@
+"""Rendering: what the script holds, and that every value survives the shell."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clusterkit.backends.job_script import JobScript, render
+from clusterkit.backends.slurm.backend import SlurmBackend
+from clusterkit.backends.slurm.options import directive
+from clusterkit.errors import ConfigError
+from tests.sampling import sampled
+
+PLAIN: dict[str, Any] = {
+    "run_id": "mt10-20260102-k3f9",
+    "job_name": "mt10",
+    "run_dir": "/data/runs/mt10-20260102-k3f9",
+    "workdir": "/data/snapshots/abc",
+    "scratch_root": "/data/scratch",
+    "cache_root": "/data/cache",
+}
+CONTAINED: dict[str, Any] = PLAIN | {
+    "container": "apptainer",
+    "image": "/data/images/ab cd.sif",
+    "image_bytes": 1234,
+    "image_digest": "sha256:" + "0f" * 32,
+    "binds": ("/data:/data:ro", "/scratch/it's here"),
+    "prelude": ("module load apptainer/1.4",),
+}
+
+
+def text(**changes: Any) -> str:
+    return render(JobScript(**(PLAIN | changes)), SlurmBackend())
+
+
+def contained(**changes: Any) -> str:
+    return render(JobScript(**(CONTAINED | changes)), SlurmBackend())
+
+
+SCRIPTS: dict[str, dict[str, Any]] = {
+    "plain": PLAIN,
+    "contained": CONTAINED,
+    "singularity": CONTAINED
+    | {"nv": True, "container": "singularity", "image_digest": None, "image_bytes": None},
+    **{way: PLAIN | {"until_done": way} for way in ("requeue", "array", "chain")},
+    "together": CONTAINED
+    | {"together": ("/data/runs/a b", PLAIN["run_dir"]), "meeting": "/data/where we 'meet'"},
+    "hostile": PLAIN
+    | {"run_dir": "/w/é ' \" $HOME `id` \\ #/r", "options": ("--comment=a 'b' \"c\" # \\ $d",)},
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_bash_accepts_it(name: str) -> None:
+    script = render(JobScript(**SCRIPTS[name]), SlurmBackend())
+    checked = subprocess.run(["bash", "-n"], input=script.encode(), capture_output=True)
+    assert (checked.returncode, checked.stderr) == (0, b"")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+@pytest.mark.parametrize("name", sampled(SCRIPTS, 3))
+def test_shellcheck_has_no_warnings(name: str, tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text(render(JobScript(**SCRIPTS[name])), SlurmBackend())
+    checked = subprocess.run(
+        ["shellcheck", "-S", "warning", tmp_path / "job.sh"], capture_output=True, text=True
+    )
+    assert checked.stdout == ""
+
+
+def test_directives_come_first_and_the_users_win() -> None:
+    lines = text(options=("--time=01:00:00", "--job-name=mine")).splitlines()
+    assert lines[:6] == [
+        "#!/bin/bash",
+        "#SBATCH --output=/data/runs/mt10-20260102-k3f9/slurm.log",
+        "#SBATCH --open-mode=append",
+        "#SBATCH --chdir=/data/runs/mt10-20260102-k3f9",
+        "#SBATCH --time=01:00:00",
+        "#SBATCH --job-name=mine",
+    ]
+    assert "#SBATCH" not in "\n".join(lines[6:])
+
+
+def test_a_percent_sign_in_the_log_path_is_no_sbatch_field() -> None:
+    assert "#SBATCH --output=/w/100%%j/slurm.log" in text(run_dir="/w/100%j")
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("--gres=gpu:a40:1", "#SBATCH --gres=gpu:a40:1"),
+        ("--exclusive", "#SBATCH --exclusive"),
+        ("--comment=a b", r"#SBATCH --comment=a\ b"),
+        ("--comment='\"#\\", r"#SBATCH --comment=\'\"\#\\"),
+    ],
+)
+def test_directive_quotes_as_sbatch_reads(option: str, line: str) -> None:
+    assert directive(option) == line
+
+
+@pytest.mark.parametrize(
+    "option", ["--a=b\n#SBATCH --time=9", "time=3", "-p gpu", "--a=\x00", "", "--", "rm -rf /"]
+)
+def test_directive_refuses_what_sbatch_cannot_read(option: str) -> None:
+    with pytest.raises(ConfigError):
+        directive(option)
+
+
+@pytest.mark.slow
+@settings(deadline=None)  # each is a shell and its start
+@given(values=st.tuples(*[st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)] * 3))
+def test_values_reach_the_shell_unchanged(values: tuple[str, str, str]) -> None:
+    names = ("workdir", "scratch_root", "cache_root")
+    script = text(**{name: "/" + value for name, value in zip(names, values, strict=True)})
+    start = script.index("\nrun_id=")
+    shell = (
+        script[start : script.index("\n\nset -u", start)]
+        + '\nprintf "%s\\0" "$workdir" "$scratch_root" "$cache_root"'
+    )
+    answer = subprocess.run(["bash", "-c", shell], capture_output=True, check=True).stdout
+    assert answer.decode().split("\0")[:3] == ["/" + value for value in values]
+
+
+def test_without_a_container_there_is_no_trace_of_one() -> None:
+    assert "--cleanenv" not in text()
+    assert "image" not in text()
+
+
+def test_container_isolates_and_binds() -> None:
+    script = contained()
+    for part in (
+        "--cleanenv --contain\n",
+        '--home "$scratch/home"',
+        '--bind "$run_dir" --bind "$scratch" --bind "$workdir:$workdir:ro"',
+        '--bind "$scratch/tmp:/tmp"',
+        "--bind /data:/data:ro\n",
+        "--bind '/scratch/it'\"'\"'s here'\n",
+        "image='/data/images/ab cd.sif'\n",
+        "\nmodule load apptainer/1.4\n",
+        "prefix=APPTAINER\n",
+    ):
+        assert part in script
+    assert "prefix=SINGULARITY\n" in contained(container="singularity")
+
+
+def test_nv_only_when_a_gpu_is_asked_for() -> None:
+    assert "--nv" not in contained()
+    assert "exec --nv --cleanenv" in contained(nv=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"run_id": "a b"}, "no run id"),
+        ({"run_dir": "runs/x"}, "absolute"),
+        ({"image": None}, "needs an image"),
+        ({"workdir": "/w/a:b"}, "':'"),
+        ({"scratch_root": "/w/a,b"}, "','"),
+    ],
+)
+def test_refuses_what_cannot_be_said(changes: dict[str, Any], cause: str) -> None:
+    with pytest.raises(ConfigError, match=cause):
+        JobScript(**(CONTAINED | changes))
+
+
+def test_the_login_of_the_node_is_shown_only_where_it_is_wanted() -> None:
+    assert ".netrc" not in contained()
+    assert ".netrc" not in text(wandb_login=True)  # without a container the home folder is there
+    script = contained(wandb_login=True)
+    assert script.index('--bind "$netrc:') < script.index('command+=("$image"')
