@@ -175,6 +175,8 @@ class JobResources:
     cpus: int | None = None
     memory: int | None = None
     """Bytes."""
+    seconds: int | None = None
+    """The time limit."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,15 @@ class Backend(Protocol):
             options: of the submission before.
             time: the time limit stays what it was.
             packed: the job was shared with other runs.
+        """
+        ...
+
+    def brief(self, options: Sequence[str], seconds: int) -> tuple[str, ...]:
+        """The options of a short job that asks for what a run does and leaves nothing behind.
+
+        Args:
+            options: of the run.
+            seconds: its time limit.
         """
         ...
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -17,7 +17,6 @@ from clusterkit.backends import backend_of
 from clusterkit.backends.base import SCHEDULER_LOG
 from clusterkit.backends.job_script import passed_on
 from clusterkit.checkup.answer import END, FUNCTIONS
-from clusterkit.units import slurm_time
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -27,22 +26,6 @@ SECONDS = 120
 ANSWER, ERRORS = "answer", "errors"
 """Names of files in its folder: what it found, and what the shell said besides."""
 _PROBE_BYTES = 1 << 20
-_NOT_WANTED = {
-    f"--{name}"
-    for name in (
-        "requeue",
-        "signal",
-        "error",
-        "array",
-        "begin",
-        "dependency",
-        "hold",
-        "mail-type",
-        "mail-user",
-    )
-}
-"""Options of a run that are none of this job's."""
-
 # The answer gets its name at the end, or when something ends the script before that.
 _BEGIN = r"""
 set -u
@@ -167,19 +150,6 @@ class NodeJob:
     def contained(self) -> bool:
         """Whether there is a container."""
         return self.cluster.container != "none"
-
-
-def job_options(options: Sequence[str]) -> tuple[str, ...]:
-    """The options of the profile, and those that keep the job out of everybody's way."""
-    own = (
-        "--job-name=clusterkit-doctor",
-        "--output=/dev/null",
-        "--chdir=/",
-        "--no-requeue",
-        f"--time={slurm_time(SECONDS)}",
-    )
-    ours = {option.partition("=")[0] for option in own} | _NOT_WANTED
-    return (*(option for option in options if option.partition("=")[0] not in ours), *own)
 
 
 def node_script(job: NodeJob) -> str:

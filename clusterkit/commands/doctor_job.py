@@ -22,12 +22,10 @@ from clusterkit.checkup.check import failed, passed, skipped, warned
 from clusterkit.checkup.login import Login
 from clusterkit.checkup.node import Node
 from clusterkit.checkup.node_script import (
-    ANSWER,
     SECONDS,
     NodeJob,
     inside_program,
     inside_request,
-    job_options,
     node_script,
 )
 from clusterkit.commands.doctor_site import layout_of
@@ -36,7 +34,6 @@ from clusterkit.errors import ClusterkitError, WandbError
 from clusterkit.runs.fitting import wants_gpu
 from clusterkit.runs.handover import RefusedError, hand_over_job
 from clusterkit.runs.observe import ask_job
-from clusterkit.runs.submission import bundle
 from clusterkit.site import Site
 from clusterkit.wandb import credentials
 
@@ -150,7 +147,8 @@ def _options(exam: Examination, profile: Profile) -> tuple[str, ...]:
     if profile.memory is not None:
         changes["memory"] = min(profile.memory, _TINY["memory"])
     tiny = profile.model_copy(update=changes)
-    return job_options(backend_of(exam.cluster).options(exam.cluster, tiny, signal=None))
+    backend = backend_of(exam.cluster)
+    return backend.brief(backend.options(exam.cluster, tiny, signal=None), SECONDS)
 
 
 def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, ...], wait: int) -> _Came:
@@ -181,13 +179,6 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
         with ExitStack() as stack:
             stack.callback(transport.run, ["sh", "-c", _REMOVE, "sh", folder], check=False)
             transport.run(["sh", "-c", _SWEEP, "sh", layout.root])
-            if not backend.can.queue:
-                exam.say("looking around here")
-                transport.run(["tar", "-xf", "-", "-C", layout.root], stdin=bundle(files))
-                transport.run(["bash", f"{folder}/job.sh"], timeout=SECONDS * 2.0, check=False)
-                return _Came(
-                    passed(""), parse(transport.read(f"{folder}/{ANSWER}").decode("utf-8", "replace"))
-                )
             try:
                 job_id = hand_over_job(site, owner, files, job_name=job.name, options=job.options, new=True)
             except RefusedError as error:

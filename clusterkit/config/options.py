@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from clusterkit.config.exposure import HINT, assigned_secret
+from clusterkit.errors import ConfigError
 
 _LONG = re.compile(r"[a-z][a-z0-9-]+")
 _SHORT = {
@@ -43,6 +46,40 @@ def long_name(written: str) -> str:
     if reason := _PROTECTED.get(name):
         raise ValueError(f"--{name} cannot be set: {reason}")
     return name
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, str | int | bool]:
+    """The options of a command line by long name, a flag as True.
+
+    Args:
+        texts: "--name=value" and "--flag".
+
+    Raises:
+        ConfigError: a text is not of that form, or not an option one may set.
+    """
+    table: dict[str, str | int | bool] = {}
+    for text in texts:
+        written, equals, value = text.partition("=")
+        if not written.startswith("--") or (equals and not value) or not text.isprintable():
+            raise ConfigError(
+                f"{text!r} is not an sbatch option", hint="write --name=value, or --name for a flag"
+            )
+        try:
+            table[long_name(written)] = value if equals else True
+        except ValueError as error:
+            raise ConfigError(f"command line: {error}", hint="leave it out") from None
+    return table
+
+
+def refuse_secrets(options: Iterable[str]) -> None:
+    """Raises ConfigError where the value of an option looks like a secret: others can read them."""
+    for option in options:
+        name, _, value = option.partition("=")
+        if secret := assigned_secret(value):
+            raise ConfigError(
+                f"{name}: {secret} looks like a secret, and Slurm shows the options of a job to others",
+                hint=HINT,
+            )
 
 
 def names_of(options: Iterable[str]) -> frozenset[str]:

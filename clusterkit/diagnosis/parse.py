@@ -53,7 +53,12 @@ def _evidence(subject: Subject, texts: dict[str, Text], record: RunRecord) -> Ev
     if "slurm.log" in texts:
         texts["slurm.log"] = _of_job(texts["slurm.log"], subject, record)
     known = _job(subject, texts, queued, booked, job)
-    state = fold(record, known) if subject.job_id or record.started else _unsubmitted(backend, record)
+    limit = backend.asked(record.options).seconds
+    state = (
+        fold(record, known, limit=limit)
+        if subject.job_id or record.started
+        else _unsubmitted(backend, record)
+    )
     raw = known.raw_state if known else ""
     reason = queued.get("%r") or job.get("Reason") or ""
     if subject.scheduler == "local" and known is not None:

@@ -102,7 +102,8 @@ class Observer:
             return last  # there may be no job, or it was not asked about yet
         if job is not None and not job.state.active:
             job = self._task(job, record)
-        state = fold(record, job, last=last, until_done=run.until_done, moment=moment)
+        limit = backend_of(self.cluster).asked(record.options).seconds
+        state = fold(record, job, limit=limit, last=last, until_done=run.until_done, moment=moment)
         return replace(state, job_id=job_id, submission=number)
 
     def _newest(self, run: LedgerRun, record: RunRecord) -> tuple[str, int]:

@@ -169,6 +169,12 @@ class RunRecord:
         return (newest[0].request if newest else None) or {}
 
     @property
+    def options(self) -> tuple[str, ...]:
+        """The backend's options in that request."""
+        options = self.request.get("options")
+        return tuple(text for text in options if isinstance(text, str)) if isinstance(options, list) else ()
+
+    @property
     def cancelled(self) -> bool:
         """Whether a cancel was asked for the newest start, or before there was one."""
         newest = self.started

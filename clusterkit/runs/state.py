@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from clusterkit.backends.base import Job, JobState, parse_time, unix_seconds
+from clusterkit.backends.base import Job, JobState, unix_seconds
 from clusterkit.runs.outlook import Pace, Sighting, at_the_limit, pace, smoothed, time_left
 from clusterkit.runs.record import Attempt, RunRecord, collect_script, parse_collect
 from clusterkit.runs.verdict import STALE_SECONDS, Verdict, number, silence, verdict
@@ -76,6 +76,7 @@ def fold(
     record: RunRecord,
     job: Job | None,
     *,
+    limit: int | None = None,
     last: RunState | None = None,
     until_done: str = "",
     moment: float | None = None,
@@ -85,6 +86,7 @@ def fold(
     Args:
         record: its run directory's files.
         job: what the scheduler knows of the job submitted last; None when it knows nothing (any more).
+        limit: the time limit that was asked for, in seconds; it stands in where the scheduler is mute.
         last: what was known before: it steadies the rate, and stands in where the scheduler is mute.
         until_done: how the run goes on past its time limit.
         moment: of this machine's clock, Unix seconds.
@@ -98,7 +100,7 @@ def fold(
         judged.final,
         expected_start=_expected_start(record, job, moment) if judged.state.waiting else None,
         elapsed_seconds=_elapsed(record, job, judged.state),
-        limit_seconds=(job.limit_seconds if job else None) or _asked_limit(record),
+        limit_seconds=(job.limit_seconds if job else None) or limit,
         attempt=newest.number if newest else None,
         until_done=until_done,
         node=(job.node if job else None) or text(start.get("node")),
@@ -238,14 +240,6 @@ def _expected_start(record: RunRecord, job: Job | None, moment: float | None) ->
         return start
     ahead = moment - record.now if moment is not None else 0.0
     return start + (ahead if abs(ahead) > CLOCKS_DIFFER else 0.0) if start > record.now else None
-
-
-def _asked_limit(record: RunRecord) -> int | None:
-    """The time limit that was asked for, in seconds."""
-    options = record.request.get("options")
-    texts = [text for text in options if isinstance(text, str)] if isinstance(options, list) else []
-    limits = [parse_time(text.partition("=")[2]) for text in texts if text.startswith("--time=")]
-    return limits[-1] if limits else None
 
 
 def _elapsed(record: RunRecord, job: Job | None, state: JobState) -> float | None:

@@ -44,7 +44,7 @@ trap : PIPE
 root=$1 stage=$1/.new-$2 token=$2 mode=$3 owner=$4 number=$5
 shift 5
 fail() {{ rm -rf "$stage"; test -z "$1" || echo "$1" >&2; echo "{MARK} not asked"; exit 1; }}
-LC_ALL=C mkdir -p "$stage" "$root/runs" || fail
+LC_ALL=C mkdir -p "$stage" || fail
 test ! -e "$root/{_GIVEN_UP}/$token" || fail "another command has given up this submission"
 LC_ALL=C tar -xof - -C "$stage" || fail
 find "$stage" -type f -exec sync {{}} + 2>/dev/null

@@ -61,7 +61,7 @@ class ContainerRun:
         }
         (self.dir / "code").mkdir(parents=True)
         (self.dir / "code" / "program.py").write_text(program)
-        (self.dir / "job.sh").write_text(render(JobScript(**(fields | changes))), SlurmBackend())
+        (self.dir / "job.sh").write_text(render(JobScript(**(fields | changes)), SlurmBackend()))
         shutil.copy(LAUNCHER, self.dir)
         document = {
             "run_id": name,

@@ -67,7 +67,7 @@ def test_bash_accepts_it(name: str) -> None:
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 @pytest.mark.parametrize("name", sampled(SCRIPTS, 3))
 def test_shellcheck_has_no_warnings(name: str, tmp_path: Path) -> None:
-    (tmp_path / "job.sh").write_text(render(JobScript(**SCRIPTS[name])), SlurmBackend())
+    (tmp_path / "job.sh").write_text(render(JobScript(**SCRIPTS[name]), SlurmBackend()))
     checked = subprocess.run(
         ["shellcheck", "-S", "warning", tmp_path / "job.sh"], capture_output=True, text=True
     )

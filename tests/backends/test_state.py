@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterkit.backends.base import Job, JobState
+from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.runs.record import Attempt, RunRecord
 from clusterkit.runs.state import RunState, fold, remembered, to_text
 from clusterkit.runs.submission import Submission
@@ -126,9 +127,10 @@ def test_a_run_that_goes_on_waits_between_two_attempts() -> None:
 
 def test_the_limit_that_was_asked_for_where_nobody_tells() -> None:
     submissions = (Submission(0, {"options": ["--time=1:00:00", "--time=30"]}),)
-    assert fold(record(submissions=submissions), None).limit_seconds == 1800
+    limit = SlurmBackend().asked(record(submissions=submissions).options).seconds
+    assert fold(record(submissions=submissions), None, limit=limit).limit_seconds == limit == 1800
     for odd in (None, {}, {"options": 7}, {"options": [None, "--time"]}):
-        assert fold(record(submissions=(Submission(0, odd),)), None).limit_seconds is None
+        assert SlurmBackend().asked(record(submissions=(Submission(0, odd),)).options).seconds is None
 
 
 def test_no_outlook_on_what_may_hang_or_has_ended() -> None:

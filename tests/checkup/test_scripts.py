@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.backends.local.backend import LocalBackend
+from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.checkup import inside, scheduler, storage
 from clusterkit.checkup.answer import MARK, parse
 from clusterkit.checkup.check import Outcome
@@ -21,7 +23,6 @@ from clusterkit.checkup.node_script import (
     NodeJob,
     inside_program,
     inside_request,
-    job_options,
     node_script,
 )
 from clusterkit.checkup.scheduler import Slurm
@@ -99,7 +100,7 @@ def job_of(folder: Path, **cluster: object) -> tuple[NodeJob, Path]:
         scratch_root=str(folder / "scratch"),
         image=None,
         nv=True,
-        options=job_options(["--time=00:02:00", "--signal=B:USR1@60", "--comment=a b"]),
+        options=LocalBackend().brief(["--time-limit=120", "--notice=USR1@60", "--comment=a b"], 120),
         server=("127.0.0.1", 9),
     )
     (own / "inside.py").write_bytes(inside_program())
@@ -143,7 +144,7 @@ def test_a_folder_that_the_node_does_not_see_ends_the_job_in_peace(tmp_path: Pat
 
 def test_the_options_keep_the_job_out_of_everybodys_way() -> None:
     theirs = ["--time=2-00:00:00", "--signal=B:USR1@60", "--requeue", "--output=/x", "--mem=3G", "--hold"]
-    options = job_options([*theirs, "--mail-type=ALL"])
+    options = SlurmBackend().brief([*theirs, "--mail-type=ALL"], 120)
     assert options[0] == "--mem=3G"
     assert {"--no-requeue", "--output=/dev/null", "--time=00:02:00"} <= set(options[1:])
     assert not set(theirs[:4]) & set(options)

@@ -41,14 +41,14 @@ def test_the_code_of_the_run_and_not_the_working_tree(project: Project) -> None:
     assert new["env"] == old["env"] | {"WANDB_RUN_ID": again, "WANDB_DIR": str(home)}
     assert (new["run_id"], new["wandb"]["run_id"], new["time_limit_seconds"]) == (again, again, 420)
     options = json.loads((home / "submissions" / "0" / "request.json").read_text())["options"]
-    assert {"--comment=mine", "--time=00:07:00"} <= set(options)
+    assert {"--comment=mine", "--time-limit=420"} <= set(options)
     document = json.loads(project.run("diff", first, again, "--json").stdout)
     differing = {(each["section"], each["name"]) for each in document["differences"]}
     assert differing | {("run", "created")} == {  # within one second they were created at the same time
         ("run", "name"),
         ("run", "created"),
         ("profile", "time"),
-        ("sbatch", "--time"),
+        ("sbatch", "--time-limit"),
     }
     (row,) = json.loads(project.run("status", "--json", again).stdout)["runs"]
     assert row["state"] == "COMPLETED"

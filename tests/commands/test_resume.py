@@ -79,7 +79,7 @@ def test_what_is_asked_to_be_different_is(steps: Project) -> None:
     completed(steps, run_id)
     run_dir = steps.run_dir(run_id)
     request = json.loads((run_dir / "submissions/1/request.json").read_text())
-    assert {"--time=00:09:00", "--qos=long", "--requeue"} <= set(request["options"])
+    assert {"--time-limit=540", "--qos=long", "--requeue"} <= set(request["options"])
     assert request["until_done"] == "requeue"
     assert (run_dir / "threads-1").read_text() == "3"
 
@@ -98,7 +98,7 @@ def test_it_may_be_resumed_again_and_keeps_what_was_changed(steps: Project) -> N
     steps.run("resume", run_id)
     completed(steps, run_id, 2)
     request = json.loads((steps.run_dir(run_id) / "submissions/2/request.json").read_text())
-    assert "--time=00:09:00" in request["options"]
+    assert "--time-limit=540" in request["options"]
     assert request["until_done"] == "requeue"
     assert not (steps.run_dir(run_id) / "stopped.json").exists()
 

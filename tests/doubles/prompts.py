@@ -52,7 +52,7 @@ QUESTIONS: Mapping[str, Callable[[], object]] = {
     "cancel": _cancel,
     "tune": lambda: tune.agreed(_any(FILE), yes=False),
     "deploy": lambda: deploy.ask_about_large(_any([("big.bin", 10**9)]), 10**6),
-    "submit of many": lambda: sweep.confirmed(_any(SimpleNamespace(members=range(99)))),
+    "submit of many": lambda: sweep.confirmed(_any(SimpleNamespace(runs=range(99)))),
 }
 
 

@@ -26,6 +26,7 @@ from clusterkit.backends.base import (
 )
 from clusterkit.backends.local.processes import JOB_ID
 from clusterkit.backends.starts import Predictions
+from clusterkit.config.options import names_of, parse_options, refuse_secrets
 from clusterkit.errors import SchedulerError, last_words
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ ck_job() {
 """
 
 
+_OF_ONE_SUBMISSION = ("--requeue", "--array", "--after", "--after-task")
+_OF_THE_TIME = ("--time-limit", "--notice")
+
+
 class LocalBackend:
     """See `clusterkit.backends.base.Backend`. Jobs start at once, unless they are to wait for others."""
 
@@ -76,29 +81,35 @@ class LocalBackend:
     def options(
         self, cluster: Cluster, profile: Profile, *, signal: EarlySignal | None, extra: Sequence[str] = ()
     ) -> tuple[str, ...]:
-        """The time limit and the signal before it: nothing else is asked of anybody.
+        """The time limit, the signal before it, and what the command line says.
 
-        The settings' options for a scheduler, and those of the command line, mean nothing here. A cluster
-        without a table of GPUs takes any type: the hardware is what is there.
+        The settings' options for a scheduler mean nothing here. Those of the command line do not either, and
+        are kept with the run. A cluster without a table of GPUs takes any type: what is there counts.
         """
         within_max_time(cluster, profile)
         if cluster.gpus:
             gpu_of(cluster, profile)
-        kept = [option for option in extra if option.startswith(("--time-limit=", "--notice="))]
-        names = {option.partition("=")[0] for option in kept}
         own = [f"--time-limit={profile.time}"]
         own += [f"--notice={signal.name}@{signal.seconds}"] if signal else []
-        return (*(option for option in own if option.partition("=")[0] not in names), *kept)
+        given = {name: "" if value is True else f"={value}" for name, value in parse_options(extra).items()}
+        refuse_secrets(extra)
+        own = [option for option in own if option[2:].partition("=")[0] not in given]
+        return (*own, *(f"--{name}{value}" for name, value in given.items()))
 
     def names(self, options: Sequence[str]) -> frozenset[str]:
-        """None: no option of a person's means anything here."""
-        del options
-        return frozenset()
+        """Long names: the command line's options are the same everywhere."""
+        return names_of(options)
 
     def carried_over(self, options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
-        """The time limit, with its signal."""
+        """All but what is chosen anew for each submission."""
         del packed
-        return [option for option in options if time and option.startswith(("--time-limit=", "--notice="))]
+        left = (*_OF_ONE_SUBMISSION, *(() if time else _OF_THE_TIME))
+        return [option for option in options if option.partition("=")[0] not in left]
+
+    def brief(self, options: Sequence[str], seconds: int) -> tuple[str, ...]:
+        """The time limit."""
+        del options
+        return (f"--time-limit={seconds}",)
 
     def packed(self, options: Sequence[str], runs: int, given: Sequence[str]) -> tuple[str, ...]:
         """The same: runs share no job here."""
@@ -110,9 +121,9 @@ class LocalBackend:
         return f"--array={first}-{last}{f'%{at_once}' if at_once is not None else ''}"
 
     def asked(self, options: Sequence[str]) -> JobResources:
-        """Nothing: they are the time limit alone."""
-        del options
-        return JobResources()
+        """The time limit."""
+        limits = [option.partition("=")[2] for option in options if option.startswith("--time-limit=")]
+        return JobResources(seconds=int(limits[-1]) if limits and limits[-1].isdecimal() else None)
 
     def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
         """None: the options are arguments of the submit command."""
@@ -158,7 +169,8 @@ class LocalBackend:
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
         """Argv that starts the job, or each task of an array as a job."""
         del job_name
-        return [sys.executable, "-P", "-m", "clusterkit.backends.local.start", *options, script, run_dir]
+        own = [each for each in options if each.partition("=")[0] in (*_OF_ONE_SUBMISSION, *_OF_THE_TIME)]
+        return [sys.executable, "-P", "-m", "clusterkit.backends.local.start", *own, script, run_dir]
 
     def accepted(self, answer: str, task: int | None = None) -> str | None:
         """The id on the last line that is one; of a task, that behind its number: `4 4711-138212`."""

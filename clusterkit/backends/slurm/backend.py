@@ -128,6 +128,12 @@ class SlurmBackend:
 
         return carried_over(options, time=time, packed=packed)
 
+    def brief(self, options: Sequence[str], seconds: int) -> tuple[str, ...]:
+        """No log, no mail, no second start."""
+        from clusterkit.backends.slurm.options import brief
+
+        return brief(options, seconds)
+
     def packed(self, options: Sequence[str], runs: int, given: Sequence[str]) -> tuple[str, ...]:
         """Processors and memory for all of them."""
         from clusterkit.backends.slurm.options import packed
@@ -139,11 +145,13 @@ class SlurmBackend:
         return f"--array={first}-{last}{f'%{at_once}' if at_once is not None else ''}"
 
     def asked(self, options: Sequence[str]) -> JobResources:
-        """`--cpus-per-task` and `--mem`."""
+        """`--cpus-per-task`, `--mem` and `--time`."""
         from clusterkit.backends.slurm.request import read
 
         told = read(options)
-        return JobResources(told.cpus if _value(options, "cpus-per-task") else None, told.memory)
+        return JobResources(
+            told.cpus if _value(options, "cpus-per-task") else None, told.memory, told.seconds
+        )
 
     def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
         """#SBATCH lines."""

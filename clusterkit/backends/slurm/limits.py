@@ -47,7 +47,7 @@ def parse_limits(answer: str) -> Limits:
     config_text, _, rest = rest.partition(f"{_MARK} partition\n")
     partition_text, whole, _ = rest.partition(f"{_MARK} end")
     config = dict(re.findall(r"^(\w+)\s*= *(.*?) *$", config_text, re.MULTILINE))
-    if not whole or "JobRequeue" not in config:
+    if not whole or not config:
         words = " / ".join(line.strip() for line in config_text.splitlines() if line.strip())[:200]
         raise SchedulerError(
             f"Slurm does not say what it allows: {words or 'no answer'}",
@@ -57,7 +57,7 @@ def parse_limits(answer: str) -> Limits:
     preempt = partition.get("PreemptMode") or config.get("PreemptMode", "")
     preempting = config.get("PreemptType", "none") not in ("none", "preempt/none", "(null)")
     return Limits(
-        requeue=config["JobRequeue"] != "0",
+        requeue=config.get("JobRequeue", "1") != "0",
         array_size=array_size(config_text),
         preempt_cancels=preempting and "CANCEL" in preempt.upper(),
         kill_wait=_number(config.get("KillWait", ""), 30),

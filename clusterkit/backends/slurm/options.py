@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from clusterkit.backends.base import EarlySignal, gpu_of, within_max_time
-from clusterkit.config.exposure import HINT, assigned_secret
 from clusterkit.config.models import Cluster, Profile
-from clusterkit.config.options import long_name, rivals
+from clusterkit.config.options import long_name, parse_options, refuse_secrets, rivals
 from clusterkit.errors import ConfigError
 from clusterkit.units import parse_size, slurm_memory, slurm_time
 
@@ -20,6 +19,18 @@ _OF_ONE_SUBMISSION = ("--requeue", "--array", "--dependency", "--kill-on-invalid
 _OF_THE_PACK = ("--cpus-per-task", "--mem")
 """Options that were asked for all runs of a shared job."""
 _OF_THE_TIME = ("--time", "--signal")
+_OF_ONE_RUN = (
+    "--requeue",
+    "--signal",
+    "--error",
+    "--array",
+    "--begin",
+    "--dependency",
+    "--hold",
+    "--mail-type",
+    "--mail-user",
+)
+"""Options of a run that a short job beside it does without."""
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(=.*)?", re.DOTALL)
 
 
@@ -55,7 +66,7 @@ def sbatch_options(
     if signal is not None:
         options["signal"] = f"B:{signal.name}@{signal.seconds}"
     gpu = cluster.gpus.get(profile.gpu or "")
-    for table in (cluster.sbatch, gpu.sbatch if gpu else {}, profile.sbatch, _parse_options(extra)):
+    for table in (cluster.sbatch, gpu.sbatch if gpu else {}, profile.sbatch, parse_options(extra)):
         for written, value in table.items():
             name = long_name(written)
             if value is False:
@@ -65,13 +76,7 @@ def sbatch_options(
                 options.pop(rival, None)
             options[name] = value
     rendered = _rendered(options)
-    for option in rendered:
-        name = option.partition("=")[0]
-        if secret := assigned_secret(option.removeprefix(name).removeprefix("=")):
-            raise ConfigError(
-                f"{name}: {secret} looks like a secret, and Slurm shows the options of a job to others",
-                hint=HINT,
-            )
+    refuse_secrets(rendered)
     return rendered
 
 
@@ -97,6 +102,19 @@ def carried_over(options: Sequence[str], *, time: bool, packed: bool) -> list[st
     """Those options of a submission that its run's next submission keeps; see `Backend.carried_over`."""
     left = {*_OF_ONE_SUBMISSION, *(_OF_THE_PACK if packed else ()), *(() if time else _OF_THE_TIME)}
     return [option for option in options if option.partition("=")[0] not in left]
+
+
+def brief(options: Sequence[str], seconds: int) -> tuple[str, ...]:
+    """The options of a short job that leaves nothing behind; see `Backend.brief`."""
+    own = (
+        "--job-name=clusterkit-doctor",
+        "--output=/dev/null",
+        "--chdir=/",
+        "--no-requeue",
+        f"--time={slurm_time(seconds)}",
+    )
+    left = {*_OF_ONE_RUN, *(option.partition("=")[0] for option in own)}
+    return (*(option for option in options if option.partition("=")[0] not in left), *own)
 
 
 def packed(options: Sequence[str], runs: int, named: frozenset[str]) -> tuple[str, ...]:
@@ -144,26 +162,6 @@ def directive(option: str) -> str:
     if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", option):
         raise ConfigError(f"the sbatch option {option!r} holds a control character")
     return "#SBATCH " + re.sub(r"""([\s'"#\\])""", r"\\\1", option)
-
-
-def _parse_options(texts: Sequence[str]) -> dict[str, Value]:
-    """The table of "--name=value" and "--flag" texts.
-
-    Raises:
-        ConfigError: a text is not of that form, or not an option one may set.
-    """
-    table: dict[str, Value] = {}
-    for text in texts:
-        written, equals, value = text.partition("=")
-        if not written.startswith("--") or (equals and not value) or not text.isprintable():
-            raise ConfigError(
-                f"{text!r} is not an sbatch option", hint="write --name=value, or --name for a flag"
-            )
-        try:
-            table[long_name(written)] = value if equals else True
-        except ValueError as error:
-            raise ConfigError(f"command line: {error}", hint="leave it out") from None
-    return table
 
 
 def _rendered(options: Mapping[str, Value]) -> tuple[str, ...]:
