@@ -10,18 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.backends.base import Backend
+from clusterkit.backends.base import Backend, Found
 from clusterkit.backends.local.backend import LocalBackend
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.backends.slurm.limits import parse_limits
 from clusterkit.backends.slurm.parse import parse_query
-from clusterkit.backends.slurm.sections import MARK
 from clusterkit.backends.slurm.starts import parse_starts
 from clusterkit.checkup import answer as checkup
 from clusterkit.diagnosis.parse import parse_evidence
 from clusterkit.errors import ClusterkitError, RunError, SchedulerError, last_words
+from clusterkit.probes import Answers
+from clusterkit.probes.framing import MARK
 from clusterkit.probes.usage.reader import UsageReader
-from clusterkit.runs.record import parse_collect
+from clusterkit.runs.record import parse_records
 from clusterkit.runs.roster import parse_details, parse_roster
 from clusterkit.survey.parse import parse as parse_survey
 
@@ -36,14 +37,14 @@ STATUSES = (0, 1, 124)
 
 def slurm_section(name: str, status: int) -> str:
     """What one search prints; the ids say whose it is."""
-    number = 1000 + NAMES.index(name.partition(" ")[2])
-    return f"{MARK} begin {name}\n{number}\n{number}_3\n\n{MARK} status {status}\nsqueue: error {number}\n"
+    tool, _, owner = name.partition(" ")
+    number = 1000 + NAMES.index(owner)
+    return f"{MARK} begin {tool}\n{number}\n{number}_3\n\n{MARK} status {status}\nsqueue: error {number}\n"
 
 
 def local_section(name: str, status: int) -> str:
     number = 1000 + NAMES.index(name.partition(" ")[2])
-    name = name.partition(" ")[2]
-    return f"\x1eclusterkit-local find {name}\n{number}-77\n\x1eclusterkit-local found {status}\n"
+    return f"{MARK} begin found\n{number}-77\n{MARK} status {status}\n"
 
 
 SECTIONS = st.lists(
@@ -66,28 +67,34 @@ def test_searches_for_several_runs(
     drawn: list[tuple[str, str, int]],
     data: st.DataObject,
 ) -> None:
-    text = "Welcome\n" + "".join(section(f"{tool} {name}", status) for tool, name, status in drawn)
+    probes = {name: scheduler.find(name, "/job.sh", "2026-01-01") for name in NAMES}
+    said = {
+        name: "".join(section(f"{tool} {name}", status) for tool, other, status in drawn if other == name)
+        for name in NAMES
+    }
+    frames = (f"{MARK} probe find {name}\n{text}\n{MARK} done find {name}\n" for name, text in said.items())
+    text = "Welcome\n" + "".join(frames)
     begin = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(begin, len(text)))
-    for part in (text, text[begin:end], text.replace("\n", "\r\n")):
+    for part in (text, text[:end], text.replace("\n", "\r\n")):
         for number, name in enumerate(NAMES, 1000):
-            ids, certain = scheduler.parse_find(part, name)
-            assert set(ids) <= {f"{number}{ending}"}, "the job of another run"
+            found = Answers(part).of(probes[name])
+            assert set(found.ids) <= {f"{number}{ending}"}, "the job of another run"
             known = [status for _, other, status in drawn if other == name]
-            assert not certain or 0 in known
+            assert not found.certain or 0 in known
     for number, name in enumerate(NAMES, 1000):
         asked = [status for tool, other, status in drawn if other == name and (ending or tool == "queued")]
-        ids, certain = scheduler.parse_find(text, name)
-        assert certain == (bool(asked) and set(asked) == {0})
-        assert ids == ((f"{number}{ending}",) if any(other == name for _, other, _ in drawn) else ())
+        found = Answers(text).of(probes[name])
+        assert found.certain == (asked[-1:] == [0] if not ending else asked[:1] == [0])
+        assert found.ids == ((f"{number}{ending}",) if any(other == name for _, other, _ in drawn) else ())
 
 
-def test_the_first_answer_belongs_to_another_run() -> None:
-    text = slurm_section(f"queued {NAMES[0]}", 0) + slurm_section(f"queued {NAMES[1]}", 1)
+def test_an_answer_that_is_not_there_is_not_another_probes() -> None:
     slurm = SlurmBackend()
-    assert slurm.parse_find(text, NAMES[1]) == (("1001",), False)
-    assert slurm.parse_find(text, NAMES[0]) == (("1000",), True)
-    assert slurm.parse_find(text, NAMES[2]) == ((), False)
+    first, second = (slurm.find(name, "/job.sh", "2026-01-01") for name in NAMES[:2])
+    text = f"{MARK} probe {first.name}\n{slurm_section(f'queued {NAMES[0]}', 0)}\n{MARK} done {first.name}\n"
+    assert Answers(text).of(first) == Found(("1000",), certain=True)
+    assert Answers(text).of(second) == Found((), certain=False)
 
 
 ROW = "{0}|{0}|RUNNING|None|gpu|node{0}|1:00|10:00|N/A|N/A|job".replace("|", "\x1f")
@@ -111,34 +118,32 @@ def test_any_order_of_what_slurm_said(pieces: list[str], cut: int) -> None:
     whole = "".join(MARK + piece for piece in pieces)
     for text in (whole, whole[: len(whole) - cut], whole[cut:]):
         with contextlib.suppress(SchedulerError):
-            for identifier, job in parse_query(text).items():
+            for identifier, job in parse_query(text).jobs.items():
                 assert job.node in (None, f"node{identifier.partition(';')[0]}"), "the row of another cluster"
         parse_starts(text, {"a": ()})
 
 
 def record(run_dir: str) -> str:
     heart = json.dumps({"step": len(run_dir)})
-    mark = "\x1eclusterkit-record"
     return (
-        f"{mark} run {run_dir}\n{mark} file heartbeat.json\n{heart}\n"
-        f"{mark} file submissions/0/answer\n{len(run_dir)}\n{mark} file submissions/0/status\n0\n"
+        f"{MARK} run {run_dir}\n{MARK} file heartbeat.json\n{heart}\n"
+        f"{MARK} file submissions/0/answer\n{len(run_dir)}\n{MARK} file submissions/0/status\n0\n"
     )
 
 
 @pytest.mark.slow
 @given(order=st.lists(st.sampled_from(("/r/a", "/r/bb", "/r/ccc d")), max_size=6), data=st.data())
 def test_records_of_several_runs(order: list[str], data: st.DataObject) -> None:
-    mark = "\x1eclusterkit-record"
-    text = f"{mark} now 12\n" + "".join(map(record, order)) + f"{mark} end\n"
+    text = f"{MARK} now 12\n" + "".join(map(record, order)) + f"{MARK} end\n"
     begin = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(begin, len(text)))
     for part in (text, text[begin:end], text[:begin] + text[end:]):
         with contextlib.suppress(RunError):
-            for run_dir, found in parse_collect(part).items():
+            for run_dir, found in parse_records(part).items():
                 job_id = found.submission.job_id(SlurmBackend()) if found.submission else None
                 if run_dir in order and job_id is not None:
                     assert job_id in {str(len(path)) for path in order}
-    records = parse_collect(text)
+    records = parse_records(text)
     for run_dir in order:
         submission = records[run_dir].submission
         assert submission is not None
@@ -147,10 +152,11 @@ def test_records_of_several_runs(order: list[str], data: st.DataObject) -> None:
         records["/r/other"]
 
 
-MARKS = ("slurm", "record", "local", "survey", "doctor", "why", "usage", "roster", "limits")
 WORDS = (
-    " part me",
-    " end 0",
+    " begin me",
+    " begin subject",
+    " begin squeue",
+    " probe query",
     " end",
     " begin",
     " run /r",
@@ -167,9 +173,9 @@ def usage(text: str) -> object:
 
 
 PARSERS: tuple[Callable[[str], object], ...] = (
-    parse_collect, parse_query, parse_survey, parse_evidence, parse_roster, parse_details,
+    parse_records, parse_query, parse_survey, parse_evidence, parse_roster, parse_details,
     lambda text: parse_starts(text, {}),
-    parse_limits, checkup.parse, usage, LocalBackend().parse_query,
+    parse_limits, checkup.parse, usage, LocalBackend().query([]).read,
 )  # fmt: skip
 
 
@@ -186,9 +192,7 @@ def shown(parse: Callable[[str], object], text: str) -> str:
 @given(
     pieces=st.lists(
         st.one_of(
-            st.tuples(st.sampled_from(MARKS), st.sampled_from(WORDS)).map(
-                lambda pair: f"\x1eclusterkit-{pair[0]}{pair[1]}"
-            ),
+            st.sampled_from(WORDS).map(lambda word: f"{MARK}{word}"),
             st.sampled_from(("\n", " ", "1 2", "{}", "JobRequeue = 1", "a=b", "²")),
         ),
         max_size=20,
@@ -197,18 +201,18 @@ def shown(parse: Callable[[str], object], text: str) -> str:
 def test_no_order_of_our_lines_is_a_traceback(pieces: list[str]) -> None:
     for text in ("".join(pieces), "\n".join(pieces) + "\n"):
         for parse in PARSERS:
-            assert "clusterkit-" not in shown(parse, text), "a line of our own, shown to a person"
+            assert "clusterkit " not in shown(parse, text), "a line of our own, shown to a person"
 
 
 def test_half_a_configuration_is_no_configuration() -> None:
-    mark = "\x1eclusterkit-limits"
-    text = f"{mark} config\nJobRequeue = 1\n{mark} partition\nPartitionName=g MaxTime=1"
+    config = f"{MARK} begin config\nJobRequeue = 1\n{MARK} status 0\n"
+    text = f"{config}{MARK} begin partition\nPartitionName=g MaxTime=1"
     with pytest.raises(SchedulerError, match="does not say"):
         parse_limits(text)
-    assert parse_limits(f"{text}-00:00:00\n{mark} end\n").max_time == 86400
+    assert parse_limits(f"{text}-00:00:00\n{MARK} status 0\n").max_time == 86400
 
 
 def test_last_words() -> None:
-    assert last_words("\x1eclusterkit-record end\n") == "it said nothing"
+    assert last_words(f"{MARK} end\n") == "it said nothing"
     assert last_words("a\x1b[31mb\n\n c ") == "a [31mb / c"
     assert len(last_words("x" * 1000)) == 200

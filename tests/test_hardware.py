@@ -6,8 +6,10 @@ import subprocess
 
 import pytest
 
-from clusterkit.backends.local.machine import parse, script
+from clusterkit.backends.local.machine import parse, probe
 from clusterkit.hardware import Hardware, Need, shortages
+from clusterkit.probes import script
+from clusterkit.probes.framing import MARK
 
 GIB = 1 << 30
 LAPTOP = Hardware(cpus=2, memory=23 * GIB, gpus=(), disk=80 * GIB, disk_free=20 * GIB)
@@ -63,7 +65,9 @@ def test_the_worst_comes_first() -> None:
 
 
 def test_this_machine_tells_what_it_has() -> None:
-    said = subprocess.run(["sh"], input=script("/nowhere/at/all"), capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        ["sh"], input=script([probe("/nowhere/at/all")]), capture_output=True, text=True, check=True
+    )
     has = parse(f"a banner\n{said.stdout}goodbye\n")
     assert said.stderr == ""
     assert has.cpus
@@ -87,9 +91,8 @@ def test_this_machine_tells_what_it_has() -> None:
     ],
 )
 def test_answers_are_read(lines: list[str], has: Hardware) -> None:
-    mark = "\x1eclusterkit-machine"
-    assert parse("\n".join([f"{mark} begin", *lines, f"{mark} end", ""])) == has
+    assert parse("\n".join([f"{MARK} begin machine", *lines, f"{MARK} status 0", ""])) == has
 
 
 def test_an_answer_cut_short_leaves_all_open() -> None:
-    assert parse("\x1eclusterkit-machine begin\ncpus 8\n") == Hardware()
+    assert parse(f"{MARK} begin machine\ncpus 8\n") == Hardware()

@@ -7,7 +7,8 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from clusterkit.runs.roster import Roster, detail_script, parse_details, parse_roster, roster_script
+from clusterkit.probes import script
+from clusterkit.runs.roster import Roster, details, parse_details, parse_roster, roster
 
 
 def sh(script: str, *, path: str | None = None) -> str:
@@ -27,12 +28,12 @@ def test_every_run_directory_is_named_and_no_process_started(tmp_path: Path) -> 
     (runs / "run-1/submissions/0").mkdir(parents=True)
     (runs / "run-2/submissions/1").mkdir(parents=True)
     ended = [(str(runs / name), 0) for name in ("run-1", "run-2", "gone")]
-    text = sh(roster_script(shlex.quote(str(runs)), ended), path="")
+    text = sh(script([roster(shlex.quote(str(runs)), ended)]), path="")
     assert parse_roster(text) == Roster(str(runs), ("run-1", "run-2"), (str(runs / "run-2"),))
 
 
 def test_no_work_root_yet(tmp_path: Path) -> None:
-    text = sh(roster_script(shlex.quote(str(tmp_path / "none")), []))
+    text = sh(script([roster(shlex.quote(str(tmp_path / "none")), [])]))
     assert parse_roster(text) == Roster(str(tmp_path / "none"), (), ())
     assert parse_roster("Welcome\n") == Roster("", (), ())
 
@@ -50,7 +51,7 @@ def test_details_without_what_is_large(tmp_path: Path) -> None:
         (tmp_path / name / "run.json").write_text(text)
     (tmp_path / "moved" / "moved.json").touch()
     names = ["run-1", "run-2", "damaged", "other", "moved", "gone"]
-    text = sh(detail_script([str(tmp_path / name) for name in names]))
+    text = sh(script([details([str(tmp_path / name) for name in names])]))
     assert len(text) < 1000
     assert parse_details(text) == {
         str(tmp_path / "run-1"): {"run_id": "run-1", "snapshot": {"diff": None}},

@@ -1,7 +1,8 @@
 """df and quota output of real machines, read."""
 
 from clusterkit.config.models import Cluster
-from clusterkit.probes.space import Space, parse, spaces
+from clusterkit.probes import ask
+from clusterkit.probes.space import Space, parse, space
 from clusterkit.site import open_site
 
 TEXT = """== home /home/w
@@ -51,7 +52,9 @@ def test_this_machine(tmp_path: object) -> None:
     with open_site(
         Cluster(name="local", kind="local", root=f"{tmp_path}/new", container="none"), create=False
     ) as site:
-        rooms = {room.role: room for room in spaces(site)}
+        layout = site.layout
+        probe = space({"work root": layout.root, "images": layout.images, "scratch": layout.scratch})
+        rooms = {room.role: room for room in ask(site.transport, probe).of(probe)}
     assert set(rooms) == {"work root", "images", "scratch", "home"}
     assert (rooms["work root"].free or 0) > 0
     assert rooms["work root"].file_system == rooms["images"].file_system

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.probes.framing import MARK
 from clusterkit.probes.usage import Usage, UsageReader, usage_argv
 from tests.backends.runs import until
-
-MARK = "\x1eclusterkit-usage"
 
 BEGIN = f"{MARK} begin 100 4096 8 a40n1\n"
 

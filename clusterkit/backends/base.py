@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clusterkit.backends.starts import Predictions
     from clusterkit.config.models import Cluster, Gpu, Profile
     from clusterkit.hardware import Hardware
+    from clusterkit.probes import Probe
 
 
 class JobState(StrEnum):
@@ -128,6 +129,26 @@ class Parent:
     job arrays, each task after the task of the same number has completed."""
     task: int | None = None
     """Of the jobs that wait, the only one that does; for backends without job arrays."""
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """What a scheduler says of jobs."""
+
+    jobs: Mapping[str, Job]
+    """By id. One that the scheduler no longer knows is absent. When it could not be asked, its jobs are
+    UNKNOWN, with the cause as their reason."""
+    trouble: str | None = None
+    """Why the queue could not be asked; None when it could."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a scheduler says of jobs with a certain name."""
+
+    ids: tuple[str, ...]
+    certain: bool
+    """Whether it could be asked: without an id, there is then no such job."""
 
 
 @dataclass(frozen=True)
@@ -277,16 +298,8 @@ class Backend(Protocol):
         """The signal before the time limit, where it may come early and the job script is to hold it back."""
         ...
 
-    def limits_script(self, options: Sequence[str]) -> str:
-        """A POSIX sh fragment that asks what the site allows such a job; "" where there is nothing to ask."""
-        ...
-
-    def parse_limits(self, stdout: str) -> Limits:
-        """What it allows, out of the fragment's output.
-
-        Raises:
-            SchedulerError: the scheduler did not say.
-        """
+    def limits(self, options: Sequence[str]) -> Probe[Limits]:
+        """Asks what the site allows such a job. Its reader raises SchedulerError where nobody says."""
         ...
 
     def check_limits(self, cluster: Cluster, limits: Limits, options: Sequence[str]) -> None:
@@ -308,19 +321,8 @@ class Backend(Protocol):
         """
         ...
 
-    def starts_script(self, requests: Mapping[str, Sequence[str]]) -> str:
-        """A POSIX sh fragment that asks when jobs with such options would start; it submits nothing.
-
-        Args:
-            requests: options by a word to know the answer by.
-
-        Returns:
-            "" where jobs start at once, or nobody can tell.
-        """
-        ...
-
-    def parse_starts(self, stdout: str, requests: Mapping[str, Sequence[str]]) -> Predictions:
-        """What the scheduler foretells, out of the fragment's output."""
+    def starts(self, requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
+        """Asks when jobs with such options would start; each has a word to know the answer by."""
         ...
 
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
@@ -355,8 +357,8 @@ class Backend(Protocol):
         """The next step after a refused submission; None when the words are not among the usual ones."""
         ...
 
-    def find_script(self, job_name: str, script: str, since: str) -> str:
-        """A POSIX sh fragment that looks for jobs by their name; it never fails.
+    def find(self, job_name: str, script: str, since: str) -> Probe[Found]:
+        """Looks for jobs by their name.
 
         Args:
             job_name: as it was submitted.
@@ -365,44 +367,23 @@ class Backend(Protocol):
         """
         ...
 
-    def parse_find(self, stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:
-        """Ids of the jobs of that name, and whether the scheduler could be asked."""
-        ...
-
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         """Argv that cancels jobs; unknown or finished ids are not an error."""
         ...
 
-    def query_script(self, job_ids: Sequence[str]) -> str:
-        """A POSIX sh fragment that prints everything `parse_query` needs, and never fails."""
-        ...
+    def query(self, job_ids: Sequence[str]) -> Probe[QueryResult]:
+        """Asks about jobs, and about other ones of the user that wait or run.
 
-    def parse_query(self, stdout: str) -> Mapping[str, Job]:
-        """Jobs by id, out of the query's output with anything before and after it.
-
-        Holds the jobs asked about, and other ones of the user that wait or run. An id the scheduler no longer
-        knows is absent; when the scheduler could not be asked its jobs are UNKNOWN, with the cause as
-        their reason. Raises SchedulerError when the query's output is not there.
+        Its reader raises SchedulerError where the answer is not there, or was cut short.
         """
         ...
 
-    def parse_trouble(self, stdout: str) -> str | None:
-        """Why the queue could not be asked, out of the same output; None when it could."""
-        ...
-
-    def machine_script(self, scratch: str) -> str:
-        """A POSIX sh fragment that asks the machine on which jobs start at once what it has.
+    def machine(self, scratch: str) -> Probe[Hardware] | None:
+        """Asks the machine on which jobs start at once what it has; None where there is a queue.
 
         Args:
             scratch: the scratch root as one shell word.
-
-        Returns:
-            "" where there is a queue.
         """
-        ...
-
-    def parse_machine(self, stdout: str) -> Hardware:
-        """What that machine has, out of the fragment's output."""
         ...
 
 

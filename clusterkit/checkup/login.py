@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterkit.checkup.answer import TIME_UP, Answer
+from clusterkit.checkup.answer import Answer
 from clusterkit.checkup.check import Verdict, failed, passed, warned
 from clusterkit.checkup.laptop import rsync_version
+from clusterkit.probes.framing import TIME_UP
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster

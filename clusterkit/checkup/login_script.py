@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from clusterkit import ownership
 from clusterkit.backends.slurm.backend import CLEAN_ENVIRONMENT
-from clusterkit.checkup.answer import END, FUNCTIONS
+from clusterkit.checkup.answer import END, Answer, parse
 from clusterkit.images import Image
+from clusterkit.probes import Probe
 from clusterkit.probes.space import SCRIPT as SPACE
 from clusterkit.site import resolve_script
 
@@ -23,6 +24,8 @@ TOOLS = ("bash", "sh", "tail", "head", "awk", "sed", "find", "sha256sum", "mktem
 SLURM_TOOLS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct")
 _DIGEST_SECONDS = 60
 """For reading the whole image; one that takes longer is judged by its size."""
+
+_ENVIRONMENT = "SLURM_TIME_FORMAT=standard SLURM_BITSTR_LEN=0; export SLURM_TIME_FORMAT SLURM_BITSTR_LEN"
 
 _ABOUT = r"""
 ck_part about printf '%s\n' "user $(id -un)" "uid $(id -u)" "host $(uname -n)" "now $(date +%s)" \
@@ -102,15 +105,17 @@ fi
 _TEST = 'printf "#!/bin/sh\\n" | sbatch --test-only "$@"'
 
 
-def login_script(cluster: Cluster, *, image: Image | None, test_only: Mapping[str, tuple[str, ...]]) -> str:
-    """A POSIX sh script for standard input; prints what `answer.parse` reads.
+def login_probe(
+    cluster: Cluster, *, image: Image | None, test_only: Mapping[str, tuple[str, ...]]
+) -> Probe[Answer]:
+    """Asks the login node.
 
     Args:
         cluster: where.
         image: to look for in the store.
         test_only: by profile the options of its job.
     """
-    lines = [FUNCTIONS, resolve_script(cluster), _ABOUT]
+    lines = [_ENVIRONMENT, resolve_script(cluster), _ABOUT]
     if cluster.host is not None:
         lines += [_SHELL, "ck_part rsync rsync --version"]
     lines += [f"ck_own tools ck_missing {' '.join(TOOLS)}"]
@@ -124,7 +129,7 @@ def login_script(cluster: Cluster, *, image: Image | None, test_only: Mapping[st
             look = f"{prelude}\ncommand -v {cluster.container} && {cluster.container} --version"
             lines.append(f"ck_part runtime bash -c {shlex.quote(look)}")
         lines += [_tests(test_only), _SLURM]
-    return "\n".join([*lines, END])
+    return Probe("login", "\n".join([*lines, END]), parse)
 
 
 def _tests(requests: Mapping[str, tuple[str, ...]]) -> str:

@@ -16,7 +16,8 @@ from clusterkit import ownership
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import SCHEDULER_LOG
 from clusterkit.backends.job_script import passed_on
-from clusterkit.checkup.answer import END, FUNCTIONS
+from clusterkit.checkup.answer import END
+from clusterkit.probes.framing import FUNCTIONS
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster

@@ -14,10 +14,11 @@ from clusterkit.backends import backend_of
 from clusterkit.backends.base import Backend, JobState
 from clusterkit.commands.status import StatusRow
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
+from clusterkit.probes import ask
 from clusterkit.runs.handover import settle
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import query
-from clusterkit.runs.record import collect_script, parse_collect
+from clusterkit.runs.record import records
 from clusterkit.site import connected
 from clusterkit.transport.base import Transport
 
@@ -210,9 +211,9 @@ def _links(backend: Backend, transport: Transport, runs: Sequence[LedgerRun]) ->
     chains = [run.run_dir for run in runs if run.until_done == "chain"]
     if not chains:
         return []
-    script = collect_script(chains).encode("utf-8", "surrogateescape")
-    records = parse_collect(transport.run(["sh"], stdin=script).text)
-    submissions = [one for record in records.values() for one in record.submissions]
+    files = records(chains)
+    read = ask(transport, files).of(files)
+    submissions = [one for record in read.values() for one in record.submissions]
     return [job_id for one in submissions if (job_id := one.job_id(backend)) is not None]
 
 

@@ -18,7 +18,8 @@ from clusterkit import images, snapshots
 from clusterkit.commands.deploy_plan import Plan, Rate
 from clusterkit.errors import ImageError
 from clusterkit.images import Image
-from clusterkit.probes.space import spaces
+from clusterkit.probes import ask
+from clusterkit.probes.space import Space, space
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import (
     RATE_FROM,
@@ -82,7 +83,7 @@ def _weighed(site: Site, found: Plan, ledger: Ledger) -> Plan:
     rate = Rate(*remembered) if remembered else None
     if rate is None and found.bytes_to_send:
         rate = _measured(site)
-    return replace(found, spaces=spaces(site), rate=rate)
+    return replace(found, spaces=_room(site), rate=rate)
 
 
 def deploy(
@@ -121,7 +122,7 @@ def deploy(
     with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
         wanted, path = found.image, found.image_path
         if found.bytes_to_send:
-            found = replace(found, spaces=spaces(site))
+            found = replace(found, spaces=_room(site))
             if found.shortage:
                 raise ImageError(
                     f"{site.transport.where}: no space left: {found.shortage}",
@@ -227,3 +228,10 @@ def _send_image(
     if sent.seconds and sent.bytes >= RATE_FROM:
         ledger.set_rate(site.cluster.name, sent.bytes / sent.seconds, datetime.now(UTC).date().isoformat())
     return sent
+
+
+def _room(site: Site) -> tuple[Space, ...]:
+    """The room of every root of the site."""
+    layout = site.layout
+    probe = space({"work root": layout.root, "images": layout.images, "scratch": layout.scratch})
+    return ask(site.transport, probe, check=False).of(probe)

@@ -10,14 +10,14 @@ from functools import partial
 from clusterkit import images
 from clusterkit.backends.slurm import request
 from clusterkit.checkup import Place, Result, laptop, login, scheduler, storage
-from clusterkit.checkup.answer import parse
 from clusterkit.checkup.check import Outcome, passed, skipped
 from clusterkit.checkup.login import Login
-from clusterkit.checkup.login_script import login_script
+from clusterkit.checkup.login_script import login_probe
 from clusterkit.checkup.scheduler import Slurm
 from clusterkit.checkup.storage import Storage
 from clusterkit.commands.examination import Examination
-from clusterkit.errors import ClusterkitError, TransportError
+from clusterkit.errors import ClusterkitError, TransportError, last_words
+from clusterkit.probes import ask
 from clusterkit.runs.materials import chunk_cache
 from clusterkit.site import Layout, Site
 
@@ -63,15 +63,13 @@ def layout_of(seen: Login) -> Layout:
 def _ask(exam: Examination) -> Login:
     assert exam.transport is not None
     tests = {name: one.options for name, one in exam.planned.items()}
-    script = login_script(exam.cluster, image=exam.image, test_only=tests)
+    probe = login_probe(exam.cluster, image=exam.image, test_only=tests)
     began = time.time()
-    done = exam.transport.run(
-        ["sh"], stdin=script.encode("utf-8", "surrogateescape"), timeout=_SECONDS, check=False
-    )
-    answer = parse(done.text)
+    answers = ask(exam.transport, probe, timeout=_SECONDS, check=False)
+    answer = answers.of(probe)
     if not answer.whole:
         raise TransportError(
-            f"{exam.transport.where}: the answer was cut short: {done.reason}", hint="look again"
+            f"{exam.transport.where}: the answer was cut short: {last_words(answers.text)}", hint="look again"
         )
     told = answer["about"].value("now")
     # The script tells the time somewhere between its start and its end.

@@ -13,10 +13,11 @@ from clusterkit.backends.base import Continuation
 from clusterkit.checkup.rehearsal import Check, Evidence, checklist, over, read_evidence
 from clusterkit.commands.status import StatusRow
 from clusterkit.errors import ConfigError
+from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import query
 from clusterkit.runs.pipeline import Submitted, submit
-from clusterkit.runs.record import RunRecord, collect_script, parse_collect
+from clusterkit.runs.record import RunRecord, records
 from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.resolve import early_signal, resolve
 from clusterkit.site import connected
@@ -133,8 +134,8 @@ def _short(profile: Profile, seconds: int, *, training: bool) -> Profile:
 def _watch(cluster: Cluster, transport: Transport, run: LedgerRun) -> Iterator[tuple[StatusRow, RunRecord]]:
     """Where the run stands, again and again; of a chain the newest job."""
     while True:
-        answer = transport.run(["sh"], stdin=collect_script([run.run_dir]).encode()).text
-        record = parse_collect(answer)[run.run_dir]
+        files = records([run.run_dir])
+        record = ask(transport, files).of(files)[run.run_dir]
         newest = record.submission
         job_id = newest.job_id(backend_of(cluster)) if newest else None
         if newest is not None and job_id:

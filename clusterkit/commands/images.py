@@ -17,8 +17,9 @@ from clusterkit.images.inventory import (
     take_inventory,
     weigh_snapshots,
 )
+from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.record import RunRecord, collect_script, parse_collect
+from clusterkit.runs.record import RunRecord, records
 from clusterkit.runs.state import fold
 from clusterkit.site import Site, open_site
 
@@ -170,21 +171,19 @@ def _ours(cluster: Cluster, ledger: Ledger) -> set[str]:
 def _unfinished(site: Site, found: Inventory, ledger: Ledger) -> set[str]:
     """Runs that wait, run, or may go on. One of which nobody can say so counts as one of them."""
     folders = {run: site.layout.run(run) for run in found.uses}
-    script = collect_script(list(folders.values()))
-    argv, stdin = ["sh"], script.encode("utf-8", "surrogateescape")
-    records = parse_collect(site.transport.run(argv, stdin=stdin, timeout=None).text)
+    files = records(list(folders.values()))
+    read = ask(site.transport, files, timeout=None).of(files)
     known = {run.run_id: run.job_id for run in ledger.runs(cluster=site.cluster.name)}
-    ids = {run: known.get(run) or _last_job_id(records[folder]) for run, folder in folders.items()}
+    ids = {run: known.get(run) or _last_job_id(read[folder]) for run, folder in folders.items()}
     asked = [job_id for job_id in ids.values() if job_id]
     jobs: dict[str, Job] = {}
     if asked:
-        scheduler = backend_of(site.cluster)
-        query = scheduler.query_script(asked).encode()
-        jobs = dict(scheduler.parse_query(site.transport.run(["sh"], stdin=query, timeout=120.0).text))
+        query = backend_of(site.cluster).query(asked)
+        jobs = dict(ask(site.transport, query).of(query).jobs)
     unfinished = set()
     for run, folder in folders.items():
         job_id = ids[run]
-        state = fold(records[folder], jobs.get(job_id) if job_id else None).state
+        state = fold(read[folder], jobs.get(job_id) if job_id else None).state
         if job_id is None or state.active or state in (JobState.UNKNOWN, JobState.PREEMPTED):
             unfinished.add(run)
     return unfinished

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from clusterkit.errors import TransportError
+from clusterkit.probes import Probe, ask
 from clusterkit.runs.ledger import LedgerRun
-from clusterkit.runs.record import Attempt, RunRecord, collect_script, parse_collect
+from clusterkit.runs.record import Attempt, RunRecord, records
 from clusterkit.transport.base import Transport
 from clusterkit.transport.faults import LostError, UnreachableError
 
@@ -27,16 +28,16 @@ _WINDOW = 8 << 20
 _QUIET_SECONDS = 60
 """A log that does not grow for so long may be one of a job that is gone; whoever follows looks again."""
 
-_SIZE = re.compile(r"^\x1eclusterkit-log (-?\d+) +(\d+)$", re.MULTILINE)
+_SIZE = re.compile(r"^(-?\d+) +(\d+)$", re.MULTILINE)
 
 _SIZES = rf"""
-( cd "$ck_dir" 2>/dev/null || exit 0
-  for ck_file in attempts/*/"$ck_name" slurm.log; do
-    [ -f "$ck_file" ] || continue
-    ck_attempt=${{ck_file#attempts/}} ck_attempt=${{ck_attempt%%/*}}
-    [ "$ck_attempt" != slurm.log ] || ck_attempt={SCHEDULER_LOG}
-    printf '\036clusterkit-log %s %s\n' "$ck_attempt" "$(wc -c <"$ck_file")"
-  done )
+cd "$ck_dir" 2>/dev/null || exit 0
+for ck_file in attempts/*/"$ck_name" slurm.log; do
+  [ -f "$ck_file" ] || continue
+  ck_attempt=${{ck_file#attempts/}} ck_attempt=${{ck_attempt%%/*}}
+  [ "$ck_attempt" != slurm.log ] || ck_attempt={SCHEDULER_LOG}
+  printf '%s %s\n' "$ck_attempt" "$(wc -c <"$ck_file")"
+done
 """
 
 # $1 file, $2 offset, or nothing and $3 last lines (all where that is nothing), $4 non-empty to follow.
@@ -134,11 +135,10 @@ class LogSource:
             TransportError: the connection died, and no new one could be made.
         """
         names = f"ck_dir={shlex.quote(self.run.run_dir)} ck_name={self._name}\n"
-        script = names + _SIZES + collect_script([self.run.run_dir])
-        data = script.encode("utf-8", "surrogateescape")
-        answer = self.patiently(lambda: self.transport.run(["sh"], stdin=data)).text
-        sizes = {int(number): int(size) for number, size in _SIZE.findall(answer)}
-        return Look(parse_collect(answer)[self.run.run_dir], sizes)
+        sizes, files = Probe("sizes", names + _SIZES, _SIZE.findall), records([self.run.run_dir])
+        answers = self.patiently(lambda: ask(self.transport, sizes, files))
+        told = {int(number): int(size) for number, size in answers.of(sizes)}
+        return Look(answers.of(files)[self.run.run_dir], told)
 
     def stream(self, number: int, *, lines: int | None, follow: bool) -> Iterator[bytes]:
         """The bytes of an attempt's file from `offset` on; without one, its last lines, or all of it.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from clusterkit.commands.deploy import planning
 from clusterkit.commands.deploy_plan import Plan as Upload
 from clusterkit.commands.own_rates import OwnRun
-from clusterkit.commands.plan_queue import Question, Queue, ask
+from clusterkit.commands.plan_queue import Question, Queue, ask_queue
 from clusterkit.commands.plan_run import (
     machine_of,
     memory_on,
@@ -136,11 +136,11 @@ def _with_cluster(settings: Settings, found: Forecast, remembered: Copies, bar: 
                 cache=remembered.chunks,
                 allow_large=run.allow_large,
             ) as (site, upload):
-                queue = ask(settings, question, site)
+                queue = ask_queue(settings, question, site)
                 return replace(found, upload=upload, queue=queue)
         except ImageError as error:  # what the scheduler says does not depend on it
             with open_site(run.cluster, create=False, login=login) as site:
-                queue = ask(settings, question, site)
+                queue = ask_queue(settings, question, site)
                 return replace(found, queue=queue, trouble=error.cause, hint=error.hint or "")
 
 

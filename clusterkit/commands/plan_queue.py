@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import Continuation
+from clusterkit.backends.base import Continuation, Limits
 from clusterkit.backends.starts import FairShare, Predictions
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.forecast.starts import Advice, Ask, Start, advise
+from clusterkit.probes import Answers, Probe, ask
 from clusterkit.runs.resolve import resolve
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Queue:
         return len({start.trouble for start in self.starts}) == 1 and self.starts[0].wait is None
 
 
-def ask(settings: Settings, question: Question, site: Site) -> Queue:
+def ask_queue(settings: Settings, question: Question, site: Site) -> Queue:
     """Ask it all; only what is known to the scheduler is told, nothing is submitted.
 
     Raises:
@@ -106,13 +107,13 @@ def ask(settings: Settings, question: Question, site: Site) -> Queue:
 def _of_a_queue(settings: Settings, question: Question, site: Site) -> Queue:
     backend, own = backend_of(site.cluster), _key(question.asked)
     requests, refused = _requests(settings, question)
-    script = backend.starts_script(requests)
-    script += backend.limits_script(question.options) if question.goes_on else ""
-    text = site.transport.run(["sh"], stdin=script.encode(), check=False, timeout=_SECONDS).text
-    told = backend.parse_starts(text, {own: question.options, **requests})
+    starts_of, limits_of = backend.starts(requests), backend.limits(question.options)
+    probes = (starts_of, limits_of) if question.goes_on else (starts_of,)
+    answers = ask(site.transport, *probes, check=False, timeout=_SECONDS)
+    told = answers.of(starts_of)
     starts = tuple(_start(one, told, refused) for one in question.asks())
     mine = next(start for start in starts if start.ask == question.asked)
-    continuation, trouble = _continuation(question, text)
+    continuation, trouble = _continuation(question, answers, limits_of)
     if all(start.wait is None for start in starts):
         trouble = mine.trouble or "the scheduler gives no start"
     return Queue(
@@ -161,13 +162,15 @@ def _start(one: Ask, told: Predictions, refused: Mapping[Ask, str]) -> Start:
     return Start(one, found.wait, found.partition, waiting=found.waiting, moment=found.moment)
 
 
-def _continuation(question: Question, text: str) -> tuple[Continuation | None, str]:
+def _continuation(
+    question: Question, answers: Answers, limits: Probe[Limits]
+) -> tuple[Continuation | None, str]:
     """How the run would go on past its time limit; and why that is not known."""
     if not question.goes_on:
         return None, ""
     wanted, backend = question.run.cluster.continue_by, backend_of(question.run.cluster)
     try:
-        return backend.continuation(backend.parse_limits(text), wanted, question.options), ""
+        return backend.continuation(answers.of(limits), wanted, question.options), ""
     except SchedulerError as error:
         if wanted != "auto":
             return backend.continuation(None, wanted, question.options), ""

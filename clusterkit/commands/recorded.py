@@ -9,21 +9,12 @@ from typing import Any
 
 from clusterkit.commands.pulled import pulled_run
 from clusterkit.errors import RunError
+from clusterkit.probes import ask
+from clusterkit.runs.document import document
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.record import records
 from clusterkit.runs.run_dir import newest_request, read_run_dir
 from clusterkit.transport.base import Transport
-from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
-
-_READ = (
-    f'small() {{ test -f "$1" && head -c {DOCUMENT_BYTES} "$1"; }}\n'
-    'test -e "$1/run.json" || { echo "No such file: $1/run.json" >&2; exit 1; }; '
-    'small "$1/run.json"; printf "\\036"; '
-    'n=; taken=; for n in $(ls "$1/submissions" 2>/dev/null | grep -x "[0-9]*" | sort -n | tail -n 1000); do '
-    'case $(small "$1/submissions/$n/status" 2>/dev/null) in "" | 0) taken=$n ;; esac; done; '
-    'n=${taken:-$n}; test -z "$n" || small "$1/submissions/$n/request.json" 2>/dev/null || true'
-)
-"""run.json and the newest request.json that was not refused, of the run directory $1, with a record separator
-between."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +57,16 @@ def read_recorded(
     folder = pulled_run(results, name, ledger)
     if folder is None:
         run = ledger.find_one(name)  # what is wrong with the name shows here
-        done = transport_to(run.cluster).run(["sh", "-c", _READ, "sh", run.run_dir], check=False)
-        text, _, request = done.stdout.decode("utf-8", "surrogateescape").partition("\x1e")
-        if done.returncode != 0:
-            gone = "No such file" in done.error_text
+        described, files = document(run.run_dir), records([run.run_dir])
+        answers = ask(transport_to(run.cluster), described, files)
+        found = answers.of(described)
+        if not found.exists:
             raise RunError(
-                f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}"
-                if gone
-                else f"{run.run_id}: {run.run_dir} on {run.cluster} cannot be read: {done.reason}",
+                f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}",
                 hint="`clusterkit status` tells what became of it",
             )
-        document = parse_object(text)
-        if document is None:
+        if found.content is None:
             raise unreadable(run)
-        return Recorded(document, parse_object(request) or {}, None, run)
+        return Recorded(found.content, answers.of(files)[run.run_dir].request, None, run)
     directory = read_run_dir(folder)
     return Recorded(directory.document, newest_request(folder), folder, ledger.get(directory.run_id))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +12,10 @@ from clusterkit.backends.base import JobState
 from clusterkit.commands.moving import NOTES, check_target, leave_note, move
 from clusterkit.commands.recorded import unreadable
 from clusterkit.errors import RunError
+from clusterkit.probes import ask
 from clusterkit.results.cleaning import REMAINING, removed_checkpoint
 from clusterkit.results.selection import CLEANED
+from clusterkit.runs.document import document
 from clusterkit.runs.handover import settle
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.materials import must_have_image
@@ -23,27 +24,15 @@ from clusterkit.runs.pipeline import Submitted, check, hand_over, prepare
 from clusterkit.runs.placeholders import has_place
 from clusterkit.runs.plan import Materials
 from clusterkit.runs.program import trains
-from clusterkit.runs.record import collect_script, parse_collect
+from clusterkit.runs.record import records
 from clusterkit.runs.request import Changes
 from clusterkit.runs.resubmit import Ended, resume_plan
 from clusterkit.runs.state import RunState
 from clusterkit.site import Site, open_site
 from clusterkit.transport.base import Bar
-from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
-
-
-_DOCUMENT = f"""
-[ ! -e "$ck_here/moved.json" ] || echo moved
-printf '\\036'
-[ ! -r "$ck_here/run.json" ] || echo y
-[ ! -f "$ck_here/run.json" ] || head -c {DOCUMENT_BYTES} "$ck_here/run.json"
-printf '\\036'
-"""
-"""Prints whether the run in $ck_here has moved on, and run.json after a `y` where there is one, each with a
-record separator behind it. What collects the records of the run follows."""
 
 
 @dataclass(frozen=True)
@@ -117,30 +106,27 @@ def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
     if run.state == JobState.SUBMITTING:
         settle(site.cluster, site.transport, ledger, [run])
         run = ledger.get(run.run_id) or run
-    script = f"ck_here={shlex.quote(run.run_dir)}\n{_DOCUMENT}{collect_script([run.run_dir])}"
-    answer = site.transport.run(["sh"], stdin=script.encode("utf-8", "surrogateescape")).text
-    moved, _, rest = answer.partition("\x1e")
-    if moved.strip():  # what was left behind then is not to become a second run
+    described, files = document(run.run_dir), records([run.run_dir])
+    answers = ask(site.transport, described, files)
+    found, record = answers.of(described), answers.of(files)[run.run_dir]
+    if found.moved:  # what was left behind then is not to become a second run
         raise RunError(
             f"{run.run_id}: it has moved on from {run.cluster}, to what {run.run_dir}/moved.json says",
             hint="resume it where that was done; or remove that file, to go on here with what lies here",
         )
-    there, text = rest[:1] == "y", rest[1:].partition("\x1e")[0]
-    record = parse_collect(answer)[run.run_dir]
-    if not record.exists or not there:
+    if not record.exists or not found.exists:
         raise RunError(
             f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}",
             hint="`clusterkit submit` starts a new run",
         )
-    document = parse_object(text)
-    if document is None:
+    if found.content is None:
         raise unreadable(run)
     newest = record.submission
     job_id = newest.job_id(backend_of(site.cluster)) if newest else None
     if newest is not None and newest.number > run.submission and job_id:
         run = replace(run, job_id=job_id, submission=newest.number)  # of a chain
     (state,) = query(site.cluster, site.transport, [run])
-    return Ended(run, state, record, document)
+    return Ended(run, state, record, found.content)
 
 
 def _newest(ended: Ended) -> str | None:

@@ -13,7 +13,7 @@ from clusterkit.runs.adopt import adopt
 from clusterkit.runs.handover import settle_open
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
-from clusterkit.runs.roster import parse_roster, roster_script
+from clusterkit.runs.roster import roster
 from clusterkit.runs.selection import Selection, known_state, recent, settled
 from clusterkit.runs.state import RunState, to_text
 from clusterkit.site import connected, shell_path
@@ -179,13 +179,13 @@ def ask(
     runs = settle_open(cluster, transport, ledger, runs)
     going, ended = [run for run in runs if not settled(run)], [run for run in runs if settled(run)]
     folder = f"{shell_path(cluster.root.rstrip('/'))}/runs"
-    also = roster_script(folder, ((run.run_dir, run.submission) for run in ended)) if search else ""
-    states, text = observer.ask(going, also=also)
+    listing = roster(folder, ((run.run_dir, run.submission) for run in ended))
+    states, answers = observer.ask(going, *([listing] if search else []))
     mute, found = observer.trouble, []
     if search:
-        roster = parse_roster(text)
-        found = adopt(settings, ledger, cluster, transport, roster)
-        news = [*found, *(run for run in ended if run.run_dir in roster.again)]
+        there = answers.of(listing)
+        found = adopt(settings, ledger, cluster, transport, there)
+        news = [*found, *(run for run in ended if run.run_dir in there.again)]
         if news:
             news = settle_open(cluster, transport, ledger, news)
             states += observer.ask(news)[0]

@@ -6,9 +6,10 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from clusterkit import probes
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Backend, JobState
-from clusterkit.diagnosis import Diagnosis, Evidence, Subject, diagnose, parse_evidence, why_script
+from clusterkit.diagnosis import Diagnosis, Evidence, Subject, diagnose, parse_evidence, question
 from clusterkit.runs.handover import settle
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.site import connected
@@ -61,8 +62,8 @@ def _collect(cluster: Cluster, transport: Transport, run: LedgerRun) -> str:
         profile=run.profile,
         cluster=run.cluster,
     )
-    script = why_script(subject).encode("utf-8", "surrogateescape")
-    return transport.run(["sh"], stdin=script, timeout=_SECONDS).text
+    probe = question(subject)
+    return probes.ask(transport, probe, timeout=_SECONDS).of(probe)
 
 
 def _later_job(backend: Backend, evidence: Evidence, run: LedgerRun) -> str | None:

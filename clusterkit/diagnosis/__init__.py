@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusterkit.diagnosis.collect import Subject, why_script
+from clusterkit.diagnosis.collect import Subject, question
 from clusterkit.diagnosis.diagnose import UNKNOWN, Diagnosis, diagnose
 from clusterkit.diagnosis.evidence import Evidence, Line
 from clusterkit.diagnosis.finding import Cause, Finding, Sure
@@ -21,5 +21,5 @@ __all__ = [
     "Sure",
     "diagnose",
     "parse_evidence",
-    "why_script",
+    "question",
 ]

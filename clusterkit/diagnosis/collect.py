@@ -7,18 +7,16 @@ import shlex
 from dataclasses import dataclass
 
 from clusterkit.backends import backend_of_kind
-from clusterkit.runs.record import collect_script
+from clusterkit.probes import Probe
+from clusterkit.probes.framing import SECONDS, TIME_UP
+from clusterkit.runs.record import records
 
-MARK = "\x1eclusterkit-why"
-"""Begins our own lines. The byte is removed from everything that is shown, so no log can imitate them."""
 FIELD = "\x1f"
 SQUEUE_FIELDS = ("%i", "%T", "%r", "%P", "%N", "%S", "%M", "%l")
 """Slurm 20.11 has them all."""
 SACCT_FIELDS = ("JobID", "State", "ExitCode", "NodeList", "Elapsed", "Timelimit", "ReqMem", "MaxRSS")
 SINFO_FIELDS = ("%N", "%T", "%u", "%E")
 
-_SECONDS = 10
-"""For each question to Slurm, a file system or a quota server."""
 _LOG_LINES, _LOG_BYTES = 200, 40_000
 _PART_BYTES = 8_000
 _SCRIPT_BYTES = 1 << 20
@@ -43,24 +41,15 @@ class Subject:
     """Its name in the settings."""
 
 
-# ck_part NAME COMMAND...: the end of what a command says, after a line of our own; it fails on nothing.
 _BEGIN = rf"""
-LC_ALL=C SLURM_TIME_FORMAT=standard SLURM_BITSTR_LEN=0; export LC_ALL SLURM_TIME_FORMAT SLURM_BITSTR_LEN
-ck_mark='{MARK}'
+SLURM_TIME_FORMAT=standard SLURM_BITSTR_LEN=0; export SLURM_TIME_FORMAT SLURM_BITSTR_LEN
 ck_fs='{FIELD}'
-ck_limit=
-command -v timeout >/dev/null 2>&1 && ck_limit='timeout {_SECONDS}'
-ck_part() {{
-  printf '\n%s part %s\n' "$ck_mark" "$1"
-  shift
-  {{ $ck_limit "$@" 2>&1 </dev/null || [ $? -ne 124 ] || echo 'no answer within {_SECONDS} s'; }} |
-    tr -d '\036' | tail -c "${{ck_bytes:-{_PART_BYTES}}}"
-}}
+ck_bytes={_PART_BYTES}
 ck_script() {{ [ ! -f job.sh ] || head -c {_SCRIPT_BYTES} job.sh; }}
 ck_value() {{ ck_script | sed -n "s/^$1=//p" | head -n 1 | sed "s/'\"'\"'/$ck_fs/g; s/'//g; s/$ck_fs/'/g"; }}
 ck_tail() {{
   [ -f "$1" ] || return 0
-  ck_part "$1" sh -c 'tail -c "$2" "$1" | tail -n "$3"' sh "$1" "${{ck_bytes:-{_PART_BYTES}}}" "$2"
+  ck_part "$1" sh -c 'tail -c "$2" "$1" | tail -n "$3"' sh "$1" "$ck_bytes" "$2"
 }}
 """
 
@@ -82,7 +71,7 @@ if [ -n "$ck_newest" ]; then
   for ck_file in "attempts/$ck_newest/log" "attempts/$ck_newest/stderr"; do
     ck_tail "$ck_file" {_LOG_LINES}
   done
-  ck_bytes=
+  ck_bytes={_PART_BYTES}
 fi
 [ -z "${{ck_image:-}}" ] || ck_part image ls -lLn "$ck_image"
 [ -z "${{ck_work:-}}" ] || ck_part workdir ls -ldLn "$ck_work"
@@ -101,7 +90,7 @@ command -v lfs >/dev/null 2>&1 && ck_part lfs lfs quota -q -u "$(id -un)" "$ck_r
 # are read from what it says of the job.
 _SLURM = rf"""
 ck_said=$($ck_limit squeue $ck_at -h -t all -j "$ck_job" -o "$ck_queue" 2>&1 </dev/null)
-[ $? -ne 124 ] || ck_said='no answer within {_SECONDS} s'
+[ $? -ne {TIME_UP} ] || ck_said='no answer within {SECONDS} s'
 ck_part squeue printf '%s\n' "$ck_said"
 ck_booked_text=$($ck_limit sacct $ck_at -n -P -D --delimiter="$ck_fs" -j "$ck_job" -o "$ck_booked" 2>&1 \
   </dev/null)
@@ -138,11 +127,8 @@ esac
 """
 
 
-def why_script(subject: Subject) -> str:
-    """A POSIX sh fragment that prints what `parse_evidence` reads; give it to `sh` on standard input.
-
-    It changes nothing, never fails, and prints a few hundred kilobytes at most.
-    """
+def question(subject: Subject) -> Probe[str]:
+    """Collects what `parse_evidence` reads: a few hundred kilobytes at most. It changes nothing."""
     facts = {
         "run": subject.run_id,
         "job": subject.job_id,
@@ -156,7 +142,7 @@ def why_script(subject: Subject) -> str:
     lines = [
         _BEGIN,
         f"ck_run={shlex.quote(subject.run_dir)}",
-        f'printf "%s subject\\n%s\\n" "$ck_mark" {shlex.quote(head)}',
+        f"ck_part subject printf '%s\\n' {shlex.quote(head)}",
         _FILES,
     ]
     if subject.scheduler == "local":
@@ -172,11 +158,10 @@ def why_script(subject: Subject) -> str:
             ),
             _SLURM,
         ]
-    lines += ['printf "\\n%s end\\n" "$ck_mark"', collect_script([subject.run_dir])]
-    return "\n".join(lines)
+    lines += ["cd /", records([subject.run_dir]).script]
+    return Probe("why", "\n".join(lines), str)
 
 
 def _alive(job_id: str) -> str:
     """Prints the local job's id when it lives."""
-    query = backend_of_kind("local").query_script([job_id])
-    return f'printf "\\n%s part local\\n" "$ck_mark"\n{query}'
+    return backend_of_kind("local").query([job_id]).script

@@ -1,4 +1,4 @@
-"""Reads the answer to `why_script`. Pure."""
+"""Reads what `clusterkit.diagnosis.collect` has collected. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from clusterkit.backends import backend_of_kind
-from clusterkit.backends.base import Backend, Job, JobState, parse_time
-from clusterkit.backends.slurm.parse import job_state
-from clusterkit.diagnosis.collect import FIELD, MARK, SACCT_FIELDS, SINFO_FIELDS, SQUEUE_FIELDS, Subject
+from clusterkit.backends.base import Backend, Found, Job, JobState, parse_time
+from clusterkit.backends.slurm.rows import job_state
+from clusterkit.diagnosis.collect import FIELD, SACCT_FIELDS, SINFO_FIELDS, SQUEUE_FIELDS, Subject
 from clusterkit.diagnosis.evidence import Evidence, Node, Space, Text
 from clusterkit.errors import RunError, last_words
-from clusterkit.runs.record import RunRecord, parse_collect
+from clusterkit.probes.framing import TIME_UP, Section, sections
+from clusterkit.runs.record import RunRecord, parse_records
 from clusterkit.runs.state import RunState, fold
-from clusterkit.runs.submission import Found, outcome
+from clusterkit.runs.submission import outcome
 
 _EMPTY = frozenset({"", "None", "N/A", "Unknown", "(null)", "None assigned", "n/a"})
 _WORD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=(\S*)")
@@ -25,12 +26,12 @@ def parse_evidence(stdout: str) -> Evidence:
     Raises:
         RunError: the answer is not there or was cut short.
     """
-    _, begun, rest = stdout.replace("\r\n", "\n").partition(f"{MARK} subject\n")
-    body, ended, records = rest.partition(f"{MARK} end\n")
-    if not begun or not ended:
+    stdout = stdout.replace("\r\n", "\n")
+    told = list(sections(stdout))
+    head = next((section for section in told if section.name == "subject"), None)
+    if head is None:
         raise RunError(f"the cluster gave no answer: {last_words(stdout)}", hint="try again")
-    head, *chunks = body.split(f"{MARK} part ")
-    facts = dict(_pairs(head.splitlines()))
+    facts = dict(_pairs(head.text.splitlines()))
     subject = Subject(
         facts.get("run", ""),
         facts.get("job", ""),
@@ -40,8 +41,8 @@ def parse_evidence(stdout: str) -> Evidence:
         facts.get("profile", ""),
         facts.get("cluster", ""),
     )
-    texts = {text.source: text for text in map(_text, chunks)}
-    return _evidence(subject, texts, parse_collect(records)[subject.run_dir])
+    texts = {section.name: _text(section) for section in told}
+    return _evidence(subject, texts, parse_records(stdout)[subject.run_dir])
 
 
 def _evidence(subject: Subject, texts: dict[str, Text], record: RunRecord) -> Evidence:
@@ -99,7 +100,7 @@ def _job(
 ) -> Job | None:
     """What the scheduler knows, as `status` sees it: the queue, then the books, then its memory."""
     if subject.scheduler == "local":
-        return _local_job(subject.job_id, texts.get("local", Text("")))
+        return _local_job(subject.job_id, texts.get("jobs", Text("")))
     raw = queued.get("%T") or booked.get("State") or job.get("JobState") or ""
     if not raw:
         silent = _silent(texts)
@@ -195,9 +196,9 @@ def _bytes(text: str) -> float:
     return float(match[1]) * 1024 ** " KMGT".index(match[2] or " ") if match else 0.0
 
 
-def _text(chunk: str) -> Text:
-    head, _, body = chunk.partition("\n")
-    return Text(head.strip(), tuple(body.rstrip("\n").split("\n")) if body.strip() else ())
+def _text(section: Section) -> Text:
+    words = section.text + (f"\n{section.last}" if section.status == TIME_UP else "")
+    return Text(section.name, tuple(words.rstrip("\n").split("\n")) if words.strip() else ())
 
 
 def _rows(texts: Mapping[str, Text], name: str, fields: Sequence[str]) -> list[dict[str, str]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 
-from clusterkit.site import Site
+from clusterkit.probes import Probe
 
 DF = re.compile(r"(.+?)\s+(\d+)\s+(\d+)\s+(-?\d+)\s+\S+\s+(/.*)")
 """A line of `df -Pk`: device, KiB in all, used, free; mount point."""
@@ -33,12 +34,13 @@ class Space:
         return min(known) if known else None
 
 
-def spaces(site: Site) -> tuple[Space, ...]:
-    """The room of every root, in one command; a quota tool that fails or hangs is passed over."""
-    layout = site.layout
-    roots = {"work root": layout.root, "images": layout.images, "scratch": layout.scratch}
-    result = site.transport.run(["sh", "-c", SCRIPT, "sh", *roots.values()], check=False)
-    return parse(result.text, roots)
+def space(roots: dict[str, str]) -> Probe[tuple[Space, ...]]:
+    """Asks for the room of roots, and of the home folder; a quota tool that fails or hangs is passed over.
+
+    Args:
+        roots: paths by role.
+    """
+    return Probe("space", f"set -- {shlex.join(roots.values())}\n{SCRIPT}", lambda text: parse(text, roots))
 
 
 def parse(text: str, roots: dict[str, str]) -> tuple[Space, ...]:

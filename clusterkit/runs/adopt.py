@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import JobState
+from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.plan import ledger_row
-from clusterkit.runs.record import RunRecord, collect_script, parse_collect
-from clusterkit.runs.roster import Roster, detail_script, parse_details
+from clusterkit.runs.record import RunRecord, records
+from clusterkit.runs.roster import Roster, details
 from clusterkit.transport.base import Transport
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ def adopt(
     unknown = [f"{roster.runs}/{name}" for name in roster.names if name not in known]
     if not unknown:
         return []
-    script = detail_script(unknown) + collect_script(unknown)
-    text = transport.run(["sh"], stdin=script.encode("utf-8", "surrogateescape"), timeout=300.0).text
-    details, records = parse_details(text), parse_collect(text)
+    documents, files = details(unknown), records(unknown)
+    answers = ask(transport, documents, files, timeout=300.0)
+    described, read = answers.of(documents), answers.of(files)
     found, strangers = [], []
     for path in unknown:
-        run = _entry(details.get(path, {}), path, cluster, records[path])
-        theirs = details.get(path, {}).get("project") or settings.project.name
+        run = _entry(described.get(path, {}), path, cluster, read[path])
+        theirs = described.get(path, {}).get("project") or settings.project.name
         if run is None or theirs != settings.project.name:
             strangers.append(path.rpartition("/")[2])
         else:

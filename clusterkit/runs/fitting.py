@@ -9,6 +9,7 @@ from clusterkit.backends import backend_of
 from clusterkit.errors import SchedulerError
 from clusterkit.hardware import Hardware, Need, Shortage, shortages
 from clusterkit.known_gpus import memory_of
+from clusterkit.probes import ask
 from clusterkit.runs.program import option_of, trains
 from clusterkit.site import connected, shell_path
 
@@ -25,13 +26,11 @@ _FIRST = ("local-demo", "check")
 
 def hardware_of(cluster: Cluster) -> Hardware | None:
     """What the machine has on which the cluster's jobs start at once; None where they queue."""
-    scheduler = backend_of(cluster)
-    script = scheduler.machine_script(shell_path(cluster.scratch_root))
-    if not script:
+    probe = backend_of(cluster).machine(shell_path(cluster.scratch_root))
+    if probe is None:
         return None
     with connected(cluster) as transport:
-        said = transport.run(["sh"], stdin=script.encode("utf-8", "surrogateescape"), timeout=_SECONDS)
-    return scheduler.parse_machine(said.text)
+        return ask(transport, probe, timeout=_SECONDS).of(probe)
 
 
 def wants_gpu(cluster: Cluster, profile: Profile) -> bool:
@@ -110,7 +109,7 @@ def another(settings: Settings, cluster: Cluster, has: Hardware) -> str:
     }
     fitting = [name for name, found in missing.items() if not any(one.never for one in found)]
     fitting.sort(key=lambda name: len(missing[name]))
-    elsewhere = [name for name, one in settings.clusters.items() if backend_of(one).machine_script("") == ""]
+    elsewhere = [name for name, one in settings.clusters.items() if backend_of(one).can.queue]
     here = f"`--profile {' or '.join(fitting[:_NAMED])}` runs here" if fitting else ""
     there = f"`--cluster {' or '.join(elsewhere[:_NAMED])}` may have it"
     return "; ".join(filter(None, (here, there if elsewhere else "`clusterkit init HOST` adds a cluster")))

@@ -14,15 +14,14 @@ from clusterkit.backends import backend_of
 from clusterkit.backends.base import JobState
 from clusterkit.errors import SchedulerError, TransportError, last_words
 from clusterkit.folders import is_held, work_folder
+from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.record import RunRecord, collect_script, parse_collect
+from clusterkit.runs.record import RunRecord, records
 from clusterkit.runs.submission import (
-    Found,
     Outcome,
     Submission,
     bundle,
-    give_up_script,
-    given_up,
+    give_up,
     hand_over_argv,
     job_name,
     outcome,
@@ -178,13 +177,11 @@ def hand_over_job(
         raise _unwritten(transport, root, done.error_text)
     if answer is not None and (job_id := answer.job_id(backend)) is not None:
         return job_id
-    search = backend.find_script(job_name, f"{folder}/job.sh", _day_before(""))
-    found, certain = backend.parse_find(
-        transport.run(["sh"], stdin=search.encode(), check=False, timeout=120.0).text, job_name
-    )
-    if found:
-        return found[-1]
-    if answer is not None and answer.refusal is not None and certain:
+    search = backend.find(job_name, f"{folder}/job.sh", _day_before(""))
+    found = ask(transport, search, check=False).of(search)
+    if found.ids:
+        return found.ids[-1]
+    if answer is not None and answer.refusal is not None and found.certain:
         raise _refused(site, answer.refusal)
     raise _open(transport, answer, done.error_text)
 
@@ -222,17 +219,17 @@ def settle(
     scripts = {names[run.run_id]: f"{run.run_dir}/job.sh" for run in runs}
     since = {names[run.run_id]: _day_before(run.submitted) for run in runs}
     roots = {tokens[run.run_id]: posixpath.dirname(posixpath.dirname(run.run_dir)) for run in runs}
-    ends = [give_up_script(root, token) for token, root in roots.items() if token]
-    searches = [backend.find_script(name, scripts[name], since[name]) for name in scripts]
-    script = "\n".join([*ends, *searches, collect_script([run.run_dir for run in runs])])
-    text = transport.run(["sh"], stdin=script.encode("utf-8", "surrogateescape"), timeout=120.0).text
-    records = parse_collect(text)
+    ends = {token: give_up(root, token) for token, root in roots.items() if token}
+    searches = {name: backend.find(name, script, since[name]) for name, script in scripts.items()}
+    files = records([run.run_dir for run in runs])
+    answers = ask(transport, *ends.values(), *searches.values(), files)
+    read = answers.of(files)
     settled = {}
     for run in runs:
-        record, token = records[run.run_dir], tokens[run.run_id]
-        found = Found(*backend.parse_find(text, names[run.run_id]))
+        record, token = read[run.run_dir], tokens[run.run_id]
+        found = answers.of(searches[names[run.run_id]])
         submission = next((each for each in record.submissions if each.number == run.submission), None)
-        over = not token or given_up(text, token)
+        over = not token or answers.of(ends[token])
         started = _started(record, run.submission)
         came = outcome(backend, submission, started, found, now=record.now, over=over)
         settled[run.run_id] = came

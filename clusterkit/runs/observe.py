@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Job, JobState
+from clusterkit.probes import Answers, Probe, ask
 from clusterkit.runs.ledger import LedgerRun
-from clusterkit.runs.record import RunRecord, collect_script, parse_collect
+from clusterkit.runs.record import Records, RunRecord, records
 from clusterkit.runs.selection import known_state
 from clusterkit.runs.state import RunState, fold
 from clusterkit.runs.submission import Submission
@@ -19,8 +20,6 @@ from clusterkit.transport.base import Transport
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
-
-_SECONDS = 120.0
 
 
 @dataclass
@@ -39,7 +38,7 @@ class Observer:
     _asked: float = 0.0
     """When, seconds of the monotonic clock."""
 
-    def ask(self, runs: Sequence[LedgerRun], *, also: str = "") -> tuple[list[RunState], str]:
+    def ask(self, runs: Sequence[LedgerRun], *also: Probe[object]) -> tuple[list[RunState], Answers]:
         """Ask the scheduler and read the run directories.
 
         A run directory may name a later job than the ledger knows. Where the scheduler has not told of it by
@@ -47,22 +46,21 @@ class Observer:
 
         Args:
             runs: of this cluster.
-            also: a shell fragment to run on the way.
+            also: more probes for the same round trip.
 
         Returns:
-            States in the order of the runs, and all that was printed.
+            States in the order of the runs, and the answers to the other probes.
 
         Raises:
             TransportError, SchedulerError, RunError: there was no answer, or half of one.
         """
         ids = [run.job_id for run in runs if run.job_id]
-        text = self._question(ids, also, runs)
-        records = parse_collect(text)
-        newest = [self._newest(run, records[run.run_dir])[0] for run in runs]
+        found, answers = self._question(ids, runs, *also)
+        newest = [self._newest(run, found[run.run_dir])[0] for run in runs]
         later = [job_id for job_id in newest if self._unheard(job_id)]
         if later and self.trouble is None:
-            records = parse_collect(self._question([*ids, *later], "", runs))
-        return self._states(runs, records), text
+            found, _ = self._question([*ids, *later], runs)
+        return self._states(runs, found), answers
 
     def look(self, runs: Sequence[LedgerRun]) -> list[RunState]:
         """Read the run directories only; what the scheduler said last still counts.
@@ -70,29 +68,28 @@ class Observer:
         Raises:
             TransportError, RunError: there was no answer, or half of one.
         """
-        return self._states(runs, parse_collect(self._run("", runs)))
+        probe = records([run.run_dir for run in runs])
+        return self._states(runs, ask(self.transport, probe).of(probe))
 
-    def _question(self, ids: Sequence[str], also: str, runs: Sequence[LedgerRun]) -> str:
-        backend = backend_of(self.cluster)
+    def _question(
+        self, ids: Sequence[str], runs: Sequence[LedgerRun], *also: Probe[object]
+    ) -> tuple[Records, Answers]:
+        queue = backend_of(self.cluster).query(list(dict.fromkeys(ids)))
+        files = records([run.run_dir for run in runs])
         self._asked = time.monotonic()
-        text = self._run(backend.query_script(list(dict.fromkeys(ids))) + also, runs)
+        answers = ask(self.transport, queue, *also, files)
         self._ids, self.seconds = frozenset(ids), time.monotonic() - self._asked
-        self._jobs, self.trouble = backend.parse_query(text), backend.parse_trouble(text)
-        return text
+        told = answers.of(queue)
+        self._jobs, self.trouble = told.jobs, told.trouble
+        return answers.of(files), answers
 
     def _unheard(self, job_id: str) -> bool:
         """Whether the scheduler has neither told of a job nor been asked about it."""
         return job_id != "" and job_id not in self._ids and job_id not in self._jobs
 
-    def _run(self, script: str, runs: Sequence[LedgerRun]) -> str:
-        script += collect_script([run.run_dir for run in runs])
-        return self.transport.run(
-            ["sh"], stdin=script.encode("utf-8", "surrogateescape"), timeout=_SECONDS
-        ).text
-
-    def _states(self, runs: Sequence[LedgerRun], records: Mapping[str, RunRecord]) -> list[RunState]:
+    def _states(self, runs: Sequence[LedgerRun], found: Mapping[str, RunRecord]) -> list[RunState]:
         moment = time.time()
-        return [self._state(run, records[run.run_dir], moment) for run in runs]
+        return [self._state(run, found[run.run_dir], moment) for run in runs]
 
     def _state(self, run: LedgerRun, record: RunRecord, moment: float) -> RunState:
         last = known_state(run)
@@ -170,10 +167,8 @@ def ask_job(site: Site, job_id: str) -> Job | None:
     Raises:
         TransportError, SchedulerError: there was no answer.
     """
-    backend = backend_of(site.cluster)
-    script = backend.query_script([job_id]).encode()
-    text = site.transport.run(["sh"], stdin=script, check=False, timeout=_SECONDS).text
-    return backend.parse_query(text).get(job_id)
+    probe = backend_of(site.cluster).query([job_id])
+    return ask(site.transport, probe, check=False).of(probe).jobs.get(job_id)
 
 
 def query(cluster: Cluster, transport: Transport, runs: Sequence[LedgerRun]) -> list[RunState]:

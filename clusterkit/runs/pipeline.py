@@ -19,6 +19,7 @@ from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation, JobState, Limits, Parent
 from clusterkit.errors import ClusterkitError, ConfigError, SchedulerError
 from clusterkit.images import Image
+from clusterkit.probes import ask
 from clusterkit.runs.after import check_after, parents
 from clusterkit.runs.fitting import check_fit
 from clusterkit.runs.group import Part
@@ -168,13 +169,10 @@ def ask_limits(site: Site, plan: Plan) -> Limits | None:
         SchedulerError: it does not say, and the settings leave it to the scheduler how runs go on.
         TransportError: the connection failed.
     """
-    backend = backend_of(site.cluster)
-    script = backend.limits_script(plan.runs[0].options)
-    if not script:
-        return backend.parse_limits("")
-    answer = site.transport.run(["sh"], stdin=script.encode(), check=False, timeout=_LIMITS_SECONDS).text
+    probe = backend_of(site.cluster).limits(plan.runs[0].options)
+    answers = ask(site.transport, probe, check=False, timeout=_LIMITS_SECONDS)
     try:
-        return backend.parse_limits(answer)
+        return answers.of(probe)
     except SchedulerError:
         if site.cluster.continue_by == "auto" and any(run.goes_on for run in plan.runs):
             raise

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clusterkit.errors import RunError, last_words
+from clusterkit.probes import Probe
+from clusterkit.probes.framing import MARK
 from clusterkit.runs.submission import Submission
 from clusterkit.untrusted import (
     RECORD_BYTES,
@@ -24,7 +26,6 @@ from clusterkit.untrusted import (
     whole,
 )
 
-_MARK = "\x1eclusterkit-record"
 _FILE = re.compile(r"attempts/([0-9]{1,9})/(start|exit|cancel)\.json")
 _SUBMISSION = re.compile(r"submissions/([0-9]{1,9})/(request\.json|asked|status|answer|error)")
 _FOLDERS = 2000
@@ -37,7 +38,7 @@ _ALL_BYTES = 4 << 20
 # A name or a line that could be taken for one of our marks is not printed. A run directory that is gone is
 # reported as missing.
 _COLLECT = rf"""
-ck_rs='{_MARK[0]}' ck_nl='
+ck_rs='{MARK[0]}' ck_nl='
 '
 ck_paths() {{
   printf '%s\000' "$1"/heartbeat.json "$1"/stopped.json "$1"/attempts/*/*.json "$1"/submissions/*/*
@@ -49,16 +50,16 @@ ck_signs() {{
 ck_show() {{
   [ "$ck_left" -gt 0 ] || return 0
   if [ ! -f "$1" ]; then
-    [ ! -e "$1" ] || echo "{_MARK} refused $1"
+    [ ! -e "$1" ] || echo "{MARK} refused $1"
     return 0
   fi
   case $ck_large in
-    *"$ck_nl$ck_dir$ck_nl"* | *"$ck_nl$ck_dir/$1$ck_nl"*) echo "{_MARK} refused $1"; return 0 ;;
+    *"$ck_nl$ck_dir$ck_nl"* | *"$ck_nl$ck_dir/$1$ck_nl"*) echo "{MARK} refused $1"; return 0 ;;
   esac
-  echo "{_MARK} file $1"
+  echo "{MARK} file $1"
   while IFS= read -r ck_line || [ -n "$ck_line" ]; do
     ck_left=$((ck_left - ${{#ck_line}} - 1))
-    [ "$ck_left" -gt 0 ] || {{ echo; echo "{_MARK} refused $1"; return 0; }}
+    [ "$ck_left" -gt 0 ] || {{ echo; echo "{MARK} refused $1"; return 0; }}
     case $ck_line in *"$ck_rs"*) ck_line= ;; esac
     printf '%s\n' "$ck_line"
   done <"$1"
@@ -66,7 +67,7 @@ ck_show() {{
 ck_folders() {{
   ck_files=$1
   shift
-  [ $# -le {_FOLDERS} ] || {{ echo "{_MARK} refused ${{1%%/*}}"; return 0; }}
+  [ $# -le {_FOLDERS} ] || {{ echo "{MARK} refused ${{1%%/*}}"; return 0; }}
   for ck_folder in "$@"; do
     ck_number=${{ck_folder#*/}}
     case ${{ck_number%/}} in *[!0-9]*) continue ;; esac
@@ -75,8 +76,8 @@ ck_folders() {{
 }}
 ck_run() {{
   ck_dir=$1 ck_left={_ALL_BYTES}
-  printf '%s\n' "{_MARK} run $ck_dir"
-  cd "$ck_dir" 2>/dev/null || {{ echo "{_MARK} missing"; return 0; }}
+  printf '%s\n' "{MARK} run $ck_dir"
+  cd "$ck_dir" 2>/dev/null || {{ echo "{MARK} missing"; return 0; }}
   ck_show heartbeat.json
   ck_show stopped.json
   ck_folders 'start.json exit.json cancel.json' attempts/*/
@@ -90,11 +91,11 @@ ck_large=$ck_nl$(ck_runs_each ck_paths |
   xargs -0 sh -c 'exec find -L "$@" -prune -size +{RECORD_BYTES // 512} -print' sh 2>/dev/null |
   awk '{{ run = $0; sub("/(attempts|submissions)/[^/]*/[^/]*$|/[^/]*$", "", run); if (++seen[run] <= 20) print
     else if (seen[run] == 21) print run }}' 2>/dev/null)$ck_nl
-echo "{_MARK} now $(date +%s)"
+echo "{MARK} now $(date +%s)"
 ck_runs_each ck_signs | xargs -0 sh -c \
   'stat -c "%Y %n" . >/dev/null 2>&1 && exec stat -c "%Y %n" "$@"; exec stat -f "%m %N" "$@"' sh 2>/dev/null
 ck_runs_each ck_run
-echo "{_MARK} end"
+echo "{MARK} end"
 """
 
 _SHAPES: Mapping[str, Shape] = {
@@ -201,14 +202,13 @@ class RunRecord:
         return next(filter(None, details), None)
 
 
-def collect_script(run_dirs: Sequence[str]) -> str:
-    """A POSIX sh fragment that prints the small files of runs; it never fails.
+def records(run_dirs: Sequence[str]) -> Probe[Records]:
+    """Reads the small files of runs.
 
-    Give it to `sh` on standard input: for a thousand runs it is longer than one argument may be. It changes
-    the working directory, so it comes last.
+    Its reader raises RunError where the answer is not there, or was cut short.
     """
     each = "\n".join(f'"$1" {shlex.quote(path)}' for path in run_dirs)
-    return _COLLECT.replace("@each@", each)
+    return Probe("records", _COLLECT.replace("@each@", each), parse_records)
 
 
 class Records(dict[str, RunRecord]):
@@ -218,25 +218,25 @@ class Records(dict[str, RunRecord]):
         raise RunError(f"nothing was read of the run directory {run_dir}", hint="try again")
 
 
-def parse_collect(stdout: str) -> Records:
-    """Records by run directory, out of the fragment's output with anything before it.
+def parse_records(stdout: str) -> Records:
+    """Records by run directory, out of what the probe printed.
 
     To ask for a run directory that is not among them is a RunError too.
 
     Raises:
         RunError: the output is not there or was cut short.
     """
-    _, begun, rest = stdout.partition(f"{_MARK} now ")
+    _, begun, rest = stdout.partition(f"{MARK} now ")
     clock, _, body = rest.partition("\n")
-    body, ended, _ = body.rpartition(f"{_MARK} end")
+    body, ended, _ = body.rpartition(f"{MARK} end")
     if not begun or not ended:
         raise RunError(f"the run directories gave no answer: {last_words(stdout)}", hint="try again")
     now = ordinal(clock)
     records = Records()
-    times, *runs = body.split(f"{_MARK} run ")
+    times, *runs = body.split(f"{MARK} run ")
     written = _times(times)
     for said in runs:
-        head, *chunks = said.split(f"{_MARK} ")
+        head, *chunks = said.split(f"{MARK} ")
         files = _Files(head.removesuffix("\n"), written)
         for chunk in chunks:
             files.add(chunk)

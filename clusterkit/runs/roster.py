@@ -10,20 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clusterkit.probes import Probe
+from clusterkit.probes.framing import MARK
 from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
-
-_MARK = "\x1eclusterkit-roster"
 
 # Builtins only, like the fragment that reads the records.
 _LIST = rf"""
-ck_again() {{ [ ! -e "$1/submissions/$2" ] || printf '%s\n' "{_MARK} again $1"; }}
-printf '%s\n' "{_MARK} begin $ck_runs"
+ck_again() {{ [ ! -e "$1/submissions/$2" ] || printf '%s\n' "{MARK} again $1"; }}
+printf '%s\n' "{MARK} begin $ck_runs"
 for ck_dir in "$ck_runs"/*/; do
   ck_dir=${{ck_dir%/}}
   ck_dir=${{ck_dir##*/}}
   case $ck_dir in
     [!A-Za-z0-9]* | *[!A-Za-z0-9_.-]*) ;; # no run id
-    *) printf '%s\n' "{_MARK} run $ck_dir" ;;
+    *) printf '%s\n' "{MARK} run $ck_dir" ;;
   esac
 done
 """
@@ -34,7 +34,7 @@ _DETAIL = rf"""
 ck_detail() {{
   [ ! -e "$1/moved.json" ] || return 0
   [ -f "$1/run.json" ] || return 0
-  printf '%s\n' "{_MARK} detail $1"
+  printf '%s\n' "{MARK} detail $1"
   head -c {DOCUMENT_BYTES} "$1/run.json" 2>/dev/null | sed '/^    "diff": "/s/: ".*"/: null/'
 }}
 """
@@ -52,37 +52,37 @@ class Roster:
     """Run directories of ended runs that have been submitted again."""
 
 
-def roster_script(runs: str, ended: Iterable[tuple[str, int]]) -> str:
-    """A POSIX sh fragment that names run directories; it starts no process and never fails.
+def roster(runs: str, ended: Iterable[tuple[str, int]]) -> Probe[Roster]:
+    """Names run directories; it starts no process.
 
     Args:
         runs: the folder of the run directories, as one shell word.
         ended: run directory and number of the newest known submission of runs that have ended.
     """
     checks = [f"ck_again {shlex.quote(path)} {number + 1}" for path, number in ended]
-    return "\n".join([f"ck_runs={runs}", _LIST, *checks, f"echo '{_MARK} end'", ""])
+    return Probe("roster", "\n".join([f"ck_runs={runs}", _LIST, *checks]), parse_roster)
 
 
 def parse_roster(stdout: str) -> Roster:
     """Reads the fragment's output, with anything before and after it; what is cut short names fewer."""
-    lines = [line for line in stdout.split("\n")[:-1] if line.startswith(_MARK)]
-    words = [line.removeprefix(f"{_MARK} ").partition(" ") for line in lines]
+    lines = [line for line in stdout.split("\n")[:-1] if line.startswith(MARK)]
+    words = [line.removeprefix(f"{MARK} ").partition(" ") for line in lines]
     names = [name for kind, _, name in words if kind == "run"]
     again = [path for kind, _, path in words if kind == "again"]
     return Roster(next((path for kind, _, path in words if kind == "begin"), ""), tuple(names), tuple(again))
 
 
-def detail_script(run_dirs: Sequence[str]) -> str:
-    """A POSIX sh fragment that prints the run.json of some runs, without what is large; it never fails."""
+def details(run_dirs: Sequence[str]) -> Probe[dict[str, Mapping[str, Any]]]:
+    """Reads the run.json of some runs, without what is large."""
     calls = [f"ck_detail {shlex.quote(path)}" for path in run_dirs]
-    return "\n".join([_DETAIL, *calls, f"echo '{_MARK} end'", ""])
+    return Probe("details", "\n".join([_DETAIL, *calls]), parse_details)
 
 
 def parse_details(stdout: str) -> dict[str, Mapping[str, Any]]:
     """What is in run.json, by run directory; without a readable one a run is left out."""
     details: dict[str, Mapping[str, Any]] = {}
-    for chunk in stdout.split(f"{_MARK} detail ")[1:]:
+    for chunk in stdout.split(f"{MARK} detail ")[1:]:
         path, _, rest = chunk.partition("\n")
-        if (value := parse_object(rest.partition(_MARK)[0])) is not None:
+        if (value := parse_object(rest.partition(MARK)[0])) is not None:
             details[path] = value
     return details

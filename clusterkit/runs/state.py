@@ -12,14 +12,11 @@ from typing import Any
 
 from clusterkit.backends.base import Job, JobState, unix_seconds
 from clusterkit.runs.outlook import Pace, Sighting, at_the_limit, pace, smoothed, time_left
-from clusterkit.runs.record import Attempt, RunRecord, collect_script, parse_collect
+from clusterkit.runs.record import RunRecord
 from clusterkit.runs.verdict import STALE_SECONDS, Verdict, number, silence, verdict
 from clusterkit.units import CLOCKS_DIFFER
 from clusterkit.untrusted import number as finite
 from clusterkit.untrusted import parse_json, text
-
-__all__ = ["Attempt", "RunRecord", "RunState", "collect_script", "fold", "parse_collect", "remembered"]
-
 
 _FOREVER = 1e11
 """Seconds; longer than that, thousands of years, nothing is left."""

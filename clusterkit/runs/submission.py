@@ -17,10 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusterkit.backends.base import Backend, JobState
+from clusterkit.backends.base import Backend, Found, JobState
+from clusterkit.probes import Probe
+from clusterkit.probes.framing import MARK
 
 SCHEMA = 1
-MARK = "\x1eclusterkit-submission"
 PATIENCE_SECONDS = 150.0
 """How long an sbatch that was asked may still be on its way to the controller."""
 _GIVEN_UP = ".given-up"
@@ -35,7 +36,7 @@ _SILENT = re.compile(r"unable to contact", re.IGNORECASE)
 # $1 work root, $2 a name of our own for the staging folder, $3 `new` or `more`, $4 folder of the submission's
 # owner below the root, $5 number, then the submit command. Standard input is a tar of what to write, by paths
 # below the root. A new run, or a later submission of one, appears whole, by rename out of the staging folder,
-# already marked as asked: once that folder was taken away (`give_up_script`), it never can. Who takes it away
+# already marked as asked: once that folder was taken away (`give_up`), it never can. Who takes it away
 # first leaves word; so whoever makes the folder and finds no word has made it before.
 _HAND_OVER = rf"""
 umask 077
@@ -82,7 +83,7 @@ root=@root@ token=@token@
 word=$root/{_GIVEN_UP}/$token
 mkdir -p "$root/{_GIVEN_UP}" && : >"$word" || exit
 mv "$root/.new-$token" "$word.d"
-test -e "$root/.new-$token" || echo "{MARK} given up $token"
+test -e "$root/.new-$token" || echo "{MARK} given up"
 rm -rf "$word.d"
 find "$root/{_GIVEN_UP}" ! -name {_GIVEN_UP} -prune -mtime +1 -exec rm -rf {{}} +
 ) 2>/dev/null
@@ -122,15 +123,6 @@ class Submission:
         return (
             " / ".join(line.strip() for line in self.error.splitlines() if line.strip()) or "no reason given"
         )
-
-
-@dataclass(frozen=True)
-class Found:
-    """What the scheduler says of jobs with a run's name."""
-
-    ids: tuple[str, ...]
-    certain: bool
-    """Whether it could be asked: without an id, there is then no such job."""
 
 
 @dataclass(frozen=True)
@@ -240,14 +232,10 @@ def hand_over_argv(
     return ["sh", "-c", _HAND_OVER, "sh", root, token, mode, owner, str(number), *submit]
 
 
-def give_up_script(root: str, token: str) -> str:
-    """A POSIX sh fragment after which a fragment of that token that has not `asked` yet never will."""
-    return _GIVE_UP.replace("@root@", shlex.quote(root)).replace("@token@", shlex.quote(token))
-
-
-def given_up(stdout: str, token: str) -> bool:
-    """Whether `give_up_script` could do so, out of its output with anything around it."""
-    return f"{MARK} given up {token}\n" in stdout
+def give_up(root: str, token: str) -> Probe[bool]:
+    """Keeps a hand-over of that token from asking the scheduler, if it has not yet; tells whether it did."""
+    script = _GIVE_UP.replace("@root@", shlex.quote(root)).replace("@token@", shlex.quote(token))
+    return Probe(f"give up {token}", script, lambda text: f"{MARK} given up\n" in text)
 
 
 def parse_hand_over(stdout: str, stderr: str) -> Submission | None:

@@ -9,6 +9,7 @@ from clusterkit import ownership
 from clusterkit.backends.base import parse_time
 from clusterkit.backends.slurm.partitions import partitions
 from clusterkit.errors import TransportError, last_words
+from clusterkit.probes.framing import MARK, TIME_UP, sections
 from clusterkit.probes.space import DF, quota_left, quotas_left
 from clusterkit.resources import page
 from clusterkit.survey.facts import (
@@ -22,9 +23,7 @@ from clusterkit.survey.facts import (
     SiteSurvey,
     Slurm,
 )
-from clusterkit.survey.script import MARK
 
-_PART = re.compile(rf"^{MARK} part (\w+)\n([^\x1e]*)^{MARK} end ([0-9]{{1,9}})$", re.MULTILINE)
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
 _GRES = re.compile(
     r"(?:gres[:/])?gpu(?::(?P<type>[^:,()=]+?))?(?::no_consume)?[:=](?P<count>\d+)(?:\([^)]*\))?"
@@ -34,7 +33,6 @@ _LOST = re.compile(r"(?<!powered_)(?<!powering_)down|drain|fail|error|unknown|in
 _ODD = re.compile(rf"(?!{MARK} )[^\n\t -~]")
 _UNREADABLE = "\ufffd"
 """Stands for what moves a cursor or ends a line: a site is quoted on a terminal and in comments of TOML."""
-_TIMED_OUT = 124
 _RUNTIMES = ("apptainer", "singularity")
 
 Parts = list[tuple[str, str, int]]
@@ -48,7 +46,7 @@ def parse(answer: str) -> SiteSurvey:
         TransportError: it is no answer of the script's, or one that was cut off.
     """
     clean = _ODD.sub(lambda odd: odd[0] if odd[0].isprintable() else _UNREADABLE, answer)
-    parts: Parts = [(name, text.rstrip("\n"), int(status)) for name, text, status in _PART.findall(clean)]
+    parts: Parts = [(each.name, each.text.rstrip("\n"), each.status) for each in sections(clean)]
     texts = {name: text for name, text, status in parts if status == 0 or name == "roots"}
     me = texts.get("me", "").splitlines()
     if len(me) < 3 or "done" not in texts:
@@ -75,7 +73,7 @@ def parse(answer: str) -> SiteSurvey:
         python=_version(texts.get("python", "")),
         workspaces="workspaces" in texts,
         internet=_worked(parts, "internet"),
-        silent=tuple(name for name, _, status in parts if status == _TIMED_OUT),
+        silent=tuple(name for name, _, status in parts if status == TIME_UP),
     )
 
 

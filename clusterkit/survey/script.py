@@ -10,10 +10,8 @@ import shlex
 from collections.abc import Iterable
 
 from clusterkit import ownership
+from clusterkit.probes.framing import MARK
 from clusterkit.site import shell_path
-
-MARK = "\x1eclusterkit-survey"
-"""Begins a line that begins a part: the mark, then `part NAME`, or `end STATUS` after its output."""
 
 SECONDS = 240.0
 """How long the whole may take; it takes a second where nothing hangs."""
@@ -55,8 +53,8 @@ export LC_ALL=C
 limit=
 ! command -v timeout >/dev/null 2>&1 || limit='timeout 15'
 has() { command -v "$1" >/dev/null 2>&1; }
-begin() { printf '\n@MARK@ part %s\n' "$1"; }
-finish() { printf '\n@MARK@ end %s\n' "$1"; }
+begin() { printf '\n@MARK@ begin %s\n' "$1"; }
+finish() { printf '\n@MARK@ status %s\n' "$1"; }
 part() { # NAME COMMAND...
     begin "$1"; shift
     $limit "$@" </dev/null 2>/dev/null

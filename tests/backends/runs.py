@@ -16,7 +16,8 @@ from typing import Any
 
 from clusterkit.backends.job_script import JobScript, render
 from clusterkit.backends.slurm.backend import SlurmBackend
-from clusterkit.runs.record import RunRecord, collect_script, parse_collect
+from clusterkit.probes import script
+from clusterkit.runs.record import RunRecord, parse_records, records
 
 LAUNCHER = Path(__file__).parents[2] / "clusterkit" / "launch.py"
 
@@ -31,10 +32,10 @@ def until(condition: Callable[[], object], seconds: float = 180.0) -> None:
 
 def collect(*run_dirs: Path, seconds: float = 180) -> dict[str, RunRecord]:
     """Read run directories with the real shell fragment."""
-    script = collect_script([str(path) for path in run_dirs])
-    answer = subprocess.run(["sh"], input=script.encode(), capture_output=True, check=True, timeout=seconds)
+    fragment = script([records([str(path) for path in run_dirs])])
+    answer = subprocess.run(["sh"], input=fragment.encode(), capture_output=True, check=True, timeout=seconds)
     assert answer.stderr == b""
-    return parse_collect(answer.stdout.decode())
+    return parse_records(answer.stdout.decode())
 
 
 @dataclass

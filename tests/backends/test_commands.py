@@ -11,6 +11,7 @@ import pytest
 from clusterkit.backends.base import JobState, Parent
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.errors import SchedulerError
+from clusterkit.probes import script
 
 slurm = SlurmBackend()
 
@@ -90,7 +91,7 @@ def test_text_that_is_no_job_id_goes_nowhere(identifier: str) -> None:
     with pytest.raises(SchedulerError):
         slurm.cancel_argv([identifier])
     with pytest.raises(SchedulerError):
-        slurm.query_script([identifier])
+        script([slurm.query([identifier])])
 
 
 def test_query_reads_what_the_tools_say(tools: Path) -> None:
@@ -100,9 +101,9 @@ def test_query_reads_what_the_tools_say(tools: Path) -> None:
         "printf '7\\0377\\037RUNNING\\037None\\037g\\037n1\\0371:00\\0372:00\\037N/A\\037N/A\\037my run'",
     )
     install(tools, "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    done = run(["sh"], tools, slurm.query_script(["7", "8"]))
+    done = run(["sh"], tools, script([slurm.query(["7", "8"])]))
     assert (done.returncode, done.stderr) == (0, "")
-    jobs = slurm.parse_query("Welcome\n" + done.stdout)
+    jobs = slurm.query([]).read("Welcome\n" + done.stdout).jobs
     assert jobs["7"].state is JobState.RUNNING
     assert (jobs["7"].limit_seconds, jobs["7"].name) == (120, "my run")
     assert "8" not in jobs
@@ -111,25 +112,25 @@ def test_query_reads_what_the_tools_say(tools: Path) -> None:
 def test_query_survives_tools_that_eat_standard_input_or_fail(tools: Path) -> None:
     install(tools, "squeue", "cat >/dev/null; echo 'squeue: error: no controller' >&2; exit 1")
     install(tools, "sacct", "cat >/dev/null; kill -9 $$")
-    done = run(["sh"], tools, slurm.query_script(["7"]) + "echo and on\n")
+    done = run(["sh"], tools, script([slurm.query(["7"])]) + "echo and on\n")
     assert done.stdout.endswith("and on\n")
-    job = slurm.parse_query(done.stdout.removesuffix("and on\n"))["7"]
+    job = slurm.query([]).read(done.stdout.removesuffix("and on\n")).jobs["7"]
     assert job.state is JobState.UNKNOWN
     assert job.reason == "squeue failed: squeue: error: no controller"
 
 
 def test_query_without_slurm_on_the_path(tmp_path: Path) -> None:
     done = subprocess.run(
-        ["/bin/sh"], input=slurm.query_script(["7"]), capture_output=True, text=True, env={"PATH": ""}
+        ["/bin/sh"], input=script([slurm.query(["7"])]), capture_output=True, text=True, env={"PATH": ""}
     )
     assert done.returncode == 0
-    assert "squeue" in str(slurm.parse_query(done.stdout)["7"].reason)
+    assert "squeue" in str(slurm.query([]).read(done.stdout).jobs["7"].reason)
 
 
 def test_query_asks_each_cluster_for_its_own(tools: Path) -> None:
     for name in ("squeue", "sacct"):
         install(tools, name, f'echo "{name} $@" | tr "\\037" . >>{tools}/asked')
-    run(["sh"], tools, slurm.query_script(["1", "2;north", "3_4"]))
+    run(["sh"], tools, script([slurm.query(["1", "2;north", "3_4"])]))
     asked = (tools / "asked").read_text().splitlines()
     assert [line.split()[0] for line in asked] == ["squeue", "sacct"] * 2
     assert "-j 1,3_4 " in asked[1]
@@ -144,7 +145,7 @@ def test_a_thousand_ids(tools: Path) -> None:
     install(tools, "squeue", "true")
     install(tools, "sacct", "true")
     ids = [str(number) for number in range(10**6, 10**6 + 1000)]
-    assert slurm.parse_query(run(["sh"], tools, slurm.query_script(ids)).stdout) == {}
+    assert slurm.query([]).read(run(["sh"], tools, script([slurm.query(ids)])).stdout).jobs == {}
 
 
 def test_accounting_is_asked_only_about_what_the_queue_does_not_know_to_live(tools: Path) -> None:
@@ -154,11 +155,13 @@ def test_accounting_is_asked_only_about_what_the_queue_does_not_know_to_live(too
     install(tools, "squeue", "cat <<'EOF'", *(row.replace("|", "\x1f") for row in rows), "EOF")
     install(tools, "sacct", f'echo "$@" >>{tools}/asked')
     ids = ["1", "2", "3", "4", "5", "6_1", "7"]
-    jobs = slurm.parse_query(run(["sh"], tools, slurm.query_script(ids)).stdout)
+    jobs = slurm.query([]).read(run(["sh"], tools, script([slurm.query(ids)])).stdout).jobs
     assert "-j 3,4,5,7 " in (tools / "asked").read_text()
     assert (jobs["1"].state, jobs["6_1"].state) == (JobState.RUNNING, JobState.RUNNING)
-    assert slurm.parse_query(run(["sh"], tools, slurm.query_script(["1", "2"])).stdout)["2"].confirmed
+    assert (
+        slurm.query([]).read(run(["sh"], tools, script([slurm.query(["1", "2"])])).stdout).jobs["2"].confirmed
+    )
     assert len((tools / "asked").read_text().splitlines()) == 1
     install(tools, "squeue", "echo down >&2; exit 1")
-    run(["sh"], tools, slurm.query_script(["1", "2"]))
+    run(["sh"], tools, script([slurm.query(["1", "2"])]))
     assert "-j 1,2 " in (tools / "asked").read_text()

@@ -13,7 +13,9 @@ import pytest
 from clusterkit.backends.base import JobState
 from clusterkit.backends.job_script import JobScript, render
 from clusterkit.backends.slurm.backend import SlurmBackend
-from clusterkit.runs.state import RunState, collect_script, fold, parse_collect
+from clusterkit.probes import Answers, script
+from clusterkit.runs.record import records
+from clusterkit.runs.state import RunState, fold
 from tests.backends.runs import LAUNCHER, until
 from tests.cluster.cluster import Cluster
 
@@ -79,8 +81,9 @@ class ContainerRun:
 
     def state(self) -> RunState:
         """As `status` finds it: one command for everything."""
-        answer = self.sh("sh", "-c", slurm.query_script([self.job_id]) + collect_script([self.path]))
-        return fold(parse_collect(answer)[self.path], slurm.parse_query(answer).get(self.job_id))
+        query, files = slurm.query([self.job_id]), records([self.path])
+        answers = Answers(self.sh("sh", "-c", script([query, files])))
+        return fold(answers.of(files)[self.path], answers.of(query).jobs.get(self.job_id))
 
     def wait(self) -> RunState:
         until(lambda: not self.state().state.active)

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.base import Limits
-from clusterkit.backends.slurm.limits import choose, limits_script, parse_limits
+from clusterkit.backends.slurm.limits import choose, parse_limits, probe
 from clusterkit.errors import ConfigError, SchedulerError
+from clusterkit.probes import script
+from clusterkit.probes.framing import MARK
 
 CONFIG = """\
 Configuration data as of 2026-11-20T08:00:00
@@ -32,8 +34,9 @@ OTHER = "PartitionName=long Default=NO MaxTime=UNLIMITED PreemptMode=OFF\n"
 
 
 def answer(config: str = CONFIG, partition: str = PARTITION) -> str:
-    mark = "\x1eclusterkit-limits"
-    return f"Welcome!\n{mark} config\n{config}{mark} partition\n{partition}{mark} end\n"
+    said = {"config": config, "partition": partition}
+    parts = (f"\n{MARK} begin {name}\n{text}\n{MARK} status 0\n\n" for name, text in said.items())
+    return f"Welcome!\n{''.join(parts)}"
 
 
 def config(**changes: str) -> str:
@@ -70,10 +73,9 @@ def test_the_question_fails_on_nothing(tmp_path: Path) -> None:
     fake = tmp_path / "scontrol"
     fake.write_text(f'#!/bin/sh\necho "$@" >>{calls}\necho "JobRequeue = 1"\nexit 1\n')
     fake.chmod(0o755)
-    script = limits_script("a b,c")
     done = subprocess.run(
         ["sh"],
-        input=script,
+        input=script([probe("a b,c")]),
         capture_output=True,
         text=True,
         env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
@@ -81,8 +83,8 @@ def test_the_question_fails_on_nothing(tmp_path: Path) -> None:
     )
     assert parse_limits(done.stdout).requeue
     assert calls.read_text() == "show config\n-o show partition a b\n"
-    without = subprocess.run(["sh"], input=limits_script(None), capture_output=True, text=True, check=True)
-    with pytest.raises(SchedulerError, match="not found"):
+    without = subprocess.run(["sh"], input=script([probe(None)]), capture_output=True, text=True, check=True)
+    with pytest.raises(SchedulerError, match=r"not found|No such file"):
         parse_limits(without.stdout)
 
 

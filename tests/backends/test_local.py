@@ -14,6 +14,7 @@ from clusterkit.backends.base import JobState
 from clusterkit.backends.local.backend import LocalBackend
 from clusterkit.backends.local.processes import family, job_id, living_pid, start_token
 from clusterkit.errors import SchedulerError
+from clusterkit.probes import script
 from clusterkit.runs.state import fold
 from tests.backends.runs import Run, python, until
 
@@ -32,10 +33,10 @@ def submit(run: Run, *options: str, grace: float | None = None) -> str:
 
 def running(*job_ids: str) -> set[str]:
     done = subprocess.run(
-        ["sh"], input=local.query_script(job_ids), capture_output=True, text=True, check=True
+        ["sh"], input=script([local.query(job_ids)]), capture_output=True, text=True, check=True
     )
     assert done.stderr == ""
-    jobs = local.parse_query(done.stdout)
+    jobs = local.query([]).read(done.stdout).jobs
     assert all(job.state is JobState.RUNNING for job in jobs.values())
     return set(jobs)
 
@@ -246,7 +247,7 @@ def test_no_job_was_started(text: str) -> None:
 
 def test_an_answer_that_is_not_there() -> None:
     with pytest.raises(SchedulerError):
-        local.parse_query("Welcome\n")
+        local.query([]).read("Welcome\n")
 
 
 def test_hostile_ids_are_not_run() -> None:

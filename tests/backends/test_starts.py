@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.slurm.starts import billing, parse_starts, starts_script
+from clusterkit.backends.slurm.starts import billing, parse_starts, probe
 from clusterkit.backends.starts import Predictions
+from clusterkit.probes import script
 
 PARTITION = (
     "PartitionName=gpu-a40 AllowGroups=ALL Default=YES MaxTime=1-00:00:00 State=UP "
@@ -38,8 +39,8 @@ def ask(folder: Path, **tools: str) -> Predictions:
         (folder / name).write_text(f"#!/bin/sh\n{body}\n")
         (folder / name).chmod(0o755)
     env = {"PATH": f"{folder}:{os.environ['PATH']}", "SBATCH_PARTITION": "wrong", "TZ": "Pacific/Auckland"}
-    script = starts_script(REQUESTS)
-    done = subprocess.run(["sh"], input=script, env=env, capture_output=True, text=True, check=True)
+    fragment = script([probe(REQUESTS)])
+    done = subprocess.run(["sh"], input=fragment, env=env, capture_output=True, text=True, check=True)
     return parse_starts("a banner\n" + done.stdout, REQUESTS)
 
 

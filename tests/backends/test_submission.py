@@ -18,12 +18,12 @@ import pytest
 
 from clusterkit.backends.base import JobState
 from clusterkit.backends.slurm.backend import SlurmBackend
+from clusterkit.probes import Answers, script
 from clusterkit.runs.submission import (
     Found,
     Submission,
     bundle,
-    give_up_script,
-    given_up,
+    give_up,
     hand_over_argv,
     outcome,
     parse_hand_over,
@@ -133,8 +133,9 @@ class Root:
 
     def gives_up(self, token: str) -> bool:
         """Whether it could be made sure that this hand-over never asks, if it has not yet."""
-        script = give_up_script(str(self.path), token)
-        return given_up(subprocess.run(["sh"], input=script, capture_output=True, text=True).stdout, token)
+        probe = give_up(str(self.path), token)
+        said = subprocess.run(["sh"], input=script([probe]), capture_output=True, text=True).stdout
+        return Answers(said).of(probe)
 
     @property
     def times_asked(self) -> int:
@@ -192,7 +193,7 @@ def test_half_a_run_is_none_and_nobody_is_asked(root: Root) -> None:
     answer = parse_hand_over(done.stdout, done.stderr)
     assert answer is not None
     assert answer.asked is None
-    assert list((root.path / "runs").iterdir()) == []
+    assert list(root.path.glob("runs/*")) == []
     assert root.times_asked == 0
 
 
@@ -293,7 +294,7 @@ def stopped_at(
     yield goes_on
 
 
-STEPS = {"mkdir": "/runs", "tar": "", "find": "", "mv": "/runs/a"}
+STEPS = {"mkdir": "", "tar": "", "find": "", "mv": "/runs/a"}
 """The calls of a hand-over before the scheduler may be asked; the last one moves what is marked as asked."""
 
 

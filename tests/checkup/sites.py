@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from clusterkit.checkup.answer import MARK, Answer, parse
+from clusterkit.checkup.answer import Answer, parse
 from clusterkit.checkup.login import Login
 from clusterkit.config.models import Cluster
+from clusterkit.probes.framing import MARK
 
 PARTITIONS = """
 PartitionName=gpu AllowAccounts=ALL Default=YES MaxTime=1-00:00:00 State=UP
@@ -25,7 +26,7 @@ ENFORCED = "AccountingStorageEnforce = associations,limits,qos,safe\n"
 def answer(**parts: tuple[int, str]) -> Answer:
     """Parts with their exit statuses; `_` in a name is a blank or a dash."""
     text = "".join(
-        f"\n{MARK} part {name.replace('__', ' ').replace('_', '-')}\n{said}\n{MARK} status {status}\n"
+        f"\n{MARK} begin {name.replace('__', ' ').replace('_', '-')}\n{said}\n{MARK} status {status}\n"
         for name, (status, said) in parts.items()
     )
     return parse(f"noise\n{text}\n{MARK} end\n")

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from clusterkit.checkup import container, node
-from clusterkit.checkup.answer import Answer, Part
+from clusterkit.checkup.answer import Answer
 from clusterkit.checkup.applies import applicable
 from clusterkit.checkup.check import Outcome, Place, Verdict
 from clusterkit.checkup.node import Node
 from clusterkit.config.models import Cluster, Profile, Project
 from clusterkit.images import Image
+from clusterkit.probes.framing import Section
 from tests.checkup.sites import answer
 
 SHM = "Filesystem 1024-blocks Used Available Capacity Mounted on\ntmpfs 65536000 0 {free} 0% /dev/shm"
@@ -163,7 +164,7 @@ def test_this_machine_without_a_gpu() -> None:
 
 def test_a_container_that_does_not_start() -> None:
     found = look()
-    silent = {**found.answer.parts, "inside": Part("FATAL: no such image", 255)}
+    silent = {**found.answer.parts, "inside": Section("inside", "FATAL: no such image", 255)}
     verdict = container.container(replace(found, answer=Answer(silent, whole=True)))
     assert verdict.outcome is Outcome.FAIL
     assert verdict.evidence == "FATAL: no such image"

@@ -15,10 +15,10 @@ import pytest
 from clusterkit.backends.local.backend import LocalBackend
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.checkup import inside, scheduler, storage
-from clusterkit.checkup.answer import MARK, parse
+from clusterkit.checkup.answer import parse
 from clusterkit.checkup.check import Outcome
 from clusterkit.checkup.login import Login
-from clusterkit.checkup.login_script import login_script
+from clusterkit.checkup.login_script import login_probe
 from clusterkit.checkup.node_script import (
     NodeJob,
     inside_program,
@@ -29,17 +29,20 @@ from clusterkit.checkup.scheduler import Slurm
 from clusterkit.checkup.storage import Storage
 from clusterkit.config.models import Cluster
 from clusterkit.images import Image
+from clusterkit.probes import script
+from clusterkit.probes.framing import MARK
 
 SHELLS = [shell for shell in ("bash", "dash", "busybox") if shutil.which(shell)]
 
 
 def look(shell: str, cluster: Cluster, image: Image | None = None, **env: str) -> Login:
     argv = [shell, "sh"] if shell == "busybox" else [shell]
-    script = login_script(
-        cluster, image=image, test_only={"tiny": ("#!/bin/bash\ncase $x in a) ;; esac\n", ())}
-    )
+    tests = {"tiny": ("#!/bin/bash\ncase $x in a) ;; esac\n", ())}
+    probe = login_probe(cluster, image=image, test_only=tests)
     path = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home())}
-    done = subprocess.run(argv, input=script, capture_output=True, text=True, env=path | env, check=True)
+    done = subprocess.run(
+        argv, input=script([probe]), capture_output=True, text=True, env=path | env, check=True
+    )
     assert done.stderr == ""
     return Login(cluster, parse(done.stdout), 0.0)
 
@@ -78,13 +81,13 @@ def test_a_root_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_the_far_side_says_cannot_imitate_the_frame(tmp_path: Path) -> None:
-    said = f"{MARK} part queue\nfine\n{MARK} status 0"
+    said = f"{MARK} begin queue\nfine\n{MARK} status 0"
     tool = tmp_path / "rsync"
     tool.write_text(f"#!/bin/sh\nprintf '%s\\n' '{said}'\n")
     tool.chmod(0o755)
     cluster = Cluster(name="there", host="there", root=str(tmp_path / "root"), container="none")
     seen = look("sh", cluster, PATH=f"{tmp_path}:/usr/bin:/bin")
-    assert "clusterkit-doctor part queue" in seen.answer["rsync"].text
+    assert "clusterkit begin queue" in seen.answer["rsync"].text
     assert "queue" not in seen.answer
 
 

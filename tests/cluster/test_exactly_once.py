@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from clusterkit.backends.slurm.backend import SlurmBackend
+from clusterkit.probes import script
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.sampling import SEED
@@ -58,8 +59,9 @@ def job_names(user: User) -> list[str]:
 def found(user: User, run_id: str) -> tuple[tuple[str, ...], bool]:
     """What the cluster says of jobs of that name."""
     slurm = SlurmBackend()
-    script = slurm.find_script(run_id, "/no/job.sh", "2026-01-01")
-    return slurm.parse_find(user.cluster.run("login", ["sh", "-c", script], user="alice").stdout, run_id)
+    probe = slurm.find(run_id, "/no/job.sh", "2026-01-01")
+    seen = probe.read(user.cluster.run("login", ["sh", "-c", script([probe])], user="alice").stdout)
+    return seen.ids, seen.certain
 
 
 IMPATIENT = "from clusterkit.runs import submission; submission.PATIENCE_SECONDS = 0.0"

@@ -147,7 +147,7 @@ class Site:
 def site(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     site = Site(project, tmp_path, monkeypatch)
     site.tool("sacct", "exit 1")
-    # squeue knows the job if there is one, by name and by id; options: see find_script and query_script.
+    # squeue knows the job if there is one, by name and by id; options: see its `find` and `query`.
     site.tool(
         "squeue",
         f"""cat {tmp_path}/job 2>/dev/null || exit 0

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from clusterkit.diagnosis import Diagnosis, Evidence, Subject, diagnose, parse_evidence, why_script
+from clusterkit.diagnosis import Diagnosis, Evidence, Subject, diagnose, parse_evidence, question
+from clusterkit.probes import script
 
 RECORDED = Path(__file__).parent / "recorded"
 """What real clusters answered: `<cause>--<what was done>.txt`, written by tests/cluster/test_why.py."""
@@ -62,7 +63,7 @@ def ask(run: Path, job_id: str = "") -> str:
     """What the script prints about a run of this machine."""
     subject = Subject("r-1", job_id, str(run), scheduler="local", profile="tiny")
     return subprocess.run(
-        ["sh"], input=why_script(subject).encode(), capture_output=True, check=True, timeout=60
+        ["sh"], input=script([question(subject)]).encode(), capture_output=True, check=True, timeout=60
     ).stdout.decode("utf-8", "surrogateescape")
 
 

@@ -44,7 +44,7 @@ def test_banners_and_line_ends_change_nothing(path: Path) -> None:
 @pytest.mark.parametrize("path", ANSWERS, ids=lambda path: path.stem)
 def test_without_accounting_the_cause_is_the_same_or_less_sure(path: Path) -> None:
     text = re.sub(
-        r"(part sacct\n).*?(?=\n\x1e)",
+        r"(begin sacct\n).*?(?=\n\x1e)",
         r"\1Slurm accounting storage is disabled\n",
         path.read_text(),
         flags=re.S,
@@ -65,7 +65,7 @@ def test_at_least_25_causes_were_provoked_for_real() -> None:
 @given(st.sampled_from(ANSWERS), st.randoms(use_true_random=False))
 def test_whatever_is_missing_there_is_an_answer(path: Path, random: Random) -> None:
     """Parts go missing where a command is not there, lines where a disk is full."""
-    head, *parts = re.split(r"(?=\x1eclusterkit-why (?:part|end))", path.read_text())
+    head, *parts = re.split(r"(?=\x1eclusterkit (?:begin (?!subject)|now))", path.read_text())
     kept = [part for part in parts[:-1] if random.random() < 0.7]
     thinned = ["\n".join(line for line in part.split("\n") if random.random() < 0.95) for part in kept]
     whole = [part for part in thinned if part.startswith("\x1e")]

@@ -215,7 +215,7 @@ def test_a_run_nobody_understands_shows_its_last_lines(tmp_path: Path) -> None:
 def test_a_run_that_is_alive_is_well(tmp_path: Path) -> None:
     run = make_run(tmp_path, heartbeat={"time": time.time(), "step": 5, "total_steps": 10})
     (run / "attempts/0/exit.json").unlink()
-    text = ask(run, "12-34").replace("clusterkit-local begin\n", "clusterkit-local begin\n12-34\n")
+    text = ask(run, "12-34").replace("clusterkit begin jobs\n", "clusterkit begin jobs\n12-34\n")
     finding = diagnose(parse_evidence(text)).finding
     assert finding.cause.slug == "running"
     assert "50%" in finding.sentence
@@ -224,7 +224,7 @@ def test_a_run_that_is_alive_is_well(tmp_path: Path) -> None:
 def test_a_silent_heartbeat_is_a_hang(tmp_path: Path) -> None:
     run = make_run(tmp_path, heartbeat={"time": time.time() - 500, "step": 5, "total_steps": 10})
     (run / "attempts/0/exit.json").unlink()
-    text = ask(run, "12-34").replace("clusterkit-local begin\n", "clusterkit-local begin\n12-34\n")
+    text = ask(run, "12-34").replace("clusterkit begin jobs\n", "clusterkit begin jobs\n12-34\n")
     assert diagnose(parse_evidence(text)).finding.cause.slug == "hangs"
 
 
@@ -232,7 +232,7 @@ def test_a_hang_shows_what_it_met_before(tmp_path: Path) -> None:
     log = "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Killed.\n"
     run = make_run(tmp_path, log, heartbeat={"time": time.time() - 500, "step": 5, "total_steps": 10})
     (run / "attempts/0/exit.json").unlink()
-    text = ask(run, "12-34").replace("clusterkit-local begin\n", "clusterkit-local begin\n12-34\n")
+    text = ask(run, "12-34").replace("clusterkit begin jobs\n", "clusterkit begin jobs\n12-34\n")
     diagnosis = diagnose(parse_evidence(text))
     assert diagnosis.finding.cause.slug == "hangs"
     assert [other.cause.slug for other in diagnosis.also] == ["out-of-memory"]
@@ -245,7 +245,7 @@ def test_a_run_directory_that_is_gone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_answer_is_bounded_and_a_log_cannot_imitate_it(tmp_path: Path) -> None:
-    line = "\x1eclusterkit-why end\n" + "x" * 200 + "\n"
+    line = "\x1eclusterkit status 0\n\x1eclusterkit end\n" + "x" * 200 + "\n"
     run = make_run(tmp_path, line * 5000, slurm_log="y" * 10**6)
     assert len(ask(run)) < 100_000
     assert evidence_of(run).exit["code"] == 1
@@ -284,7 +284,7 @@ def test_a_gpu_that_is_hardly_used_is_said(tmp_path: Path) -> None:
     }
     run = make_run(tmp_path, heartbeat=beat)
     (run / "attempts/0/exit.json").unlink()
-    text = ask(run, "12-34").replace("clusterkit-local begin\n", "clusterkit-local begin\n12-34\n")
+    text = ask(run, "12-34").replace("clusterkit begin jobs\n", "clusterkit begin jobs\n12-34\n")
     diagnosis = diagnose(parse_evidence(text))
     assert diagnosis.finding.cause.slug == "running"
     assert [other.cause.slug for other in diagnosis.also] == ["gpu-idle"]
@@ -377,7 +377,7 @@ def test_of_a_pack_the_one_that_was_killed_had_too_little_memory(
 
 def test_of_an_array_the_task_that_runs_counts() -> None:
     text = recorded("running--")
-    (row,) = re.findall(r"(?<=part squeue\n).*", text)
+    (row,) = re.findall(r"(?<=begin squeue\n).*", text)
     job_id = row.partition("\x1f")[0]
     waiting = f"{job_id}_[1-9%1]\x1fPENDING\x1fJobArrayTaskLimit\x1fgpu\x1f\x1fN/A\x1f0:00\x1f10:00"
     array = text.replace(row, f"{waiting}\n{row.replace(job_id, f'{job_id}_0', 1)}")
@@ -420,7 +420,7 @@ def test_states_of_running_jobs(state: str, slug: str) -> None:
 def test_accounting_that_lags_behind_is_not_believed() -> None:
     text = recorded("node-failed--")
     for part in ("squeue", "job"):
-        text = re.sub(rf"(part {part}\n).*?(?=\n\x1e)", r"\1\n", text, flags=re.S)
+        text = re.sub(rf"(begin {part}\n).*?(?=\n\x1e)", r"\1\n", text, flags=re.S)
     lagging = text.replace("NODE_FAIL", "RUNNING")
     finding = diagnose(parse_evidence(lagging)).finding
     assert finding.cause.slug == "node-failed"
@@ -440,7 +440,7 @@ def test_a_scheduler_that_gives_no_answer_is_said(tmp_path: Path) -> None:
     text = recorded("waiting--")
     silent = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
     for part in ("squeue", "sacct", "job"):
-        text = re.sub(rf"(part {part}\n).*?(?=\n\x1e)", rf"\1{silent}\n", text, flags=re.S)
+        text = re.sub(rf"(begin {part}\n).*?(?=\n\x1e)", rf"\1{silent}\n", text, flags=re.S)
     finding = diagnose(parse_evidence(text)).finding
     assert finding.cause.slug == "scheduler-silent"
     assert finding.next.endswith("scontrol ping")
@@ -449,7 +449,7 @@ def test_a_scheduler_that_gives_no_answer_is_said(tmp_path: Path) -> None:
 def test_a_log_does_not_tell_whether_a_run_of_a_silent_scheduler_has_ended() -> None:
     text = recorded("hangs--").replace("step 40, sampling a batch", "RuntimeError: CUDA out of memory")
     for part in ("squeue", "sacct", "job"):
-        text = re.sub(rf"(part {part}\n).*?(?=\n\x1e)", r"\1no answer within 10 s\n", text, flags=re.S)
+        text = re.sub(rf"(begin {part}\n).*?(?=\n\x1e)", r"\1no answer within 10 s\n", text, flags=re.S)
     diagnosis = diagnose(parse_evidence(text))
     assert diagnosis.finding.cause.slug == "scheduler-silent"
     assert [other.cause.slug for other in diagnosis.also] == ["gpu-out-of-memory"]
@@ -458,7 +458,7 @@ def test_a_log_does_not_tell_whether_a_run_of_a_silent_scheduler_has_ended() -> 
 def test_a_silent_scheduler_does_not_matter_when_the_exit_record_tells(tmp_path: Path) -> None:
     text = recorded("import-error--")
     for part in ("squeue", "sacct", "job"):
-        text = re.sub(rf"(part {part}\n).*?(?=\n\x1e)", r"\1no answer within 10 s\n", text, flags=re.S)
+        text = re.sub(rf"(begin {part}\n).*?(?=\n\x1e)", r"\1no answer within 10 s\n", text, flags=re.S)
     assert diagnose(parse_evidence(text)).finding.cause.slug == "import-error"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from clusterkit.survey.script import MARK
+from clusterkit.probes.framing import MARK
 
 Parts = dict[str, str | tuple[str, int] | None]
 """By name: the text of a part that ended well, text and status, or None for one that was not asked."""
@@ -46,5 +46,5 @@ def answer(parts: Parts) -> str:
     for name, part in [*parts.items(), ("done", "")]:
         if part is not None:
             text, status = (part, 0) if isinstance(part, str) else part
-            found.append(f"\n{MARK} part {name}\n{text}\n{MARK} end {status}\n")
+            found.append(f"\n{MARK} begin {name}\n{text}\n{MARK} status {status}\n")
     return "".join(found)

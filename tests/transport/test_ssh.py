@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import TransportError
-from clusterkit.runs.record import collect_script
+from clusterkit.probes import script
+from clusterkit.runs.record import records
 from clusterkit.transport.base import SyncOptions, Transport
 from clusterkit.transport.connection import Connection
 from clusterkit.transport.factory import connect
@@ -131,7 +132,7 @@ def test_a_shell_that_ends_before_the_command(
                 action()
 
 
-@pytest.mark.parametrize("script", ["", collect_script(["/no/run"])])
+@pytest.mark.parametrize("script", ["", script([records(["/no/run"])])])
 def test_a_shell_that_starts_another_in_its_place(serve: Callable[..., LoopbackSshd], script: str) -> None:
     """The other shell reads, and here even runs, what was for the command."""
     server = serve()

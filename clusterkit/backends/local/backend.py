@@ -15,11 +15,13 @@ from clusterkit.backends.base import (
     Capabilities,
     Continuation,
     EarlySignal,
+    Found,
     Job,
     JobResources,
     JobState,
     Limits,
     Parent,
+    QueryResult,
     Way,
     gpu_of,
     within_max_time,
@@ -28,13 +30,12 @@ from clusterkit.backends.local.processes import JOB_ID
 from clusterkit.backends.starts import Predictions
 from clusterkit.config.options import names_of, parse_options, refuse_secrets
 from clusterkit.errors import SchedulerError, last_words
+from clusterkit.probes import Probe
+from clusterkit.probes.framing import Section, sections
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
     from clusterkit.hardware import Hardware
-
-_FIND, _FOUND = "\x1eclusterkit-local find ", "\x1eclusterkit-local found"
-_BEGIN, _END = "\x1eclusterkit-local begin", "\x1eclusterkit-local end"
 
 # $1 is the pid and $2 the token, so after `set` each $N is field N of /proc/<pid>/stat (man 5 proc).
 _QUERY = r"""
@@ -135,15 +136,10 @@ class LocalBackend:
         del options
         return None
 
-    def limits_script(self, options: Sequence[str]) -> str:
-        """Nothing is asked."""
+    def limits(self, options: Sequence[str]) -> Probe[Limits]:
+        """There are none, and nothing is asked."""
         del options
-        return ""
-
-    def parse_limits(self, stdout: str) -> Limits:
-        """No limits."""
-        del stdout
-        return Limits()
+        return Probe("limits", "", lambda _: Limits())
 
     def check_limits(self, cluster: Cluster, limits: Limits, options: Sequence[str]) -> None:
         """There is none."""
@@ -156,15 +152,10 @@ class LocalBackend:
         del limits, wanted, options
         return Continuation("requeue", "this machine starts it again", ("--requeue",))
 
-    def starts_script(self, requests: Mapping[str, Sequence[str]]) -> str:
-        """Nothing: jobs start at once."""
+    def starts(self, requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
+        """Jobs start at once, and nothing is asked."""
         del requests
-        return ""
-
-    def parse_starts(self, stdout: str, requests: Mapping[str, Sequence[str]]) -> Predictions:
-        """Nothing was asked."""
-        del stdout, requests
-        return Predictions()
+        return Probe("starts", "", lambda _: Predictions())
 
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
         """Argv that starts the job, or each task of an array as a job."""
@@ -194,53 +185,27 @@ class LocalBackend:
         del words
         return None
 
-    def find_script(self, job_name: str, script: str, since: str) -> str:
+    def find(self, job_name: str, script: str, since: str) -> Probe[Found]:
         """Looks among the living; a job that has ended has made its attempt folder."""
         del since
-        argv = shlex.join([sys.executable, "-P", "-m", "clusterkit.backends.local.find", script])
-        return f"echo {shlex.quote(_FIND + job_name)}\n{argv}\necho {shlex.quote(_FOUND)} $?\n"
-
-    def parse_find(self, stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:
-        """Ids of the living jobs of that script, and whether `ps` could tell."""
-        searches = re.findall(f"{_FIND}{re.escape(job_name)}\n([^\x1e]*){_FOUND} (\\d+)\n", stdout)
-        ids = dict.fromkeys(word for body, _ in searches for word in body.split() if JOB_ID.fullmatch(word))
-        return tuple(ids), bool(searches) and all(status == "0" for _, status in searches)
+        argv = [sys.executable, "-P", "-m", "clusterkit.backends.local.find", script]
+        return Probe(f"find {job_name}", f"ck_own found {shlex.join(argv)}", _parse_find)
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         """Argv that ends jobs with all their processes and returns when they are gone."""
         return [sys.executable, "-P", "-m", "clusterkit.backends.local.stop", *job_ids]
 
-    def query_script(self, job_ids: Sequence[str]) -> str:
-        """A POSIX sh fragment that prints the ids of the jobs that live; no process per job on Linux."""
+    def query(self, job_ids: Sequence[str]) -> Probe[QueryResult]:
+        """Tells which jobs live; no process per job on Linux."""
         known = [match for match in map(JOB_ID.fullmatch, job_ids) if match]
         checks = [f"ck_job {match['pid']} {match['token']}" for match in known]
-        return "\n".join([f"echo '{_BEGIN}'", _QUERY, *checks, f"echo '{_END}'", ""])
+        return Probe("query", "\n".join([_QUERY, "ck_begin jobs", *checks, "ck_end 0"]), _parse_query)
 
-    def parse_query(self, stdout: str) -> Mapping[str, Job]:
-        """The living jobs, RUNNING or waiting for others; for the others the exit record decides."""
-        _, begun, rest = stdout.partition(_BEGIN + "\n")
-        body, ended, _ = rest.partition(_END + "\n")
-        if not begun or not ended:
-            raise SchedulerError(f"this machine gave no list of its jobs: {last_words(stdout)}")
-        jobs = (line.split() for line in body.splitlines() if line.strip())
-        return {words[0]: _job(*words[:2]) for words in jobs}
-
-    def machine_script(self, scratch: str) -> str:
+    def machine(self, scratch: str) -> Probe[Hardware]:
         """Processors, memory, GPUs, disk."""
         from clusterkit.backends.local import machine  # `status` needs none of it
 
-        return machine.script(scratch)
-
-    def parse_machine(self, stdout: str) -> Hardware:
-        """What this machine has."""
-        from clusterkit.backends.local import machine
-
-        return machine.parse(stdout)
-
-    def parse_trouble(self, stdout: str) -> str | None:
-        """Never any: the answer comes from the kernel."""
-        del stdout
-        return None
+        return machine.probe(scratch)
 
     def dependency(self, parents: Sequence[Parent]) -> tuple[str, ...]:
         """Options that only this scheduler knows."""
@@ -249,6 +214,21 @@ class LocalBackend:
             + f":{one.job_id}:{one.run_dir}"
             for one in parents
         )
+
+
+def _parse_find(stdout: str) -> Found:
+    """Ids of the living jobs of a script, and whether `ps` could tell."""
+    found = next((section for section in sections(stdout) if section.name == "found"), Section())
+    ids = dict.fromkeys(word for word in found.text.split() if JOB_ID.fullmatch(word))
+    return Found(tuple(ids), found.status == 0)
+
+
+def _parse_query(stdout: str) -> QueryResult:
+    """The living jobs, RUNNING or waiting for others; for the others the exit record decides."""
+    told = next((section for section in sections(stdout) if section.name == "jobs"), None)
+    if told is None:
+        raise SchedulerError(f"this machine gave no list of its jobs: {last_words(stdout)}")
+    return QueryResult({words[0]: _job(*words[:2]) for words in map(str.split, told.lines)})
 
 
 def _job(identifier: str, reason: str | None = None) -> Job:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 from clusterkit.hardware import Hardware
+from clusterkit.probes import Probe
+from clusterkit.probes.framing import sections
 
-_MARK = "\x1eclusterkit-machine"
 _UNLIMITED = 1 << 60
 """Bytes; what a cgroup without a limit tells is more."""
 
 # $scratch is a folder that may not exist yet. A container's own limit of memory counts where it is lower.
 # GPUs of other makers than NVIDIA, and those under WSL, leave the count open.
 _SCRIPT = r"""
-printf '%s begin\n' "$mark"
 unset OMP_NUM_THREADS OMP_THREAD_LIMIT  # nproc would tell these
 echo "cpus $(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null)"
 sed -n 's/^MemTotal: *\([0-9]*\) kB$/memory \1/p' /proc/meminfo 2>/dev/null
@@ -31,24 +31,23 @@ if $limited nvidia-smi --query-gpu=memory.total,name --format=csv,noheader,nouni
 else
   for device in /dev/nvidia[0-9]* /dev/kfd /dev/dxg; do [ ! -e "$device" ] || echo "device $device"; done
 fi
-printf '%s end\n' "$mark"
 """
 
 
-def script(scratch: str) -> str:
-    """A POSIX sh fragment that prints what `parse` reads; it changes nothing and never fails.
+def probe(scratch: str) -> Probe[Hardware]:
+    """Asks what there is; it changes nothing.
 
     Args:
         scratch: the scratch root as one shell word.
     """
-    return f"mark='{_MARK}'\nscratch={scratch}\n{_SCRIPT}"
+    return Probe("machine", f"scratch={scratch}\nck_begin machine\n{_SCRIPT}ck_end 0", parse)
 
 
 def parse(stdout: str) -> Hardware:
     """What the machine has; a line that is missing, or says nothing, leaves it open."""
-    _, begun, rest = stdout.partition(f"{_MARK} begin\n")
-    body, ended, _ = rest.partition(f"{_MARK} end")
-    lines = [line.split(None, 1) for line in body.splitlines()] if begun and ended else []
+    told_all = next((section for section in sections(stdout) if section.name == "machine"), None)
+    body = told_all.text if told_all else ""
+    lines = [line.split(None, 1) for line in body.splitlines()]
     told: dict[str, list[str]] = {}
     for words in lines:
         if len(words) == 2:
@@ -60,7 +59,7 @@ def parse(stdout: str) -> Hardware:
     return Hardware(
         cpus=next((count for count in _numbers(told.get("cpus", [])) if count), None),
         memory=min(memory, default=None),
-        gpus=None if not (begun and ended) or "device" in told else tuple(size for size, _ in gpus),
+        gpus=None if told_all is None or "device" in told else tuple(size for size, _ in gpus),
         gpu_name=gpus[0][1] if gpus else "",
         disk=total,
         disk_free=free,

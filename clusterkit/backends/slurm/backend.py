@@ -14,25 +14,24 @@ from clusterkit.backends.base import (
     Capabilities,
     Continuation,
     EarlySignal,
-    Job,
+    Found,
     JobResources,
     Limits,
     Parent,
+    QueryResult,
     Way,
     parse_time,
 )
-from clusterkit.backends.slurm.parse import JOB_ID, MARK, parse_find, parse_query, parse_trouble
+from clusterkit.backends.slurm.parse import JOB_ID, parse_find, parse_query
 from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, SACCT_FIELDS, SQUEUE_FIELDS
 from clusterkit.errors import ConfigError, SchedulerError
-from clusterkit.hardware import Hardware
+from clusterkit.probes import Probe
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
     from clusterkit.backends.starts import Predictions
     from clusterkit.config.models import Cluster, Profile
-
-QUERY_SECONDS = 20
-"""How long squeue and sacct may each take; squeue itself tries for 29 s when the controller is away."""
+    from clusterkit.hardware import Hardware
 
 # Slurm reads options from the environment too, and SBATCH_* beats the #SBATCH lines (man sbatch, INPUT
 # ENVIRONMENT VARIABLES): a forgotten export in a login profile would change the request unnoticed. What
@@ -47,21 +46,10 @@ for name in $(env | sed -n -e 's/^\(SBATCH_[A-Za-z0-9_]*\)=.*/\1/p' \
 done
 """
 
-# ck_run NAME COMMAND...: the command's output between marks, then its exit status and its standard error.
 # Slurm prints times in the zone of the process, so each site's would differ: UTC.
-RUN = rf"""
-ck_mark='{MARK}'
+ENVIRONMENT = f"""
+TZ=UTC0 SLURM_TIME_FORMAT=standard SLURM_BITSTR_LEN=0; export TZ SLURM_TIME_FORMAT SLURM_BITSTR_LEN
 ck_fs='{FIELD_SEPARATOR}'
-ck_limit=
-command -v timeout >/dev/null 2>&1 && ck_limit='timeout {QUERY_SECONDS}'
-ck_run() {{
-  ck_name=$1
-  shift
-  echo "$ck_mark begin $ck_name"
-  {{ ck_error=$(TZ=UTC0 SLURM_TIME_FORMAT=standard SLURM_BITSTR_LEN=0 LC_ALL=C \
-    $ck_limit "$@" 2>&1 1>&3 3>&- </dev/null); ck_status=$?; }} 3>&1
-  printf '\n%s\n%s\n' "$ck_mark status $ck_status" "$ck_error"
-}}
 """
 
 # ck_others ID...: prints what squeue has said, ck_queue, and sets ck_ids to those that neither wait nor run.
@@ -165,17 +153,11 @@ class SlurmBackend:
         match = re.fullmatch(r"R?B:(?:SIG)?(USR1|USR2|TERM|INT)@(\d{1,5})", told[-1]) if told else None
         return EarlySignal(match[1], int(match[2])) if match else None
 
-    def limits_script(self, options: Sequence[str]) -> str:
-        """Asks scontrol for its configuration and the job's partition."""
-        from clusterkit.backends.slurm.limits import limits_script
-
-        return limits_script(_value(options, "partition"))
-
-    def parse_limits(self, stdout: str) -> Limits:
+    def limits(self, options: Sequence[str]) -> Probe[Limits]:
         """JobRequeue, MaxArraySize, PreemptMode, KillWait; the partition's MaxTime."""
-        from clusterkit.backends.slurm.limits import parse_limits
+        from clusterkit.backends.slurm import limits
 
-        return parse_limits(stdout)
+        return limits.probe(_value(options, "partition"))
 
     def check_limits(self, cluster: Cluster, limits: Limits, options: Sequence[str]) -> None:
         """Compares `--time` with the partition's MaxTime."""
@@ -196,17 +178,11 @@ class SlurmBackend:
 
         return choose(limits, wanted, options)
 
-    def starts_script(self, requests: Mapping[str, Sequence[str]]) -> str:
+    def starts(self, requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
         """`sbatch --test-only` for each, and what the answers need to be understood."""
-        from clusterkit.backends.slurm.starts import starts_script
+        from clusterkit.backends.slurm import starts
 
-        return starts_script(requests)
-
-    def parse_starts(self, stdout: str, requests: Mapping[str, Sequence[str]]) -> Predictions:
-        """See `clusterkit.backends.slurm.starts`."""
-        from clusterkit.backends.slurm.starts import parse_starts
-
-        return parse_starts(stdout, requests)
+        return starts.probe(requests)
 
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
         """Argv of sbatch, in an environment without SBATCH_* and SLURM_*."""
@@ -237,22 +213,16 @@ class SlurmBackend:
 
         return sbatch_error(words)
 
-    def find_script(self, job_name: str, script: str, since: str) -> str:
+    def find(self, job_name: str, script: str, since: str) -> Probe[Found]:
         """Asks squeue, then sacct, which also knows those that ended long ago."""
         del script
         name = shlex.quote(job_name)
-        return "\n".join(
-            [
-                RUN,
-                f'ck_run "queued "{name} squeue -h -r -t all -u "$(id -un)" -n {name} -o "%i"',
-                f'ck_run "booked "{name} sacct -n -P -X --name={name} -S {shlex.quote(since)} -o JobID',
-                "",
-            ]
-        )
-
-    def parse_find(self, stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:
-        """Ids of the jobs of that name; see `clusterkit.backends.slurm.parse.parse_find`."""
-        return parse_find(stdout, job_name)
+        lines = [
+            ENVIRONMENT,
+            f'ck_run queued squeue -h -r -t all -u "$(id -un)" -n {name} -o "%i"',
+            f"ck_run booked sacct -n -P -X --name={name} -S {shlex.quote(since)} -o JobID",
+        ]
+        return Probe(f"find {job_name}", "\n".join(lines), parse_find)
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         """Argv of scancel; unknown and finished ids are no error for it.
@@ -274,8 +244,8 @@ class SlurmBackend:
         texts = [f"after{kind}:{':'.join(dict.fromkeys(ids))}" for kind, ids in kinds.items()]
         return (f"--dependency={','.join(texts)}", "--kill-on-invalid-dep=yes") if texts else ()
 
-    def query_script(self, job_ids: Sequence[str]) -> str:
-        """A POSIX sh fragment that asks squeue and sacct about jobs; it fails and hangs on nothing.
+    def query(self, job_ids: Sequence[str]) -> Probe[QueryResult]:
+        """Asks squeue and sacct.
 
         The accounting database is not troubled about jobs that squeue knows to wait or to run.
 
@@ -283,7 +253,7 @@ class SlurmBackend:
             SchedulerError: a text is no job id.
         """
         squeue = '"' + "${ck_fs}".join(SQUEUE_FIELDS) + '"'
-        lines = [RUN, _OTHERS, f'echo "$ck_mark ids {" ".join(job_ids)}"']
+        lines = [ENVIRONMENT, _OTHERS, f'echo "$ck_mark ids {" ".join(job_ids)}"']
         for cluster, ids in _grouped(job_ids):
             at, tag = _clusters(cluster), f" {cluster}" if cluster else ""
             # By user, not by id: one purged id makes `squeue -j` fail for all of them.
@@ -293,25 +263,12 @@ class SlurmBackend:
                 f'[ -z "$ck_ids" ] || ck_run "sacct{tag}" sacct {at}-n -P --delimiter="$ck_fs" '
                 f'-j "$ck_ids" -o {",".join(SACCT_FIELDS)}',
             ]
-        return "\n".join([*lines, 'echo "$ck_mark end"', ""])
+        return Probe("query", "\n".join([*lines, 'echo "$ck_mark end"']), parse_query)
 
-    def parse_query(self, stdout: str) -> Mapping[str, Job]:
-        """Jobs by id; see `clusterkit.backends.slurm.parse.parse_query`."""
-        return parse_query(stdout)
-
-    def machine_script(self, scratch: str) -> str:
-        """Nothing: Slurm has a queue, and refuses by itself what no node can give."""
+    def machine(self, scratch: str) -> Probe[Hardware] | None:
+        """None: Slurm has a queue, and refuses by itself what no node can give."""
         del scratch
-        return ""
-
-    def parse_machine(self, stdout: str) -> Hardware:
-        """Nothing is known."""
-        del stdout
-        return Hardware()
-
-    def parse_trouble(self, stdout: str) -> str | None:
-        """Why squeue gave no answer; None when it did."""
-        return parse_trouble(stdout)
+        return None
 
 
 def _value(options: Sequence[str], name: str) -> str | None:

@@ -14,51 +14,49 @@ from typing import Literal
 from clusterkit.backends.base import Continuation, Limits, Way, parse_time
 from clusterkit.backends.slurm.partitions import default, partitions
 from clusterkit.errors import ConfigError, SchedulerError
+from clusterkit.probes import Probe
+from clusterkit.probes.framing import Section, sections
 
 ARRAY_SIZE = 1001
 """MaxArraySize of a Slurm that does not say otherwise (man slurm.conf)."""
 TASKS = 24
 """Of an array: each waits in the queue and counts against the user's limit of jobs there."""
 
-_MARK = "\x1eclusterkit-limits"
 
-
-def limits_script(partition: str | None) -> str:
-    """A POSIX sh fragment that asks scontrol about the site; it never fails.
+def probe(partition: str | None) -> Probe[Limits]:
+    """Asks scontrol about the site.
 
     Args:
         partition: of the job (of several, the first counts); None for the default one.
     """
     name = shlex.quote((partition or "").partition(",")[0])
-    return (
-        f"echo '{_MARK} config'; LC_ALL=C scontrol show config </dev/null 2>&1; "
-        f"echo '{_MARK} partition'; LC_ALL=C scontrol -o show partition {name if partition else ''} "
-        f"</dev/null 2>/dev/null; echo '{_MARK} end'\n"
-    )
+    which = f" {name}" if partition else ""
+    script = f"ck_run config scontrol show config\nck_run partition scontrol -o show partition{which}"
+    return Probe("limits", script, parse_limits)
 
 
 def parse_limits(answer: str) -> Limits:
-    """What the answer to `limits_script` says; what it leaves out is as Slurm has it by default.
+    """What the answer says; what it leaves out is as Slurm has it by default.
 
     Raises:
         SchedulerError: scontrol gave no configuration.
     """
-    _, _, rest = answer.partition(f"{_MARK} config\n")
-    config_text, _, rest = rest.partition(f"{_MARK} partition\n")
-    partition_text, whole, _ = rest.partition(f"{_MARK} end")
-    config = dict(re.findall(r"^(\w+)\s*= *(.*?) *$", config_text, re.MULTILINE))
-    if not whole or not config:
-        words = " / ".join(line.strip() for line in config_text.splitlines() if line.strip())[:200]
+    told = {section.name: section for section in sections(answer)}
+    said = told.get("config", Section())
+    config = dict(re.findall(r"^(\w+)\s*= *(.*?) *$", said.text, re.MULTILINE))
+    if "partition" not in told or not config:
+        lines = f"{said.text}\n{said.error}".splitlines()
+        words = " / ".join(line.strip() for line in lines if line.strip())[:200]
         raise SchedulerError(
             f"Slurm does not say what it allows: {words or 'no answer'}",
             hint='set `continue_by` of the cluster to "requeue", "array" or "chain"',
         )
-    name, partition = _partition(partition_text)
+    name, partition = _partition(told["partition"].text)
     preempt = partition.get("PreemptMode") or config.get("PreemptMode", "")
     preempting = config.get("PreemptType", "none") not in ("none", "preempt/none", "(null)")
     return Limits(
         requeue=config.get("JobRequeue", "1") != "0",
-        array_size=array_size(config_text),
+        array_size=array_size(said.text),
         preempt_cancels=preempting and "CANCEL" in preempt.upper(),
         kill_wait=_number(config.get("KillWait", ""), 30),
         max_time=parse_time(partition.get("MaxTime", "")),

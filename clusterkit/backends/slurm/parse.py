@@ -9,20 +9,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from clusterkit.backends.base import Job, JobState
-from clusterkit.backends.slurm.explain import explain, sbatch_error
+from clusterkit.backends.base import Found, Job, JobState, QueryResult
+from clusterkit.backends.slurm.explain import explain
 from clusterkit.backends.slurm.rows import (
     FIELD_SEPARATOR,
     ROW_ID,
     accounting_rows,
     grouped,
-    job_state,
     queue_rows,
 )
-from clusterkit.backends.slurm.sections import MARK, Section, marked, sections
 from clusterkit.errors import SchedulerError, last_words
-
-__all__ = ["MARK", "explain", "job_state", "parse_query", "parse_trouble", "sbatch_error"]
+from clusterkit.probes.framing import Section, marked, sections
 
 JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?(;[A-Za-z0-9_.-]+)?")
 _REPRESENTATIVE = (  # of an array: what still happens first, then what went wrong
@@ -42,7 +39,7 @@ _REPRESENTATIVE = (  # of an array: what still happens first, then what went wro
 )
 
 
-def parse_query(stdout: str) -> dict[str, Job]:
+def parse_query(stdout: str) -> QueryResult:
     """Jobs by the ids that were asked for, their array tasks', and those of all others that squeue lists.
 
     A job absent from the answer is one that Slurm has forgotten, or, without accounting, ended minutes
@@ -50,7 +47,7 @@ def parse_query(stdout: str) -> dict[str, Job]:
     job is UNKNOWN and its reason says why.
 
     Raises:
-        SchedulerError: the output of `query_script` is not there, or cut short.
+        SchedulerError: the answer to the query is not there, or cut short.
     """
     ids, tools = _tools(stdout)
     clusters = dict.fromkeys(name.partition(" ")[2] for name in tools)
@@ -71,36 +68,19 @@ def parse_query(stdout: str) -> dict[str, Job]:
             words = explain(job.reason) if job.reason else None
             vain = job.reason == "DependencyNeverSatisfied"
             answers[identifier] = replace(job, job_id=identifier, explained=words, in_vain=vain)
-    return answers
-
-
-def parse_trouble(stdout: str) -> str | None:
-    """Why squeue gave no answer; None when it did.
-
-    Raises:
-        SchedulerError: as `parse_query`.
-    """
-    _, tools = _tools(stdout)
     failed = (part for name, part in tools.items() if name.startswith("squeue") and part.status != 0)
-    return next((f"squeue failed: {_cause(part)}" for part in failed), None)
+    return QueryResult(answers, next((f"squeue failed: {_cause(part)}" for part in failed), None))
 
 
-def parse_find(stdout: str, job_name: str) -> tuple[tuple[str, ...], bool]:
-    """Ids in the output of `find_script`, without array tasks, and whether squeue could be asked.
+def parse_find(stdout: str) -> Found:
+    """Ids of the jobs of a name, without array tasks, and whether squeue could be asked.
 
     A job that squeue has forgotten, without accounting, has made its attempt folder: that tells then.
     """
-    ids: dict[str, None] = {}
-    asked: list[bool] = []
-    for section in sections(stdout):
-        tool, _, name = section.name.partition(" ")
-        if name != job_name or tool not in ("queued", "booked"):
-            continue
-        matches = (ROW_ID.fullmatch(line.strip()) for line in section.text.splitlines())
-        ids |= {match["base"]: None for match in matches if match}
-        if tool == "queued":
-            asked.append(section.status == 0)
-    return tuple(ids), bool(asked) and all(asked)
+    told = {section.name: section for section in sections(stdout)}
+    lines = [line for name in ("queued", "booked") if name in told for line in told[name].text.splitlines()]
+    ids = {match["base"]: None for match in map(ROW_ID.fullmatch, map(str.strip, lines)) if match}
+    return Found(tuple(ids), "queued" in told and told["queued"].status == 0)
 
 
 @dataclass

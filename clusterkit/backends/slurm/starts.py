@@ -15,15 +15,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clusterkit.backends.base import parse_time, unix_seconds
-from clusterkit.backends.slurm.backend import CLEAN_ENVIRONMENT, RUN
+from clusterkit.backends.slurm.backend import CLEAN_ENVIRONMENT, ENVIRONMENT
 from clusterkit.backends.slurm.partitions import default, partitions
 from clusterkit.backends.slurm.request import JobRequest, counted, read
-from clusterkit.backends.slurm.sections import Section, sections
 from clusterkit.backends.starts import FairShare, PredictedStart, Predictions
+from clusterkit.probes import Probe
+from clusterkit.probes.framing import Section, sections
 
 _START = re.compile(r"\bJob \S+ to start at (\S+)(?: .*? in partition (\S+))?")
 _NOISE = re.compile(r"^(sbatch: )?(error: |allocation failure: )*")
-_SILENCE = Section("")
+_SILENCE = Section()
 _SHARES = ("Account", "User", "RawShares", "RawUsage", "EffectvUsage", "FairShare")
 
 # ck_ask NAME COMMAND...: as ck_run, unless Slurm has been silent before. ck_try KEY OPTION...: what sbatch
@@ -42,14 +43,14 @@ ck_ask() {
   ck_silent "$ck_status" "$ck_error"
 }
 ck_try() {
-  echo "$ck_mark begin try $1"
+  ck_begin "try $1"
   shift
-  [ -z "$ck_dead" ] || { printf '%s status 124\n%s\n' "$ck_mark" "$ck_dead"; return 0; }
-  ck_said=$(printf '#!/bin/sh\n' | TZ=UTC0 SLURM_TIME_FORMAT=standard LC_ALL=C \
-    $ck_limit sbatch --test-only "$@" 2>&1)
+  [ -z "$ck_dead" ] || { ck_end 124; echo "$ck_dead"; return 0; }
+  ck_said=$(printf '#!/bin/sh\n' | $ck_limit sbatch --test-only "$@" 2>&1)
   ck_status=$?
   ck_silent "$ck_status" "$ck_said"
-  printf '\n%s status %s\n%s\n' "$ck_mark" "$ck_status" "$ck_said"
+  ck_end "$ck_status"
+  printf '%s\n' "$ck_said"
 }
 """
 
@@ -92,13 +93,13 @@ class Answers:
     """Billing is that of the dearest resource, not the sum (PriorityFlags=MAX_TRES)."""
 
 
-def starts_script(requests: Mapping[str, Sequence[str]]) -> str:
-    """A POSIX sh fragment that asks all of it in one go; it changes nothing and fails on nothing.
+def probe(requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
+    """Asks all of it in one go.
 
     Args:
         requests: sbatch options by a word to know the answer by.
     """
-    lines = [CLEAN_ENVIRONMENT, RUN, _TRY, 'echo "$ck_mark begin now"; date +%s; echo "$ck_mark status 0"']
+    lines = [CLEAN_ENVIRONMENT, ENVIRONMENT, _TRY, "ck_run now date +%s"]
     lines += [
         "ck_ask partitions scontrol -o show partition",
         "ck_ask config scontrol show config",
@@ -106,7 +107,7 @@ def starts_script(requests: Mapping[str, Sequence[str]]) -> str:
         f"ck_ask shares sshare -U -n -P -o {','.join(_SHARES)}",
     ]
     lines += [f"ck_try {shlex.join([key, *options])}" for key, options in requests.items()]
-    return "\n".join([*lines, 'echo "$ck_mark end"', ""])
+    return Probe("starts", "\n".join(lines), lambda text: parse_starts(text, requests))
 
 
 def parse_starts(text: str, requests: Mapping[str, Sequence[str]]) -> Predictions:

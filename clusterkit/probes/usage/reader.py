@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clusterkit.probes.usage.script import GPU_FIELDS, MARK
+from clusterkit.probes.framing import MARK
+from clusterkit.probes.usage.script import GPU_FIELDS
 from clusterkit.units import CLOCKS_DIFFER
 from clusterkit.untrusted import parse_object
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from clusterkit.probes.framing import MARK
 from clusterkit.untrusted import RECORD_BYTES
 
-MARK = "\x1eclusterkit-usage"
 GPU_FIELDS = "index,name,utilization.gpu,memory.used,memory.total,power.draw,temperature.gpu"
 
 # $1 run directory, $2 attempt, $3 seconds between two samples, $4 how many (nothing: until the attempt ends),

@@ -1,0 +1,114 @@
+"""The framing of everything that is asked of a machine: shell functions that print it, and its reader. Pure.
+
+Our own lines begin with a byte that is removed from everything else, so no banner, log or program can imitate
+them. A section is a line `begin NAME`, a text, a line `status N`, and what was said on standard error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MARK = "\x1eclusterkit"
+"""Begins our own lines."""
+SECONDS = 20
+"""How long a command may take; squeue itself tries for 29 s when the controller is away."""
+TIME_UP = 124
+"""Exit status of timeout(1)."""
+_BYTES = 60_000
+
+# ck_run NAME COMMAND...: a section with the command's output, exit status and standard error. ck_part has
+# both streams in one text, of which it keeps the end; $ck_bytes says how much. ck_own is ck_part without a time
+# limit, for functions too. ck_begin NAME and ck_end STATUS frame what is printed by other means. None fails.
+FUNCTIONS = rf"""
+LC_ALL=C; export LC_ALL
+ck_mark='{MARK}'
+ck_limit=
+command -v timeout >/dev/null 2>&1 && ck_limit='timeout {SECONDS}'
+ck_begin() {{ printf '\n%s begin %s\n' "$ck_mark" "$1"; }}
+ck_end() {{ printf '\n%s status %s\n' "$ck_mark" "$1"; }}
+ck_run() {{
+  ck_begin "$1"
+  shift
+  {{ ck_error=$($ck_limit "$@" 2>&1 1>&3 3>&- </dev/null); ck_status=$?; }} 3>&1
+  ck_end "$ck_status"
+  printf '%s\n' "$ck_error"
+}}
+ck_part() {{
+  ck_name=$1
+  shift
+  ck_said=$($ck_limit "$@" 2>&1 </dev/null)
+  ck_status=$?
+  ck_begin "$ck_name"
+  printf '%s' "$ck_said" | tr -d '\036' | tail -c "${{ck_bytes:-{_BYTES}}}"
+  ck_end "$ck_status"
+}}
+ck_own() {{
+  ck_before=$ck_limit ck_limit=
+  ck_part "$@"
+  ck_limit=$ck_before
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """What one command said."""
+
+    name: str = ""
+    text: str = ""
+    """Standard output, or both streams."""
+    status: int = 1
+    error: str = ""
+    """Standard error, without blanks at the ends."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the text that are not blank."""
+        return [line.rstrip() for line in self.text.splitlines() if line.strip()]
+
+    @property
+    def last(self) -> str:
+        """The last of them: there commands say why they failed."""
+        if self.status == TIME_UP:
+            return f"no answer within {SECONDS} s"
+        return self.lines[-1].strip() if self.lines else "no reason given"
+
+    def value(self, key: str) -> str:
+        """The rest of the first line that begins with a word; empty without one."""
+        for line in self.lines:
+            first, _, rest = line.partition(" ")
+            if first == key:
+                return rest.strip()
+        return ""
+
+
+def sections(output: str, *, cut: bool = False) -> Iterator[Section]:
+    """The sections that are whole, in order; with `cut` also those without a status line, as timed out."""
+    opened: tuple[str, str] | None = None
+    for head, whole, body in _pieces(output):
+        kind, _, rest = head.partition(" ")
+        if kind == "status" and whole and opened is not None and re.fullmatch(r"[0-9]{1,9}", rest):
+            yield Section(*opened, status=int(rest), error=body.strip())
+        elif opened is not None and cut:
+            yield Section(*opened, status=TIME_UP)
+        opened = (rest, body.removesuffix("\n")) if kind == "begin" and whole else None
+    if opened is not None and cut:
+        yield Section(*opened, status=TIME_UP)
+
+
+def marked(output: str, word: str) -> str | None:
+    """The rest of our first line that begins with a word; None without such a line."""
+    for head, _, _ in _pieces(output):
+        kind, _, rest = head.partition(" ")
+        if kind == word:
+            return rest
+    return None
+
+
+def _pieces(output: str) -> Iterator[tuple[str, bool, str]]:
+    """Each of our lines, whether it came to its end, and the text up to the next one."""
+    for chunk in output.replace("\r\n", "\n").split(f"{MARK} ")[1:]:
+        head, newline, body = chunk.partition("\n")
+        yield head, bool(newline), body

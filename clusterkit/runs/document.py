@@ -1,0 +1,45 @@
+"""Asks a cluster for the run.json of one run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from clusterkit.probes import Probe
+from clusterkit.probes.framing import sections
+from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
+
+_SCRIPT = f"""
+ck_begin moved; [ ! -e "$ck_here/moved.json" ] || echo yes; ck_end 0
+[ -e "$ck_here/run.json" ] || exit
+ck_begin document; [ ! -f "$ck_here/run.json" ] || head -c {DOCUMENT_BYTES} "$ck_here/run.json"; ck_end 0
+"""
+
+
+@dataclass(frozen=True)
+class RunDocument:
+    """What lies in a run directory."""
+
+    exists: bool
+    """Whether there is a run.json."""
+    moved: bool
+    """Whether the run has gone on on another cluster."""
+    content: Mapping[str, Any] | None
+    """Of run.json; None where it cannot be read, or is no JSON object."""
+
+
+def document(run_dir: str) -> Probe[RunDocument]:
+    """Reads the run.json of a run directory."""
+    return Probe("document", f"ck_here={shlex.quote(run_dir)}\n{_SCRIPT}", _parse)
+
+
+def _parse(text: str) -> RunDocument:
+    told = {section.name: section.text for section in sections(text)}
+    content = told.get("document")
+    return RunDocument(
+        content is not None,
+        told.get("moved", "").strip() == "yes",
+        parse_object(content) if content else None,
+    )
