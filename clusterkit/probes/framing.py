@@ -19,8 +19,8 @@ TIME_UP = 124
 _BYTES = 60_000
 
 # ck_run NAME COMMAND...: a section with the command's output, exit status and standard error. ck_part has
-# both streams in one text, of which it keeps the end; $ck_bytes says how much. ck_own is ck_part without a time
-# limit, for functions too. ck_begin NAME and ck_end STATUS frame what is printed by other means. None fails.
+# both streams in one text, of which it keeps the end; $ck_bytes says how much. ck_own is ck_part without a
+# time limit, for functions too. ck_begin NAME and ck_end STATUS frame what is printed by other means. None fails.
 FUNCTIONS = rf"""
 LC_ALL=C; export LC_ALL
 ck_mark='{MARK}'
