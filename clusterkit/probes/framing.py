@@ -20,7 +20,8 @@ _BYTES = 60_000
 
 # ck_run NAME COMMAND...: a section with the command's output, exit status and standard error. ck_part has
 # both streams in one text, of which it keeps the end; $ck_bytes says how much. ck_own is ck_part without a
-# time limit, for functions too. ck_begin NAME and ck_end STATUS frame what is printed by other means. None fails.
+# time limit, for functions too. ck_begin NAME and ck_end STATUS frame what is printed by other means. None of
+# them fails.
 FUNCTIONS = rf"""
 LC_ALL=C; export LC_ALL
 ck_mark='{MARK}'
