@@ -73,17 +73,3 @@ def format_seconds(seconds: float) -> str:
     if hours:
         return f"{hours}h {minute:02}m"
     return f"{minutes}m {second:02}s" if minutes else f"{second}s"
-
-
-def slurm_time(seconds: int) -> str:
-    """Slurm's "[D-]HH:MM:SS", rounded up to whole minutes, Slurm's resolution (sbatch --time)."""
-    minutes = -(-seconds // 60)
-    hours, minute = divmod(minutes, 60)
-    day, hour = divmod(hours, 24)
-    return f"{f'{day}-' if day else ''}{hour:02}:{minute:02}:00"
-
-
-def slurm_memory(size: int) -> str:
-    """Slurm's memory text, rounded up to whole MiB, e.g. "64G" or "1536M" (sbatch --mem)."""
-    mebibytes = -(-size // 2**20)
-    return f"{mebibytes // 1024}G" if mebibytes % 1024 == 0 else f"{mebibytes}M"

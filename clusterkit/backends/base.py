@@ -108,9 +108,6 @@ class Job:
     """As it was submitted; ids come back when a cluster is set up anew, names do not."""
 
 
-SCHEDULER_LOG = "slurm.log"
-"""Name of the scheduler's own log in a run directory (docs/run-directory.md)."""
-
 Way = Literal["requeue", "array", "chain"]
 """How a run goes on past its time limit (docs/until-done.md): the same job again, the next task of a job
 array whose tasks run one after the other, or a job that each job submits as its successor."""
@@ -159,6 +156,8 @@ class Capabilities:
     """Jobs wait in a queue, whose scheduler refuses what no node can give; else a job starts at once."""
     arrays: bool
     """Runs that are submitted together are tasks of a job array; else each is a job of its own."""
+    steps: bool
+    """What is started inside a job is a step of it, and ends with the standard input of its starter."""
 
 
 @dataclass(frozen=True)
@@ -222,6 +221,8 @@ class Backend(Protocol):
     tool: str
     """Whose options a job has, for people: the name of the submit command."""
     can: Capabilities
+    allocated: tuple[str, str]
+    """Environment variables of its jobs that tell the processors, and the memory in MiB; "" for none."""
     variables: tuple[str, ...]
     """Environment variables of its jobs that a program in a container may need."""
 
@@ -365,6 +366,23 @@ class Backend(Protocol):
             script: absolute path of job.sh, for backends whose jobs have no name.
             since: UTC day, `YYYY-MM-DD`; no such job is older.
         """
+        ...
+
+    def inside_argv(self, job_id: str, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
+        """Argv that starts something inside a running job, beside its program.
+
+        Args:
+            job_id: of the job.
+            argv: the command.
+            terminal: give it the terminal; else it reads nothing.
+
+        Raises:
+            SchedulerError: the text is no job id.
+        """
+        ...
+
+    def process_group(self, job_id: str) -> int | None:
+        """The process group of a job on this machine; None for a job elsewhere."""
         ...
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:

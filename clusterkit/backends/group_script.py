@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from clusterkit.backends.base import Backend
 from clusterkit.backends.job_script import templates
+from clusterkit.backends.logs import group_log
 from clusterkit.exit_codes import REQUEUE_CODE
 from clusterkit.ownership import EXIT_CODE
 
@@ -41,23 +42,13 @@ class GroupScript:
     """One more such group."""
 
 
-def log_name(part: int, task: int | None) -> str:
-    """The scheduler's own log of a task, in the group's folder.
-
-    Args:
-        part: number of the part.
-        task: index in the job array; None for a part that is a single job.
-    """
-    return f"slurm-{part}.log" if task is None else f"slurm-{part}-{task}.log"
-
-
 def render_group(job: GroupScript, backend: Backend) -> str:
     """The text of the script: valid bash 4, ASCII but for the values.
 
     Raises:
         ConfigError: an option cannot be written into a script.
     """
-    log = f"slurm-{job.part}{'-%a' if job.array else ''}.log"
+    log = group_log(job.part, "%a" if job.array else None)
     return (
         templates()
         .get_template("group.sh.j2")

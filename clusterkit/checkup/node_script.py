@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from clusterkit import ownership
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import SCHEDULER_LOG
 from clusterkit.backends.job_script import passed_on
+from clusterkit.backends.logs import SCHEDULER_LOG
 from clusterkit.checkup.answer import END
 from clusterkit.probes.framing import FUNCTIONS
 

@@ -91,7 +91,7 @@ def curves(
 
 
 def _looks(cluster: Cluster, source: LogSource, follow: bool) -> Iterator[Curves]:
-    here = cluster.kind == "local"
+    here = cluster.here
     there = Metrics(source)
     state, asked = known_state(source.run), float("-inf")
     while True:

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
     from clusterkit.transport.base import Transport
 
-_SECONDS = {"slurm": 120, "local": 60}
-"""Time limit of an attempt: minutes are the resolution, and Slurm may send the signal a minute early."""
-_PAUSES = {"slurm": 15.0, "local": 1.0}
-"""Between two questions."""
+_SECONDS = {True: 120, False: 60}
+"""Time limit of an attempt, with a queue and without: minutes are a queue's resolution, and its signal may
+come a minute early."""
+_PAUSES = {True: 15.0, False: 1.0}
+"""Between two questions, with a queue and without."""
 _CANCEL_SECONDS = 120.0
 _TINY = ("--recipe", "local-demo", "--num-envs", "8", "--workers", "0", "--eval-every", "0")
 _RARELY = ("--eval-episodes", "1", "--checkpoint-every", "0")
@@ -94,7 +95,7 @@ def drill(
         ConfigError: the time limit is shorter than can be.
         ClusterkitError: as `submit`.
     """
-    shortest = _SECONDS[cluster.kind]
+    shortest = _SECONDS[backend_of(cluster).can.queue]
     if seconds is not None and seconds < shortest:
         raise ConfigError(
             f"--time: an attempt of {format_duration(seconds)} is too short to be signalled",
@@ -142,7 +143,7 @@ def _watch(cluster: Cluster, transport: Transport, run: LedgerRun) -> Iterator[t
             run = replace(run, job_id=job_id, submission=newest.number)
         (state,) = query(cluster, transport, [run])
         yield StatusRow(run, state), record
-        time.sleep(_PAUSES[cluster.kind])
+        time.sleep(_PAUSES[backend_of(cluster).can.queue])
 
 
 def _end(cluster: Cluster, transport: Transport, row: StatusRow, record: RunRecord) -> None:

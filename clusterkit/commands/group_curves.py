@@ -47,7 +47,7 @@ def group_curves(
     """
     here = {run.run_id: look for run in runs if (look := _copy(settings, run)) is not None}
     going = [run for run in runs if run.run_id not in here]
-    local = all(settings.cluster(run.cluster).kind == "local" for run in going)
+    local = all(settings.cluster(run.cluster).here for run in going)
     with ExitStack() as stack:
         transport_to = cache(lambda name: stack.enter_context(connected(settings.cluster(name))))
         sources = [LogSource(transport_to(run.cluster), run, "log", patient=follow, say=say) for run in going]

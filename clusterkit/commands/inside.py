@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from clusterkit.backends import backend_of
 from clusterkit.backends.base import JobState
 from clusterkit.errors import RunError
 from clusterkit.runs.ledger import LedgerRun
@@ -43,15 +44,11 @@ class Inside:
     @property
     def leash(self) -> bool:
         """Whether what `argv` gives without a terminal ends with its standard input."""
-        return self.cluster.kind != "local"
+        return backend_of(self.cluster).can.steps
 
     def argv(self, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
         """What to run on the login node to have argv run beside the program."""
-        if self.cluster.kind == "local":
-            return list(argv)
-        from clusterkit.backends.slurm.steps import step_argv
-
-        return step_argv(self.job_id, argv, terminal=terminal)
+        return backend_of(self.cluster).inside_argv(self.job_id, argv, terminal=terminal)
 
 
 @contextmanager

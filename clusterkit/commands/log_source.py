@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from clusterkit.backends.logs import SCHEDULER_LOG
 from clusterkit.errors import TransportError
 from clusterkit.probes import Probe, ask
 from clusterkit.runs.ledger import LedgerRun
@@ -16,8 +17,8 @@ from clusterkit.runs.record import Attempt, RunRecord, records
 from clusterkit.transport.base import Transport
 from clusterkit.transport.faults import LostError, UnreachableError
 
-SCHEDULER_LOG = -1
-"""Stands for slurm.log, what the scheduler itself wrote, in the place of an attempt's number."""
+SCHEDULER = -1
+"""Stands for the scheduler's own log, in the place of an attempt's number."""
 
 _RELOGINS = 8
 """Connections that may die one after the other without a byte between them."""
@@ -32,10 +33,10 @@ _SIZE = re.compile(r"^(-?\d+) +(\d+)$", re.MULTILINE)
 
 _SIZES = rf"""
 cd "$ck_dir" 2>/dev/null || exit 0
-for ck_file in attempts/*/"$ck_name" slurm.log; do
+for ck_file in attempts/*/"$ck_name" {SCHEDULER_LOG}; do
   [ -f "$ck_file" ] || continue
   ck_attempt=${{ck_file#attempts/}} ck_attempt=${{ck_attempt%%/*}}
-  [ "$ck_attempt" != slurm.log ] || ck_attempt={SCHEDULER_LOG}
+  [ "$ck_attempt" != {SCHEDULER_LOG} ] || ck_attempt={SCHEDULER}
   printf '%s %s\n' "$ck_attempt" "$(wc -c <"$ck_file")"
 done
 """
@@ -87,7 +88,7 @@ class Look:
 
     record: RunRecord
     sizes: Mapping[int, int]
-    """Bytes of each attempt's file, by number; of slurm.log under SCHEDULER_LOG."""
+    """Bytes of each attempt's file, by number; of the scheduler's own log under SCHEDULER."""
 
     def attempt(self, number: int) -> Attempt:
         """The records of one start; empty where there are none."""
@@ -98,7 +99,7 @@ class Look:
     def numbers(self) -> list[int]:
         """The attempts that were started, in order."""
         started = {one.number for one in self.record.attempts if one.start is not None}
-        return sorted(started | (self.sizes.keys() - {SCHEDULER_LOG}))
+        return sorted(started | (self.sizes.keys() - {SCHEDULER}))
 
 
 class LogSource:
@@ -148,7 +149,7 @@ class LogSource:
         Raises:
             TransportError: the file cannot be read, or no new connection could be made.
         """
-        file = "slurm.log" if number == SCHEDULER_LOG else f"attempts/{number}/{self._name}"
+        file = SCHEDULER_LOG if number == SCHEDULER else f"attempts/{number}/{self._name}"
         offset = "" if self.offset is None else str(self.offset)
         last = "" if lines is None else str(lines)
         arguments = [f"{self.run.run_dir}/{file}", offset, last, "follow" if follow else ""]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import JobState
-from clusterkit.commands.log_source import SCHEDULER_LOG, LogSource, Look
+from clusterkit.commands.log_source import SCHEDULER, LogSource, Look
 from clusterkit.commands.log_synced import last_lines, synced_logs
 from clusterkit.errors import ConfigError, RunError, TransportError
 from clusterkit.runs.ledger import LedgerRun
@@ -154,7 +154,7 @@ class _Teller:
                 yield from self._last_words(state, look)
                 return
             if at is None or _over(look, at) or at not in look.sizes:
-                time.sleep(_LOOK_SECONDS if self._cluster.kind != "local" else 0.2)
+                time.sleep(0.2 if self._cluster.here else _LOOK_SECONDS)
                 look = self._source.look()
 
     def _watch(self, at: int, look: Look) -> Iterator[bytes]:
@@ -167,7 +167,7 @@ class _Teller:
         now = time.monotonic()
         if now - self._asked < self._pause:
             return None
-        if self._cluster.kind != "local":
+        if not self._cluster.here:
             first, most = _ASK_SECONDS
             self._pause = min(most, self._pause * 2 or first)
         source = self._source
@@ -182,16 +182,16 @@ class _Teller:
 
     def _last_words(self, state: RunState, look: Look) -> Iterator[bytes]:
         """The end of a run that never started is in the scheduler's own log, if anywhere."""
-        if state.attempt is None and SCHEDULER_LOG in look.sizes:
+        if state.attempt is None and SCHEDULER in look.sizes:
             self._source.offset = None
-            yield from self._source.stream(SCHEDULER_LOG, lines=self._wanted.lines, follow=False)
+            yield from self._source.stream(SCHEDULER, lines=self._wanted.lines, follow=False)
 
     def _nothing_yet(self, look: Look) -> Iterator[bytes]:
         """The scheduler's words about a run that has not started."""
         run = self._source.run
-        if look.sizes.get(SCHEDULER_LOG):
+        if look.sizes.get(SCHEDULER):
             self._say("no attempt has begun; this is what the scheduler wrote")
-            yield from self._source.stream(SCHEDULER_LOG, lines=self._wanted.lines, follow=False)
+            yield from self._source.stream(SCHEDULER, lines=self._wanted.lines, follow=False)
             return
         (state,) = query(self._cluster, self._source.transport, [run])
         why = f": {state.why}" if state.why else ""

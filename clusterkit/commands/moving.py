@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit import images, snapshots
+from clusterkit.backends.logs import SCHEDULER_LOG
 from clusterkit.errors import ConfigError, ImageError, RunError
 from clusterkit.images import Image
 from clusterkit.results.pull import NOT_HOME, PulledRun, pull_runs
@@ -23,7 +24,7 @@ from clusterkit.transport.base import Bar, SyncOptions
 NOTES = ("stopped.json", "moved.json")
 """Files of a run directory that are void when the run goes on there."""
 _LEFT_BEHIND = (
-    *("/wandb/", "/report/", "/slurm.log", *(f"/{name}" for name in NOTES)),
+    *("/wandb/", "/report/", f"/{SCHEDULER_LOG}", *(f"/{name}" for name in NOTES)),
     *("/attempts/*/log", "/attempts/*/stderr"),
 )
 """What no program needs to go on; it is at home, in the results."""

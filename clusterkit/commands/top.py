@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, cast
 
-from clusterkit.backends.local.processes import JOB_ID
+from clusterkit.backends import backend_of
 from clusterkit.commands.inside import Inside, inside, inside_all
 from clusterkit.errors import RunError, TransportError
 from clusterkit.probes.usage import Usage, UsageReader, usage_argv
@@ -65,13 +65,14 @@ def top_group(
 
 
 def _samples(place: Inside, *, once: bool) -> Generator[tuple[Inside, Usage], None, None]:
-    group = JOB_ID.fullmatch(place.job_id) if place.cluster.kind == "local" else None
+    backend = backend_of(place.cluster)
     sampler = usage_argv(
         place.run.run_dir,
         place.attempt,
         seconds=_ONCE_SECONDS if once else SECONDS,
         count=2 if once else None,  # a rate needs two
-        group=int(group["pid"]) if group else None,
+        group=backend.process_group(place.job_id),
+        allocated=backend.allocated,
     )
     reader, seen = UsageReader(), 0
     argv = place.argv(sampler)

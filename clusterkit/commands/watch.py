@@ -184,7 +184,7 @@ class _Station:
         self.found = 0
         self.due = self.question = time.monotonic()
         """When to look next, and when the scheduler may be asked next."""
-        here = cluster.kind == "local"
+        here = cluster.here
         self._settings, self._cluster, self._search, self._also = settings, cluster, search, also
         self._look_seconds = paces.local if here else paces.heartbeat
         self._pace = Pace(paces.local if here else paces.scheduler)

@@ -204,6 +204,11 @@ class Profile(Model):
     """How long before the time limit the signal is sent, in seconds; a fifth of the limit at most."""
     sbatch: Sbatch = Field(default_factory=dict)
 
+    @property
+    def nodes(self) -> str:
+        """How many nodes its own options for the scheduler ask for."""
+        return str(self.sbatch.get("nodes", self.sbatch.get("N", 1)))
+
     @model_validator(mode="before")
     @classmethod
     def _follow_gpu(cls, data: Any) -> Any:

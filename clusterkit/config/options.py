@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from clusterkit.config.exposure import HINT, assigned_secret
 from clusterkit.errors import ConfigError
 
+NATIVE_OPTION = "--sbatch"
+"""The option of commands that hands an option to the scheduler."""
 _LONG = re.compile(r"[a-z][a-z0-9-]+")
 _SHORT = {
     "A": "account", "C": "constraint", "D": "chdir", "G": "gpus", "H": "hold", "J": "job-name",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clusterkit.backends.logs import SCHEDULER_LOG
 from clusterkit.report.groups import Run
 from clusterkit.runs.run_dir import newest_request, read_object
 from clusterkit.units import parse_duration, parse_size
@@ -54,7 +55,7 @@ def read_evidence(run: Run) -> Evidence:
     """Read the heartbeat, the newest request and the ends of the logs. Files that are missing say nothing."""
     folder = run.directory.path
     logs = [
-        folder / "slurm.log",
+        folder / SCHEDULER_LOG,
         *(folder / "attempts" / str(a.number) / "log" for a in run.directory.attempts),
     ]
     lines = [line for path in logs for line in _tail(path)]

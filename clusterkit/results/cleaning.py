@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clusterkit.backends.logs import SCHEDULER_LOG
 from clusterkit.results.listing import RemoteFile
 from clusterkit.results.selection import CLEANED
 from clusterkit.runs.run_dir import read_object
@@ -25,7 +26,7 @@ _STAYS = re.compile(
     re.DOTALL,
 )
 """What `status`, `why` and `resume` read. It is small."""
-_LOG = re.compile(r"slurm\.log|attempts/\d+/(log|stderr)")
+_LOG = re.compile(rf"{re.escape(SCHEDULER_LOG)}|attempts/\d+/(log|stderr)")
 _SMALL_LOG = 1 << 20
 _CHECKPOINT = re.compile(r"checkpoints/(step-\d{12})/(.+)", re.DOTALL)
 _MANIFEST = re.compile(r"checkpoints/step-\d{12}/manifest\.json")

@@ -11,6 +11,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from clusterkit.backends.logs import GROUP_LOG, SCHEDULER_LOG
+
 NO_SUCH_ROOT = 3
 """Exit status of the listing when the folder of all runs does not exist."""
 
@@ -46,7 +48,7 @@ BSD and busybox find have no -printf."""
 _ENTRY = re.compile(r"(.)([+-]) (\d{1,19}) (-?\d{1,18})(?:\.(\d+))? (.*)", re.DOTALL)
 _OF_GROUP = re.compile(
     r"[^/]+/(submissions/\d+/[a-z]+ (\.\./){4}groups/[^/]+/submissions/\d+/[a-z]+"
-    r"|slurm\.log (\.\./){2}groups/[^/]+/slurm-\d+(-\d+)?\.log)"
+    rf"|{re.escape(SCHEDULER_LOG)} (\.\./){{2}}groups/[^/]+/{GROUP_LOG})"
 )
 """What the scheduler said to a whole group: our own links, of which nothing is needed here."""
 _OF_WANDB = re.compile(

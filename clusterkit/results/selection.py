@@ -13,12 +13,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from clusterkit.backends.logs import SCHEDULER_LOG
 from clusterkit.results.listing import RemoteFile
 
 _CHECKPOINT = re.compile(r"checkpoints/(step-\d{12})/(.+)")
 _UNFINISHED = re.compile(r"checkpoints/((\.[^/]*|[^/]*\.tmp|step-[^/]*)/|replay/\.[^/]*\.tmp)")
 _SEGMENT = re.compile(r"checkpoints/replay/\d{12}-[0-9a-f]{16}\.rows")
-APPENDED = re.compile(r"slurm\.log|attempts/\d+/(log|stderr)|metrics\.jsonl|wandb/.+\.wandb")
+APPENDED = re.compile(rf"{re.escape(SCHEDULER_LOG)}|attempts/\d+/(log|stderr)|metrics\.jsonl|wandb/.+\.wandb")
 _LEFT_OUT = re.compile(r".*\.wandb\.(synced|syncstate)|(.*/)?\.clusterkit-partial(/.*)?", re.DOTALL)
 """The wandb client's marks belong to the machine that uploads; a partial folder is rsync's own."""
 CLEANED = "cleaned.json"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Backend, JobState, Kind, Parent
+from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import query
@@ -50,7 +51,7 @@ def check_after(ledger: Ledger, cluster: Cluster, after: Sequence[After], native
     """
     if after and "dependency" in backend_of(cluster).names(native):
         raise ConfigError(
-            "--after and --sbatch dependency=... both say what to wait for", hint="use one of them"
+            f"--after and {NATIVE_OPTION} dependency=... both say what to wait for", hint="use one of them"
         )
     for run, _ in _runs(ledger, after):
         if run.cluster != cluster.name:

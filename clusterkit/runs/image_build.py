@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import SCHEDULER_LOG
+from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ImageError, TransportError
 from clusterkit.images.building import job
 from clusterkit.images.building.advice import advice, cause
@@ -100,7 +101,7 @@ class RemoteBuild:
                 new=False,
             )
         except RefusedError as error:
-            hint = error.hint or "say what it wants with --sbatch, e.g. --sbatch partition=cpu"
+            hint = error.hint or f"say what it wants with {NATIVE_OPTION}, e.g. {NATIVE_OPTION} partition=cpu"
             raise RefusedError(error.cause, hint=hint) from error
         self.say(f"job {self.job_id} on {cluster.name}")
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import SCHEDULER_LOG, Continuation, JobState, Kind, Parent
-from clusterkit.backends.group_script import GroupScript, log_name, render_group
+from clusterkit.backends.base import Continuation, JobState, Kind, Parent
+from clusterkit.backends.group_script import GroupScript, render_group
+from clusterkit.backends.logs import SCHEDULER_LOG, group_log
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import work_folder
 from clusterkit.runs.group import Part, group_json, members_file, parts
@@ -181,7 +182,7 @@ class GroupHandover:
                     )
                 if not self._alone:
                     files[f"{one.folder}/{SCHEDULER_LOG}"] = (
-                        f"../../{self._owner}/{log_name(part.number, task)}"
+                        f"../../{self._owner}/{group_log(part.number, task)}"
                     )
         return files
 

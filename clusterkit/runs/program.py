@@ -283,8 +283,8 @@ def _ranks(profile: Profile, recipe: recipes.Recipe) -> list[str]:
     """
     if profile.gpu_count < 2:
         return []
-    nodes = profile.sbatch.get("nodes", profile.sbatch.get("N", 1))
-    if str(nodes) != "1":
+    nodes = profile.nodes
+    if nodes != "1":
         raise ConfigError(
             f"profile {profile.name} asks for {nodes} nodes, and a training uses the GPUs of one",
             hint=f"{page('trainer.md')}, Several GPUs, shows how to start one on several nodes by hand",

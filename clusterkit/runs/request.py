@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.runs.after import After
 from clusterkit.runs.sweep import Axis
 from clusterkit.snapshots import Allow
@@ -95,7 +96,7 @@ def command_words(request: SubmitRequest) -> tuple[str, ...]:
     for name in request.unlock:
         words += ["--unlock", name]
     for option in request.native:
-        words += ["--sbatch", option]
+        words += [NATIVE_OPTION, option]
     if request.until_done is not None:
         words.append("--until-done" if request.until_done else "--not-until-done")
     if request.verify_image:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import EarlySignal
+from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ClusterkitError, ConfigError, RecipeLockedError
 from clusterkit.runs.group import batches, member_id
 from clusterkit.runs.own_words import check_arguments
@@ -184,7 +185,7 @@ def _check_group(request: SubmitRequest) -> None:
             hint=f"use --max-parallel {request.pack}; or --in-one, and one process trains them all",
         )
     if any(re.match(r"--?a(rray)?\b", option) for option in request.native):
-        raise ConfigError("a group is a job array itself: --sbatch array=... cannot be used with it")
+        raise ConfigError(f"a group is a job array itself: {NATIVE_OPTION} array=... cannot be used with it")
     if request.then:
         if request.overrides or request.unlock:
             raise ConfigError(

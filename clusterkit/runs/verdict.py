@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusterkit.backends.base import ENDS, Job, JobState, unix_seconds
+from clusterkit.backends.logs import SCHEDULER_LOG
 from clusterkit.runs.record import Attempt, RunRecord
 from clusterkit.units import CLOCKS_DIFFER
 from clusterkit.untrusted import number as finite
@@ -145,7 +146,7 @@ def _state(
             JobState.FAILED,
             "it ended without an exit record: its node failed, or all of it was killed at once",
         )
-    return JobState.FAILED, "it left the queue without having started; slurm.log may say why"
+    return JobState.FAILED, f"it left the queue without having started; {SCHEDULER_LOG} may say why"
 
 
 def _ended_alone(ended: Mapping[str, Any], job: Job | None, *, cancelled: bool) -> bool:

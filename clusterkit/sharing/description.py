@@ -79,7 +79,7 @@ def describe(
         ("profile", _profile(document, training=trains(argv))),
         ("arguments", _options(argv[4:]) if trains(argv) else iter(())),
         ("environment", _environment(document, request)),
-        ("sbatch", _sbatch(request)),
+        ("sbatch", _native(request)),
         ("code", _code(document)),
         ("image", iter((table(document, "image") or {"digest": "no container"}).items())),
         ("versions", iter(_versions(document, rows or ()).items())),
@@ -159,7 +159,7 @@ def _run_dir(document: Mapping[str, Any], request: Mapping[str, Any]) -> str:
     return str((table(request, "env") or table(document, "env")).get("WANDB_DIR") or "\0")
 
 
-def _sbatch(request: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _native(request: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for option in _list(request, "options"):
         name, equals, value = str(option).partition("=")
         yield name, value if equals else True

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.group_script import GroupScript, log_name, render_group
+from clusterkit.backends.group_script import GroupScript, render_group
+from clusterkit.backends.logs import group_log
 from clusterkit.backends.slurm.backend import SlurmBackend
 from tests.backends.runs import until
 
@@ -302,4 +303,4 @@ def test_the_name_of_a_log_is_what_slurm_makes_of_its_pattern() -> None:
     assert "#SBATCH --output=/a\\ 100%%/g/slurm-2.log" in single
     array = render_group(GroupScript(**values, options=("--array=0-3",), array=True), SlurmBackend())  # type: ignore[arg-type]
     assert "#SBATCH --output=/a\\ 100%%/g/slurm-2-%a.log" in array
-    assert (log_name(2, None), log_name(2, 3)) == ("slurm-2.log", "slurm-2-3.log")
+    assert (group_log(2, None), group_log(2, 3)) == ("slurm-2.log", "slurm-2-3.log")

@@ -2,13 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterkit.backends.slurm.options import slurm_memory, slurm_time
 from clusterkit.units import (
     format_duration,
     format_size,
     parse_duration,
     parse_size,
-    slurm_memory,
-    slurm_time,
 )
 
 

@@ -76,7 +76,8 @@ class LocalBackend:
 
     title = "this machine"
     tool = "options"
-    can = Capabilities(queue=False, arrays=False)
+    can = Capabilities(queue=False, arrays=False, steps=False)
+    allocated = ("", "")
     variables = ()
 
     def options(
@@ -190,6 +191,16 @@ class LocalBackend:
         del since
         argv = [sys.executable, "-P", "-m", "clusterkit.backends.local.find", script]
         return Probe(f"find {job_name}", f"ck_own found {shlex.join(argv)}", _parse_find)
+
+    def inside_argv(self, job_id: str, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
+        """The command itself."""
+        del job_id, terminal
+        return list(argv)
+
+    def process_group(self, job_id: str) -> int | None:
+        """That of the job's supervisor."""
+        match = JOB_ID.fullmatch(job_id)
+        return int(match["pid"]) if match else None
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         """Argv that ends jobs with all their processes and returns when they are gone."""

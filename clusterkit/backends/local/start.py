@@ -1,6 +1,6 @@
 """Starts jobs on this machine and returns: `python -m clusterkit.backends.local.start SCRIPT RUN_DIR`.
 
-Prints the job id. The job runs in a session of its own with its output in RUN_DIR/slurm.log, so it
+Prints the job id. The job runs in a session of its own with its output in RUN_DIR, so it
 survives the end of the caller and of its terminal.
 
 With `--array FIRST-LAST[%LIMIT]` RUN_DIR is a group's: each task is a job of its own, of the run directory on
@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clusterkit.backends.local.processes import job_id
+from clusterkit.backends.logs import SCHEDULER_LOG
 
 _ARRAY = re.compile(r"(\d+)-(\d+)(?:%(\d+))?")
 
@@ -107,7 +108,7 @@ def _start(
             fcntl.flock(turn[0], fcntl.LOCK_EX)
             wait += ["--group", str(slot[0]), "--slot", f"{slot[1]}:{slot[2]}:{turn[0]}"]
         argv = [sys.executable, "-P", "-m", "clusterkit.backends.local.wait", *wait, "--", *argv]
-    log = os.open(run_dir / "slurm.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = os.open(run_dir / SCHEDULER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     job = subprocess.Popen(
         argv,
         cwd=run_dir,

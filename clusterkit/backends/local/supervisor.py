@@ -57,7 +57,7 @@ class Supervisor:
     def _start(self, restarts: int) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "CLUSTERKIT_JOB_ID": job_id(os.getpid()) or str(os.getpid())}
         if self._requeue:
-            environment["SLURM_RESTART_COUNT"] = str(restarts)  # as Slurm counts them
+            environment["CLUSTERKIT_RESTARTS"] = str(restarts)
         self._due.clear()
         if self._time_limit is not None:
             environment["CLUSTERKIT_DEADLINE"] = str(int(time.time() + self._time_limit))

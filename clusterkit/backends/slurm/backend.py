@@ -74,7 +74,8 @@ class SlurmBackend:
 
     title = "Slurm"
     tool = "sbatch"
-    can = Capabilities(queue=True, arrays=True)
+    can = Capabilities(queue=True, arrays=True, steps=True)
+    allocated = ("SLURM_JOB_CPUS_PER_NODE", "SLURM_MEM_PER_NODE")
     variables = (
         "SLURM_ARRAY_JOB_ID",
         "SLURM_ARRAY_TASK_ID",
@@ -223,6 +224,17 @@ class SlurmBackend:
             f"ck_run booked sacct -n -P -X --name={name} -S {shlex.quote(since)} -o JobID",
         ]
         return Probe(f"find {job_name}", "\n".join(lines), parse_find)
+
+    def inside_argv(self, job_id: str, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
+        """A job step."""
+        from clusterkit.backends.slurm.steps import step_argv
+
+        return step_argv(job_id, argv, terminal=terminal)
+
+    def process_group(self, job_id: str) -> int | None:
+        """None: the job is on a node."""
+        del job_id
+        return None
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         """Argv of scancel; unknown and finished ids are no error for it.

@@ -10,7 +10,7 @@ from clusterkit.backends.base import EarlySignal, gpu_of, within_max_time
 from clusterkit.config.models import Cluster, Profile
 from clusterkit.config.options import long_name, parse_options, refuse_secrets, rivals
 from clusterkit.errors import ConfigError
-from clusterkit.units import parse_size, slurm_memory, slurm_time
+from clusterkit.units import parse_size
 
 Value = str | int | bool
 
@@ -166,3 +166,17 @@ def directive(option: str) -> str:
 
 def _rendered(options: Mapping[str, Value]) -> tuple[str, ...]:
     return tuple(f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items())
+
+
+def slurm_time(seconds: int) -> str:
+    """Slurm's "[D-]HH:MM:SS", rounded up to whole minutes, Slurm's resolution (sbatch --time)."""
+    minutes = -(-seconds // 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    return f"{f'{day}-' if day else ''}{hour:02}:{minute:02}:00"
+
+
+def slurm_memory(size: int) -> str:
+    """Slurm's memory text, rounded up to whole MiB, e.g. "64G" or "1536M" (sbatch --mem)."""
+    mebibytes = -(-size // 2**20)
+    return f"{mebibytes // 1024}G" if mebibytes % 1024 == 0 else f"{mebibytes}M"

@@ -16,6 +16,7 @@ import shlex
 from dataclasses import dataclass
 
 from clusterkit import ownership
+from clusterkit.backends.logs import SCHEDULER_LOG
 from clusterkit.errors import TransportError
 from clusterkit.images.building.apptainer import EPOCH, PACKED
 from clusterkit.images.building.packages import READ
@@ -94,12 +95,12 @@ fi
 finish 0
 """
 
-PREPARE = """
+PREPARE = f"""
 # $1 the folder of all builds, $2 this one's name. What was sent before stays, so that it is not sent again.
 umask 077
 mkdir -p "$1/$2" && cd "$1" || exit 1
-find . -mindepth 1 -maxdepth 1 ! -name "$2" -mmin +1440 -exec rm -rf {} + 2>/dev/null
-cd "$2" && rm -rf submissions job.sh log slurm.log result packages.txt chunks image.sif
+find . -mindepth 1 -maxdepth 1 ! -name "$2" -mmin +1440 -exec rm -rf {{}} + 2>/dev/null
+cd "$2" && rm -rf submissions job.sh log {SCHEDULER_LOG} result packages.txt chunks image.sif
 """
 RUNNING = 'cat "$1/submissions/0/answer" 2>/dev/null; test ! -e "$1/result" || echo ended'
 """$1 the build's folder: what was answered to its submission, and whether it has come to an end."""

@@ -8,13 +8,16 @@ from clusterkit.untrusted import RECORD_BYTES
 GPU_FIELDS = "index,name,utilization.gpu,memory.used,memory.total,power.draw,temperature.gpu"
 
 # $1 run directory, $2 attempt, $3 seconds between two samples, $4 how many (nothing: until the attempt ends),
-# $5 process group of the job where there is no /proc. A program of the run is known by CLUSTERKIT_RUN_DIR in
-# its environment, which the launcher sets and all its children inherit; so several runs may share a job.
+# $5 process group of the job where there is no /proc, $6 and $7 environment variables of the job that tell
+# its processors and its memory in MiB. A program of the run is known by CLUSTERKIT_RUN_DIR in its
+# environment, which the launcher sets and all its children inherit; so several runs may share a job.
 # Of runs that one process trains each uses what all of them use: known by the folder where they meet.
 _SCRIPT = rf"""
 run=$1 attempt=$2 pause=$3 count=$4 group=$5
 mark='{MARK}'
-cpus=${{SLURM_JOB_CPUS_PER_NODE:-$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)}} cpus=${{cpus%%[(,]*}}
+cpus= asked=
+test -z "$6" || eval "cpus=\${{$6:-}} asked=\${{$7:-}}"
+cpus=${{cpus:-$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)}} cpus=${{cpus%%[(,]*}}
 printf '%s begin %s %s %s %s\n' "$mark" "$(getconf CLK_TCK)" "$(getconf PAGESIZE)" "$cpus" "$(uname -n)"
 
 limit=
@@ -40,7 +43,7 @@ while IFS=: read -r number names path; do
   esac
 done 2>/dev/null </proc/self/cgroup
 memory() {{
-  echo "$mark memory ${{SLURM_MEM_PER_NODE:-}}"
+  echo "$mark memory $asked"
   test -n "$folder" && test -r "$folder/$current" || return
   cat "$folder/$current" "$folder/$most"
   sed -n "s/^$cache //p" "$folder/memory.stat"
@@ -86,7 +89,13 @@ done
 
 
 def usage_argv(
-    run_dir: str, attempt: int, *, seconds: float, count: int | None, group: int | None = None
+    run_dir: str,
+    attempt: int,
+    *,
+    seconds: float,
+    count: int | None,
+    group: int | None = None,
+    allocated: tuple[str, str] = ("", ""),
 ) -> list[str]:
     """What to run on the node of a run.
 
@@ -96,6 +105,7 @@ def usage_argv(
         seconds: between two samples.
         count: of samples; None for as many as there are.
         group: process group of a local job.
+        allocated: environment variables of its job that tell its processors and its memory in MiB, if any.
     """
-    arguments = [run_dir, str(attempt), f"{seconds:g}", str(count or ""), str(group or "")]
+    arguments = [run_dir, str(attempt), f"{seconds:g}", str(count or ""), str(group or ""), *allocated]
     return ["sh", "-c", _SCRIPT, "sh", *arguments]
