@@ -12,17 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
+from clusterkit.backends.starts import Predictions
 from clusterkit.config.layers import nearest
+from clusterkit.config.options import names_of, parse_options, refuse_secrets
 from clusterkit.errors import ConfigError
+from clusterkit.probes import Probe
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
-    from clusterkit.backends.starts import Predictions
     from clusterkit.config.models import Cluster, Gpu, Profile
     from clusterkit.hardware import Hardware
-    from clusterkit.probes import Probe
 
 
 class JobState(StrEnum):
@@ -209,27 +210,39 @@ class Continuation:
     """Options of the job that the way needs."""
 
 
-class Backend(Protocol):
+OF_ONE_SUBMISSION = ("--requeue", "--array", "--after", "--after-task")
+"""Options of `Backend` that are chosen anew for each submission."""
+OF_THE_TIME = ("--time-limit", "--notice")
+
+
+class Backend:
     """Builders and parsers for one scheduler. They do no I/O.
 
     Options are the scheduler's own, as `--name=value` or `--flag` texts: the layers above keep them, show
     them and hand them back, and never read them.
+
+    What a backend must say raises NotImplementedError here. The rest is what a scheduler says that takes a time
+    limit and nothing else, allows everything, and foretells nothing; its options are `--time-limit`,
+    `--notice`, `--requeue`, `--array`, `--after` and `--after-task`.
     """
 
     title: str
     """The scheduler's name for people."""
-    tool: str
+    tool = "options"
     """Whose options a job has, for people: the name of the submit command."""
     can: Capabilities
-    allocated: tuple[str, str]
+    allocated: tuple[str, str] = ("", "")
     """Environment variables of its jobs that tell the processors, and the memory in MiB; "" for none."""
-    variables: tuple[str, ...]
+    variables: tuple[str, ...] = ()
     """Environment variables of its jobs that a program in a container may need."""
 
     def options(
         self, cluster: Cluster, profile: Profile, *, signal: EarlySignal | None, extra: Sequence[str] = ()
     ) -> tuple[str, ...]:
         """The options of one run's job, in a stable order.
+
+        Those of the command line that mean nothing to the scheduler are kept with the run. A cluster without
+        a table of GPUs takes any type.
 
         Args:
             cluster: with what the site needs said, such as a partition.
@@ -240,11 +253,19 @@ class Backend(Protocol):
         Raises:
             ConfigError: the cluster cannot give that, or an option is not one that may be set.
         """
-        ...
+        within_max_time(cluster, profile)
+        if cluster.gpus:
+            gpu_of(cluster, profile)
+        refuse_secrets(extra)
+        given = {name: "" if value is True else f"={value}" for name, value in parse_options(extra).items()}
+        own = [f"--time-limit={profile.time}"]
+        own += [f"--notice={signal.name}@{signal.seconds}"] if signal else []
+        own = [option for option in own if option[2:].partition("=")[0] not in given]
+        return (*own, *(f"--{name}{value}" for name, value in given.items()))
 
     def names(self, options: Sequence[str]) -> frozenset[str]:
         """The full names, without dashes, of the options in texts that a person typed."""
-        ...
+        return names_of(options)
 
     def carried_over(self, options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
         """Those options of a submission that its run's next submission keeps.
@@ -254,7 +275,9 @@ class Backend(Protocol):
             time: the time limit stays what it was.
             packed: the job was shared with other runs.
         """
-        ...
+        del packed
+        left = (*OF_ONE_SUBMISSION, *(() if time else OF_THE_TIME))
+        return [option for option in options if option.partition("=")[0] not in left]
 
     def brief(self, options: Sequence[str], seconds: int) -> tuple[str, ...]:
         """The options of a short job that asks for what a run does and leaves nothing behind.
@@ -263,7 +286,8 @@ class Backend(Protocol):
             options: of the run.
             seconds: its time limit.
         """
-        ...
+        del options
+        return (f"--time-limit={seconds}",)
 
     def packed(self, options: Sequence[str], runs: int, given: Sequence[str]) -> tuple[str, ...]:
         """The options of a job that several runs share: one GPU, processors and memory for each.
@@ -273,19 +297,28 @@ class Backend(Protocol):
             runs: how many share the job.
             given: options of the command line, which are meant for the whole job.
         """
-        ...
+        del runs, given
+        return tuple(options)
 
     def array(self, first: int, last: int, at_once: int | None) -> str:
-        """The option that makes a job array of tasks, or, without arrays, a job for each of so many runs."""
-        ...
+        """The option that makes a job array of tasks, or, without arrays, a job for each of so many runs.
+
+        Without arrays the jobs are those of the lines of the group's file `members`.
+        """
+        return f"--array={first}-{last}{f'%{at_once}' if at_once is not None else ''}"
 
     def asked(self, options: Sequence[str]) -> JobResources:
         """What options ask for, read back from them."""
-        ...
+        limits = [option.partition("=")[2] for option in options if option.startswith("--time-limit=")]
+        return JobResources(seconds=int(limits[-1]) if limits and limits[-1].isdecimal() else None)
 
     def dependency(self, parents: Sequence[Parent]) -> tuple[str, ...]:
         """Options that let a job start only after others. A job that never can is cancelled."""
-        ...
+        return tuple(
+            (f"--after={one.kind}" if one.task is None else f"--after-task={one.task}:{one.kind}")
+            + f":{one.job_id}:{one.run_dir}"
+            for one in parents
+        )
 
     def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
         """Lines at the head of a job script that ask the scheduler for the options; none where it reads none.
@@ -293,19 +326,22 @@ class Backend(Protocol):
         Raises:
             ConfigError: an option cannot be written so.
         """
-        ...
+        del options, job_name, folder, log
+        return []
 
     def held_back(self, options: Sequence[str]) -> EarlySignal | None:
         """The signal before the time limit, where it may come early and the job script is to hold it back."""
-        ...
+        del options
+        return None
 
     def limits(self, options: Sequence[str]) -> Probe[Limits]:
         """Asks what the site allows such a job. Its reader raises SchedulerError where nobody says."""
-        ...
+        del options
+        return Probe("limits", "", lambda _: Limits())
 
     def check_limits(self, cluster: Cluster, limits: Limits, options: Sequence[str]) -> None:
         """Raises ConfigError where a job that goes on past its limit asks for more time than there is."""
-        ...
+        del cluster, limits, options
 
     def continuation(
         self, limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequence[str]
@@ -320,11 +356,13 @@ class Backend(Protocol):
         Raises:
             ConfigError: the wanted way is not to be had.
         """
-        ...
+        del limits, wanted, options
+        return Continuation("requeue", f"{self.title} starts it again", ("--requeue",))
 
     def starts(self, requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
         """Asks when jobs with such options would start; each has a word to know the answer by."""
-        ...
+        del requests
+        return Probe("starts", "", lambda _: Predictions())
 
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
         """Argv that submits the job script and prints the job's id.
@@ -335,7 +373,7 @@ class Backend(Protocol):
             job_name: name the scheduler shows.
             options: of the job; those in the script may be repeated.
         """
-        ...
+        raise NotImplementedError
 
     def accepted(self, answer: str, task: int | None = None) -> str | None:
         """The job id in the output of the submit command, whatever stands around it; None without one.
@@ -344,19 +382,21 @@ class Backend(Protocol):
             answer: standard output.
             task: the number of a run among those that were submitted together.
         """
-        ...
+        raise NotImplementedError
 
     def task_id(self, job_id: str, task: int) -> str:
         """The id of one task of a job array; without arrays a job is a task of its own."""
-        ...
+        del task
+        return job_id
 
     def array_id(self, job_id: str) -> str:
         """The id of the job array that a task belongs to; that of any other job as it is."""
-        ...
+        return job_id
 
     def refusal_hint(self, words: str) -> str | None:
         """The next step after a refused submission; None when the words are not among the usual ones."""
-        ...
+        del words
+        return None
 
     def find(self, job_name: str, script: str, since: str) -> Probe[Found]:
         """Looks for jobs by their name.
@@ -366,7 +406,7 @@ class Backend(Protocol):
             script: absolute path of job.sh, for backends whose jobs have no name.
             since: UTC day, `YYYY-MM-DD`; no such job is older.
         """
-        ...
+        raise NotImplementedError
 
     def inside_argv(self, job_id: str, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
         """Argv that starts something inside a running job, beside its program.
@@ -379,22 +419,24 @@ class Backend(Protocol):
         Raises:
             SchedulerError: the text is no job id.
         """
-        ...
+        del job_id, terminal
+        return list(argv)
 
     def process_group(self, job_id: str) -> int | None:
         """The process group of a job on this machine; None for a job elsewhere."""
-        ...
+        del job_id
+        return None
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         """Argv that cancels jobs; unknown or finished ids are not an error."""
-        ...
+        raise NotImplementedError
 
     def query(self, job_ids: Sequence[str]) -> Probe[QueryResult]:
         """Asks about jobs, and about other ones of the user that wait or run.
 
         Its reader raises SchedulerError where the answer is not there, or was cut short.
         """
-        ...
+        raise NotImplementedError
 
     def machine(self, scratch: str) -> Probe[Hardware] | None:
         """Asks the machine on which jobs start at once what it has; None where there is a queue.
@@ -402,7 +444,8 @@ class Backend(Protocol):
         Args:
             scratch: the scratch root as one shell word.
         """
-        ...
+        del scratch
+        return None
 
 
 def within_max_time(cluster: Cluster, profile: Profile) -> None:

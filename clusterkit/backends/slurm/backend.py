@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from clusterkit.backends.base import (
+    Backend,
     Capabilities,
     Continuation,
     EarlySignal,
@@ -31,7 +32,6 @@ from clusterkit.units import format_duration
 if TYPE_CHECKING:
     from clusterkit.backends.starts import Predictions
     from clusterkit.config.models import Cluster, Profile
-    from clusterkit.hardware import Hardware
 
 # Slurm reads options from the environment too, and SBATCH_* beats the #SBATCH lines (man sbatch, INPUT
 # ENVIRONMENT VARIABLES): a forgotten export in a login profile would change the request unnoticed. What
@@ -69,8 +69,8 @@ $ck_id$ck_fs${ck_id%%_*}$ck_fs"
 """
 
 
-class SlurmBackend:
-    """See `clusterkit.backends.base.Backend`."""
+class SlurmBackend(Backend):
+    """sbatch, scancel, squeue, sacct and scontrol."""
 
     title = "Slurm"
     tool = "sbatch"
@@ -231,11 +231,6 @@ class SlurmBackend:
 
         return step_argv(job_id, argv, terminal=terminal)
 
-    def process_group(self, job_id: str) -> int | None:
-        """None: the job is on a node."""
-        del job_id
-        return None
-
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         """Argv of scancel; unknown and finished ids are no error for it.
 
@@ -276,11 +271,6 @@ class SlurmBackend:
                 f'-j "$ck_ids" -o {",".join(SACCT_FIELDS)}',
             ]
         return Probe("query", "\n".join([*lines, 'echo "$ck_mark end"']), parse_query)
-
-    def machine(self, scratch: str) -> Probe[Hardware] | None:
-        """None: Slurm has a queue, and refuses by itself what no node can give."""
-        del scratch
-        return None
 
 
 def _value(options: Sequence[str], name: str) -> str | None:
