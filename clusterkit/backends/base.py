@@ -221,8 +221,8 @@ class Backend:
     Options are the scheduler's own, as `--name=value` or `--flag` texts: the layers above keep them, show
     them and hand them back, and never read them.
 
-    What a backend must say raises NotImplementedError here. The rest is what a scheduler says that takes a time
-    limit and nothing else, allows everything, and foretells nothing; its options are `--time-limit`,
+    What a backend must say raises NotImplementedError here. The rest is what a scheduler says that takes a
+    time limit and nothing else, allows everything, and foretells nothing; its options are `--time-limit`,
     `--notice`, `--requeue`, `--array`, `--after` and `--after-task`.
     """
 
