@@ -31,10 +31,10 @@ time = "5m"
 """
 
 
-def kills(project: Project, points: str, *words: str) -> int:
+def kills(project: Project, points: str, *words: str, command: str = "submit") -> int:
     """Submit again and again, with SIGKILL at one call after the other, until one comes to its end."""
     killed = subprocess.run(
-        [sys.executable, "-m", "tests.doubles.kill_point", points, "submit", *words],
+        [sys.executable, "-m", "tests.doubles.kill_point", points, command, *words],
         cwd=project.folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL,
@@ -76,6 +76,50 @@ def test_killed_at_every_step(project: Project, tmp_path: Path) -> None:
     assert {row["state"] for row in known.values()} == {"COMPLETED", "NOT_SUBMITTED"}
     assert not list(project.run_dir("").parent.glob(".new-*"))
     print(f"{killed} kills: {len(starts)} runs started once, {len(known) - len(starts)} never")
+
+
+def test_rerun_killed_at_every_step(project: Project, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    (project.folder / "clusterkit.toml").write_text(COUNTS.format(file=started))
+    first = project.submit()
+    project.ended(first)
+    killed = kills(project, "1:1", first, command="rerun")
+    assert killed > 20
+    known = settled(project)
+    starts = Counter(started.read_text().split())
+    assert {path.name for path in project.run_dir("").iterdir()} <= set(known)
+    assert set(starts.values()) == {1}, "a run that was started twice"
+    assert set(starts) == {run_id for run_id, row in known.items() if row["state"] == "COMPLETED"}
+    print(f"{killed} kills: {len(starts) - 1} runs started once, {len(known) - len(starts)} never")
+
+
+RESUMABLE = 50
+"""More than there are steps to kill it at."""
+
+
+def test_resume_killed_at_every_step(project: Project, tmp_path: Path) -> None:
+    """Each time another run of a group that has failed."""
+    started = tmp_path / "started"
+    program = COUNTS.format(file=started).replace('"]', '; exit 1"]')
+    (project.folder / "clusterkit.toml").write_text(program)
+    group = project.submit("--seeds", f"1..{RESUMABLE}", "--max-parallel", "4", "--yes")
+    assert {row["state"] for row in settled(project).values()} == {"FAILED"}
+    killed = kills(project, "1:1", f"{group}-{{kill}}", command="resume")
+    assert 20 < killed < RESUMABLE
+    known = settled(project)
+    starts = Counter(started.read_text().split())
+    assert set(starts) == set(known)
+    assert set(starts.values()) <= {1, 2}, "a resumption that was started twice"
+    for run_id, row in known.items():
+        submissions = list((project.run_dir(run_id) / "submissions").iterdir())
+        asked = [folder for folder in submissions if (folder / "answer").is_file()]
+        assert len(asked) == starts[run_id], run_id
+        assert (row["state"] == "NOT_SUBMITTED") == (row["submission"] == starts[run_id]), run_id
+    never = next(run_id for run_id, row in known.items() if row["state"] == "NOT_SUBMITTED")
+    project.run("resume", never)
+    assert settled(project)[never]["state"] == "FAILED"
+    assert Counter(started.read_text().split())[never] == 2
+    print(f"{killed} kills: {Counter(starts.values())[2]} runs resumed once, the others not")
 
 
 GROUP = ("--sweep", "profile=tiny,second", "--seeds", "1,2", "--max-parallel", "4")
@@ -156,12 +200,13 @@ case "$*" in *" -n "*) ;; *) exit 0 ;; esac""",
     return site
 
 
-def test_a_group_killed_at_every_third_step(site: Site, project: Project, tmp_path: Path) -> None:
+@pytest.mark.parametrize("points", ["1:3", pytest.param("1:1", marks=pytest.mark.exhaustive)])
+def test_a_group_killed_at_its_steps(site: Site, project: Project, tmp_path: Path, points: str) -> None:
     jobs = tmp_path / "jobs"
     site.tool("sbatch", ACCEPTS.format(jobs=jobs))
     site.tool("squeue", KNOWS.format(jobs=jobs))
     with_two_profiles(project)
-    killed = kills(project, "1:3", *GROUP, "-c", "here")
+    killed = kills(project, points, *GROUP, "-c", "here")
     assert killed > 20
     known = settled(project)
     assert {path.name for path in site.runs} <= set(known)

@@ -2,7 +2,8 @@
 
     python -m tests.doubles.kill_point POINT submit ...         kill before call number POINT, if there is one
     python -m tests.doubles.kill_point FIRST:STRIDE submit ...  one command after the other, killed at FIRST,
-        FIRST + STRIDE and so on, until one comes to its end; prints how many were killed
+        FIRST + STRIDE and so on, until one comes to its end; prints how many were killed. The words may say
+        {kill}: how many were killed before, in two digits
 
 Calls are those into C that write, send, rename, start a process or run SQL, in every thread. They count from
 the one on that writes the intent into the ledger: before it there is no run. What only fills or reads a
@@ -16,7 +17,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import NoReturn
 
@@ -71,16 +72,17 @@ def run_killed(point: int) -> NoReturn:
 def killed_in_turn(first: int, stride: int) -> int:
     """Each is forked from this process; the exit code is that of the one that came to its end."""
     forking.import_all("clusterkit")
-    kills = 0
-    while (code := _forked(first + kills * stride)) == -signal.SIGKILL:
+    kills, words = 0, sys.argv[1:]
+    while (code := _forked(first + kills * stride, words, kills)) == -signal.SIGKILL:
         kills += 1
     print(kills)
     return code
 
 
-def _forked(point: int) -> int:
+def _forked(point: int, words: Sequence[str], kills: int) -> int:
     child = os.fork()
     if child == 0:
+        sys.argv[1:] = [word.replace("{kill}", f"{kills:02}") for word in words]
         run_killed(point)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
