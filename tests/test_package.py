@@ -17,7 +17,7 @@ from clusterkit.resources import page
 from tests import forked
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = ("paramiko", "jinja2", "torch", "pydantic", "numpy", "matplotlib", "wandb", "sqlite3")
+HEAVY = ("paramiko", "jinja2", "torch", "pydantic", "numpy", "matplotlib", "wandb", "sqlite3", "tomlkit")
 
 LIST_DATA = """
 from clusterkit.resources import launcher, resource

@@ -14,7 +14,7 @@ from clusterkit.errors import ConfigError
 from clusterkit.runs.fitting import hardware_of
 from clusterkit.runs.own_words import started
 from clusterkit.survey.here import DEMO, draft
-from clusterkit.survey.merge import added, without_key
+from clusterkit.survey.merge import added
 
 _USUAL = ("train.py", "main.py", "run.py")
 
@@ -52,11 +52,10 @@ def init_local(file: Path, program: str | None) -> Local:
     has = hardware_of(settings.cluster("local"))
     assert has is not None
     here = draft(has, chosen, _python(file.parent) if chosen else None)
-    kept = old or ""
     # What `init --local` writes without a program trains with the bundled trainer.
-    if chosen and not own and settings.project.default_profile == DEMO:
-        kept = without_key(kept, ("project", "default_profile"))
-    new = added(kept, here.project, here.tables)
+    demo = chosen and not own and settings.project.default_profile == DEMO
+    without = ("project", "default_profile") if demo else None
+    new = added(old or "", here.project, here.tables, without=without)
     return Local(file, old, new, checked(file, new), has.words)
 
 

@@ -217,7 +217,7 @@ def edit(settings: Settings, tuned: Tuned) -> Proposal:
     The project's file wins over all others, so a few keys there change any profile, also a shipped one.
 
     Raises:
-        ConfigError: the file is not plain enough to be changed line by line, or cannot be read.
+        ConfigError: the file is written in a way that cannot be changed, or cannot be read.
     """
     assert tuned.chosen.row is not None, "nothing was chosen"
     file = _project_file(settings)

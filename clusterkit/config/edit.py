@@ -1,33 +1,207 @@
-"""Changes keys of one table in a settings file, and leaves all else as the person wrote it. Pure.
+"""Changes settings files, and leaves all that a person wrote in them as it is. Pure.
 
-TOML can say the same thing in many ways. The edit is therefore made on lines, where the file is plain enough
-for that, and then checked by what the two texts mean: anything but the wished change is refused.
+tomlkit keeps comments, order, spaces and quotes. To which table the lines above a header belong, it leaves
+open: here they go with that header, so that a table comes and goes together with the comment above it.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from clusterkit.config.lines import (
-    Key,
-    join_key,
-    key_lines,
-    last_line_of_value,
-    lines_of,
-    quoted,
-    table_lines,
-)
+import tomlkit
+from tomlkit.container import Container
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import AbstractTable, AoT, Comment, InlineTable, Item, Null, Whitespace
+from tomlkit.items import Table as HeaderTable
+
+from clusterkit.config.lines import Key, join_key, toml_value
+from clusterkit.config.tables import Entry, Table
 from clusterkit.errors import ConfigError
 
-_COMMENT = re.compile(r"\s*(?:#.*)?$")
+_FIGURE = re.compile(r"\S*\d\S*")
 
 
-def literal(value: str | int) -> str:
-    """A value as TOML."""
-    return quoted(value) if isinstance(value, str) else str(value)
+@dataclass
+class _Header:
+    """A table's header."""
+
+    key: Key
+    table: HeaderTable
+    above: str
+    """What stands between the line before and the header: empty lines, comments, spaces."""
+    new: str = ""
+    """New tables to stand there."""
+
+
+class Editor:
+    """The text of a settings file, and changes to it."""
+
+    def __init__(self, text: str, about: Key, *, hint: str) -> None:
+        """Take a file's text, valid TOML.
+
+        Args:
+            text: of the file; empty for a new one.
+            about: the table that is to be changed, for an error.
+            hint: of that error: what to do where the file cannot be changed.
+
+        Raises:
+            ConfigError: tomlkit cannot keep the text as it is.
+        """
+        self._refusal = ConfigError(
+            f"[{join_key(about)}] is written in a way that is not changed automatically; nothing was written",
+            hint=hint,
+        )
+        self._end = "\r\n" if "\r\n" in text and text.count("\r\n") == text.count("\n") else "\n"
+        plain = text.replace(self._end, "\n")
+        plain += "\n" if plain and not plain.endswith("\n") else ""
+        self._meaning: dict[str, Any] = tomllib.loads(plain)
+        try:
+            self._document = tomlkit.parse(plain)
+        except TOMLKitError as error:
+            raise self._refusal from error
+        if self._document.as_string() != plain:  # an array of tables with another table in between
+            raise self._refusal
+        above: list[tuple[Container, int]] = []
+        self._headers = list(_headers(self._document, (), above))
+        self._tail = _taken(above)
+
+    def value(self, key: Key) -> Any:
+        """What the file says for a key, in whatever form; None where it says nothing."""
+        node: Any = self._meaning
+        for part in key:
+            node = node.get(part) if isinstance(node, dict) else None
+        return node
+
+    def add_missing(self, table: Table) -> None:
+        """Add those keys of a table that the file does not have; without the table, it comes first of all."""
+        new = tuple(one for one in table.entries if self.value((*table.key, one.key)) is None)
+        if not (places := self._places(table.key)):
+            self.insert(table, first=True)
+            return
+        comments = ""
+        for name, item in tomlkit.parse("\n".join(Table((), new).key_lines()) + "\n").body:
+            if name is None:
+                comments += item.as_string()
+            elif isinstance(places[0], HeaderTable):
+                item.trivia.indent, comments = comments, ""
+                places[0].raw_append(name, item)
+            else:
+                places[0].append(name, item)
+        self._means(Table(table.key, new))
+
+    def update(self, table: Table) -> None:
+        """Set a table's keys, and renew those comments of ours in it of which only the figures have changed.
+
+        A table that is not there is inserted.
+        """
+        if not self._places(table.key):
+            self.insert(table)
+            return
+        for header in (one for one in self._headers if one.key == table.key):
+            header.above = "\n".join(_renewed(line, table.head) for line in header.above.split("\n"))
+        for entry in table.entries:
+            self._set(table.key, entry)
+        self.add_missing(table)
+
+    def insert(self, table: Table, *, first: bool = False) -> None:
+        """Put a new table last; or first; or, where its key has more than two parts, behind its kin."""
+        text = "\n".join(table.lines()) + "\n"
+        family = table.key[:2] if len(table.key) > 2 else None
+        kin = [at for at, one in enumerate(self._headers, 1) if one.key[:2] == family]
+        self._means(table)
+        inline = [place for place in self._places(table.key[:-1]) if isinstance(place, InlineTable)]
+        if inline:
+            inline[0][table.key[-1]] = tomlkit.value(toml_value(self.value(table.key)))
+        elif first and self._headers:
+            self._headers[0].new += f"{text}\n"
+        elif kin and kin[-1] < len(self._headers):
+            self._headers[kin[-1]].new += f"\n{text}"
+        else:
+            there = self._document.as_string() or self._tail
+            gap = "\n" if there and not re.search(r"(?:^|\n)[ \t]*\n$", self._tail) else ""
+            self._tail += gap + text
+
+    def remove(self, key: Key) -> None:
+        """Remove a key with the comment on its line, or a table with the comment right above its header."""
+        node = self.value(key[:-1])
+        if not isinstance(node, dict) or node.pop(key[-1], None) is None:
+            return
+        for place in self._places(key[:-1], implied=True):
+            if key[-1] in place:
+                place.remove(key[-1])
+        kept = ""
+        for header in self._headers:
+            if header.key[: len(key)] == key:
+                kept += header.new + _parted(header.above, last=True)[0]
+            else:
+                header.above, kept = kept + header.above, ""
+        self._tail = kept + self._tail
+        self._headers = [one for one in self._headers if one.key[: len(key)] != key]
+
+    def remark(self, table: Key, text: str, mark: str) -> bool:
+        """Replace the comment in a table that begins with the mark; False where there is none."""
+        for place in self._places(table):
+            for _, item in place.value.body:
+                if isinstance(item, Comment) and item.trivia.comment.startswith(f"# {mark}"):
+                    item.trivia.comment = f"# {text}"
+                    return True
+        return False
+
+    def text(self) -> str:
+        """The text with the changes.
+
+        Raises:
+            ConfigError: the file is written in such a way that it would say something else than it should.
+        """
+        for at, header in enumerate(self._headers):
+            before, own = _parted(header.above, last=at == 0)
+            header.table.trivia.indent = before + header.new + own
+        text = self._document.as_string() + self._tail
+        try:
+            right = tomllib.loads(text) == self._meaning
+        except tomllib.TOMLDecodeError:
+            right = False
+        if not right:
+            raise self._refusal
+        return text.replace("\n", self._end)
+
+    def _means(self, table: Table) -> None:
+        """From now on, the file is to say this."""
+        node = self._meaning
+        for part in table.key:
+            node = node.setdefault(part, {})
+            if not isinstance(node, dict):
+                raise self._refusal
+        node |= {entry.key: entry.value for entry in table.entries}
+
+    def _places(self, key: Key, *, implied: bool = False) -> list[AbstractTable]:
+        """Where a table is written: below its header, in line, or as the first part of dotted keys.
+
+        With `implied` also where it only is a part of the headers of others.
+        """
+        return list(_places(self._document, key, implied=implied)) if key else []
+
+    def _set(self, table: Key, entry: Entry) -> None:
+        """Change a key that is there; the comment behind its value stays, and in its column."""
+        for place in self._places(table):
+            if entry.key not in place:
+                continue
+            item = _item(place, entry.key)
+            if self.value((*table, entry.key)) != entry.value:
+                self._means(Table(table, (entry,)))
+                old, item = item, tomlkit.value(toml_value(entry.value))
+                if len(gap := old.trivia.comment_ws) > 1:
+                    longer = len(item.as_string()) - len(old.as_string())
+                    item.trivia.comment_ws = " " * max(2, len(gap) - longer)
+                place[entry.key] = item
+            item.trivia.comment = _renewed(item.trivia.comment, (entry.why,))
+            if entry.above and isinstance(place, HeaderTable):
+                indent = item.trivia.indent
+                item.trivia.indent = f"{indent}# {entry.above}\n{indent}"
 
 
 def with_keys(text: str, table: Key, values: Mapping[str, str | int], comment: str, mark: str) -> str:
@@ -44,90 +218,71 @@ def with_keys(text: str, table: Key, values: Mapping[str, str | int], comment: s
         mark: how comments of ours begin; one that is in the table is replaced.
 
     Raises:
-        ConfigError: the file says it in a way that cannot be changed line by line; the hint has the lines.
+        ConfigError: the file says it in a way that cannot be changed; the hint has the lines.
     """
-    end = "\r\n" if "\r\n" in text else "\n"
-    lines = lines_of(text)
-    plain = text in ("", whole := end.join(lines) + end, whole.removesuffix(end))  # no ends of another kind
-    region = _region(text, table)
-    added: list[str] = []
-    places: list[int] = []
-    for name, value in values.items():
-        number = key_lines("\n".join(lines)).get((*table, name))
-        if region and number and region[0] < number <= region[1]:
-            gone = _replace(lines, number - 1, value)
-            region = region[0], region[1] - gone
-            places.append(number - 1)
-        else:
-            added.append(f"{name} = {literal(value)}")
-    remark = f"# {mark}{comment}"
-    if region is None:
-        gap = [""] if lines and lines[-1].strip() else []
-        lines += [*gap, f"[{join_key(table)}]", remark, *added]
-    else:
-        at = _end_of_keys(lines, *region)
-        before = [number for number in range(region[0], at) if lines[number].lstrip().startswith(f"# {mark}")]
-        lines[at:at] = added
-        if before:
-            lines[before[0]] = remark
-        else:
-            lines.insert(at if added else min(places), remark)
-    changed = end.join(lines) + end
-    if not (plain and _means(text, changed, table, values)):
-        keys = ", ".join(f"{name} = {literal(value)}" for name, value in values.items())
-        raise ConfigError(
-            f"[{join_key(table)}] is written in a way that is not changed automatically; nothing was written",
-            hint=f"write it there yourself: {keys}",
-        )
-    return changed
+    entries = [Entry(name, value) for name, value in values.items()]
+    lines = ", ".join(entry.code for entry in entries)
+    editor = Editor(text, table, hint=f"write it there yourself: {lines}")
+    if not editor.remark(table, mark + comment, mark):
+        there = editor.value(table) or {}
+        new = [name for name in values if name not in there]
+        first = (new or [name for name in there if name in values])[0]
+        entries = [replace(one, above=mark + comment if one.key == first else "") for one in entries]
+    editor.update(Table(table, tuple(entries)))
+    return editor.text()
 
 
-def _replace(lines: list[str], begin: int, value: str | int) -> int:
-    """Writes another value where a key's value begins; returns how many lines are gone."""
-    stop = last_line_of_value(lines, begin)
-    key, _, old = lines[begin].partition("=")
-    space = old[: len(old) - len(old.lstrip())]
-    lines[begin : stop + 1] = [f"{key}={space}{literal(value)}{_tail(old) if stop == begin else ''}"]
-    return stop - begin
+def _headers(node: Container, key: Key, above: list[tuple[Container, int]]) -> Iterator[_Header]:
+    """The headers below a table as they stand in the text; takes the lines above them out of the others."""
+    for at, (name, item) in enumerate(node.body):
+        tables = [item] if isinstance(item, HeaderTable) else item.body if isinstance(item, AoT) else []
+        if isinstance(item, Whitespace | Comment):
+            above.append((node, at))
+        elif not tables and not isinstance(item, Null):
+            above.clear()
+        for table in tables:
+            assert name is not None, "a table has a name"
+            if not table.is_super_table():
+                yield _Header((*key, name.key), table, _taken(above) + table.trivia.indent)
+            yield from _headers(table.value, (*key, name.key), above)
 
 
-def _region(text: str, table: Key) -> tuple[int, int] | None:
-    """Indices of the line after a table's header and of that after its last line; None without a header."""
-    headers = table_lines(text)
-    for place, (number, key) in enumerate(headers):
-        if key == table:
-            return number, headers[place + 1][0] - 1 if place + 1 < len(headers) else len(lines_of(text))
-    return None
+def _taken(above: list[tuple[Container, int]]) -> str:
+    """The text of comments and empty lines, which are taken out of where they were."""
+    text = ""
+    for node, at in above:
+        text += node.body[at][1].as_string()
+        node.body[at] = (None, Null())
+    above.clear()
+    return text
 
 
-def _end_of_keys(lines: list[str], first: int, last: int) -> int:
-    """Where a new key of the table goes: behind its last key, before what follows it."""
-    at = last
-    while at > first and _COMMENT.match(lines[at - 1]):
-        at -= 1
-    return at
+def _places(node: Container, key: Key, *, implied: bool) -> Iterator[AbstractTable]:
+    for name, item in node.body:
+        if name is None or name.key != key[0] or not isinstance(item, AbstractTable):
+            continue
+        part = isinstance(item, HeaderTable) and item.is_super_table() and not name.is_dotted()
+        if len(key) > 1:
+            yield from _places(item.value, key[1:], implied=implied)
+        elif implied or not part:
+            yield item
 
 
-def _tail(old: str) -> str:
-    """The comment behind a value on one line, with the space before it."""
-    for position, char in enumerate(old):
-        if char == "#":
-            try:
-                tomllib.loads(f"x = {old[:position]}")
-            except tomllib.TOMLDecodeError:
-                continue
-            return old[len(old[:position].rstrip()) :]
-    return ""
+def _item(place: AbstractTable, name: str) -> Item:
+    item = place.value.item(name)
+    assert isinstance(item, Item), "only a table is in several places"
+    return item
 
 
-def _means(before: str, after: str, table: Key, values: Mapping[str, str | int]) -> bool:
-    """Whether the second text says what the first does, but for the values."""
-    wanted = tomllib.loads(before)
-    node: Any = wanted
-    try:
-        for part in table:
-            node = node.setdefault(part, {})
-        node.update(values)
-        return tomllib.loads(after) == wanted
-    except (tomllib.TOMLDecodeError, AttributeError):
-        return False
+def _parted(above: str, *, last: bool) -> tuple[str, str]:
+    """The lines above a header as those up to an empty line, the first or the last, and those behind it."""
+    lines = re.split(r"(?<=\n)", above)
+    empty = [at for at, line in enumerate(lines[:-1]) if not line.strip()]
+    at = 0 if not empty else empty[-1] + 1 if last else empty[0]
+    return "".join(lines[:at]), "".join(lines[at:])
+
+
+def _renewed(comment: str, ours: Sequence[str]) -> str:
+    """A comment, or that of ours which differs from it only in its figures."""
+    words = _FIGURE.sub("0", comment)
+    return next((f"# {one}" for one in ours if _FIGURE.sub("0", f"# {one}") == words), comment)

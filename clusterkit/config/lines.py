@@ -14,12 +14,6 @@ _KEY = re.compile(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=")
 _HEADER = re.compile(rf"\s*\[\s*({_PART}(?:\s*\.\s*{_PART})*)\s*\]")
 
 
-def lines_of(text: str) -> list[str]:
-    """The lines as TOML counts them, without their ends: other separators of Unicode may stand within one."""
-    lines = text.replace("\r\n", "\n").split("\n")
-    return lines if lines[-1] else lines[:-1]
-
-
 def split_key(dotted: str) -> Key:
     """The parts of a dotted TOML key, e.g. `gpus."1g.10gb"` -> ("gpus", "1g.10gb").
 
@@ -81,17 +75,9 @@ def key_lines(text: str) -> dict[Key, int]:
     return found
 
 
-def table_lines(text: str) -> list[tuple[int, Key]]:
-    """Line numbers (from 1) and keys of the table headers of a valid TOML text, in order.
-
-    An array of tables has the empty key.
-    """
-    return [(number, key) for number, key, header in _written(text) if header]
-
-
 def _written(text: str) -> Iterator[tuple[int, Key, bool]]:
     """Line, whole key, and whether it is a table's header, of all that has a line of its own."""
-    lines = lines_of(text)
+    lines = text.replace("\r\n", "\n").split("\n")  # other separators of Unicode may stand within a line
     table: Key = ()
     number = 0
     while number < len(lines):
@@ -103,11 +89,11 @@ def _written(text: str) -> Iterator[tuple[int, Key, bool]]:
             yield number + 1, table, True
         elif key := _KEY.match(lines[number]):
             yield number + 1, (*table, *split_key(key[1])), False
-            number = last_line_of_value(lines, number)
+            number = _last_line_of_value(lines, number)
         number += 1
 
 
-def last_line_of_value(lines: list[str], first: int) -> int:
+def _last_line_of_value(lines: list[str], first: int) -> int:
     """Index of the line that ends the value begun on line `first`: where the text first parses alone."""
     for last in range(first, len(lines)):
         try:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from clusterkit.config.lines import Key
 from clusterkit.config.models import Profile
+from clusterkit.config.tables import Entry, Table
 from clusterkit.known_gpus import sizes_of
 from clusterkit.survey.access import account_for, longest, may_charge, may_submit, qos_for
 from clusterkit.survey.facts import Partition, Runtime, SiteSurvey, Slurm
 from clusterkit.survey.gpus import GpuType, gpu_types
 from clusterkit.survey.missing import Missing, missing
 from clusterkit.survey.profiles import fitting_profiles
-from clusterkit.survey.tables import Entry, Table
 from clusterkit.units import format_duration, format_size
 
 IMAGE = "clusterkit-trainer.sif"
 """The image where none was named: what `clusterkit build` makes in the guide for newcomers."""
 
-_SETTLED_ANEW = ("name", "host", "login_shell", "partition", "account", "qos", "max_time", "gpus")
+_SETTLED_ANEW = ("name", "host", "login_shell", "partition", "account", "qos", "max_time")
 """Keys of a cluster that were there before and do not stay unless the new survey says so too."""
-_BEFORE = "as it was before"
+_SETTLED_ANEW_FOR_GPUS = ("partition", "account", "qos", "constraint")
+"""Likewise of a GPU type."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,9 @@ class Draft:
     """The settings of one cluster."""
 
     cluster: tuple[Table, ...]
-    """`[clusters.NAME]` and the tables below it."""
+    """`[clusters.NAME]` and the tables below it; what else is there stays."""
+    gone: tuple[Key, ...]
+    """Keys and tables of the cluster that were there before and no longer hold."""
     profiles: tuple[Table, ...]
     project: Table
     types: tuple[GpuType, ...]
@@ -69,23 +73,21 @@ def draft(
     types = types_for(survey, wishes.partition, before)
     runtime = _runtime(survey, wishes, before)
     entries = _cluster(survey, wishes, types, runtime, before)
-    entries += _as_before(entries, before, _SETTLED_ANEW)
+    cluster = Table(("clusters", wishes.name), tuple(entries), _about(survey))
+    gone = _gone(cluster, before, _SETTLED_ANEW)
     old = before.get("gpus", {})
-    tables = [
-        Table(("clusters", wishes.name), tuple(entries), _about(survey)),
-        *(_gpu(one, slurm, wishes, old.get(one.name, {})) for one in types),
-        *(
-            Table(("clusters", wishes.name, "gpus", name), tuple(_as_before([], table, ())))
-            for name, table in _unseen(old, types, slurm).items()
-        ),
-    ]
+    gpus = [_gpu(one, slurm, wishes, old.get(one.name, {})) for one in types]
+    for table in gpus:
+        gone += _gone(table, old.get(table.key[-1], {}), _SETTLED_ANEW_FOR_GPUS)
+    gone += [(*cluster.key, "gpus", name) for name in _gone_types(old, types, slurm)]
     limits = {one.name: longest(slurm, wishes.account, one.offer.partition) for one in types}
     project = [Entry("default_cluster", wishes.name)]
     if types:
         project.append(Entry("default_profile", f"{types[0].name}-test"))
     container = next((str(one.value) for one in entries if one.key == "container"), None)
     return Draft(
-        cluster=tuple(tables),
+        cluster=(cluster, *gpus),
+        gone=tuple(gone),
         profiles=fitting_profiles(types, limits, shipped),
         project=Table(("project",), tuple(project)),
         types=types,
@@ -102,14 +104,20 @@ def types_for(survey: SiteSurvey, partition: str | None, before: Mapping[str, An
     return gpu_types(survey, partitions=[str(table["partition"]) for table in tables if "partition" in table])
 
 
-def _unseen(old: Mapping[str, Any], types: tuple[GpuType, ...], slurm: Slurm) -> dict[str, Mapping[str, Any]]:
-    """GPU types that were there before, perhaps by hand, and may still be: their partition is."""
+def _gone(table: Table, before: Mapping[str, Any], anew: tuple[str, ...]) -> list[Key]:
+    """Keys that were there before, are settled anew, and are not wanted any more."""
+    wanted = {one.key for one in table.entries}
+    return [(*table.key, key) for key in anew if key in before and key not in wanted]
+
+
+def _gone_types(old: Mapping[str, Any], types: tuple[GpuType, ...], slurm: Slurm) -> list[str]:
+    """GPU types that were there before, perhaps by hand, and cannot be any more: their partition is not."""
     known, seen = {one.name for one in slurm.partitions}, {one.name for one in types}
-    return {
-        name: table
+    return [
+        name
         for name, table in old.items()
-        if name not in seen and (not known or table.get("partition") in {None, *known})
-    }
+        if known and name not in seen and table.get("partition") not in {None, *known}
+    ]
 
 
 def _about(survey: SiteSurvey) -> tuple[str, ...]:
@@ -219,7 +227,6 @@ def _gpu(one: GpuType, slurm: Slurm, wishes: Wishes, before: Mapping[str, Any]) 
         )
     if offer.memory is not None:
         entries.append(_kept(Entry("memory", format_size(offer.memory), "of one GPU"), before))
-    entries += _as_before(entries, before, ("partition", "account", "qos", "constraint"))
     return Table(("clusters", wishes.name, "gpus", one.name), tuple(entries), _about_gpu(one, slurm, wishes))
 
 
@@ -246,13 +253,4 @@ def _elsewhere(partition: Partition, limit: int | None) -> str:
 
 def _kept(entry: Entry, before: Mapping[str, Any]) -> Entry:
     """The entry, or what the person has written in its place."""
-    value = before.get(entry.key, entry.value)
-    return entry if value == entry.value else Entry(entry.key, value, _BEFORE)
-
-
-def _as_before(entries: list[Entry], before: Mapping[str, Any], anew: tuple[str, ...]) -> list[Entry]:
-    """Keys that the survey says nothing about stay as the person had them."""
-    there = {one.key for one in entries}
-    return [
-        Entry(key, value, _BEFORE) for key, value in before.items() if key not in there and key not in anew
-    ]
+    return replace(entry, value=before.get(entry.key, entry.value))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from clusterkit.config.tables import Entry, Table
 from clusterkit.hardware import Hardware
 from clusterkit.known_gpus import recognise
-from clusterkit.survey.tables import Entry, Table
 
 PROFILE = "here"
 DEMO = "local-demo"

@@ -64,16 +64,44 @@ def test_line_ends_stay() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (
+            "profiles.a40-2m.cpus = 1\n",
+            'profiles.a40-2m.cpus = 3\n# clusterkit tune, today: quick\nprofiles.a40-2m.memory = "8G"\n',
+        ),
+        (
+            "[profiles]\na40-2m.cpus = 1\n",
+            '[profiles]\na40-2m.cpus = 3\n# clusterkit tune, today: quick\na40-2m.memory = "8G"\n',
+        ),
+        (
+            "[profiles.a40-2m]\r\ncpus = 1\nnum_envs = 3\r\n",
+            '[profiles.a40-2m]\r\ncpus = 3\nnum_envs = 3\r\n# clusterkit tune, today: quick\nmemory = "8G"\n',
+        ),
+    ],
+    ids=["dotted", "dotted below a header", "two kinds of line ends"],
+)
+def test_every_way_to_write_a_table_stays(text: str, wanted: str) -> None:
+    assert edited(text, cpus=3, memory="8G") == wanted
+
+
+def test_an_inline_table_stays_one() -> None:
+    changed = edited("profiles = { a40-2m = { cpus = 1 } } # mine\n", cpus=3, memory="8G")
+    assert changed.startswith("profiles = { a40-2m = { cpus = 3")
+    assert changed.endswith(" # mine\n")
+    assert tomllib.loads(changed)["profiles"]["a40-2m"] == {"cpus": 3, "memory": "8G"}
+
+
+@pytest.mark.parametrize(
     "text",
     [
-        "profiles = { a40-2m = { cpus = 1 } }\n",
-        "profiles.a40-2m.cpus = 1\n",
-        "[profiles]\na40-2m.cpus = 1\n",
         "[[profiles.a40-2m]]\ncpus = 1\n",
-        "[profiles.a40-2m]\r\ncpus = 1\nnum_envs = 3\r\n",
+        "[[profiles]]\n",
+        "profiles = 3\n",
+        "[[several]]\n[profiles.a40-2m]\n[[several]]\n",
     ],
 )
-def test_what_is_not_plain_is_refused_with_the_lines(text: str) -> None:
+def test_what_cannot_be_changed_is_refused_with_the_lines(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         edited(text, cpus=3, memory="8G")
     assert 'cpus = 3, memory = "8G"' in str(caught.value.hint)

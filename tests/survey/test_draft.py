@@ -117,7 +117,7 @@ def test_other_files_of_the_person_stay_as_they_are() -> None:
     before = tomllib.loads(text)["clusters"]["uni"]
     new = merged(text, drafted(TESTBED, before=before, root="~/old"))
     assert new.startswith(
-        '# mine\n[project]\ndefault_cluster = "uni"\ndefault_profile = "a40-test"\nname = "x"\n'
+        '# mine\n[project]\nname = "x"\ndefault_cluster = "uni"\ndefault_profile = "a40-test"\n'
     )
     assert '[profiles.a]\ntime = "1h"  # keep\n' in new
     assert '# of theirs\n[clusters.other]\nroot = "~/c"\n' in new

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusterkit.config.lines import Key, join_key, toml_value
@@ -19,6 +18,8 @@ class Entry:
     key: str
     value: object
     why: str = ""
+    above: str = ""
+    """A comment on a line of its own, above the key."""
 
     @property
     def code(self) -> str:
@@ -35,15 +36,15 @@ class Table:
     head: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """The table as it stands in a file. A comment too long for its line stands above it."""
-        found = [f"# {text}" for text in self.head] + [f"[{join_key(self.key)}]"]
+        """The table as it stands in a file."""
+        return [*(f"# {text}" for text in self.head), f"[{join_key(self.key)}]", *self.key_lines()]
+
+    def key_lines(self) -> list[str]:
+        """Its keys as they stand in a file. A comment too long for its line stands above it."""
+        found = []
         width = max((len(one.code) for one in self.entries if len(one.code) <= _ALIGNED), default=0)
         for one in self.entries:
             line = f"{one.code:<{width}}  # {one.why}" if one.why else one.code
+            found += [f"# {one.above}"] if one.above else []
             found += [line] if len(line) <= _WIDTH else [f"# {one.key}: {one.why}", one.code]
         return found
-
-
-def render(tables: Sequence[Table]) -> str:
-    """Tables with an empty line between them, and a line break at the end."""
-    return "\n\n".join("\n".join(table.lines()) for table in tables) + "\n"
