@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import shlex
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from clusterkit import ownership
 from clusterkit.errors import TransportError
+from clusterkit.probes.paths import shell_path
 from clusterkit.transport.base import Completed, Transport
 from clusterkit.transport.faults import room_hint
 from clusterkit.transport.questions import Ask, ask_on_terminal
@@ -19,8 +19,6 @@ from clusterkit.transport.questions import Ask, ask_on_terminal
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.transport.ahead import LoginAhead
-
-_VARIABLE = re.compile(r"\$(?:USER|HOME)\b|\$\{(?:USER|HOME)\}")
 
 
 @dataclass(frozen=True)
@@ -267,25 +265,3 @@ def resolve_script(cluster: Cluster) -> str:
 def check_script(cluster: Cluster) -> str:
     """Ends with `ownership.EXIT_CODE` where others could change $root, $store, $scratch; sets $own_notes."""
     return f"\n{ownership.fragment(cluster.trust, cluster.group)}{_OWNED}"
-
-
-def shell_path(path: str) -> str:
-    r"""A path from the configuration as one shell word: `~/`, $USER and $HOME are left to the shell.
-
-    >>> shell_path("/share/$USER/my runs")
-    '/share/"$USER"\'/my runs\''
-    """
-    words = []
-    if path == "~" or path.startswith("~/"):
-        words.append('"$HOME"')
-        path = path[1:]
-    position = 0
-    for match in _VARIABLE.finditer(path):
-        if match.start() > position:
-            words.append(shlex.quote(path[position : match.start()]))
-        words.append(f'"{match.group()}"')
-        position = match.end()
-    if position < len(path):
-        rest = path[position:]
-        words.append(shlex.quote(rest))
-    return "".join(words)

@@ -16,6 +16,7 @@ from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.backends.slurm.limits import parse_limits
 from clusterkit.backends.slurm.parse import parse_query
 from clusterkit.backends.slurm.starts import parse_starts
+from clusterkit.backends.slurm.survey.parse import parse as parse_survey
 from clusterkit.checkup import answer as checkup
 from clusterkit.diagnosis.parse import parse_evidence
 from clusterkit.errors import ClusterkitError, RunError, SchedulerError, last_words
@@ -24,7 +25,6 @@ from clusterkit.probes.framing import MARK
 from clusterkit.probes.usage.reader import UsageReader
 from clusterkit.runs.record import parse_records
 from clusterkit.runs.roster import parse_details, parse_roster
-from clusterkit.survey.parse import parse as parse_survey
 
 NAMES = (
     "a40-2m-20260102-030405-k3f9",

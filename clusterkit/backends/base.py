@@ -22,6 +22,7 @@ from clusterkit.probes import Probe
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
+    from clusterkit.backends.survey import Surveyor
     from clusterkit.config.models import Cluster, Gpu, Profile
     from clusterkit.hardware import Hardware
 
@@ -437,6 +438,10 @@ class Backend:
         Its reader raises SchedulerError where the answer is not there, or was cut short.
         """
         raise NotImplementedError
+
+    def surveyor(self) -> Surveyor | None:
+        """How `init` describes its sites; None where that is left to the person."""
+        return None
 
     def machine(self, scratch: str) -> Probe[Hardware] | None:
         """Asks the machine on which jobs start at once what it has; None where there is a queue.

@@ -92,7 +92,6 @@ def init(
         from clusterkit.commands import init as verb
         from clusterkit.commands import settings_file
     from clusterkit.cli.ui.console import note
-    from clusterkit.survey.missing import check_scheduler
 
     if examples:
         ui.show_examples(settings_file.examples())
@@ -129,7 +128,7 @@ def init(
         choose=ui.take_first if yes else ui.choose if at_terminal else ui.refuse,
     )
     ui.show_site(done)
-    check_scheduler(done.survey, request.host)
+    done.surveyor.check_usable(done.survey, request.host)
     if _settle(done, yes=yes, force=force, diff=diff):
         ui.show_next(done)
 

@@ -9,18 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit import account
+from clusterkit.backends import backend_of_kind
+from clusterkit.backends.survey import Choice, SiteDraft, SiteSurvey, Surveyor, Wishes, root_choice
 from clusterkit.commands.settings_file import Proposal, checked, read
+from clusterkit.config.kinds import DEFAULT
 from clusterkit.config.lines import quoted
+from clusterkit.config.merge import merged, table_of
 from clusterkit.config.settings import Settings, settings_from
 from clusterkit.config.sources import built_in_layers
 from clusterkit.errors import ConfigError, OwnershipError
 from clusterkit.ownership import trust_line
-from clusterkit.survey.choices import Choice, account_choice, known_account, known_partition, root_choice
-from clusterkit.survey.draft import Draft, Wishes, draft, types_for
-from clusterkit.survey.facts import SiteSurvey
-from clusterkit.survey.merge import merged, table_of
-from clusterkit.survey.parse import parse
-from clusterkit.survey.script import SECONDS, argv
 from clusterkit.transport.questions import Ask, HostKeyQuestion, Question
 
 Choose = Callable[[Choice], str]
@@ -47,8 +45,9 @@ class Described(Proposal):
     """A proposal that comes from a look at a site."""
 
     name: str
+    surveyor: Surveyor
     survey: SiteSurvey
-    draft: Draft
+    draft: SiteDraft
     questions: int = 0
     """How many answers the login wanted."""
     settings: Settings = field(repr=False, kw_only=True)
@@ -78,8 +77,13 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
     request = _as_before(request, name, before)
     _check_options(checked(request.file, old or ""), request, name)
     root = request.root or _text(before, "root")
+    surveyor = surveyor_of(_text(before, "kind") or DEFAULT)
     survey, questions = look(
-        request.host, ssh_config=request.ssh_config, ask=ask, command=argv(root, **_trusted(before))
+        surveyor,
+        request.host,
+        ssh_config=request.ssh_config,
+        ask=ask,
+        command=surveyor.argv(root, **_trusted(before)),
     )
     if survey.chosen:
         cause = f"{survey.host_name}: others could run code as you in {root}: {survey.chosen[0].text}"
@@ -87,24 +91,44 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
         if line := trust_line(survey.chosen):
             hint += f"; if you trust them, first write {line} under [clusters.{name}] of {request.file.name}"
         raise OwnershipError(cause, hint=hint)
-    said = _settled(survey, request, name, dict(before), choose)
+    said = _settled(surveyor, survey, request, name, dict(before), choose)
     shipped = settings_from(tuple(built_in_layers(request.file.parent)), request.file.parent, ()).profiles
-    drafted = draft(survey, said, before=before, shipped=shipped)
+    drafted = surveyor.draft(survey, said, before=before, shipped=shipped)
     new = merged(old or "", drafted)
     settings = checked(request.file, new)
-    return Described(request.file, old, new, name, survey, drafted, questions, settings=settings)
+    return Described(request.file, old, new, name, surveyor, survey, drafted, questions, settings=settings)
+
+
+def surveyor_of(kind: str) -> Surveyor:
+    """How the sites of a kind of cluster are described.
+
+    Raises:
+        ConfigError: they are not described by `init`.
+    """
+    surveyor = backend_of_kind(kind).surveyor()
+    if surveyor is None:
+        raise ConfigError(
+            f'clusters of kind = "{kind}" are not described by `init`', hint="write its table by hand"
+        )
+    return surveyor
 
 
 def look(
-    host: str, *, ssh_config: Path | None = None, ask: Ask, command: Sequence[str] | None = None
+    surveyor: Surveyor,
+    host: str,
+    *,
+    ssh_config: Path | None = None,
+    ask: Ask,
+    command: Sequence[str] | None = None,
 ) -> tuple[SiteSurvey, int]:
     """What a site offers, after one login, and how many answers the login wanted.
 
     Args:
+        surveyor: of the kind of cluster.
         host: as ssh knows it.
         ssh_config: an ssh configuration instead of the user's.
         ask: answers the login's questions.
-        command: of `survey.script.argv`; None is the one for a site without settings.
+        command: of the surveyor; None is the one for a site without settings.
 
     Raises:
         TransportError: the host cannot be reached or trusted, refuses the login, or gave no answer.
@@ -121,10 +145,10 @@ def look(
 
     transport = connect(host, ask=counted, ssh_config=ssh_config)
     try:
-        done = transport.run(command or argv(), timeout=SECONDS, check=False)
+        done = transport.run(command or surveyor.argv(), timeout=surveyor.seconds, check=False)
     finally:
         transport.close()
-    return parse(done.text), asked
+    return surveyor.parse(done.text), asked
 
 
 def name_of(host: str) -> str:
@@ -135,18 +159,22 @@ def name_of(host: str) -> str:
 
 
 def _settled(
-    survey: SiteSurvey, request: InitRequest, name: str, before: dict[str, object], choose: Choose
+    surveyor: Surveyor,
+    survey: SiteSurvey,
+    request: InitRequest,
+    name: str,
+    before: dict[str, object],
+    choose: Choose,
 ) -> Wishes:
     """Everything that the survey leaves open, from options, the settings before, or the person."""
-    if request.partition is not None:
-        known_partition(survey, request.partition)
+    surveyor.check(survey, account=None, partition=request.partition)
     roots = root_choice(survey)
     root = request.root or _text(before, "root") or _chosen(roots, choose) or "~/clusterkit"
     abouts = {option.value: option.about for option in roots.options}
-    types = types_for(survey, request.partition, before)
-    accounts = account_choice(survey, types)
+    accounts = surveyor.accounts(survey, request.partition, before)
     if request.account is not None:
-        account: str | None = known_account(survey, request.account)
+        surveyor.check(survey, account=request.account, partition=None)
+        account: str | None = request.account
     else:
         kept = _text(before, "account")
         stays = kept is not None and (not accounts.options or kept in {one.value for one in accounts.options})

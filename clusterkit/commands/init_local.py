@@ -8,13 +8,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusterkit.backends.local.survey import DEMO, draft
 from clusterkit.commands.settings_file import Proposal, checked, read
+from clusterkit.config.merge import added
 from clusterkit.config.settings import Settings
 from clusterkit.errors import ConfigError
 from clusterkit.runs.fitting import hardware_of
 from clusterkit.runs.own_words import started
-from clusterkit.survey.here import DEMO, draft
-from clusterkit.survey.merge import added
 
 _USUAL = ("train.py", "main.py", "run.py")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import JobState
 from clusterkit.errors import ClusterkitError
+from clusterkit.probes.paths import shell_path
 from clusterkit.runs.adopt import adopt
 from clusterkit.runs.handover import settle_open
 from clusterkit.runs.ledger import Ledger, LedgerRun
@@ -16,7 +17,7 @@ from clusterkit.runs.observe import Observer
 from clusterkit.runs.roster import roster
 from clusterkit.runs.selection import Selection, known_state, recent, settled
 from clusterkit.runs.state import RunState, to_text
-from clusterkit.site import connected, shell_path
+from clusterkit.site import connected
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ENTRY_POINTS = "clusterkit.backends"
+DEFAULT = "slurm"
+"""The kind of a cluster whose settings do not say."""
 
 
 @dataclass(frozen=True)

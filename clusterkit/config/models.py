@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from clusterkit.config.kinds import DEFAULT as DEFAULT_KIND
 from clusterkit.config.kinds import find_kind
 from clusterkit.config.values import (
     Duration,
@@ -93,7 +94,7 @@ class Cluster(Model):
     """A login host, its file-system roots, its scheduler and its container runtime."""
 
     name: str
-    kind: Annotated[str, AfterValidator(_kind)] = "slurm"
+    kind: Annotated[str, AfterValidator(_kind)] = DEFAULT_KIND
     """Which backend carries out its jobs."""
     host: Line | None = None
     """A host as `ssh` knows it; None is this machine."""
@@ -133,7 +134,9 @@ class Cluster(Model):
     @model_validator(mode="after")
     def _has_host_or_is_here(self) -> Cluster:
         if self.here and self.host is not None:
-            raise ValueError(f'kind = "{self.kind}" runs on this machine; drop host, or write kind = "slurm"')
+            raise ValueError(
+                f'kind = "{self.kind}" runs on this machine; drop host, or write kind = "{DEFAULT_KIND}"'
+            )
         return self
 
     @property

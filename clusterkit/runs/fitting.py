@@ -10,8 +10,9 @@ from clusterkit.errors import SchedulerError
 from clusterkit.hardware import Hardware, Need, Shortage, shortages
 from clusterkit.known_gpus import memory_of
 from clusterkit.probes import ask
+from clusterkit.probes.paths import shell_path
 from clusterkit.runs.program import option_of, trains
-from clusterkit.site import connected, shell_path
+from clusterkit.site import connected
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from clusterkit.survey.draft import IMAGE
+from clusterkit.backends.slurm.survey.draft import IMAGE
 from tests.benchmarks._report import arguments, report
 from tests.cluster.cluster import Cluster
 from tests.cluster.image import trainer_image

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from clusterkit.backends.local.survey import draft
 from clusterkit.commands.settings_file import checked
+from clusterkit.config.merge import added
 from clusterkit.config.settings import Settings
 from clusterkit.hardware import Hardware
-from clusterkit.survey.here import draft
-from clusterkit.survey.merge import added
 from tests.commands.conftest import Project
 
 

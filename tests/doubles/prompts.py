@@ -18,9 +18,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from clusterkit.backends.base import JobState
+from clusterkit.backends.survey import Choice, Option
 from clusterkit.cli.edge import run
 from clusterkit.cli.ui import cancel, deploy, init, removal, sweep, tune
-from clusterkit.survey.choices import Choice, Option
 from clusterkit.transport.questions import HostKeyQuestion, Prompt, Question, ask_on_terminal
 
 FILE = SimpleNamespace(file=Path("clusterkit.toml"))

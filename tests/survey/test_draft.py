@@ -10,20 +10,21 @@ from typing import Any
 import pytest
 
 from clusterkit.backends.slurm.options import sbatch_options
+from clusterkit.backends.slurm.survey.choices import account_choice
+from clusterkit.backends.slurm.survey.draft import draft, types_for
+from clusterkit.backends.slurm.survey.parse import parse
+from clusterkit.backends.survey import SiteDraft, Wishes, root_choice
 from clusterkit.config.layers import Layer
+from clusterkit.config.merge import merged
 from clusterkit.config.settings import Settings, settings_from
 from clusterkit.config.sources import built_in_layers
-from clusterkit.survey.choices import account_choice, root_choice
-from clusterkit.survey.draft import Draft, Wishes, draft, types_for
-from clusterkit.survey.merge import merged
-from clusterkit.survey.parse import parse
 from tests.survey.sites import ALL, EMPTY, LABELLED, MANY_RULES, TESTBED, UNIVERSITY, Parts, answer, text_of
 
 HERE = Path("/project")
 LAYERS = tuple(built_in_layers(HERE))
 
 
-def drafted(parts: Parts, *, before: dict[str, Any] | None = None, **wishes: Any) -> Draft:
+def drafted(parts: Parts, *, before: dict[str, Any] | None = None, **wishes: Any) -> SiteDraft:
     """As for a person who takes what is suggested."""
     survey, before = parse(answer(parts)), before or {}
     accounts = account_choice(survey, types_for(survey, wishes.get("partition"), before)).options
@@ -48,12 +49,12 @@ def test_what_is_written_loads_and_fits(name: str) -> None:
     settings = loaded(merged("", found))
     cluster = settings.cluster()
     assert cluster.host == "uni"
-    for one in found.types:
+    for one in found.gpus:
         for profile in (f"check-{one.name}", f"{one.name}-test"):
             options = sbatch_options(cluster, settings.profile(profile))
             cpus = next(option for option in options if option.startswith("--cpus-per-task="))
-            assert int(cpus.partition("=")[2]) <= one.offer.cpus
-            assert f"--partition={one.offer.partition.name}" in options
+            assert int(cpus.partition("=")[2]) <= one.cpus
+            assert f"--partition={one.partition}" in options
     for profile in settings.profiles.values():
         if profile.gpu in cluster.gpus:
             sbatch_options(cluster, profile)  # none of them asks for more time than there is

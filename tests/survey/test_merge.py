@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.survey.merge import merged
+from clusterkit.config.merge import merged
 from tests.survey.sites import TESTBED, text_of
 from tests.survey.test_draft import drafted
 

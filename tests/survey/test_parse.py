@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from clusterkit.backends.slurm.survey.facts import Association, Gres, Nodes, Qos
+from clusterkit.backends.slurm.survey.parse import parse, parse_gres
+from clusterkit.backends.survey import Runtime
 from clusterkit.errors import TransportError
-from clusterkit.survey.facts import Association, Gres, Nodes, Qos, Runtime
-from clusterkit.survey.parse import parse, parse_gres
 from tests.survey.sites import ALL, EMPTY, LABELLED, MANY_RULES, TESTBED, UNIVERSITY, answer
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.survey.choices import root_choice
-from clusterkit.survey.facts import SiteSurvey
-from clusterkit.survey.missing import missing
-from clusterkit.survey.parse import parse
-from clusterkit.survey.script import argv
+from clusterkit.backends.slurm.survey.facts import SlurmSurvey
+from clusterkit.backends.slurm.survey.missing import missing
+from clusterkit.backends.slurm.survey.parse import parse
+from clusterkit.backends.slurm.survey.script import argv
+from clusterkit.backends.survey import root_choice
 from tests.survey.sites import UNIVERSITY
 from tests.survey.tools import program, slurm_tools
 
@@ -26,7 +26,7 @@ class Login:
             path.mkdir()
         slurm_tools(self.slurm, UNIVERSITY)
 
-    def survey(self, *, path: str = "", **variables: str) -> SiteSurvey:
+    def survey(self, *, path: str = "", **variables: str) -> SlurmSurvey:
         environment = {"PATH": f"{path}{self.bin}:/usr/bin:/bin", "HOME": str(self.home), **variables}
         done = subprocess.run(
             argv(), env=environment, capture_output=True, text=True, check=False, timeout=60

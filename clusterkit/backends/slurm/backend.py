@@ -31,6 +31,7 @@ from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
     from clusterkit.backends.starts import Predictions
+    from clusterkit.backends.survey import Surveyor
     from clusterkit.config.models import Cluster, Profile
 
 # Slurm reads options from the environment too, and SBATCH_* beats the #SBATCH lines (man sbatch, INPUT
@@ -230,6 +231,12 @@ class SlurmBackend(Backend):
         from clusterkit.backends.slurm.steps import step_argv
 
         return step_argv(job_id, argv, terminal=terminal)
+
+    def surveyor(self) -> Surveyor:
+        """By sinfo, scontrol and sacctmgr."""
+        from clusterkit.backends.slurm.survey import SlurmSurveyor
+
+        return SlurmSurveyor()
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         """Argv of scancel; unknown and finished ids are no error for it.

@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.asking import agree, ask
+from clusterkit.backends.survey import Choice
 from clusterkit.cli.ui.console import err, note, out
 from clusterkit.cli.ui.text import format_bytes
 from clusterkit.config.sources import display_path
 from clusterkit.errors import ConfigError
-from clusterkit.survey.choices import Choice
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
@@ -95,15 +95,14 @@ def show_changes(proposal: Proposal) -> None:
 def show_site(done: Described) -> None:
     """What was found: where each GPU type is, where files go, what is missing."""
     survey = done.survey
-    slurm = survey.slurm
     runtime = next(
         (f"{one.name} {one.version or ''}".strip() for one in survey.runtimes), "no container runtime"
     )
-    found = [f"Slurm {slurm.version or ''}".strip() if slurm else "no Slurm", runtime]
+    found = [survey.scheduler, runtime]
     if survey.login_shell:
         found.append("on a login shell's PATH")
     err.print(Text.assemble((done.name, "bold"), f"  {survey.host_name}: {', '.join(found)}"), soft_wrap=True)
-    if done.draft.types:
+    if done.draft.gpus:
         err.print(_gpus(done))
     missing = Table.grid(padding=(0, 1, 0, 0))
     for one in done.draft.missing:
@@ -123,7 +122,7 @@ def show_saved(proposal: Proposal) -> None:
 
 def show_next(done: Described) -> None:
     """The commands that come next, where the site is ready for them."""
-    if done.survey.slurm is None or done.survey.slurm_path is not None:
+    if not done.survey.ready:
         return
     cluster = done.settings.cluster(done.name)
     at = "" if done.settings.project.default_cluster == done.name else f" --cluster {done.name}"
@@ -133,8 +132,8 @@ def show_next(done: Described) -> None:
     if cluster.image is not None and cluster.container != "none" and not cluster.image.is_file():
         words.append((f"clusterkit build {display_path(cluster.image)}", "the image, once"))
     words.append((f"clusterkit deploy{at}", "image and code"))
-    if done.draft.types:
-        profile = f"check-{done.draft.types[0].name}"
+    if done.draft.gpus:
+        profile = f"check-{done.draft.gpus[0].name}"
         words.append((f"clusterkit doctor{at} --profile {profile}", "everything from here to a node"))
         words.append((f"clusterkit submit{at} --profile {profile}", "the first run: container and GPU"))
     _show_commands(words)
@@ -175,9 +174,7 @@ def _gpus(done: Described) -> Table:
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("asked for as", overflow="fold")
     gpus = done.settings.cluster(done.name).gpus
-    for one in done.draft.types:
-        offer = one.offer
-        limit = done.draft.limits[one.name]
+    for one in done.draft.gpus:
         setting = gpus[one.name]
         memory = "?" if setting.memory is None else format_bytes(setting.memory)
         words = [setting.request.format(type=one.name, count="N")]
@@ -186,12 +183,12 @@ def _gpus(done: Described) -> Table:
         ]
         table.add_row(
             Text(one.name, style="bold"),
-            Text(offer.partition.name),
-            str(offer.nodes),
-            str(offer.per_node),
+            Text(one.partition),
+            str(one.nodes),
+            str(one.per_node),
             memory,
-            str(offer.cpus),
-            format_duration(limit) if limit else "-",
+            str(one.cpus),
+            format_duration(one.limit) if one.limit else "-",
             Text(" ".join(words)),
         )
     return table

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from clusterkit.backends.slurm.survey.gpus import GpuType, Offer
 from clusterkit.config.models import Profile
 from clusterkit.config.tables import Entry, Table
-from clusterkit.survey.gpus import GpuType, Offer
 from clusterkit.units import format_duration, format_size
 
 _MOST_TYPES = 8

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from clusterkit.ownership import Finding
+from clusterkit.backends.survey import SiteSurvey
 
 
 @dataclass(frozen=True)
@@ -116,74 +116,22 @@ class Slurm:
 
 
 @dataclass(frozen=True)
-class Runtime:
-    """A container runtime."""
+class SlurmSurvey(SiteSurvey):
+    """All that one look at a site with Slurm has shown."""
 
-    name: str
-    """`apptainer` or `singularity`, the command."""
-    version: str | None = None
-    setuid: bool | None = None
-    """Whether it starts containers with the help of a setuid program; else it needs user namespaces."""
-    module: str | None = None
-    """The module to load first; None where it is on PATH."""
-
-
-@dataclass(frozen=True)
-class Root:
-    """A folder that the work root could lie in."""
-
-    path: str
-    """As it should be written in the settings: with $USER, and $HOME for the home folder."""
-    why: str
-    """Where the idea came from: a variable of the login (`$SCRATCH`), or `usual`."""
-    exists: bool
-    writable: bool
-    """Whether the user can write to it, or make it."""
-    free: int | None = None
-    total: int | None = None
-    quota_left: int | None = None
-    """What the user's quota still allows there."""
-    file_system: str | None = None
-    """Its type, e.g. `nfs` or `lustre`."""
-    faults: tuple[Finding, ...] = ()
-    """How others could change a work root below it."""
-
-    @property
-    def left(self) -> int | None:
-        """What can be written: the smaller of free space and quota."""
-        known = [value for value in (self.free, self.quota_left) if value is not None]
-        return min(known) if known else None
-
-
-@dataclass(frozen=True)
-class SiteSurvey:
-    """All that one look at a site has shown."""
-
-    host_name: str
-    """What the machine calls itself."""
-    user: str
-    groups: tuple[str, ...] = ()
     slurm: Slurm | None = None
     """None where no Slurm was found."""
     slurm_path: str | None = None
     """Where Slurm's commands lie when even a login shell does not have them on PATH."""
-    login_shell: bool = False
-    """Whether only a login shell has Slurm on PATH."""
-    runtimes: tuple[Runtime, ...] = ()
-    """The best one first."""
-    user_namespaces: bool | None = None
-    """Whether the login node lets users make user namespaces."""
     modules: tuple[str, ...] = ()
     """Names of modules that offer Slurm or a container runtime."""
-    roots: tuple[Root, ...] = ()
-    chosen: tuple[Finding, ...] = ()
-    """How others could change the work root that was chosen already."""
-    rsync: str | None = None
-    """Its version."""
-    python: str | None = None
-    workspaces: bool = False
-    """Whether the site hands out folders by `ws_allocate` (hpc-workspace)."""
-    internet: bool | None = None
-    """Whether the login node reaches the internet; of compute nodes that says nothing."""
-    silent: tuple[str, ...] = ()
-    """Questions that were not answered in time."""
+
+    @property
+    def scheduler(self) -> str:
+        """`Slurm 24.11.5`, or that there is none."""
+        return f"Slurm {self.slurm.version or ''}".strip() if self.slurm else "no Slurm"
+
+    @property
+    def ready(self) -> bool:
+        """Whether Slurm is on PATH."""
+        return self.slurm is not None and self.slurm_path is None

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from clusterkit.backends.slurm.survey.facts import SlurmSurvey
+from clusterkit.backends.slurm.survey.gpus import GpuType
+from clusterkit.backends.survey import Missing, Root, Runtime
 from clusterkit.errors import SchedulerError
 from clusterkit.ownership import trust_line
-from clusterkit.survey.facts import Root, Runtime, SiteSurvey
-from clusterkit.survey.gpus import GpuType
 
 _AGAIN = "into ~/.bash_profile there, and run this again"
 
 
-@dataclass(frozen=True)
-class Missing:
-    """One thing, and the next step."""
-
-    what: str
-    do: str
-
-
 def missing(
-    survey: SiteSurvey, types: tuple[GpuType, ...], runtime: Runtime | None, container: str | None
+    survey: SlurmSurvey, types: tuple[GpuType, ...], runtime: Runtime | None, container: str | None
 ) -> tuple[Missing, ...]:
     """All that is missing.
 
@@ -35,7 +26,7 @@ def missing(
     return tuple(filter(None, [*found, *map(_others, survey.roots)]))
 
 
-def check_scheduler(survey: SiteSurvey, host: str) -> None:
+def check_scheduler(survey: SlurmSurvey, host: str) -> None:
     """Refuse to write settings for a site where nothing could be submitted.
 
     Raises:
@@ -48,7 +39,7 @@ def check_scheduler(survey: SiteSurvey, host: str) -> None:
         )
 
 
-def _no_slurm(survey: SiteSurvey) -> Missing:
+def _no_slurm(survey: SlurmSurvey) -> Missing:
     modules = [name for name in survey.modules if "slurm" in name.lower()]
     line = f"module load {modules[0]}" if modules else "export PATH=/where/slurm/is/bin:$PATH"
     return Missing(
@@ -57,7 +48,7 @@ def _no_slurm(survey: SiteSurvey) -> Missing:
     )
 
 
-def _slurm(survey: SiteSurvey) -> Missing | None:
+def _slurm(survey: SlurmSurvey) -> Missing | None:
     if survey.slurm is None:
         return _no_slurm(survey)
     if survey.slurm_path is not None:
@@ -72,7 +63,7 @@ def _slurm(survey: SiteSurvey) -> Missing | None:
     return None
 
 
-def _gpus(survey: SiteSurvey, types: tuple[GpuType, ...]) -> Missing | None:
+def _gpus(survey: SlurmSurvey, types: tuple[GpuType, ...]) -> Missing | None:
     if types or survey.slurm is None or not survey.slurm.partitions:
         return None
     theirs = [one.name for one in survey.slurm.partitions if one.has_gpus]
@@ -87,7 +78,7 @@ def _gpus(survey: SiteSurvey, types: tuple[GpuType, ...]) -> Missing | None:
     )
 
 
-def _runtime(survey: SiteSurvey, runtime: Runtime | None, container: str | None) -> Missing | None:
+def _runtime(survey: SlurmSurvey, runtime: Runtime | None, container: str | None) -> Missing | None:
     if container == "none":
         return None
     if runtime is None:
@@ -110,7 +101,7 @@ def _runtime(survey: SiteSurvey, runtime: Runtime | None, container: str | None)
     return None
 
 
-def _folder(survey: SiteSurvey) -> Missing | None:
+def _folder(survey: SlurmSurvey) -> Missing | None:
     if any(root.writable for root in survey.roots):
         return None
     return Missing(

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from clusterkit.backends.slurm.survey.access import account_for, longest, may_charge, may_submit, qos_for
+from clusterkit.backends.slurm.survey.facts import Partition, Slurm, SlurmSurvey
+from clusterkit.backends.slurm.survey.gpus import GpuType, gpu_types
+from clusterkit.backends.slurm.survey.missing import missing
+from clusterkit.backends.slurm.survey.profiles import fitting_profiles
+from clusterkit.backends.survey import FoundGpu, Runtime, SiteDraft, Wishes
 from clusterkit.config.lines import Key
 from clusterkit.config.models import Profile
 from clusterkit.config.tables import Entry, Table
 from clusterkit.known_gpus import sizes_of
-from clusterkit.survey.access import account_for, longest, may_charge, may_submit, qos_for
-from clusterkit.survey.facts import Partition, Runtime, SiteSurvey, Slurm
-from clusterkit.survey.gpus import GpuType, gpu_types
-from clusterkit.survey.missing import Missing, missing
-from clusterkit.survey.profiles import fitting_profiles
 from clusterkit.units import format_duration, format_size
 
 IMAGE = "clusterkit-trainer.sif"
@@ -26,41 +27,9 @@ _SETTLED_ANEW_FOR_GPUS = ("partition", "account", "qos", "constraint")
 """Likewise of a GPU type."""
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What the person has said, by options or answers. None leaves it to the survey."""
-
-    name: str
-    root: str
-    host: str | None = None
-    root_about: str = ""
-    """A few words on the root's file system."""
-    account: str | None = None
-    partition: str | None = None
-    container: str | None = None
-    image: str | None = None
-    ssh_config: str | None = None
-
-
-@dataclass(frozen=True)
-class Draft:
-    """The settings of one cluster."""
-
-    cluster: tuple[Table, ...]
-    """`[clusters.NAME]` and the tables below it; what else is there stays."""
-    gone: tuple[Key, ...]
-    """Keys and tables of the cluster that were there before and no longer hold."""
-    profiles: tuple[Table, ...]
-    project: Table
-    types: tuple[GpuType, ...]
-    limits: Mapping[str, int | None]
-    """Seconds a job may have, by GPU type; None without a limit."""
-    missing: tuple[Missing, ...] = ()
-
-
 def draft(
-    survey: SiteSurvey, wishes: Wishes, *, before: Mapping[str, Any], shipped: Mapping[str, Profile]
-) -> Draft:
+    survey: SlurmSurvey, wishes: Wishes, *, before: Mapping[str, Any], shipped: Mapping[str, Profile]
+) -> SiteDraft:
     """The settings that fit a site.
 
     Args:
@@ -85,18 +54,22 @@ def draft(
     if types:
         project.append(Entry("default_profile", f"{types[0].name}-test"))
     container = next((str(one.value) for one in entries if one.key == "container"), None)
-    return Draft(
+    return SiteDraft(
         cluster=(cluster, *gpus),
         gone=tuple(gone),
         profiles=fitting_profiles(types, limits, shipped),
         project=Table(("project",), tuple(project)),
-        types=types,
-        limits=limits,
+        gpus=tuple(_found(one, limits[one.name]) for one in types),
         missing=missing(survey, types, runtime, container),
     )
 
 
-def types_for(survey: SiteSurvey, partition: str | None, before: Mapping[str, Any]) -> tuple[GpuType, ...]:
+def _found(one: GpuType, limit: int | None) -> FoundGpu:
+    offer = one.offer
+    return FoundGpu(one.name, offer.partition.name, offer.nodes, offer.per_node, offer.cpus, limit)
+
+
+def types_for(survey: SlurmSurvey, partition: str | None, before: Mapping[str, Any]) -> tuple[GpuType, ...]:
     """The GPU types, in the partition asked for or in those of the settings before, where those have them."""
     if partition is not None:
         return gpu_types(survey, partitions=[partition])
@@ -120,7 +93,7 @@ def _gone_types(old: Mapping[str, Any], types: tuple[GpuType, ...], slurm: Slurm
     ]
 
 
-def _about(survey: SiteSurvey) -> tuple[str, ...]:
+def _about(survey: SlurmSurvey) -> tuple[str, ...]:
     """What is worth knowing about the site and is no key."""
     lines = [
         f"Written by `clusterkit init` from what {survey.host_name} says; run it again when the site changes."
@@ -140,7 +113,7 @@ def _about(survey: SiteSurvey) -> tuple[str, ...]:
 
 
 def _cluster(
-    survey: SiteSurvey,
+    survey: SlurmSurvey,
     wishes: Wishes,
     types: tuple[GpuType, ...],
     runtime: Runtime | None,
@@ -177,7 +150,7 @@ def _cluster(
     return entries
 
 
-def _runtime(survey: SiteSurvey, wishes: Wishes, before: Mapping[str, Any]) -> Runtime | None:
+def _runtime(survey: SlurmSurvey, wishes: Wishes, before: Mapping[str, Any]) -> Runtime | None:
     """The runtime found of those that will do."""
     wanted = wishes.container or before.get("container")
     return next((one for one in survey.runtimes if wanted in (None, one.name)), None)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from clusterkit.backends.slurm.survey.access import may_submit
+from clusterkit.backends.slurm.survey.facts import Gres, Nodes, Partition, SlurmSurvey
 from clusterkit.known_gpus import recognise, slice_memory
-from clusterkit.survey.access import may_submit
-from clusterkit.survey.facts import Gres, Nodes, Partition, SiteSurvey
 
 _DAY = 86400
 _ASIDE = re.compile(r"preempt|scaveng|backfill|besteffort|low-?prio|spot|devel|debug|test|interactive|viz")
@@ -65,7 +65,7 @@ class GpuType:
         return self.offer.name
 
 
-def gpu_types(survey: SiteSurvey, *, partitions: Iterable[str] = ()) -> tuple[GpuType, ...]:
+def gpu_types(survey: SlurmSurvey, *, partitions: Iterable[str] = ()) -> tuple[GpuType, ...]:
     """The GPU types that this user may ask for, those with the most nodes first.
 
     Args:

@@ -8,21 +8,20 @@ from collections.abc import Iterator
 from clusterkit import ownership
 from clusterkit.backends.base import parse_time
 from clusterkit.backends.slurm.partitions import partitions
-from clusterkit.errors import TransportError, last_words
-from clusterkit.probes.framing import MARK, TIME_UP, sections
-from clusterkit.probes.space import DF, quota_left, quotas_left
-from clusterkit.resources import page
-from clusterkit.survey.facts import (
+from clusterkit.backends.slurm.survey.facts import (
     Association,
     Gres,
     Nodes,
     Partition,
     Qos,
-    Root,
-    Runtime,
-    SiteSurvey,
     Slurm,
+    SlurmSurvey,
 )
+from clusterkit.backends.survey import Root, Runtime
+from clusterkit.errors import TransportError, last_words
+from clusterkit.probes.framing import MARK, TIME_UP, sections
+from clusterkit.probes.space import DF, quota_left, quotas_left
+from clusterkit.resources import page
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
 _GRES = re.compile(
@@ -39,7 +38,7 @@ Parts = list[tuple[str, str, int]]
 """Name, text and exit status of each part, in order."""
 
 
-def parse(answer: str) -> SiteSurvey:
+def parse(answer: str) -> SlurmSurvey:
     """What the script's answer says.
 
     Raises:
@@ -55,7 +54,7 @@ def parse(answer: str) -> SiteSurvey:
             hint=f"try again; or write clusterkit.toml by hand, as {page('first-cluster.md')} shows",
         )
     host, user, how = me[:3]
-    return SiteSurvey(
+    return SlurmSurvey(
         host_name=host,
         user=user,
         groups=tuple(" ".join(me[3:]).split()),

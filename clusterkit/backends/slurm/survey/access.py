@@ -5,7 +5,7 @@ Sources: https://slurm.schedmd.com/resource_limits.html (which limit wins), slur
 
 from __future__ import annotations
 
-from clusterkit.survey.facts import Partition, Slurm
+from clusterkit.backends.slurm.survey.facts import Partition, Slurm
 
 
 def may_charge(slurm: Slurm, account: str, partition: Partition) -> bool:

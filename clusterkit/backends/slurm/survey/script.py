@@ -11,14 +11,14 @@ from collections.abc import Iterable
 
 from clusterkit import ownership
 from clusterkit.probes.framing import MARK
-from clusterkit.site import shell_path
+from clusterkit.probes.paths import shell_path
 
 SECONDS = 240.0
 """How long the whole may take; it takes a second where nothing hangs."""
 
 
 def argv(root: str | None = None, *, trust: Iterable[str] = (), group: str | None = None) -> list[str]:
-    """The command that takes the survey; `clusterkit.survey.parse` reads what it prints.
+    """The command that takes the survey; `clusterkit.backends.slurm.survey.parse` reads what it prints.
 
     Args:
         root: a work root that was chosen already, as settings hold it.

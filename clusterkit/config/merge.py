@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from clusterkit.config.edit import Editor
 from clusterkit.config.lines import Key
 from clusterkit.config.tables import Table
-from clusterkit.survey.draft import Draft
 
 _HINT = "write to another file with --config FILE, and take from there what you want"
 
 
-def merged(text: str, draft: Draft) -> str:
+@dataclass(frozen=True, kw_only=True)
+class SettingsDraft:
+    """The settings of one cluster."""
+
+    cluster: tuple[Table, ...]
+    """`[clusters.NAME]` and the tables below it; what else is there stays."""
+    gone: tuple[Key, ...]
+    """Keys and tables of the cluster that were there before and no longer hold."""
+    profiles: tuple[Table, ...]
+    project: Table
+
+
+def merged(text: str, draft: SettingsDraft) -> str:
     """The file's text with the draft in it.
 
     Of a cluster that is there, only what the draft says otherwise changes, where it stands. A profile of a
