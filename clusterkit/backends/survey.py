@@ -77,7 +77,6 @@ class SiteSurvey:
     """How others could change the work root that was chosen already."""
     rsync: str | None = None
     """Its version."""
-    python: str | None = None
     workspaces: bool = False
     """Whether the site hands out folders by `ws_allocate` (hpc-workspace)."""
     internet: bool | None = None
@@ -127,7 +126,7 @@ def root_choice(survey: SiteSurvey) -> Choice:
     for root in able:
         below = root.path if "$USER" in root.path or root.path.startswith("$HOME") else f"{root.path}/$USER"
         key = (root.file_system, root.total, root.quota_left) if root.total else root.path
-        found.setdefault(key, Option(f"{below}/clusterkit", about_root(root)))
+        found.setdefault(key, Option(f"{below}/clusterkit", _about(root)))
     return Choice("--root", "Where may clusterkit keep images, code and runs?", tuple(found.values()))
 
 
@@ -233,7 +232,7 @@ class Surveyor(Protocol):
         ...
 
 
-def about_root(root: Root) -> str:
+def _about(root: Root) -> str:
     """A folder's file system in a few words that stay true; what is free does not."""
     words = [root.why if root.why != "usual" else "", f"{_size(root.total)}" if root.total else ""]
     words.append(root.file_system or "")

@@ -41,15 +41,15 @@ def draft(
     slurm = survey.slurm or Slurm()
     types = types_for(survey, wishes.partition, before)
     runtime = _runtime(survey, wishes, before)
-    entries = _cluster(survey, wishes, types, runtime, before)
+    limits = {one.name: longest(slurm, wishes.account, one.offer.partition) for one in types}
+    entries = _cluster(survey, wishes, limits, runtime, before)
     cluster = Table(("clusters", wishes.name), tuple(entries), _about(survey))
     gone = _gone(cluster, before, _SETTLED_ANEW)
     old = before.get("gpus", {})
-    gpus = [_gpu(one, slurm, wishes, old.get(one.name, {})) for one in types]
+    gpus = [_gpu(one, slurm, wishes, limits[one.name], old.get(one.name, {})) for one in types]
     for table in gpus:
         gone += _gone(table, old.get(table.key[-1], {}), _SETTLED_ANEW_FOR_GPUS)
     gone += [(*cluster.key, "gpus", name) for name in _gone_types(old, types, slurm)]
-    limits = {one.name: longest(slurm, wishes.account, one.offer.partition) for one in types}
     project = [Entry("default_cluster", wishes.name)]
     if types:
         project.append(Entry("default_profile", f"{types[0].name}-test"))
@@ -115,7 +115,7 @@ def _about(survey: SlurmSurvey) -> tuple[str, ...]:
 def _cluster(
     survey: SlurmSurvey,
     wishes: Wishes,
-    types: tuple[GpuType, ...],
+    gpu_limits: Mapping[str, int | None],
     runtime: Runtime | None,
     before: Mapping[str, Any],
 ) -> list[Entry]:
@@ -137,8 +137,8 @@ def _cluster(
         entries.append(Entry("partition", partition, "for jobs without a GPU"))
     if wishes.account is not None:
         entries.append(Entry("account", wishes.account, "pays for the jobs"))
-    used = [one.offer.partition for one in types] or [one for one in slurm.partitions if one.up]
-    limits = [longest(slurm, wishes.account, one) for one in used]
+    limits = list(gpu_limits.values())
+    limits = limits or [longest(slurm, wishes.account, one) for one in slurm.partitions if one.up]
     known = [limit for limit in limits if limit is not None]
     if known and len(known) == len(limits):
         less = (
@@ -183,9 +183,8 @@ def _partition(
     return max(usable, key=lambda one: (not one.has_gpus, sum(nodes.count for nodes in one.nodes))).name
 
 
-def _gpu(one: GpuType, slurm: Slurm, wishes: Wishes, before: Mapping[str, Any]) -> Table:
+def _gpu(one: GpuType, slurm: Slurm, wishes: Wishes, limit: int | None, before: Mapping[str, Any]) -> Table:
     offer, partition = one.offer, one.offer.partition
-    limit = longest(slurm, wishes.account, partition)
     about = f"jobs of at most {format_duration(limit)}" if limit else "no time limit"
     entries = [Entry("partition", partition.name, about)]
     if offer.request != "--gres=gpu:{type}:{count}":

@@ -53,8 +53,6 @@ class Partition:
     own_qos: str | None = None
     """The QOS whose limits hold for every job of the partition."""
     root_only: bool = False
-    whole_nodes: bool = False
-    """Whether each job gets its nodes for itself (OverSubscribe=EXCLUSIVE)."""
     cpus_per_node: int | None = None
     """The most CPUs of a node that a job may have."""
     memory_per_node: int | None = None
@@ -99,20 +97,6 @@ class Slurm:
     qos: tuple[Qos, ...] = ()
     config: dict[str, str] = field(default_factory=dict)
     """What `scontrol show config` printed."""
-
-    @property
-    def enforces_accounts(self) -> bool:
-        """Whether a job without a valid account is refused (AccountingStorageEnforce)."""
-        return bool({"associations", "limits", "qos", "all", "1", "2"} & self._enforced)
-
-    @property
-    def enforces_qos(self) -> bool:
-        """Whether a job without a permitted QOS is refused."""
-        return bool({"qos", "all"} & self._enforced)
-
-    @property
-    def _enforced(self) -> set[str]:
-        return set(self.config.get("AccountingStorageEnforce", "none").lower().split(","))
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,6 @@ def parse(answer: str) -> SlurmSurvey:
         roots=_roots(texts, user),
         chosen=ownership.parse(texts.get("chosen", "")),
         rsync=_version(texts.get("rsync", "")),
-        python=_version(texts.get("python", "")),
         workspaces="workspaces" in texts,
         internet=_worked(parts, "internet"),
         silent=tuple(name for name, _, status in parts if status == TIME_UP),
@@ -137,7 +136,7 @@ def _partition(name: str, row: dict[str, str], kinds: dict[tuple[str, ...], tupl
                 _number(kind[0]),
                 _number(kind[1]) * 2**20,
                 parse_gres(kind[2]),
-                _features(kind[3]),
+                _names(kind[3]) or (),
             )
             for kind, (count, usable) in kinds.items()
         ),
@@ -148,7 +147,6 @@ def _partition(name: str, row: dict[str, str], kinds: dict[tuple[str, ...], tupl
         denied_qos=_names(row.get("DenyQos", "ALL")) or (),
         own_qos=None if own in ("N/A", "(null)", "") else own,
         root_only=row.get("RootOnly") == "YES",
-        whole_nodes="EXCLUSIVE" in row.get("OverSubscribe", row.get("Shared", "")),
         cpus_per_node=int(cpus) if cpus.isdecimal() else None,
         memory_per_node=int(memory) * 2**20 if memory.isdecimal() and int(memory) else None,
     )
@@ -227,10 +225,6 @@ def _rows(text: str, columns: int) -> Iterator[list[str]]:
 def _names(text: str) -> tuple[str, ...] | None:
     """A comma-separated list; None when it does not restrict anything."""
     return None if text in ("ALL", "", "(null)", "N/A") else tuple(filter(None, text.split(",")))
-
-
-def _features(text: str) -> tuple[str, ...]:
-    return _names(text) or ()
 
 
 def _version(text: str) -> str | None:

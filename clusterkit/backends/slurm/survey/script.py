@@ -166,7 +166,6 @@ fi
 if has quota; then part quota quota -w; fi
 
 part rsync rsync --version
-part python python3 -c 'import platform; print(platform.python_version())'
 if has ws_allocate; then part workspaces true; fi
 if has curl; then
     part internet curl -sS -I -m 8 -o /dev/null https://api.wandb.ai
