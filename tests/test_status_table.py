@@ -10,9 +10,9 @@ from rich.console import Console
 
 from clusterkit.backends.base import JobState
 from clusterkit.cli.ui.status import Folded, _folded_cells, fold_groups, remarks, status_table, summary
-from clusterkit.commands.status import StatusRow
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState
+from clusterkit.runs.status import StatusRow
 
 RUN = LedgerRun("", "datalab", "n", "p", "r", 1, "7", "2026-01-01T00:00:00Z", "/r", 2_000_000, "RUNNING")
 OUTLOOK = "will hit the time limit at 83%, will be requeued"

@@ -5,8 +5,8 @@ from rich.console import Console
 
 from clusterkit.backends.base import JobState
 from clusterkit.cli.ui.top import view
-from clusterkit.commands.inside import Inside
 from clusterkit.probes.usage import Process, Usage
+from clusterkit.runs.inside import Inside
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState
 

@@ -83,6 +83,6 @@ def build(
             where = settings.cluster(on)
             note("this takes minutes")
             built = verb.build_there(
-                settings, where, request, ledger, sbatch=options, say=say, bar=transfer_bar
+                settings, where, request, ledger, native=options, say=say, bar=transfer_bar
             )
     show_built(built)

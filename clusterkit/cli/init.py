@@ -11,7 +11,7 @@ import typer
 from clusterkit.cli.common import ConfigOption, without_plugins
 
 if TYPE_CHECKING:
-    from clusterkit.commands.settings_file import Proposal
+    from clusterkit.config.settings_file import Proposal
 
 
 def register(app: typer.Typer) -> None:
@@ -90,7 +90,7 @@ def init(
     with without_plugins():
         from clusterkit.cli.ui import init as ui
         from clusterkit.commands import init as verb
-        from clusterkit.commands import settings_file
+        from clusterkit.config import settings_file
     from clusterkit.cli.ui.console import note
 
     if examples:
@@ -168,7 +168,7 @@ def _settle(proposal: Proposal, *, yes: bool, force: bool, diff: bool) -> bool:
     """Show what changes and write it, if the person wants it; whether it was written."""
     from clusterkit.cli.ui import init as ui
     from clusterkit.cli.ui.console import note
-    from clusterkit.commands.settings_file import save
+    from clusterkit.config.settings_file import save
     from clusterkit.errors import ConfigError
 
     if not proposal.changes:

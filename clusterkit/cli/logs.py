@@ -41,8 +41,8 @@ def logs(
     import sys
 
     from clusterkit.cli.ui.console import note
-    from clusterkit.commands.logs import Wanted
     from clusterkit.commands.logs import logs as verb
+    from clusterkit.runs.log_source import Wanted
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:

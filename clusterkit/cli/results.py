@@ -118,7 +118,7 @@ def _log_in_ahead(
     settings: Settings, ledger: Ledger, names: Sequence[str], cluster: str | None, stack: ExitStack
 ) -> tuple[str, LoginAhead]:
     """Begin the login to the first cluster; while the server is at it, the rest is imported."""
-    from clusterkit.commands.places import choose_runs, place
+    from clusterkit.results.places import choose_runs, place
     from clusterkit.site import log_in_ahead
 
     if cluster:

@@ -69,7 +69,7 @@ def status(
     with open_ledger(settings, only_reads=True, of=names or ()) as ledger:
         if watch:
             from clusterkit.cli.ui.watch import show_watch
-            from clusterkit.commands.watch import watch as looks
+            from clusterkit.runs.watching import watch as looks
 
             seen = looks(settings, ledger, names=names or (), selection=selection)
             show_watch(seen, expand=expand or bool(groups), as_json=as_json)

@@ -120,7 +120,7 @@ def _take_up(
     from clusterkit.cli.ui.init import show_changes
     from clusterkit.cli.ui.tune import agreed, show_tuned, show_written
     from clusterkit.commands import tune as verb
-    from clusterkit.commands.settings_file import save
+    from clusterkit.config.settings_file import save
 
     tuned = verb.collect(settings, ledger, run, precision=precision)
     show_tuned(tuned)

@@ -26,7 +26,7 @@ def watch(
     """
     from clusterkit.cli.ui.console import note
     from clusterkit.cli.ui.curves import is_live, show_live, show_once, view
-    from clusterkit.commands.curves import curves
+    from clusterkit.commands.watch import curves
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
@@ -34,7 +34,7 @@ def watch(
     live = is_live() and not once
     if len(runs) > 1:
         from clusterkit.cli.ui.group_curves import view_group
-        from clusterkit.commands.group_curves import group_curves
+        from clusterkit.commands.watch import group_curves
 
         looks = group_curves(settings, runs, follow=live, say=note)
         (show_live if live else show_once)(looks, view_group)

@@ -85,14 +85,14 @@ def build_there(
     request: Request,
     ledger: Ledger,
     *,
-    sbatch: tuple[str, ...],
+    native: tuple[str, ...],
     say: Callable[[str], None],
     bar: Bar,
 ) -> Built:
-    """Build an image on a cluster; arguments and errors as `build_job.build_on`."""
-    from clusterkit.commands.build_job import build_on
+    """Build an image on a cluster; arguments and errors as `clusterkit.runs.cluster_build.build_on`."""
+    from clusterkit.runs.cluster_build import build_on
 
-    built = build_on(cluster, request, ledger, native=sbatch, say=say, bar=bar)
+    built = build_on(cluster, request, ledger, native=native, say=say, bar=bar)
     where = f"{cluster.name}:{built.path}"
     hidden = cluster.image if cluster.image and cluster.image.is_file() else None
     changes = _remember(settings, built.image, where, built.packages)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Backend, JobState
-from clusterkit.commands.status import StatusRow
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
 from clusterkit.probes import ask
 from clusterkit.runs.handover import settle
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import query
 from clusterkit.runs.record import records
+from clusterkit.runs.status import StatusRow
 from clusterkit.site import connected
 from clusterkit.transport.base import Transport
 

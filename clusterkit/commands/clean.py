@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterkit import account
-from clusterkit.commands.places import choose_runs, place
-from clusterkit.commands.status import ask
 from clusterkit.errors import ClusterkitError, RunError, TransportError
 from clusterkit.results.check import sha256_of
 from clusterkit.results.cleaning import REMOVE, Removable, cleaning, orders, removable
 from clusterkit.results.listing import RemoteFile
+from clusterkit.results.places import choose_runs, place
 from clusterkit.results.pull import list_runs
 from clusterkit.results.selection import CLEANED
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
 from clusterkit.runs.selection import known_state, settled
+from clusterkit.runs.status import ask_cluster
 from clusterkit.site import connected
 from clusterkit.transport.base import Progress, ProgressCallback, Transport
 from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
@@ -130,7 +130,7 @@ def _look(
     """What could go of the runs that have ended; of the others it is noted why not."""
     if not all(map(settled, runs)):
         observer = Observer(settings.cluster(runs[0].cluster), transport)
-        ask(settings, ledger, observer, runs, search=False)
+        ask_cluster(settings, ledger, observer, runs, search=False)
         runs = [ledger.get(run.run_id) or run for run in runs]
     ended = [run for run in runs if settled(run)]
     if request.names:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterkit.commands.plan_run import (
+from clusterkit.errors import ConfigError
+from clusterkit.forecast.memory import Store
+from clusterkit.forecast.planned_run import (
     common_gpus,
     machine_of,
     memory_on,
@@ -14,12 +16,10 @@ from clusterkit.commands.plan_run import (
     sizes_of,
     speed_on,
 )
-from clusterkit.commands.untouched import copies
-from clusterkit.errors import ConfigError
-from clusterkit.forecast.memory import Store
 from clusterkit.forecast.speed import Duration, Rate, Speed, lasts
 from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.resolve import program_of
+from clusterkit.runs.untouched import copies
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

@@ -9,17 +9,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import JobState
-from clusterkit.commands.logs import Wanted, logs
+from clusterkit.commands.logs import logs
 from clusterkit.commands.report import Reported, report
-from clusterkit.commands.status import StatusRow
 from clusterkit.commands.sync import Synced, SyncRequest, sync_results
-from clusterkit.commands.watch import watch
 from clusterkit.errors import RunError
 from clusterkit.report.groups import group_runs, load_runs
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.log_source import Wanted
 from clusterkit.runs.pipeline import Submitted, submit
 from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.resolve import resolve
+from clusterkit.runs.status import StatusRow
+from clusterkit.runs.watching import watch
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:

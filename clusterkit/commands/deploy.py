@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit import images, snapshots
-from clusterkit.commands.deploy_plan import Plan, Rate
 from clusterkit.errors import ImageError
 from clusterkit.images import Image
 from clusterkit.probes import ask
 from clusterkit.probes.space import Space, space
+from clusterkit.runs.deployment import Plan, Rate
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import (
     RATE_FROM,

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from functools import cache
 from typing import TYPE_CHECKING
 
-from clusterkit.commands.recorded import read_recorded
 from clusterkit.report import metrics
+from clusterkit.results.recorded import read_recorded
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import excluded
 from clusterkit.runs.run_dir import read_run_dir

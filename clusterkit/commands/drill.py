@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation
 from clusterkit.checkup.rehearsal import Check, Evidence, checklist, over, read_evidence
-from clusterkit.commands.status import StatusRow
 from clusterkit.errors import ConfigError
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
@@ -20,6 +19,7 @@ from clusterkit.runs.pipeline import Submitted, submit
 from clusterkit.runs.record import RunRecord, records
 from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.resolve import early_signal, resolve
+from clusterkit.runs.status import StatusRow
 from clusterkit.site import connected
 from clusterkit.transport.base import Bar
 from clusterkit.units import format_duration

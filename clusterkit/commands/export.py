@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterkit import images
-from clusterkit.commands.pulled import folder_of, pulled_run, runs_meant
 from clusterkit.errors import ImageError, RunError
 from clusterkit.folders import make_ignored, work_folder
 from clusterkit.images import Image
 from clusterkit.images.image import sha256_of
 from clusterkit.results.pull import RUN_ID, pull_runs
+from clusterkit.results.pulled import folder_of, pulled_run, runs_meant
 from clusterkit.results.selection import Checkpoints
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.materials import hash_image
+from clusterkit.runs.materials import hash_image, snapshots_home
 from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.runs.spec import snapshot_ids
 from clusterkit.sharing import archive
@@ -54,11 +54,6 @@ class Exported:
     """Digest of the run's image, if it has one."""
     with_image: bool
     packages: int
-
-
-def snapshots_home(settings: Settings) -> Path:
-    """Where copies of snapshots lie on this machine."""
-    return settings.project_dir / ".clusterkit" / "snapshots"
 
 
 def export(

@@ -11,11 +11,11 @@ from typing import Any
 from clusterkit import account
 from clusterkit.backends import backend_of_kind
 from clusterkit.backends.survey import Choice, SiteDraft, SiteSurvey, Surveyor, Wishes, root_choice
-from clusterkit.commands.settings_file import Proposal, checked, read
 from clusterkit.config.kinds import DEFAULT
 from clusterkit.config.lines import quoted
 from clusterkit.config.merge import merged, table_of
 from clusterkit.config.settings import Settings, settings_from
+from clusterkit.config.settings_file import Proposal, checked, read
 from clusterkit.config.sources import built_in_layers
 from clusterkit.errors import ConfigError, OwnershipError
 from clusterkit.ownership import trust_line

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clusterkit.backends.local.survey import DEMO, draft
-from clusterkit.commands.settings_file import Proposal, checked, read
 from clusterkit.config.merge import added
 from clusterkit.config.settings import Settings
+from clusterkit.config.settings_file import Proposal, checked, read
 from clusterkit.errors import ConfigError
 from clusterkit.runs.fitting import hardware_of
 from clusterkit.runs.own_words import started

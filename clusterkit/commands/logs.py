@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import JobState
-from clusterkit.commands.log_source import SCHEDULER, LogSource, Look
-from clusterkit.commands.log_synced import last_lines, synced_logs
 from clusterkit.errors import ConfigError, RunError, TransportError
+from clusterkit.results.synced_logs import last_lines, synced_logs
 from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.log_source import SCHEDULER, LogSource, Look, Wanted
 from clusterkit.runs.observe import query
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.state import RunState
@@ -27,22 +26,6 @@ _LOOK_SECONDS = 2.0
 """Between two looks into the run directory while there is nothing to print."""
 _ASK_SECONDS = (3.0, 30.0)
 """Between two questions to the scheduler: at first, and after some doubling. A local one is free."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What of a run's logs is wanted."""
-
-    lines: int | None = 50
-    """How many of the last lines; None is all."""
-    attempt: int | None = None
-    """Which start of the run; None is the newest."""
-    everything: bool = False
-    """All attempts, one after the other."""
-    stderr: bool = False
-    """Only what came on standard error."""
-    follow: bool = False
-    """Go on until the run, or the attempt that was asked for, has ended."""
 
 
 def logs(

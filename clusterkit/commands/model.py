@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import clusterkit
-from clusterkit.commands.pulled import pulled_run
 from clusterkit.errors import ClusterkitError, RunError
+from clusterkit.results.pulled import pulled_run
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.sharing.models import choose, models_here, telling_rows

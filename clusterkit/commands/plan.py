@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.commands.deploy import planning
-from clusterkit.commands.deploy_plan import Plan as Upload
-from clusterkit.commands.own_rates import OwnRun
-from clusterkit.commands.plan_queue import Question, Queue, ask_queue
-from clusterkit.commands.plan_run import (
+from clusterkit.errors import ClusterkitError, ConfigError, ImageError
+from clusterkit.forecast.memory import Fit, Machine, Memory, judge
+from clusterkit.forecast.own_rates import OwnRun
+from clusterkit.forecast.planned_run import (
     machine_of,
     memory_on,
     on_hardware,
@@ -19,17 +19,17 @@ from clusterkit.commands.plan_run import (
     sizes_of,
     speed_on,
 )
-from clusterkit.commands.untouched import Copies, copies
-from clusterkit.errors import ClusterkitError, ConfigError, ImageError
-from clusterkit.forecast.memory import Fit, Machine, Memory, judge
+from clusterkit.forecast.queue import Question, Queue, ask_queue
 from clusterkit.forecast.speed import Duration, Rate, Speed, lasts
 from clusterkit.hardware import Shortage
+from clusterkit.runs.deployment import Plan as Upload
 from clusterkit.runs.fitting import another, hardware_of, lacks
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.plan import PlannedRun
 from clusterkit.runs.program import option_of
 from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.resolve import resolve
+from clusterkit.runs.untouched import Copies, copies
 from clusterkit.site import log_in_ahead, open_site
 from clusterkit.transport.base import Bar
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from clusterkit.commands.pulled import folder_of, group_of, runs_meant
 from clusterkit.errors import RunError
 from clusterkit.folders import make_ignored
 from clusterkit.forecast.tuning import PROGRAM
@@ -21,6 +20,7 @@ from clusterkit.report.main_metric import check as check_metric
 from clusterkit.report.measured import measure
 from clusterkit.report.own_figure import write_own_figure
 from clusterkit.report.page import render
+from clusterkit.results.pulled import folder_of, group_of, runs_meant
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.run_dir import read_object
 

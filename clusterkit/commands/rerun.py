@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterkit import images, snapshots
-from clusterkit.commands.export import SUFFIXES, snapshots_home
-from clusterkit.commands.recorded import Recorded, read_recorded
+from clusterkit.commands.export import SUFFIXES
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.folders import work_folder
+from clusterkit.results.recorded import Recorded, read_recorded
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.materials import chunk_cache, must_have_image
+from clusterkit.runs.materials import chunk_cache, must_have_image, snapshots_home
 from clusterkit.runs.pipeline import Submitted, check, hand_over, prepare
 from clusterkit.runs.plan import Materials
 from clusterkit.runs.request import Changes

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import JobState
-from clusterkit.commands.moving import NOTES, check_target, leave_note, move
-from clusterkit.commands.recorded import unreadable
 from clusterkit.errors import RunError
 from clusterkit.probes import ask
 from clusterkit.results.cleaning import REMAINING, removed_checkpoint
+from clusterkit.results.moving import NOTES, check_target, leave_note, move
+from clusterkit.results.recorded import unreadable
 from clusterkit.results.selection import CLEANED
 from clusterkit.runs.document import document
 from clusterkit.runs.handover import settle

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
-from clusterkit.commands.inside import Inside, inside
+from clusterkit.runs.inside import Inside, inside
 from clusterkit.runs.ledger import LedgerRun
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit import account
-from clusterkit.commands.places import choose_runs, place
 from clusterkit.errors import RunError, WandbError
+from clusterkit.results.places import choose_runs, place
 from clusterkit.results.pull import PulledRun, pull_runs
 from clusterkit.results.selection import Checkpoints
 from clusterkit.runs.ledger import Ledger, LedgerRun

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from clusterkit.commands.places import choose_runs, place
-from clusterkit.commands.status import StatusReport, StatusRow, as_remembered, searched_clusters
 from clusterkit.commands.sync import Synced, SyncRequest, sync_results, upload
-from clusterkit.commands.watch import Paces, Watched, watch
 from clusterkit.errors import TransportError
+from clusterkit.results.places import choose_runs, place
 from clusterkit.results.pull import PulledRun, pull_runs
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.selection import Selection, settled
+from clusterkit.runs.status import StatusReport, StatusRow, as_remembered, searched_clusters
+from clusterkit.runs.watching import Paces, Watched, watch
 from clusterkit.transport.base import Transport
 from clusterkit.wandb.log import find_logs
 

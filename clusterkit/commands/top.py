@@ -7,9 +7,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING, cast
 
 from clusterkit.backends import backend_of
-from clusterkit.commands.inside import Inside, inside, inside_all
 from clusterkit.errors import RunError, TransportError
 from clusterkit.probes.usage import Usage, UsageReader, usage_argv
+from clusterkit.runs.inside import Inside, inside, inside_all
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.transport.faults import LostError
 

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit import __version__
-from clusterkit.commands.settings_file import Proposal, read
-from clusterkit.commands.status import StatusRow, ask
-from clusterkit.commands.watch import watch
 from clusterkit.config.edit import with_keys
+from clusterkit.config.settings_file import Proposal, read
 from clusterkit.config.sources import PROJECT_FILE, user_file
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.forecast import measurements
@@ -26,6 +24,8 @@ from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.resolve import resolve
 from clusterkit.runs.selection import known_state, settled
 from clusterkit.runs.state import RunState
+from clusterkit.runs.status import StatusRow, ask_cluster
+from clusterkit.runs.watching import watch
 from clusterkit.site import connected
 from clusterkit.transport.base import Bar, MissingFileError
 from trainer.recipe import on_policy
@@ -192,7 +192,7 @@ def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bo
     with connected(cluster) as transport:
         if not settled(run):
             observer = Observer(cluster, transport)
-            state = ask(settings, ledger, observer, [run], search=False).states[run.run_id]
+            state = ask_cluster(settings, ledger, observer, [run], search=False).states[run.run_id]
         try:
             bench = read_bench(transport.read(f"{run.run_dir}/{BENCH_FILE}"))
         except MissingFileError:

@@ -1,282 +1,233 @@
-"""watch: where runs stand, again and again until all have ended, over one connection a cluster.
-
-The scheduler is asked seldom, and more seldom when that takes it long; the heartbeats, which are small
-files, are read in between. A connection that broke is made anew, as long as that asks no person anything.
-"""
+"""watch: what runs have learned so far, from the metrics they write there, or from the synced copy."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import JobState
-from clusterkit.commands.status import (
-    StatusReport,
-    StatusRow,
-    as_remembered,
-    ask,
-    choose,
-    record,
-    searched_clusters,
-)
-from clusterkit.errors import ClusterkitError, TransportError
-from clusterkit.runs.handover import settle_open
-from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.observe import Observer
-from clusterkit.runs.selection import Selection, settled
+from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
+from clusterkit.report import metrics
+from clusterkit.report.metrics import LONGEST_LINE, NO_LINE_BYTES, Row, Rows
+from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.log_source import LogSource
+from clusterkit.runs.observe import query
+from clusterkit.runs.run_dir import read_run_dir
+from clusterkit.runs.selection import known_state
 from clusterkit.runs.state import RunState
 from clusterkit.site import connected
-from clusterkit.transport.base import Transport
-from clusterkit.transport.faults import UnreachableError
-from clusterkit.transport.questions import Question, ask_on_terminal
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
+    from clusterkit.transport.base import Transport
 
-SLOW_SECONDS = 5.0
-"""A scheduler that takes longer to answer has enough to do."""
-LONGEST_PAUSE = 300.0
+LOOK_SECONDS = 5.0
+"""Between two looks at the metrics of a run on a cluster."""
+LOCAL_SECONDS = 1.0
+ASK_SECONDS = 30.0
+"""Between two questions to a scheduler that is not our own."""
+_PIECE = 1 << 22
+"""Bytes read at once."""
 
-Also = Callable[[str, Transport, Sequence[LedgerRun]], None]
-"""Something to do with a cluster's connection at each look: its name, the connection, the runs there."""
-
-
-@dataclass
-class Pace:
-    """How long to wait between two questions, in seconds: doubled after each that was a burden or failed."""
-
-    least: float
-    pause: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.pause = self.least
-
-    def after(self, seconds: float, *, failed: bool) -> None:
-        """Take note of a question that took so long."""
-        burden = failed or seconds > SLOW_SECONDS
-        self.pause = min(2 * self.pause, LONGEST_PAUSE) if burden else self.least
+# $1 file, $2 first byte, counted from 1
+_READ = 'test -f "$1" || exit 0; tail -c "+$2" -- "$1" | head -c "$3"'
 
 
 @dataclass(frozen=True)
-class Paces:
-    """Seconds between two looks."""
+class Curves:
+    """One look at a run."""
 
-    scheduler: float = 30.0
-    """Between two questions to Slurm; sites ask not to poll their controller faster."""
-    heartbeat: float = 5.0
-    """Between two looks into the run directories of a Slurm cluster."""
-    local: float = 1.0
-    """Between two looks at this machine."""
-    login: float = 5.0
-    """Before a new login in the place of a connection that broke."""
+    run: LedgerRun
+    state: RunState
+    rows: tuple[Row, ...]
+    """All that there is of metrics.jsonl."""
+    synced: datetime | None = None
+    """When the copy here was last written, if that is where the rows are from."""
 
-
-@dataclass(frozen=True)
-class Watched:
-    """One look."""
-
-    report: StatusReport
-    next_question: Mapping[str, float]
-    """Cluster -> seconds until its scheduler is asked again."""
-    over: bool
-    """Nothing is active any more, or nobody can be asked any more."""
+    @property
+    def total_steps(self) -> int | None:
+        """Environment steps the run is to make."""
+        totals = [row.number("total_steps") for row in self.rows if row.kind == "run"]
+        return next((int(total) for total in reversed(totals) if total), None)
 
 
-def watch(
-    settings: Settings,
-    ledger: Ledger,
-    *,
-    names: Sequence[str] = (),
-    selection: Selection = Selection(),  # noqa: B008 - frozen
-    paces: Paces = Paces(),
-    also: Also | None = None,
-) -> Iterator[Watched]:
-    """Looks at runs until none of them is active any more; the last one shows how they ended.
+def curves(
+    settings: Settings, run: LedgerRun, *, follow: bool, say: Callable[[str], None] = lambda _: None
+) -> Iterator[Curves]:
+    """Looks at a run's metrics, until it has ended if they are to be followed; over one connection.
+
+    Of a run that had ended when it was synced the copy here is read, and no cluster asked.
 
     Args:
         settings: of the project.
-        ledger: the runs this project knows; what is learned is recorded.
-        names: run ids and the like; none means all that are active, those submitted meanwhile included.
-        selection: filters.
-        paces: how often to look.
-        also: done at each look, on the same connection, when the states are recorded.
+        run: which.
+        follow: look again and again.
+        say: told when the network is waited for, and why only the synced copy is shown.
 
     Raises:
-        RunError: a name matches no run.
-        ConfigError: there is no such cluster.
+        RunError: the run has ended and wrote no metrics.
+        TransportError, ConfigError: the cluster cannot be reached, or is not configured any more, and the run
+            was not synced.
     """
-    chosen = choose(ledger, names=names, everything=True, selection=selection)
-    shown = {run.run_id for run in (chosen if names else _going(chosen))}
-    searched = frozenset() if names else searched_clusters(settings, selection)
-    with ExitStack() as stack:
-        stations: dict[str, _Station] = {}
-        while True:
-            known = [run for run in ledger.runs() if selection.matches(run)]
-            shown |= set() if names else {run.run_id for run in _going(known)}
-            runs = [run for run in known if run.run_id in shown]
-            for name in dict.fromkeys([*(run.cluster for run in runs if not settled(run)), *searched]):
-                if name not in stations and name in settings.clusters:
-                    search = name in searched
-                    station = _Station(settings, settings.cluster(name), paces, search=search, also=also)
-                    stations[name] = station
-                    stack.callback(station.close)
-            for name, station in stations.items():
-                mine = [run for run in runs if run.cluster == name]
-                shown |= {run.run_id for run in station.look(ledger, mine) if selection.matches(run)}
-            watched = _watched(settings, ledger.runs(), shown, stations, selection)
-            yield watched
-            if watched.over:
-                return
-            due = min(station.due for station in stations.values())
-            time.sleep(max(0.0, due - time.monotonic()))
-
-
-def _going(runs: Sequence[LedgerRun]) -> list[LedgerRun]:
-    """Runs that may still change, and with them the ended ones of their groups."""
-    groups = {run.group for run in runs if run.group and not settled(run)}
-    return [run for run in runs if run.group in groups or not settled(run)]
-
-
-def _watched(
-    settings: Settings,
-    known: Sequence[LedgerRun],
-    shown: Set[str],
-    stations: Mapping[str, _Station],
-    selection: Selection,
-) -> Watched:
-    runs = [run for run in known if run.run_id in shown]
-    states = {run_id: state for station in stations.values() for run_id, state in station.states.items()}
-    rows = [StatusRow(run, states.get(run.run_id) or as_remembered(run)) for run in runs]
-    silent = {name: station.silent for name, station in stations.items() if station.silent}
-    # Of a run that has ended nobody need be asked, so its cluster may have no station.
-    lost = (run.cluster for run in runs if run.cluster not in settings.clusters and not settled(run))
-    silent |= dict.fromkeys(lost, "it is not configured here")
-    report = StatusReport(
-        tuple(row for row in rows if selection.shows(row.state)),
-        silent=silent,
-        mute={name: station.mute for name, station in stations.items() if station.mute},
-        found={name: station.found for name, station in stations.items() if station.found},
-        known=len(known),
-    )
-    now = time.monotonic()
-    active = {row.run.cluster for row in rows if row.state.state.active}
-    return Watched(
-        report,
-        {name: max(0.0, at.question - now) for name, at in stations.items()},
-        over=all(name not in active or at.due == math.inf for name, at in stations.items()),
-    )
-
-
-class _Station:
-    """One cluster: its connection, its pace, and what it said last."""
-
-    def __init__(
-        self, settings: Settings, cluster: Cluster, paces: Paces, *, search: bool, also: Also | None = None
-    ) -> None:
-        self.states: dict[str, RunState] = {}
-        self.silent: str | None = None
-        self.mute: str | None = None
-        self.found = 0
-        self.due = self.question = time.monotonic()
-        """When to look next, and when the scheduler may be asked next."""
-        here = cluster.here
-        self._settings, self._cluster, self._search, self._also = settings, cluster, search, also
-        self._look_seconds = paces.local if here else paces.heartbeat
-        self._pace = Pace(paces.local if here else paces.scheduler)
-        self._logins = Pace(paces.login)
-        self._stack = ExitStack()
-        self._observer: Observer | None = None
-        self._tried = False
-        """Whether there was a login before."""
-
-    def close(self) -> None:
-        """End the connection."""
-        self._observer = None
-        self._stack.close()
-
-    def look(self, ledger: Ledger, runs: Sequence[LedgerRun]) -> list[LedgerRun]:
-        """Bring `states` up to date, if it is time; where the cluster is silent, as far as it is known here.
-
-        Returns:
-            Runs that were found on the cluster.
-        """
-        now = time.monotonic()
-        if now < self.due:
-            return []
-        going = [run for run in runs if not settled(run)]
-        if not going and not self._search:
-            self.due = now + self._look_seconds
-            return []
-        try:
-            if self._observer is None:
-                self._log_in()
-            found = self._question(ledger, going) if now >= self.question else self._glance(ledger, going)
-            if self._also is not None and self._observer is not None:
-                self._also(self._cluster.name, self._observer.transport, [*runs, *found])
-        except ClusterkitError as error:
-            self.close()
-            self.silent = error.cause
-            self.states |= {run.run_id: as_remembered(run) for run in runs}
-            self._logins.after(0.0, failed=True)
-            self.due = math.inf if isinstance(error, _HopelessError) else now + self._logins.pause
-            return []
-        self.silent = None
-        self._logins = Pace(self._logins.least)
-        self.due = min(time.monotonic() + self._look_seconds, self.question)
-        return found
-
-    def _log_in(self) -> None:
-        try:
-            transport = self._stack.enter_context(connected(self._cluster, ask=self._answer))
-        except UnreachableError:
+    copy = settings.project.results / run.run_id / "metrics.jsonl"
+    ended = how_it_ended(run, copy.parent) if copy.is_file() else None
+    if ended is not None:
+        yield synced(run, copy, ended)
+        return
+    try:
+        cluster = settings.cluster(run.cluster)
+        with connected(cluster) as transport:
+            yield from _looks(cluster, LogSource(transport, run, "log", patient=follow, say=say), follow)
+    except (TransportError, ConfigError) as error:
+        if not copy.is_file():
             raise
-        except TransportError as error:  # refused: trying again and again would look like an attack
-            raise _HopelessError(f"{error.cause}; start the watch again") from error
-        finally:
-            self._tried = True
-        self._observer = Observer(self._cluster, transport)
-
-    def _answer(self, question: Question) -> Sequence[str]:
-        """Only the first login may ask, and tell; the later ones are in the middle of a live view."""
-        if not self._tried:
-            return ask_on_terminal(question)
-        if question.prompts:
-            raise TransportError(f"{question.where} asks for {question.wanted!r}")
-        return ()
-
-    def _question(self, ledger: Ledger, going: Sequence[LedgerRun]) -> list[LedgerRun]:
-        """Ask the scheduler, and read the run directories."""
-        observer = self._observer
-        assert observer is not None
-        began = time.monotonic()
-        if any(run.state == JobState.SUBMITTING for run in going) and not self._search:
-            # That is a question of its own; the jobs' turn comes with the next one.
-            settle_open(self._cluster, observer.transport, ledger, going)
-            found: list[LedgerRun] = []
-            self._glance(ledger, [ledger.get(run.run_id) or run for run in going])
-        else:
-            answer = ask(self._settings, ledger, observer, going, search=self._search)
-            self.states |= answer.states
-            self.mute, found = answer.mute, list(answer.found)
-            self.found += len(found)
-            self._search = False
-        self._pace.after(time.monotonic() - began, failed=self.mute is not None)
-        self.question = time.monotonic() + self._pace.pause
-        return found
-
-    def _glance(self, ledger: Ledger, going: Sequence[LedgerRun]) -> list[LedgerRun]:
-        """Read the run directories only."""
-        assert self._observer is not None
-        states = self._observer.look(going)
-        record(ledger, going, states, certain=self.mute is None)
-        self.states |= {run.run_id: state for run, state in zip(going, states, strict=True)}
-        return []
+        say(f"{error.cause}; this is the synced copy")
+        yield synced(run, copy, known_state(run))
 
 
-class _HopelessError(TransportError):
-    """A login that was refused, or wants to know something."""
+def _looks(cluster: Cluster, source: LogSource, follow: bool) -> Iterator[Curves]:
+    here = cluster.here
+    there = Metrics(source)
+    state, asked = known_state(source.run), float("-inf")
+    while True:
+        if here or time.monotonic() - asked >= ASK_SECONDS:
+            with suppress(SchedulerError):  # it says so of itself soon enough; the metrics are there
+                (state,) = source.patiently(lambda: query(cluster, source.transport, [source.run]))
+            asked = time.monotonic()
+        there.read()  # after the question: of a run that has ended it reads all there is
+        over = not (state.state.active or (follow and state.state is JobState.UNKNOWN))
+        rows = there.rows
+        if over and not rows:
+            raise RunError(
+                f"{source.run.run_id} is {state.state} and has written no metrics",
+                hint=f"`clusterkit why {source.run.run_id}` looks for the reason",
+            )
+        yield Curves(source.run, state, rows)
+        if over or not follow:
+            return
+        time.sleep(LOCAL_SECONDS if here else LOOK_SECONDS)
+
+
+class Metrics:
+    """The run's metrics.jsonl on its cluster, read by its tails."""
+
+    def __init__(self, source: LogSource) -> None:
+        self._rows = Rows()
+        self._source = source
+        self._offset = 0
+        self._rest = b""
+        self._without_end = 0
+        """Bytes since the last line end."""
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """What is kept of all that was read."""
+        return self._rows.rows
+
+    def read(self) -> None:
+        """Take over what is new."""
+        path = f"{self._source.run.run_dir}/metrics.jsonl"
+        while self._without_end < NO_LINE_BYTES:
+            argv = ["sh", "-c", _READ, "sh", path, str(self._offset + 1), str(_PIECE)]
+            data = self._source.patiently(lambda argv=argv: self._source.transport.run(argv)).stdout  # type: ignore[misc]
+            self._offset += len(data)
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self._rows.add(lines)
+            self._without_end = len(self._rest) if lines else self._without_end + len(data)
+            if len(self._rest) > LONGEST_LINE:
+                self._rest = self._rest[:1]  # no row any more, up to the end of its line
+            if len(data) < _PIECE:
+                return
+
+
+def synced(run: LedgerRun, copy: Path, state: RunState) -> Curves:
+    """A run by its copy here."""
+    written = datetime.fromtimestamp(copy.stat().st_mtime).astimezone()
+    return Curves(run, state, metrics.read(copy), synced=written)
+
+
+def how_it_ended(run: LedgerRun, copy: Path) -> RunState | None:
+    """How a run ended, if it had when it was synced and was not resumed since; None otherwise."""
+    try:
+        here = read_run_dir(copy)
+    except RunError:
+        return None
+    if not here.ended or (here.attempts[-1].start or {}).get("submission", 0) != run.submission:
+        return None
+    last = here.attempts[-1].exit or {}
+    stopped = here.stopped is not None or here.attempts[-1].cancel is not None
+    if run.until_done and last.get("why") in ("timeout", "signalled") and not stopped:
+        return None  # it may have gone on
+    known = known_state(run)
+    if known.final:
+        return known
+    return RunState(JobState.COMPLETED if last.get("why") == "completed" else JobState.FAILED)
+
+
+def group_curves(
+    settings: Settings, runs: Sequence[LedgerRun], *, follow: bool, say: Callable[[str], None]
+) -> Iterator[tuple[Curves, ...]]:
+    """Looks at the metrics of several runs, until all have ended if they are to be followed.
+
+    Args:
+        settings: of the project.
+        runs: which; the looks have their order.
+        follow: look again and again.
+        say: told when the network is waited for.
+
+    Raises:
+        TransportError, ConfigError: a cluster cannot be reached, or is not configured any more.
+    """
+    here = {run.run_id: look for run in runs if (look := _copy_here(settings, run)) is not None}
+    going = [run for run in runs if run.run_id not in here]
+    local = all(settings.cluster(run.cluster).here for run in going)
+    with ExitStack() as stack:
+        transport_to = cache(lambda name: stack.enter_context(connected(settings.cluster(name))))
+        sources = [LogSource(transport_to(run.cluster), run, "log", patient=follow, say=say) for run in going]
+        metrics = [Metrics(source) for source in sources]
+        states = {run.run_id: known_state(run) for run in going}
+        asked = float("-inf")
+        while True:
+            if local or time.monotonic() - asked >= ASK_SECONDS:
+                states |= _states(settings, going, transport_to)
+                asked = time.monotonic()
+            for one in metrics:  # after the question: of a run that has ended it reads all there is
+                one.read()
+            looks = here | {
+                run.run_id: Curves(run, states[run.run_id], tuple(one.rows))
+                for run, one in zip(going, metrics, strict=True)
+            }
+            yield tuple(looks[run.run_id] for run in runs)
+            if not follow or not any(_may_go_on(state) for state in states.values()):
+                return
+            time.sleep(LOCAL_SECONDS if local else LOOK_SECONDS)
+
+
+def _copy_here(settings: Settings, run: LedgerRun) -> Curves | None:
+    """The copy here of a run that had ended when it was synced."""
+    copy = settings.project.results / run.run_id / "metrics.jsonl"
+    ended = how_it_ended(run, copy.parent) if copy.is_file() else None
+    return None if ended is None else synced(run, copy, ended)
+
+
+def _states(
+    settings: Settings, runs: Sequence[LedgerRun], transport_to: Callable[[str], Transport]
+) -> dict[str, RunState]:
+    found: dict[str, RunState] = {}
+    for name in dict.fromkeys(run.cluster for run in runs):
+        mine = [run for run in runs if run.cluster == name]
+        with suppress(SchedulerError):  # it says so of itself soon enough; the metrics are there
+            states = query(settings.cluster(name), transport_to(name), mine)
+            found |= {run.run_id: state for run, state in zip(mine, states, strict=True)}
+    return found
+
+
+def _may_go_on(state: RunState) -> bool:
+    return state.state.active or state.state is JobState.UNKNOWN

@@ -128,3 +128,8 @@ def publish_snapshot(site: Site, standing: Standing, ledger: Ledger, bar: Bar) -
             ledger.set_rate(site.cluster.name, rate, datetime.now(UTC).date().isoformat())
     if ledger.snapshot(site.cluster.name) != standing.snapshot.id:
         ledger.set_snapshot(site.cluster.name, standing.snapshot.id)
+
+
+def snapshots_home(settings: Settings) -> Path:
+    """Where copies of snapshots lie on this machine."""
+    return settings.project_dir / ".clusterkit" / "snapshots"

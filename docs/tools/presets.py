@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clusterkit.cli.ui.text import format_bytes
-from clusterkit.commands.plan_run import sizes_of, with_gpu
 from clusterkit.config.models import Cluster, Profile
 from clusterkit.forecast.memory import Machine, Memory, judge
+from clusterkit.forecast.planned_run import sizes_of, with_gpu
 from clusterkit.resources import resource
 from clusterkit.runs.program import train_options
 from trainer import recipe as recipes

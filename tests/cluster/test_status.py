@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.commands.watch import Paces
+from clusterkit.runs.watching import Paces
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.cluster.trouble import queue

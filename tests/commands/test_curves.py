@@ -14,8 +14,8 @@ import pytest
 
 from clusterkit.backends.base import JobState
 from clusterkit.cli.common import load, open_ledger
-from clusterkit.commands import curves as module
-from clusterkit.commands.curves import Curves, curves
+from clusterkit.commands import watch as module
+from clusterkit.commands.watch import Curves, curves
 from clusterkit.config.load import load_settings
 from clusterkit.errors import TransportError
 from clusterkit.runs.state import RunState, to_text

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from clusterkit.backends.local.survey import draft
-from clusterkit.commands.settings_file import checked
 from clusterkit.config.merge import added
 from clusterkit.config.settings import Settings
+from clusterkit.config.settings_file import checked
 from clusterkit.hardware import Hardware
 from tests.commands.conftest import Project
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.commands import log_source
+from clusterkit.runs import log_source
 from tests.commands.conftest import Project
 
 pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.commands.settings_file import Proposal, save
+from clusterkit.config.settings_file import Proposal, save
 from clusterkit.errors import ConfigError
 
 NEW = '# größer\r\nx = "☃"\r\n'

@@ -14,9 +14,9 @@ import pytest
 from clusterkit.backends.base import JobState
 from clusterkit.commands.sync import SyncRequest
 from clusterkit.commands.sync_watch import PACES, SyncLook, watch_results
-from clusterkit.commands.watch import Paces
 from clusterkit.config.load import load_settings
 from clusterkit.errors import TransportError
+from clusterkit.runs.watching import Paces
 from tests.doubles.slurm_site import Member, SlurmSite
 
 pytestmark = pytest.mark.slow

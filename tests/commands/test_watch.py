@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.base import JobState
-from clusterkit.commands.watch import LONGEST_PAUSE, Pace, Paces, Watched, watch
 from clusterkit.config.load import load_settings
+from clusterkit.runs.watching import LONGEST_PAUSE, Pace, Paces, Watched, watch
 from tests.doubles.slurm_site import Member, SlurmSite, queue_row
 
 RUNNING, WAITING = Member(1, JobState.RUNNING), Member(2, JobState.PENDING)

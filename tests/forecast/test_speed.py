@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clusterkit.commands.plan_run import common_gpus, shipped_rates
+from clusterkit.forecast.planned_run import common_gpus, shipped_rates
 from clusterkit.forecast.speed import Rate, expect, lasts, shipped
 from clusterkit.known_gpus import memory_of
 

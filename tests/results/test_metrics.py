@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.commands.curves import Metrics
-from clusterkit.commands.log_source import LogSource
+from clusterkit.commands.watch import Metrics
 from clusterkit.report.metrics import (
     LONGEST_LINE,
     Row,
@@ -25,6 +24,7 @@ from clusterkit.report.metrics import (
     with_number,
 )
 from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.log_source import LogSource
 from clusterkit.transport.local import LocalTransport
 
 ROWS = st.lists(

@@ -12,7 +12,7 @@ from rich.console import Console
 from clusterkit.backends.base import JobState
 from clusterkit.cli.ui.curves import view
 from clusterkit.cli.ui.plot import plot
-from clusterkit.commands.curves import Curves
+from clusterkit.commands.watch import Curves
 from clusterkit.report.metrics import Row
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState

@@ -14,7 +14,7 @@ from clusterkit.errors import ConfigError, SchedulerError, TransportError
 
 if TYPE_CHECKING:
     from clusterkit.commands.cancel import Agree, Cancellation, Chosen
-    from clusterkit.commands.status import StatusRow
+    from clusterkit.runs.status import StatusRow
 
 
 def ask_first(chosen: Chosen, *, yes: bool) -> Agree:

@@ -21,7 +21,7 @@ from clusterkit.runs.outlook import time_left
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
-    from clusterkit.commands.curves import Curves
+    from clusterkit.commands.watch import Curves
 
 _WIDE = 120
 """Columns from which on the curves stand side by side."""

@@ -18,7 +18,7 @@ from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.commands.demo import Demonstrated
-    from clusterkit.commands.status import StatusRow
+    from clusterkit.runs.status import StatusRow
 
 _FILES = {"curves.png": "curves", "report.html": "report"}
 _LINE_SECONDS = 15.0

@@ -17,7 +17,7 @@ from clusterkit.cli.ui.trusted import warn_of_trusted
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
-    from clusterkit.commands.deploy_plan import Plan
+    from clusterkit.runs.deployment import Plan
     from clusterkit.snapshots import Large, Snapshot
 
 _NAMES = 5

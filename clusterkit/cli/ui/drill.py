@@ -11,7 +11,7 @@ from clusterkit.cli.ui.console import note, out
 
 if TYPE_CHECKING:
     from clusterkit.commands.drill import Drilled
-    from clusterkit.commands.status import StatusRow
+    from clusterkit.runs.status import StatusRow
 
 
 class Told:

@@ -13,7 +13,7 @@ from clusterkit.cli.ui.curves import Panel, panels
 from clusterkit.cli.ui.text import format_count, printable
 
 if TYPE_CHECKING:
-    from clusterkit.commands.curves import Curves
+    from clusterkit.commands.watch import Curves
 
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _SPARK = 24

@@ -20,7 +20,7 @@ from clusterkit.units import format_duration
 if TYPE_CHECKING:
     from clusterkit.commands.init import Described
     from clusterkit.commands.init_local import Local
-    from clusterkit.commands.settings_file import Proposal
+    from clusterkit.config.settings_file import Proposal
 
 _MOST_HOSTS = 30
 

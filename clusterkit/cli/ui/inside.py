@@ -11,7 +11,7 @@ from clusterkit.cli.ui.console import note
 from clusterkit.errors import RunError
 
 if TYPE_CHECKING:
-    from clusterkit.commands.inside import Inside
+    from clusterkit.runs.inside import Inside
 
 
 def own_terminal(*, needed: bool) -> str | None:

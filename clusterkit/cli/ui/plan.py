@@ -17,8 +17,8 @@ from clusterkit.units import format_duration, format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.commands.plan import Forecast
-    from clusterkit.commands.plan_queue import Queue
     from clusterkit.forecast.memory import Store
+    from clusterkit.forecast.queue import Queue
     from clusterkit.forecast.speed import Duration, Speed
     from clusterkit.forecast.starts import Start
 

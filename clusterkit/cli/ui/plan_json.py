@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from clusterkit.cli.ui.console import out
 
 if TYPE_CHECKING:
-    from clusterkit.commands.deploy_plan import Plan as Upload
     from clusterkit.commands.plan import Forecast
     from clusterkit.forecast.memory import Store
     from clusterkit.forecast.speed import Duration, Speed
     from clusterkit.forecast.starts import Ask, Start
+    from clusterkit.runs.deployment import Plan as Upload
 
 
 def print_forecast_json(forecast: Forecast) -> None:

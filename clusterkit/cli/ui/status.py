@@ -17,8 +17,8 @@ from clusterkit.numbers import percent, significant
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
-    from clusterkit.commands.status import StatusReport, StatusRow
     from clusterkit.runs.state import RunState
+    from clusterkit.runs.status import StatusReport, StatusRow
 
 _COLOURS = {
     JobState.RUNNING: "cyan",

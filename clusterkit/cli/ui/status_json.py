@@ -12,7 +12,7 @@ from clusterkit.cli.ui.console import out
 from clusterkit.cli.ui.status import Folded, fold_groups
 
 if TYPE_CHECKING:
-    from clusterkit.commands.status import StatusReport, StatusRow
+    from clusterkit.runs.status import StatusReport, StatusRow
 
 SCHEMA = 2
 

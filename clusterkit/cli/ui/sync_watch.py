@@ -12,7 +12,7 @@ from clusterkit.cli.ui.watch import show_watch
 if TYPE_CHECKING:
     from clusterkit.commands.sync import Synced
     from clusterkit.commands.sync_watch import SyncLook
-    from clusterkit.commands.watch import Watched
+    from clusterkit.runs.watching import Watched
 
 
 def show_sync_watch(looks: Iterator[SyncLook]) -> Synced:

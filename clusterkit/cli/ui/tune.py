@@ -22,10 +22,10 @@ from clusterkit.numbers import beside
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
-    from clusterkit.commands.settings_file import Proposal
-    from clusterkit.commands.status import StatusRow
     from clusterkit.commands.tune import Tuned
+    from clusterkit.config.settings_file import Proposal
     from clusterkit.forecast.tuning import Bench, Row, Setting
+    from clusterkit.runs.status import StatusRow
 
 _LINE_SECONDS = 15.0
 """Between two lines where there is no terminal to redraw."""

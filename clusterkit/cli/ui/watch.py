@@ -16,8 +16,8 @@ from clusterkit.cli.ui.status_json import print_json
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
-    from clusterkit.commands.status import StatusRow
-    from clusterkit.commands.watch import Watched
+    from clusterkit.runs.status import StatusRow
+    from clusterkit.runs.watching import Watched
 
 _ORDER = (JobState.RUNNING, JobState.COMPLETING, JobState.SUSPENDED)
 """What happens now comes first, then what waits, then what has ended."""

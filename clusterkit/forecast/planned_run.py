@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
-from clusterkit.commands.own_rates import OwnRun, beating, pulled
 from clusterkit.errors import ConfigError
 from clusterkit.forecast.memory import Machine, Memory, judge
+from clusterkit.forecast.own_rates import OwnRun, beating, pulled
 from clusterkit.forecast.speed import Rate, Speed, expect, shipped
 from clusterkit.hardware import Hardware
 from clusterkit.known_gpus import least_memory_of, memory_of

@@ -102,6 +102,22 @@ class Look:
         return sorted(started | (self.sizes.keys() - {SCHEDULER}))
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What of a run's logs is wanted."""
+
+    lines: int | None = 50
+    """How many of the last lines; None is all."""
+    attempt: int | None = None
+    """Which start of the run; None is the newest."""
+    everything: bool = False
+    """All attempts, one after the other."""
+    stderr: bool = False
+    """Only what came on standard error."""
+    follow: bool = False
+    """Go on until the run, or the attempt that was asked for, has ended."""
+
+
 class LogSource:
     """The logs of one run over one connection; reads on where it was when that dies.
 

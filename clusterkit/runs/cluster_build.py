@@ -1,4 +1,4 @@
-"""build --on: an image is built on a cluster, as a job, and put into its image store there."""
+"""Builds an image on a cluster, as a job, and puts it into the image store there."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clusterkit.commands.pulled import pulled_run
 from clusterkit.errors import RunError
 from clusterkit.probes import ask
+from clusterkit.results.pulled import pulled_run
 from clusterkit.runs.document import document
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import records

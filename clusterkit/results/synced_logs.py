@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.runs.ledger import LedgerRun
-
-if TYPE_CHECKING:
-    from clusterkit.commands.logs import Wanted
+from clusterkit.runs.log_source import Wanted
 
 _CHUNK = 1 << 20
 

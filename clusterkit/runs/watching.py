@@ -1,0 +1,282 @@
+"""Watches where runs stand, again and again until all have ended, over one connection a cluster.
+
+The scheduler is asked seldom, and more seldom when that takes it long; the heartbeats, which are small
+files, are read in between. A connection that broke is made anew, as long as that asks no person anything.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from clusterkit.backends.base import JobState
+from clusterkit.errors import ClusterkitError, TransportError
+from clusterkit.runs.handover import settle_open
+from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.observe import Observer
+from clusterkit.runs.selection import Selection, settled
+from clusterkit.runs.state import RunState
+from clusterkit.runs.status import (
+    StatusReport,
+    StatusRow,
+    as_remembered,
+    ask_cluster,
+    choose,
+    record,
+    searched_clusters,
+)
+from clusterkit.site import connected
+from clusterkit.transport.base import Transport
+from clusterkit.transport.faults import UnreachableError
+from clusterkit.transport.questions import Question, ask_on_terminal
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+    from clusterkit.config.settings import Settings
+
+SLOW_SECONDS = 5.0
+"""A scheduler that takes longer to answer has enough to do."""
+LONGEST_PAUSE = 300.0
+
+Also = Callable[[str, Transport, Sequence[LedgerRun]], None]
+"""Something to do with a cluster's connection at each look: its name, the connection, the runs there."""
+
+
+@dataclass
+class Pace:
+    """How long to wait between two questions, in seconds: doubled after each that was a burden or failed."""
+
+    least: float
+    pause: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pause = self.least
+
+    def after(self, seconds: float, *, failed: bool) -> None:
+        """Take note of a question that took so long."""
+        burden = failed or seconds > SLOW_SECONDS
+        self.pause = min(2 * self.pause, LONGEST_PAUSE) if burden else self.least
+
+
+@dataclass(frozen=True)
+class Paces:
+    """Seconds between two looks."""
+
+    scheduler: float = 30.0
+    """Between two questions to Slurm; sites ask not to poll their controller faster."""
+    heartbeat: float = 5.0
+    """Between two looks into the run directories of a Slurm cluster."""
+    local: float = 1.0
+    """Between two looks at this machine."""
+    login: float = 5.0
+    """Before a new login in the place of a connection that broke."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One look."""
+
+    report: StatusReport
+    next_question: Mapping[str, float]
+    """Cluster -> seconds until its scheduler is asked again."""
+    over: bool
+    """Nothing is active any more, or nobody can be asked any more."""
+
+
+def watch(
+    settings: Settings,
+    ledger: Ledger,
+    *,
+    names: Sequence[str] = (),
+    selection: Selection = Selection(),  # noqa: B008 - frozen
+    paces: Paces = Paces(),
+    also: Also | None = None,
+) -> Iterator[Watched]:
+    """Looks at runs until none of them is active any more; the last one shows how they ended.
+
+    Args:
+        settings: of the project.
+        ledger: the runs this project knows; what is learned is recorded.
+        names: run ids and the like; none means all that are active, those submitted meanwhile included.
+        selection: filters.
+        paces: how often to look.
+        also: done at each look, on the same connection, when the states are recorded.
+
+    Raises:
+        RunError: a name matches no run.
+        ConfigError: there is no such cluster.
+    """
+    chosen = choose(ledger, names=names, everything=True, selection=selection)
+    shown = {run.run_id for run in (chosen if names else _going(chosen))}
+    searched = frozenset() if names else searched_clusters(settings, selection)
+    with ExitStack() as stack:
+        stations: dict[str, _Station] = {}
+        while True:
+            known = [run for run in ledger.runs() if selection.matches(run)]
+            shown |= set() if names else {run.run_id for run in _going(known)}
+            runs = [run for run in known if run.run_id in shown]
+            for name in dict.fromkeys([*(run.cluster for run in runs if not settled(run)), *searched]):
+                if name not in stations and name in settings.clusters:
+                    search = name in searched
+                    station = _Station(settings, settings.cluster(name), paces, search=search, also=also)
+                    stations[name] = station
+                    stack.callback(station.close)
+            for name, station in stations.items():
+                mine = [run for run in runs if run.cluster == name]
+                shown |= {run.run_id for run in station.look(ledger, mine) if selection.matches(run)}
+            watched = _watched(settings, ledger.runs(), shown, stations, selection)
+            yield watched
+            if watched.over:
+                return
+            due = min(station.due for station in stations.values())
+            time.sleep(max(0.0, due - time.monotonic()))
+
+
+def _going(runs: Sequence[LedgerRun]) -> list[LedgerRun]:
+    """Runs that may still change, and with them the ended ones of their groups."""
+    groups = {run.group for run in runs if run.group and not settled(run)}
+    return [run for run in runs if run.group in groups or not settled(run)]
+
+
+def _watched(
+    settings: Settings,
+    known: Sequence[LedgerRun],
+    shown: Set[str],
+    stations: Mapping[str, _Station],
+    selection: Selection,
+) -> Watched:
+    runs = [run for run in known if run.run_id in shown]
+    states = {run_id: state for station in stations.values() for run_id, state in station.states.items()}
+    rows = [StatusRow(run, states.get(run.run_id) or as_remembered(run)) for run in runs]
+    silent = {name: station.silent for name, station in stations.items() if station.silent}
+    # Of a run that has ended nobody need be asked, so its cluster may have no station.
+    lost = (run.cluster for run in runs if run.cluster not in settings.clusters and not settled(run))
+    silent |= dict.fromkeys(lost, "it is not configured here")
+    report = StatusReport(
+        tuple(row for row in rows if selection.shows(row.state)),
+        silent=silent,
+        mute={name: station.mute for name, station in stations.items() if station.mute},
+        found={name: station.found for name, station in stations.items() if station.found},
+        known=len(known),
+    )
+    now = time.monotonic()
+    active = {row.run.cluster for row in rows if row.state.state.active}
+    return Watched(
+        report,
+        {name: max(0.0, at.question - now) for name, at in stations.items()},
+        over=all(name not in active or at.due == math.inf for name, at in stations.items()),
+    )
+
+
+class _Station:
+    """One cluster: its connection, its pace, and what it said last."""
+
+    def __init__(
+        self, settings: Settings, cluster: Cluster, paces: Paces, *, search: bool, also: Also | None = None
+    ) -> None:
+        self.states: dict[str, RunState] = {}
+        self.silent: str | None = None
+        self.mute: str | None = None
+        self.found = 0
+        self.due = self.question = time.monotonic()
+        """When to look next, and when the scheduler may be asked next."""
+        here = cluster.here
+        self._settings, self._cluster, self._search, self._also = settings, cluster, search, also
+        self._look_seconds = paces.local if here else paces.heartbeat
+        self._pace = Pace(paces.local if here else paces.scheduler)
+        self._logins = Pace(paces.login)
+        self._stack = ExitStack()
+        self._observer: Observer | None = None
+        self._tried = False
+        """Whether there was a login before."""
+
+    def close(self) -> None:
+        """End the connection."""
+        self._observer = None
+        self._stack.close()
+
+    def look(self, ledger: Ledger, runs: Sequence[LedgerRun]) -> list[LedgerRun]:
+        """Bring `states` up to date, if it is time; where the cluster is silent, as far as it is known here.
+
+        Returns:
+            Runs that were found on the cluster.
+        """
+        now = time.monotonic()
+        if now < self.due:
+            return []
+        going = [run for run in runs if not settled(run)]
+        if not going and not self._search:
+            self.due = now + self._look_seconds
+            return []
+        try:
+            if self._observer is None:
+                self._log_in()
+            found = self._question(ledger, going) if now >= self.question else self._glance(ledger, going)
+            if self._also is not None and self._observer is not None:
+                self._also(self._cluster.name, self._observer.transport, [*runs, *found])
+        except ClusterkitError as error:
+            self.close()
+            self.silent = error.cause
+            self.states |= {run.run_id: as_remembered(run) for run in runs}
+            self._logins.after(0.0, failed=True)
+            self.due = math.inf if isinstance(error, _HopelessError) else now + self._logins.pause
+            return []
+        self.silent = None
+        self._logins = Pace(self._logins.least)
+        self.due = min(time.monotonic() + self._look_seconds, self.question)
+        return found
+
+    def _log_in(self) -> None:
+        try:
+            transport = self._stack.enter_context(connected(self._cluster, ask=self._answer))
+        except UnreachableError:
+            raise
+        except TransportError as error:  # refused: trying again and again would look like an attack
+            raise _HopelessError(f"{error.cause}; start the watch again") from error
+        finally:
+            self._tried = True
+        self._observer = Observer(self._cluster, transport)
+
+    def _answer(self, question: Question) -> Sequence[str]:
+        """Only the first login may ask, and tell; the later ones are in the middle of a live view."""
+        if not self._tried:
+            return ask_on_terminal(question)
+        if question.prompts:
+            raise TransportError(f"{question.where} asks for {question.wanted!r}")
+        return ()
+
+    def _question(self, ledger: Ledger, going: Sequence[LedgerRun]) -> list[LedgerRun]:
+        """Ask the scheduler, and read the run directories."""
+        observer = self._observer
+        assert observer is not None
+        began = time.monotonic()
+        if any(run.state == JobState.SUBMITTING for run in going) and not self._search:
+            # That is a question of its own; the jobs' turn comes with the next one.
+            settle_open(self._cluster, observer.transport, ledger, going)
+            found: list[LedgerRun] = []
+            self._glance(ledger, [ledger.get(run.run_id) or run for run in going])
+        else:
+            answer = ask_cluster(self._settings, ledger, observer, going, search=self._search)
+            self.states |= answer.states
+            self.mute, found = answer.mute, list(answer.found)
+            self.found += len(found)
+            self._search = False
+        self._pace.after(time.monotonic() - began, failed=self.mute is not None)
+        self.question = time.monotonic() + self._pace.pause
+        return found
+
+    def _glance(self, ledger: Ledger, going: Sequence[LedgerRun]) -> list[LedgerRun]:
+        """Read the run directories only."""
+        assert self._observer is not None
+        states = self._observer.look(going)
+        record(ledger, going, states, certain=self.mute is None)
+        self.states |= {run.run_id: state for run, state in zip(going, states, strict=True)}
+        return []
+
+
+class _HopelessError(TransportError):
+    """A login that was refused, or wants to know something."""
