@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from clusterkit.backends import backend_of_kind
 from clusterkit.backends.survey import Choice, SiteDraft, SiteSurvey, Surveyor, Wishes, root_choice
 from clusterkit.config.kinds import DEFAULT
 from clusterkit.config.lines import quoted
-from clusterkit.config.merge import merged, table_of
+from clusterkit.config.merge import merged
 from clusterkit.config.settings import Settings, settings_from
 from clusterkit.config.settings_file import Proposal, checked, read
 from clusterkit.config.sources import built_in_layers
@@ -73,17 +74,18 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
             "the cluster `local` is this machine", hint="give the new one another name with --name"
         )
     old = read(request.file)
-    before = table_of(old or "", name)
+    settings = checked(request.file, old or "")
+    before: dict[str, Any] = tomllib.loads(old or "").get("clusters", {}).get(name, {})
     request = _as_before(request, name, before)
     _check_options(checked(request.file, old or ""), request, name)
-    root = request.root or _text(before, "root")
-    surveyor = surveyor_of(_text(before, "kind") or DEFAULT)
+    root = request.root or before.get("root")
+    surveyor = surveyor_of(before.get("kind") or DEFAULT)
     survey, questions = look(
         surveyor,
         request.host,
         ssh_config=request.ssh_config,
         ask=ask,
-        command=surveyor.argv(root, **_trusted(before)),
+        command=surveyor.argv(root, trust=before.get("trust", ()), group=before.get("group")),
     )
     if survey.chosen:
         cause = f"{survey.host_name}: others could run code as you in {root}: {survey.chosen[0].text}"
@@ -91,7 +93,7 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
         if line := trust_line(survey.chosen):
             hint += f"; if you trust them, first write {line} under [clusters.{name}] of {request.file.name}"
         raise OwnershipError(cause, hint=hint)
-    said = _settled(surveyor, survey, request, name, dict(before), choose)
+    said = _settled(surveyor, survey, request, name, before, choose)
     shipped = settings_from(tuple(built_in_layers(request.file.parent)), request.file.parent, ()).profiles
     drafted = surveyor.draft(survey, said, before=before, shipped=shipped)
     new = merged(old or "", drafted)
@@ -163,23 +165,20 @@ def _settled(
     survey: SiteSurvey,
     request: InitRequest,
     name: str,
-    before: dict[str, object],
+    before: Mapping[str, Any],
     choose: Choose,
 ) -> Wishes:
     """Everything that the survey leaves open, from options, the settings before, or the person."""
-    surveyor.check(survey, account=None, partition=request.partition)
+    surveyor.check(survey, account=request.account, partition=request.partition)
     roots = root_choice(survey)
-    root = request.root or _text(before, "root") or _chosen(roots, choose) or "~/clusterkit"
+    root = request.root or before.get("root") or _chosen(roots, choose) or "~/clusterkit"
     abouts = {option.value: option.about for option in roots.options}
     accounts = surveyor.accounts(survey, request.partition, before)
-    if request.account is not None:
-        surveyor.check(survey, account=request.account, partition=None)
-        account: str | None = request.account
-    else:
-        kept = _text(before, "account")
-        stays = kept is not None and (not accounts.options or kept in {one.value for one in accounts.options})
-        account = kept if stays else _chosen(accounts, choose)
-    written = _text(before, "ssh_config")
+    account = request.account or before.get("account")
+    offered = {one.value for one in accounts.options}
+    if request.account is None and offered and account not in offered:
+        account = _chosen(accounts, choose)
+    written = before.get("ssh_config")
     if request.ssh_config is None or (written and _at(written, request.file) == request.ssh_config):
         ssh_config = written
     else:
@@ -191,15 +190,15 @@ def _settled(
         root_about=abouts.get(root, ""),
         account=account,
         partition=request.partition,
-        container=request.container or _text(before, "container"),
+        container=request.container or before.get("container"),
         image=request.image and _image(request.image, request.file.parent),
         ssh_config=ssh_config,
     )
 
 
-def _as_before(request: InitRequest, name: str, before: dict[str, object]) -> InitRequest:
+def _as_before(request: InitRequest, name: str, before: Mapping[str, Any]) -> InitRequest:
     """A cluster that is described already may be named instead of its host."""
-    written, config = _text(before, "host"), _text(before, "ssh_config")
+    written, config = before.get("host"), before.get("ssh_config")
     if config is not None and request.ssh_config is None:
         request = replace(request, ssh_config=_at(config, request.file))
     return replace(request, host=written) if written and request.host == name else request
@@ -237,13 +236,3 @@ def _chosen(choice: Choice, choose: Choose) -> str | None:
     if len(choice.options) < 2:
         return next((option.value for option in choice.options), None)
     return choose(choice)
-
-
-def _trusted(before: Mapping[str, object]) -> dict[str, Any]:
-    """Whom the settings trust already."""
-    return {"trust": before.get("trust", ()), "group": before.get("group")}
-
-
-def _text(table: dict[str, object], key: str) -> str | None:
-    value = table.get(key)
-    return value if isinstance(value, str) else None

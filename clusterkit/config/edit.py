@@ -15,7 +15,7 @@ from typing import Any
 import tomlkit
 from tomlkit.container import Container
 from tomlkit.exceptions import TOMLKitError
-from tomlkit.items import AbstractTable, AoT, Comment, InlineTable, Item, Null, Whitespace
+from tomlkit.items import AbstractTable, AoT, Comment, Null, Whitespace
 from tomlkit.items import Table as HeaderTable
 
 from clusterkit.config.lines import Key, join_key, toml_value
@@ -79,7 +79,7 @@ class Editor:
     def add_missing(self, table: Table) -> None:
         """Add those keys of a table that the file does not have; without the table, it comes first of all."""
         new = tuple(one for one in table.entries if self.value((*table.key, one.key)) is None)
-        if not (places := self._places(table.key)):
+        if not (places := _places(self._document, table.key)):
             self.insert(table, first=True)
             return
         comments = ""
@@ -98,7 +98,7 @@ class Editor:
 
         A table that is not there is inserted.
         """
-        if not self._places(table.key):
+        if not _places(self._document, table.key):
             self.insert(table)
             return
         for header in (one for one in self._headers if one.key == table.key):
@@ -113,10 +113,7 @@ class Editor:
         family = table.key[:2] if len(table.key) > 2 else None
         kin = [at for at, one in enumerate(self._headers, 1) if one.key[:2] == family]
         self._means(table)
-        inline = [place for place in self._places(table.key[:-1]) if isinstance(place, InlineTable)]
-        if inline:
-            inline[0][table.key[-1]] = tomlkit.value(toml_value(self.value(table.key)))
-        elif first and self._headers:
+        if first and self._headers:
             self._headers[0].new += f"{text}\n"
         elif kin and kin[-1] < len(self._headers):
             self._headers[kin[-1]].new += f"\n{text}"
@@ -130,7 +127,7 @@ class Editor:
         node = self.value(key[:-1])
         if not isinstance(node, dict) or node.pop(key[-1], None) is None:
             return
-        for place in self._places(key[:-1], implied=True):
+        for place in _places(self._document, key[:-1], implied=True):
             if key[-1] in place:
                 place.remove(key[-1])
         kept = ""
@@ -144,7 +141,7 @@ class Editor:
 
     def remark(self, table: Key, text: str, mark: str) -> bool:
         """Replace the comment in a table that begins with the mark; False where there is none."""
-        for place in self._places(table):
+        for place in _places(self._document, table):
             for _, item in place.value.body:
                 if isinstance(item, Comment) and item.trivia.comment.startswith(f"# {mark}"):
                     item.trivia.comment = f"# {text}"
@@ -178,30 +175,20 @@ class Editor:
                 raise self._refusal
         node |= {entry.key: entry.value for entry in table.entries}
 
-    def _places(self, key: Key, *, implied: bool = False) -> list[AbstractTable]:
-        """Where a table is written: below its header, in line, or as the first part of dotted keys.
-
-        With `implied` also where it only is a part of the headers of others.
-        """
-        return list(_places(self._document, key, implied=implied)) if key else []
-
     def _set(self, table: Key, entry: Entry) -> None:
-        """Change a key that is there; the comment behind its value stays, and in its column."""
-        for place in self._places(table):
-            if entry.key not in place:
-                continue
-            item = _item(place, entry.key)
-            if self.value((*table, entry.key)) != entry.value:
-                self._means(Table(table, (entry,)))
-                old, item = item, tomlkit.value(toml_value(entry.value))
-                if len(gap := old.trivia.comment_ws) > 1:
-                    longer = len(item.as_string()) - len(old.as_string())
-                    item.trivia.comment_ws = " " * max(2, len(gap) - longer)
-                place[entry.key] = item
-            item.trivia.comment = _renewed(item.trivia.comment, (entry.why,))
-            if entry.above and isinstance(place, HeaderTable):
-                indent = item.trivia.indent
-                item.trivia.indent = f"{indent}# {entry.above}\n{indent}"
+        """Change a key that is there; the comment behind its value stays."""
+        for place in _places(self._document, table):
+            for name, item in list(place.value.body):
+                if name is None or name.key != entry.key:
+                    continue
+                if self.value((*table, entry.key)) != entry.value:
+                    self._means(Table(table, (entry,)))
+                    item = tomlkit.value(toml_value(entry.value))
+                    place[entry.key] = item
+                item.trivia.comment = _renewed(item.trivia.comment, (entry.why,))
+                if entry.above and isinstance(place, HeaderTable):
+                    indent = item.trivia.indent
+                    item.trivia.indent = f"{indent}# {entry.above}\n{indent}"
 
 
 def with_keys(text: str, table: Key, values: Mapping[str, str | int], comment: str, mark: str) -> str:
@@ -257,21 +244,21 @@ def _taken(above: list[tuple[Container, int]]) -> str:
     return text
 
 
-def _places(node: Container, key: Key, *, implied: bool) -> Iterator[AbstractTable]:
+def _places(node: Container, key: Key, *, implied: bool = False) -> list[AbstractTable]:
+    """Where a table is written: below its header, in line, or as the first part of dotted keys.
+
+    With `implied` also where it only is a part of the headers of others.
+    """
+    found: list[AbstractTable] = []
     for name, item in node.body:
         if name is None or name.key != key[0] or not isinstance(item, AbstractTable):
             continue
         part = isinstance(item, HeaderTable) and item.is_super_table() and not name.is_dotted()
         if len(key) > 1:
-            yield from _places(item.value, key[1:], implied=implied)
+            found += _places(item.value, key[1:], implied=implied)
         elif implied or not part:
-            yield item
-
-
-def _item(place: AbstractTable, name: str) -> Item:
-    item = place.value.item(name)
-    assert isinstance(item, Item), "only a table is in several places"
-    return item
+            found.append(item)
+    return found
 
 
 def _parted(above: str, *, last: bool) -> tuple[str, str]:

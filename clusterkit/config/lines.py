@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
 
 Key = tuple[str, ...]
 
@@ -69,28 +68,21 @@ def key_lines(text: str) -> dict[Key, int]:
     are not listed; they stand on the line of the table's own key or below.
     """
     found: dict[Key, int] = {}
-    for number, key, header in _written(text):
-        for end in range(1, len(key) + 1) if header else (len(key),):
-            found.setdefault(key[:end], number)
-    return found
-
-
-def _written(text: str) -> Iterator[tuple[int, Key, bool]]:
-    """Line, whole key, and whether it is a table's header, of all that has a line of its own."""
     lines = text.replace("\r\n", "\n").split("\n")  # other separators of Unicode may stand within a line
     table: Key = ()
     number = 0
     while number < len(lines):
         if header := _HEADER.match(lines[number]):
             table = split_key(header[1])
-            yield number + 1, table, True
+            for end in range(1, len(table) + 1):
+                found.setdefault(table[:end], number + 1)
         elif lines[number].lstrip().startswith("[["):
             table = ()
-            yield number + 1, table, True
         elif key := _KEY.match(lines[number]):
-            yield number + 1, (*table, *split_key(key[1])), False
+            found.setdefault((*table, *split_key(key[1])), number + 1)
             number = _last_line_of_value(lines, number)
         number += 1
+    return found
 
 
 def _last_line_of_value(lines: list[str], first: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -72,10 +71,3 @@ def added(text: str, project: Table, tables: Sequence[Table], *, without: Key | 
         if editor.value(table.key) is None:
             editor.insert(table)
     return editor.text()
-
-
-def table_of(text: str, cluster: str) -> dict[str, object]:
-    """The cluster's table as it stands in a file's text; empty where it has none."""
-    found = tomllib.loads(text).get("clusters", {})
-    table = found.get(cluster, {}) if isinstance(found, dict) else {}
-    return table if isinstance(table, dict) else {}

@@ -30,10 +30,7 @@ class SlurmSurveyor:
 
     def check(self, survey: SiteSurvey, *, account: str | None, partition: str | None) -> None:
         """By its associations and partitions."""
-        if partition is not None:
-            choices.known_partition(_of_slurm(survey), partition)
-        if account is not None:
-            choices.known_account(_of_slurm(survey), account)
+        choices.check_known(_of_slurm(survey), account, partition)
 
     def accounts(self, survey: SiteSurvey, partition: str | None, before: Mapping[str, Any]) -> Choice:
         """Those that may use the chosen partitions, the user's default one first."""

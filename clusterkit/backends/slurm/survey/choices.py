@@ -26,30 +26,21 @@ def account_choice(survey: SlurmSurvey, types: tuple[GpuType, ...]) -> Choice:
     return Choice("--account", "Which account pays for the jobs?", tuple(options))
 
 
-def known_account(survey: SlurmSurvey, account: str) -> str:
-    """The account, if it is one of the user's or nothing is known about those.
+def check_known(survey: SlurmSurvey, account: str | None, partition: str | None) -> None:
+    """Refuse an account or a partition that the site has not, where anything is known about those.
 
     Raises:
-        ConfigError: it is none of the user's.
+        ConfigError: the account is none of the user's, or there is no such partition.
     """
-    names = sorted({one.account for one in survey.slurm.associations}) if survey.slurm else []
-    if names and account not in names:
+    slurm = survey.slurm or Slurm()
+    partitions = [one.name for one in slurm.partitions]
+    if partitions and partition not in (None, *partitions):
+        raise ConfigError(
+            f"{survey.host_name} has no partition {partition!r}", hint=f"there are: {', '.join(partitions)}"
+        )
+    accounts = sorted({one.account for one in slurm.associations})
+    if accounts and account not in (None, *accounts):
         raise ConfigError(
             f"{survey.user} has no account {account!r} on {survey.host_name}",
-            hint=f"yours: {', '.join(names)}",
+            hint=f"yours: {', '.join(accounts)}",
         )
-    return account
-
-
-def known_partition(survey: SlurmSurvey, partition: str) -> str:
-    """The partition, if the site has it or nothing is known about those.
-
-    Raises:
-        ConfigError: the site has none of this name.
-    """
-    names = [one.name for one in survey.slurm.partitions] if survey.slurm else []
-    if names and partition not in names:
-        raise ConfigError(
-            f"{survey.host_name} has no partition {partition!r}", hint=f"there are: {', '.join(names)}"
-        )
-    return partition

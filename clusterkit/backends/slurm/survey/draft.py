@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from clusterkit.backends.slurm.survey.access import account_for, longest, may_charge, may_submit, qos_for
-from clusterkit.backends.slurm.survey.facts import Partition, Slurm, SlurmSurvey
+from clusterkit.backends.slurm.survey.facts import Slurm, SlurmSurvey
 from clusterkit.backends.slurm.survey.gpus import GpuType, gpu_types
 from clusterkit.backends.slurm.survey.missing import missing
 from clusterkit.backends.slurm.survey.profiles import fitting_profiles
@@ -40,7 +40,7 @@ def draft(
     """
     slurm = survey.slurm or Slurm()
     types = types_for(survey, wishes.partition, before)
-    runtime = _runtime(survey, wishes, before)
+    runtime = next((one for one in survey.runtimes if wishes.container in (None, one.name)), None)
     limits = {one.name: longest(slurm, wishes.account, one.offer.partition) for one in types}
     entries = _cluster(survey, wishes, limits, runtime, before)
     cluster = Table(("clusters", wishes.name), tuple(entries), _about(survey))
@@ -53,14 +53,13 @@ def draft(
     project = [Entry("default_cluster", wishes.name)]
     if types:
         project.append(Entry("default_profile", f"{types[0].name}-test"))
-    container = next((str(one.value) for one in entries if one.key == "container"), None)
     return SiteDraft(
         cluster=(cluster, *gpus),
         gone=tuple(gone),
         profiles=fitting_profiles(types, limits, shipped),
         project=Table(("project",), tuple(project)),
         gpus=tuple(_found(one, limits[one.name]) for one in types),
-        missing=missing(survey, types, runtime, container),
+        missing=missing(survey, types, runtime, runtime.name if runtime else wishes.container),
     )
 
 
@@ -150,12 +149,6 @@ def _cluster(
     return entries
 
 
-def _runtime(survey: SlurmSurvey, wishes: Wishes, before: Mapping[str, Any]) -> Runtime | None:
-    """The runtime found of those that will do."""
-    wanted = wishes.container or before.get("container")
-    return next((one for one in survey.runtimes if wanted in (None, one.name)), None)
-
-
 def _container(wishes: Wishes, runtime: Runtime | None, before: Mapping[str, Any]) -> list[Entry]:
     entries = []
     if runtime is not None:
@@ -208,19 +201,16 @@ def _about_gpu(one: GpuType, slurm: Slurm, wishes: Wishes) -> tuple[str, ...]:
     nodes = f"{offer.nodes} nodes, each" if offer.nodes != 1 else "1 node"
     about = f"{nodes} with {each}, {offer.cpus} CPUs, {offer.node_memory / 2**30:.0f} GiB"
     lines = [about if offer.working else f"{about}; down when this was written"]
-    others = [
-        _elsewhere(other.partition, longest(slurm, wishes.account, other.partition)) for other in one.others
-    ]
+    others = []
+    for partition in (other.partition for other in one.others):
+        limit = longest(slurm, wishes.account, partition)
+        others.append(f"{partition.name} ({format_duration(limit) if limit else 'no limit'})")
     if others:
         lines.append(f"Also in: {', '.join(others)}")
     if offer.memory is None and (sizes := sizes_of(offer.name)):
         either = " or ".join(f'"{size}G"' for size in sizes)
         lines.append(f"Slurm does not say which {offer.name} this is: add memory = {either}")
     return tuple(lines)
-
-
-def _elsewhere(partition: Partition, limit: int | None) -> str:
-    return f"{partition.name} ({format_duration(limit) if limit else 'no limit'})"
 
 
 def _kept(entry: Entry, before: Mapping[str, Any]) -> Entry:

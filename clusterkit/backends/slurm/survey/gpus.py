@@ -45,11 +45,7 @@ class Offer:
         """The template of the sbatch option."""
         if self.spelling is None:
             return "--gres=gpu:{count}"
-        return (
-            "--gres=gpu:{type}:{count}"
-            if self.spelling == self.name
-            else f"--gres=gpu:{self.spelling}:{{count}}"
-        )
+        return f"--gres=gpu:{'{type}' if self.spelling == self.name else self.spelling}:{{count}}"
 
 
 @dataclass(frozen=True)
