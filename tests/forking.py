@@ -55,7 +55,8 @@ def _make_ready() -> None:
     from clusterkit.backends.job_script import templates
     from clusterkit.cli.app import app
 
-    typer.main.get_command(app)
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        assert command.name == name
     for name in templates().list_templates(filter_func=lambda name: name.endswith(".sh.j2")):
         templates().get_template(name)
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from clusterkit.cli.ui import curves, top, watch
+from clusterkit.cli import top
+from clusterkit.cli.ui import curves, watch
 
 ROOT = Path(__file__).resolve().parent.parent
 ANSWERED_ELSEWHERE = re.compile(

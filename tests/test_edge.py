@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.cli.app import app
 from clusterkit.cli.causes import fault_of
 from clusterkit.cli.crash import masked, masked_text
+from clusterkit.cli.examples import GUIDES
 from clusterkit.errors import ClusterkitError
 from clusterkit.runs.ledger import Ledger
 from tests.sampling import sampled
@@ -77,11 +77,7 @@ class Result:
 
 
 def names() -> set[str]:
-    return {
-        each.name or each.callback.__name__.replace("_", "-")
-        for each in app.registered_commands
-        if each.callback
-    }
+    return set(GUIDES)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.cli.ui import images as show_images
+from clusterkit.cli import images as show_images
 from clusterkit.cli.ui import model as show_model
 from clusterkit.commands.images import ImageRow
 from clusterkit.commands.model import Chosen, Evaluated, Score

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from clusterkit.backends.base import JobState
-from clusterkit.cli.ui.top import view
+from clusterkit.cli.top import view
 from clusterkit.probes.usage import Process, Usage
 from clusterkit.runs.inside import Inside
 from clusterkit.runs.ledger import LedgerRun

@@ -1,7 +1,4 @@
-"""The command line, put together.
-
-Commands import what they need when they run, so that `clusterkit --help` stays as quick as Typer itself.
-"""
+"""The command line, put together. A command is imported when it runs; see `clusterkit.cli.guide`."""
 
 from __future__ import annotations
 
@@ -12,41 +9,17 @@ from contextlib import suppress
 from typing import Annotated
 
 import typer
-from typer.models import CommandInfo
 
 from clusterkit import __version__
-from clusterkit.cli import (
-    build,
-    cancel,
-    clean,
-    completion,
-    config,
-    demo,
-    deploy,
-    doctor,
-    drill,
-    images,
-    init,
-    inside,
-    login,
-    logs,
-    model,
-    plan,
-    results,
-    resume,
-    share,
-    status,
-    submit,
-    tune,
-    watch,
-    why,
-)
 from clusterkit.cli.edge import run
-from clusterkit.cli.guide import Command, Grouped
+from clusterkit.cli.guide import LazyGroup
+
+LINE, SHELL = "_CLUSTERKIT_LINE", "_CLUSTERKIT_SHELL"
+"""Environment variables of a shell that completes a line; see `clusterkit.cli.completion`."""
 
 app = typer.Typer(
     name="clusterkit",
-    cls=Grouped,
+    cls=LazyGroup,
     help="Take a reinforcement-learning run to a Slurm cluster and bring its results home.",
     no_args_is_help=True,
     add_completion=False,  # `completion` knows runs and profiles, too
@@ -71,59 +44,12 @@ def _main(
     pass
 
 
-_COMMANDS = (
-    init,
-    deploy,
-    plan,
-    submit,
-    status,
-    why,
-    logs,
-    watch,
-    inside,
-    cancel,
-    resume,
-    doctor,
-    drill,
-    tune,
-    results,
-    model,
-    share,
-    clean,
-    images,
-    login,
-    build,
-    config,
-    completion,
-    demo,
-)
-for room in _COMMANDS:
-    room.register(app)
-
-
-def _name(command: CommandInfo) -> str:
-    return command.name or getattr(command.callback, "__name__", "").replace("_", "-")
-
-
-for each in app.registered_commands:
-    each.cls = each.cls if each.cls and issubclass(each.cls, Command) else Command
-
-
-def _leave_out_the_others(words: list[str]) -> None:
-    """Typer takes the options of every command apart; only those of the one that will run are needed."""
-    asked = next((word for word in words if not word.startswith("-")), "")
-    chosen = [one for one in app.registered_commands if asked == _name(one)]
-    if chosen:
-        app.registered_commands[:] = chosen
-
-
 def _complete() -> None:
     """Answer a shell that completes a line; a fault of ours must not be seen in the middle of typing."""
-    line = os.environ[completion.LINE]
-    words = completion.words_of(line)[1:]
-    if len(words) > 1:
-        _leave_out_the_others(words[:-1])
-    typer.echo(completion.answer(typer.main.get_command(app), line, os.environ.get(completion.SHELL, "")))
+    from clusterkit.cli import completion
+
+    line, shell = os.environ[LINE], os.environ.get(SHELL, "")
+    typer.echo(completion.answer(typer.main.get_command(app), line, shell))
 
 
 def command() -> None:
@@ -132,16 +58,14 @@ def command() -> None:
     Raises:
         SystemExit: the command line is wrong, or the command ends with an exit code of its own.
     """
-    if completion.LINE in os.environ:
+    if LINE in os.environ:
         with suppress(Exception):
             _complete()
         return
-    words = sys.argv[1:]
-    _leave_out_the_others(words)
     try:
         # Not `app()`: it has exit codes of its own for Ctrl-C, Ctrl-D and a reader that has gone.
         group = typer.main.get_command(app)
-        with group.make_context("clusterkit", words) as context:
+        with group.make_context("clusterkit", sys.argv[1:]) as context:
             group.invoke(context)
     except typer.Exit as end:
         sys.exit(end.exit_code)

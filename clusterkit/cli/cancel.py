@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clusterkit.asking import agree
+from clusterkit.backends.base import JobState
 from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
+from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.ui.status import status_table
+from clusterkit.errors import ConfigError, SchedulerError, TransportError
 
-
-def register(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command()(cancel)
+if TYPE_CHECKING:
+    from clusterkit.commands.cancel import Agree, Cancellation, Chosen
+    from clusterkit.runs.status import StatusRow
 
 
 def cancel(
@@ -34,7 +40,6 @@ def cancel(
 
     On a terminal it asks first, where several runs or a running one would end.
     """
-    from clusterkit.cli.ui.cancel import ask_first, show_cancelled
     from clusterkit.commands.cancel import Chosen
     from clusterkit.commands.cancel import cancel as verb
 
@@ -43,3 +48,47 @@ def cancel(
     with open_ledger(settings, of=names or ()) as ledger:
         code = show_cancelled(verb(settings, ledger, chosen, agrees=ask_first(chosen, yes=yes)))
     raise typer.Exit(code)
+
+
+def ask_first(chosen: Chosen, *, yes: bool) -> Agree:
+    """What shows the runs that would end, and asks; for one that only waits it does not.
+
+    Without a terminal, runs that were named are not asked about; `--all` and `--group` need `--yes`.
+    """
+
+    def agrees(rows: Sequence[StatusRow]) -> bool:
+        terminal = sys.stdin.isatty() and sys.stderr.isatty()
+        if yes or (not chosen.many and not terminal):
+            return True
+        if not terminal:
+            raise ConfigError(
+                f"this would cancel {len(rows)} runs, and there is no terminal to ask on", hint="use --yes"
+            )
+        if len(rows) == 1 and rows[0].state.state is not JobState.RUNNING:
+            return True
+        err.print(status_table(rows, width=err.width)[0])
+        what = "this run" if len(rows) == 1 else f"these {len(rows)} runs"
+        return agree(f"Cancel {what}?")
+
+    return agrees
+
+
+def show_cancelled(result: Cancellation) -> int:
+    """One line a run; returns the command's exit code."""
+    for one in result.done:
+        ended = not one.was.active and one.was is not JobState.UNKNOWN
+        out.print(
+            f"{one.run.run_id}  {f'had ended already ({one.was})' if ended else 'cancelled'}", soft_wrap=True
+        )
+    for cluster, cause in result.silent.items():
+        err.print(f"[yellow]{cluster} gives no answer, its runs go on:[/]", end=" ")
+        err.print(cause, markup=False, soft_wrap=True)
+    for run in result.unclear:
+        err.print(f"[yellow]{run.run_id} is still being submitted:[/] try again in a minute", soft_wrap=True)
+    if result.refused:
+        note("nothing was cancelled")
+    elif not (result.done or result.silent or result.unclear):
+        note("no run of this project waits or runs")
+    if result.silent:
+        return TransportError.exit_code
+    return SchedulerError.exit_code if result.unclear else 0

@@ -94,6 +94,24 @@ UnlockOption = Annotated[
 ]
 
 
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run that was synced, a folder with one, or the path of a checkpoint or model."
+    ),
+]
+CheckpointOption = Annotated[
+    str, typer.Option(metavar="best|last|NAME", help="Which checkpoint of the run; a path will do, too.")
+]
+EnvironmentOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:ID",
+        help="What it was trained in, if that module is your own but neither installed nor tracked by git.",
+    ),
+]
+
+
 class ProgramCommand(Command):
     """Takes arguments for the program only behind `--`: a forgotten `--profile` is no reason to submit."""
 

@@ -18,9 +18,8 @@ import typer
 
 from clusterkit import account
 from clusterkit.cli.complete import FILES, Candidate, Project, project, values_of
+from clusterkit.cli.examples import GUIDES
 from clusterkit.errors import ClusterkitError, ConfigError
-
-LINE, SHELL = "_CLUSTERKIT_LINE", "_CLUSTERKIT_SHELL"
 
 
 class Shell(StrEnum):
@@ -29,11 +28,6 @@ class Shell(StrEnum):
     BASH = "bash"
     ZSH = "zsh"
     FISH = "fish"
-
-
-def register(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command()(completion)
 
 
 def completion(
@@ -153,7 +147,7 @@ def _complete(group: Any, words: list[str]) -> tuple[str, list[Candidate], str]:
     commands: Mapping[str, Any] = group.commands
     given = [word for word in before if not word.startswith("-")]
     if not given:
-        named = [(name, command.get_short_help_str(limit=200)) for name, command in commands.items()]
+        named = [(name, guide.short) for name, guide in GUIDES.items()]
         return "words", _fitting(start, _options(group.params, ()) if start.startswith("-") else named), start
     command = commands.get(given[0])
     if command is None:

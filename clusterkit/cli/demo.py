@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.live import Live
+from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, load, open_ledger
+from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.ui.status import status_table
+from clusterkit.cli.ui.text import format_bytes, format_count
+from clusterkit.numbers import percent, significant
+from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
+    from clusterkit.commands.demo import Demonstrated
     from clusterkit.runs.pipeline import Submitted
-
-
-def register(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command()(demo)
+    from clusterkit.runs.status import StatusRow
 
 
 def demo(
@@ -27,7 +34,6 @@ def demo(
 
     Four real Meta-World tasks through the whole product: submit, watch, sync, report.
     """
-    from clusterkit.cli.ui.demo import live_row, show_demonstrated, show_left
     from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.cli.ui.submit import show_submitted
     from clusterkit.commands.demo import demo as verb
@@ -49,3 +55,71 @@ def demo(
             show_left(run_id)
         raise
     show_demonstrated(done)
+
+
+_FILES = {"curves.png": "curves", "report.html": "report"}
+
+
+_LINE_SECONDS = 15.0
+"""Between two lines where there is no terminal to redraw."""
+
+
+@contextmanager
+def live_row() -> Iterator[Callable[[StatusRow], None]]:
+    """Redraws the run's line on a terminal; elsewhere prints one now and then."""
+    if err.is_terminal:
+        with Live(console=err, transient=True, auto_refresh=False) as live:
+            yield lambda row: live.update(status_table([row], width=err.width)[0], refresh=True)
+        return
+    printed = -_LINE_SECONDS
+
+    def show(row: StatusRow) -> None:
+        nonlocal printed
+        if time.monotonic() - printed >= _LINE_SECONDS or not row.state.state.active:
+            printed = time.monotonic()
+            note(_line(row))
+
+    yield show
+
+
+def _line(row: StatusRow) -> str:
+    state = row.state
+    parts = [state.state.value]
+    if state.progress is not None:
+        parts.append(f"{state.progress:.0%} of {format_count(row.run.total_steps)} steps")
+    if state.steps_per_second:
+        parts.append(f"{significant(state.steps_per_second)} steps/s")
+    if state.eta_seconds is not None:
+        parts.append(f"{format_seconds(state.eta_seconds)} left")
+    if state.success is not None:
+        parts.append(f"success {percent(state.success)}")
+    return "  ".join(parts)
+
+
+def show_left(run_id: str) -> None:
+    """What becomes of the run when one leaves before its end: it is a job of its own and goes on."""
+    note("no longer watched; if it still runs, it goes on by itself")
+    note(f"next: clusterkit cancel {run_id}, or clusterkit watch {run_id}")
+
+
+def show_demonstrated(done: Demonstrated) -> None:
+    """State, success rates, what was synced, where the picture is."""
+    row = done.row
+    lines: list[tuple[str, str, str]] = [
+        ("run", row.run.run_id, ""),
+        ("state", row.state.state.value, "green"),
+        ("trained", f"{format_count(row.run.total_steps)} environment steps", ""),
+        ("took", f"{format_seconds(done.seconds)} from submit to report", ""),
+    ]
+    label = "success"
+    for task, rate in done.success.items():
+        lines.append((label, f"{rate:>6.1%}  {task}", "bold" if task == "mean" else ""))
+        label = ""
+    files = sum(run.files for run in done.synced.runs)
+    size = format_bytes(sum(run.bytes for run in done.synced.runs))
+    lines.append(("synced", f"{files} files, {size} to {done.synced.results / row.run.run_id}", ""))
+    for path in done.reported.files:
+        if path.name in _FILES:
+            lines.append((_FILES[path.name], str(path), ""))
+    for name, value, style in lines:
+        out.print(Text.assemble((f"{name:<9}", "bold"), (value, style)), soft_wrap=True)

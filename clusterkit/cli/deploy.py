@@ -10,11 +10,6 @@ import typer
 from clusterkit.cli.common import ClusterOption, ConfigOption, SendLargeOption, large_files, load, open_ledger
 
 
-def register(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command()(deploy)
-
-
 def deploy(
     cluster: ClusterOption = None,
     image: Annotated[

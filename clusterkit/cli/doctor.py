@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
+from clusterkit.checkup import Outcome, Place, Result, Sheet
 from clusterkit.cli.common import ClusterOption, ConfigOption, load
+from clusterkit.cli.ui.console import err, out
+from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.text import printable
+from clusterkit.transport.base import ProgressCallback
+from clusterkit.transport.questions import Ask, Question
 
-
-def register(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command()(doctor)
+if TYPE_CHECKING:
+    from rich.status import Status
 
 
 def doctor(
@@ -36,7 +47,6 @@ def doctor(
 
     Each check ends as ok, warn or FAIL, with what was seen and the cure. Ends with 1 if one failed.
     """
-    from clusterkit.cli.ui.doctor import DoctorList, print_json
     from clusterkit.commands.doctor import Wish
     from clusterkit.commands.doctor import doctor as verb
     from clusterkit.errors import ConfigError
@@ -63,3 +73,191 @@ def doctor(
         shown.end(sheet)
     if not sheet.works:
         raise typer.Exit(1)
+
+
+SCHEMA = 1
+
+
+_TITLES = {
+    Place.LAPTOP: "On this machine",
+    Place.LOGIN: "On the login node",
+    Place.STORAGE: "Storage",
+    Place.SCHEDULER: "Scheduler",
+    Place.NODE: "On the node",
+    Place.CONTAINER: "Where the program runs",
+}
+
+
+_MARKS = {
+    Outcome.PASS: ("ok", "green"),
+    Outcome.WARN: ("warn", "yellow"),
+    Outcome.FAIL: ("FAIL", "bold red"),
+    Outcome.SKIPPED: ("skip", "dim"),
+}
+
+
+_NAME_WIDTH = 15
+
+
+_LONGEST = 300
+"""Characters of evidence that are shown."""
+
+
+class DoctorList:
+    """Prints a line as each check ends; on a terminal what is being waited for stands below."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._heading = ("", "")
+        self._skipped: list[Result] = []
+        self._stack = ExitStack()
+        self._status: Status | None = None
+
+    def __enter__(self) -> Self:
+        console = err if self._quiet else out  # one console must do both, or they write over each other
+        if console.is_terminal:
+            self._status = self._stack.enter_context(console.status("looking around", spinner="dots"))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+        self._status = None
+
+    def say(self, text: str) -> None:
+        """What is being waited for; without a terminal it is not told."""
+        if self._status is not None:
+            self._status.update(Text(printable(text), "dim"))
+
+    @contextmanager
+    def bar(self, label: str, total: int | None) -> Iterator[ProgressCallback]:
+        """A progress bar in place of what is being waited for."""
+        if self._status is not None:
+            self._status.stop()
+        with transfer_bar(label, total) as report:
+            yield report
+        if self._status is not None:
+            self._status.start()
+
+    def asking(self, ask: Ask) -> Ask:
+        """The same, with nothing drawn while a person answers."""
+
+        def asked(question: Question) -> Sequence[str]:
+            if self._status is not None:
+                self._status.stop()
+            answers = ask(question)
+            if self._status is not None:
+                self._status.start()
+            return answers
+
+        return asked
+
+    def add(self, result: Result) -> None:
+        """Show one result; skipped ones of one cause share a line."""
+        if self._quiet:
+            return
+        if self._skipped and not self._goes_with(result):
+            self._flush()
+        if result.verdict.outcome is Outcome.SKIPPED:
+            self._skipped.append(result)
+            return
+        self._line(result)
+
+    def end(self, sheet: Sheet) -> None:
+        """The verdict in one line."""
+        self._flush()
+        counts = sheet.counts()
+        told = [f"{counts[Outcome.PASS]} ok"]
+        told += [f"{counts[outcome]} {word}" for outcome, word in _COUNTED.items() if counts[outcome]]
+        style = "green" if sheet.works else "red"
+        last = "nothing stands in the way of a run"
+        if counts[Outcome.SKIPPED]:
+            last = "no check that ran has failed"
+        if not sheet.works:
+            last = "correct what failed, from the top"
+        out.print()
+        out.print(Text(f"{', '.join(told)}: {last}", style), soft_wrap=True)
+
+    def _goes_with(self, result: Result) -> bool:
+        first = self._skipped[0]
+        return (
+            result.verdict == first.verdict
+            and result.profile == first.profile
+            and result.check.place is first.check.place
+        )
+
+    def _flush(self) -> None:
+        if self._skipped:
+            first = self._skipped[0]
+            names = ", ".join(result.check.name for result in self._skipped)
+            self._head(first)
+            because = Text(f"{names}: {printable(first.verdict.evidence)}", "dim")
+            out.print(_row(Text("  skip", "dim"), "", because))
+            self._skipped = []
+
+    def _head(self, result: Result) -> None:
+        profile = "" if result.check.place is Place.LAPTOP else result.profile
+        heading = (_TITLES[result.check.place], profile)
+        if heading != self._heading:
+            if self._heading[0]:
+                out.print()
+            out.print(Text.assemble((heading[0], "bold"), (f"  {profile}" if profile else "", "dim")))
+        self._heading = heading
+
+    def _line(self, result: Result) -> None:
+        self._head(result)
+        mark, style = _MARKS[result.verdict.outcome]
+        name, seen = result.check.name, printable(result.verdict.evidence[:_LONGEST])
+        if result.check.place is Place.LAPTOP and result.profile:
+            seen = f"{result.profile}: {seen}"
+        out.print(_row(Text(f"  {mark}", style), name, Text(seen)))
+        if result.verdict.cure:
+            out.print(_row(Text(), "", Text(result.verdict.cure, "cyan"), label="cure"))
+        if result.fixed:
+            out.print(_row(Text(), "", Text(printable(result.fixed)), label="done"))
+
+
+def _row(mark: Text, name: str, text: Text, *, label: str = "") -> Table:
+    """One line; where it is too long, it goes on below itself."""
+    cells = [(8, mark)]
+    if name or label:
+        cells.append((_NAME_WIDTH + 1, Text(name)))
+    if label:
+        cells.append((6, Text(label, "bold")))
+    row = Table.grid()
+    for width, _ in cells:
+        row.add_column(width=width)
+    row.add_column(overflow="fold")
+    row.add_row(*(cell for _, cell in cells), text)
+    return row
+
+
+_COUNTED = {Outcome.WARN: "to look at", Outcome.FAIL: "failed", Outcome.SKIPPED: "skipped"}
+
+
+def print_json(sheet: Sheet) -> None:
+    """One object on standard output; see docs/doctor.md."""
+    document = {
+        "schema": SCHEMA,
+        "time": int(time.time()),
+        "cluster": sheet.cluster or None,
+        "works": sheet.works,
+        "counts": {outcome.value: count for outcome, count in sheet.counts().items()},
+        "checks": [_object(result) for result in sheet.results],
+    }
+    out.file.write(json.dumps(document, indent=2) + "\n")
+
+
+def _object(result: Result) -> dict[str, Any]:
+    skipped = result.verdict.outcome is Outcome.SKIPPED
+    return {
+        "name": result.check.name,
+        "place": result.check.place.value,
+        "profile": result.profile or None,
+        "outcome": result.verdict.outcome.value,
+        "evidence": "" if skipped else result.verdict.evidence,
+        "because": result.verdict.evidence if skipped else None,
+        "cure": result.verdict.cure or None,
+        "fixed": result.fixed or None,
+    }

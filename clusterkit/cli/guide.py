@@ -6,21 +6,18 @@ Plain text: rich panels would cost as much time as all the rest of the start.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 from clusterkit.cli.examples import GUIDES, PANELS
 from clusterkit.resources import page
 
-_OTHERS = "More"
-_ORDER = {name: place for place, name in enumerate(GUIDES)}
 _TYPE = re.compile(r"^(  (?:-- )?[A-Z]\S*)( <\S+>)", re.MULTILINE)
 """An argument's metavar and Typer's word for its type."""
-
-
-def _place(command: str) -> int:
-    return _ORDER.get(command, len(_ORDER))
 
 
 def epilog(command: str) -> str:
@@ -54,22 +51,60 @@ class Command(TyperCommand):
         return _TYPE.sub(lambda found: found[1] + " " * len(found[2]), super().get_help(ctx))
 
 
-class Grouped(TyperGroup):
-    """The commands by what they are for."""
+class _Commands(Mapping[str, Any]):
+    """All commands by name; each is imported when it is asked for."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in GUIDES:
+            raise KeyError(name)
+        if name not in self._loaded:
+            self._loaded[name] = load(name)
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(GUIDES)
+
+    def __len__(self) -> int:
+        return len(GUIDES)
+
+
+def load(name: str) -> Any:
+    """The command of that name: the function in the module of its name, with underscores."""
+    word = name.replace("-", "_")
+    module = import_module(f"clusterkit.cli.{word}")
+    one = typer.Typer(add_completion=False, rich_markup_mode=None)
+    one.command(name, cls=getattr(module, "COMMAND", Command))(getattr(module, word))
+    return typer.main.get_command(one)
+
+
+class LazyGroup(TyperGroup):
+    """The commands by what they are for. One is imported when it runs, or when its own help is asked for."""
+
+    def __init__(self, **attributes: Any) -> None:
+        """As click makes it."""
+        super().__init__(**attributes)
+        self.commands = _Commands()  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, in the order of the help."""
+        del ctx
+        return list(GUIDES)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands, a list for each group."""
-        panels: dict[str, list[tuple[str, Any]]] = {panel: [] for panel in PANELS}
-        for name in sorted(self.list_commands(ctx), key=_place):
-            guide = GUIDES.get(name)
-            command = self.get_command(ctx, name)
-            panels.setdefault(guide.panel if guide else _OTHERS, []).append((name, command))
-        widest = max(len(name) for commands in panels.values() for name, _ in commands)
+        del ctx
+        widest = max(map(len, GUIDES))
         room = formatter.width - 6 - widest
-        for panel, commands in panels.items():
-            if commands:
-                with formatter.section(panel):
-                    # Lists of one width: the second column stands where it does in the other lists.
-                    formatter.write_dl(
-                        [(f"{name:{widest}}", command.get_short_help_str(room)) for name, command in commands]
-                    )
+        for panel in PANELS:
+            with formatter.section(panel):
+                # Lists of one width: the second column stands where it does in the other lists.
+                formatter.write_dl(
+                    [
+                        (f"{name:{widest}}", TyperCommand(name, help=guide.short).get_short_help_str(room))
+                        for name, guide in GUIDES.items()
+                        if guide.panel == panel
+                    ]
+                )

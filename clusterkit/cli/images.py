@@ -1,18 +1,21 @@
-"""`clusterkit images` and `clusterkit gc`."""
+"""`clusterkit images`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger
+from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.text import format_bytes
 
-
-def register(app: typer.Typer) -> None:
-    """Mount the commands."""
-    app.command()(images)
-    app.command()(gc)
+if TYPE_CHECKING:
+    from clusterkit.commands.images import ImageRow
 
 
 def images(
@@ -24,7 +27,6 @@ def images(
 
     Size, when each was last used, and the runs that use it; * marks what this project deploys.
     """
-    from clusterkit.cli.ui.images import print_json, show_images
     from clusterkit.commands.images import list_images
 
     settings = load(config)
@@ -34,21 +36,53 @@ def images(
     (print_json if as_json else show_images)(where.name, rows)
 
 
-def gc(
-    cluster: ClusterOption = None,
-    ended: Annotated[bool, typer.Option("--ended", help="Also what only ended runs used.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    config: ConfigOption = None,
-) -> None:
-    """Remove images and snapshots that no run uses.
+_NAMED = 5
+"""So many runs are named."""
 
-    Never what a waiting or running run uses, or this project deploys; asks first.
-    """
-    from clusterkit.cli.ui.images import ask_first, show_collected
-    from clusterkit.commands.images import gc as verb
 
-    settings = load(config)
-    agrees = ask_first(dry_run=dry_run, yes=yes)
-    with open_ledger(settings, only_reads=dry_run) as ledger:
-        show_collected(verb(settings.cluster(cluster), ledger, ended=ended, agrees=agrees))
+def show_images(cluster: str, rows: Sequence[ImageRow]) -> None:
+    """One line an image, the last used first."""
+    if not rows:
+        note(f"no images on {cluster}; `clusterkit deploy` sends one")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name, right in {"": False, "image": False, "size": True, "last used": False}.items():
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    table.add_column("runs", overflow="fold")
+    for row in rows:
+        table.add_row(
+            "*" if row.ours else "",
+            row.image.digest[:12],
+            format_bytes(row.image.bytes),
+            f"{datetime.fromtimestamp(row.image.used):%Y-%m-%d %H:%M}",
+            "damaged" if row.image.damaged else _runs(row),
+        )
+    out.print(table)
+    note(f"{format_bytes(sum(row.image.bytes for row in rows))} on {cluster}; * is what this project deploys")
+
+
+def _runs(row: ImageRow) -> str:
+    if not row.runs:
+        return "none"
+    count = f"{len(row.runs)} run{'s' if len(row.runs) > 1 else ''}"
+    if not row.unfinished:
+        return f"{count}, all ended"
+    names = ", ".join(row.unfinished[:_NAMED]) + (", ..." if len(row.unfinished) > _NAMED else "")
+    return f"{count}, not ended: {names}"
+
+
+def print_json(cluster: str, rows: Sequence[ImageRow]) -> None:
+    """One object on standard output; see docs/commands.md."""
+    images = [
+        {
+            "digest": row.image.digest,
+            "bytes": row.image.bytes,
+            "used": row.image.used,
+            "damaged": row.image.damaged,
+            "ours": row.ours,
+            "runs": row.runs,
+            "unfinished": row.unfinished,
+        }
+        for row in rows
+    ]
+    out.file.write(json.dumps({"schema": 1, "cluster": cluster, "images": images}, indent=2) + "\n")

@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from clusterkit.config.settings_file import Proposal
 
 
-def register(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command()(init)
-
-
 def init(
     host: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""`clusterkit login` and `clusterkit logout`."""
+"""`clusterkit login`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from typing import Annotated
 import typer
 
 from clusterkit.cli.common import ConfigOption, load
-
-
-def register(app: typer.Typer) -> None:
-    """Mount the commands."""
-    app.command()(login)
-    app.command()(logout)
+from clusterkit.cli.ui.console import out
+from clusterkit.commands.login import LoggedIn
+from clusterkit.units import format_duration
 
 
 def login(
@@ -35,7 +32,6 @@ def login(
 
     A background process holds the connection; nothing secret is written down.
     """
-    from clusterkit.cli.ui.login import show_login
     from clusterkit.commands.login import login as verb
     from clusterkit.errors import ConfigError
     from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
@@ -51,12 +47,12 @@ def login(
     show_login(verb(load(config).cluster(cluster), keep=seconds, ask=ask))
 
 
-def logout(
-    cluster: Annotated[str | None, typer.Argument(metavar="CLUSTER", help="Every one if left out.")] = None,
-    config: ConfigOption = None,
-) -> None:
-    """End a kept login and the commands that use it."""
-    from clusterkit.cli.ui.login import show_logout
-    from clusterkit.commands.login import logout as verb
-
-    show_logout(verb(load(config).cluster(cluster) if cluster else None))
+def show_login(done: LoggedIn) -> None:
+    """One line: where to, until when, and how it ends."""
+    state = "logged in" if done.new else "already logged in"
+    out.print(
+        f"{done.cluster} ({done.host}): {state}; kept until {format_duration(done.seconds)} pass without a "
+        f"command, or `clusterkit logout {done.cluster}`",
+        markup=False,
+        soft_wrap=True,
+    )

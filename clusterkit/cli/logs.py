@@ -9,11 +9,6 @@ import typer
 from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
 
 
-def register(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command()(logs)
-
-
 def logs(
     name: RunArgument = "last",
     follow: Annotated[

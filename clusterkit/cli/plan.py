@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from clusterkit.cli.common import (
     ClusterOption,
@@ -23,15 +28,24 @@ from clusterkit.cli.common import (
     load,
     sbatch_words,
 )
+from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.plan import FITS, speed_words, time_range
+from clusterkit.cli.ui.text import format_bytes, format_count
 from clusterkit.errors import ConfigError
+from clusterkit.numbers import beside, significant
 
 if TYPE_CHECKING:
+    from clusterkit.commands.compare import Row
+    from clusterkit.commands.plan import Forecast
+    from clusterkit.config.models import Profile
+    from clusterkit.forecast.memory import Store
+    from clusterkit.forecast.speed import Duration, Speed
+    from clusterkit.forecast.starts import Ask, Start
+    from clusterkit.runs.deployment import Plan as Upload
     from trainer.recipe.spaces import Spaces
 
 
-def register(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command(cls=ProgramCommand)(plan)
+COMMAND = ProgramCommand
 
 
 def plan(
@@ -101,7 +115,6 @@ def plan(
         until_done=until_done,
     )
     if compare:
-        from clusterkit.cli.ui.compare import print_comparison_json, show_comparison
         from clusterkit.commands.compare import compare as compared
 
         rows = compared(settings, run, cluster=cluster, spaces=spaces)
@@ -109,7 +122,6 @@ def plan(
         return
 
     from clusterkit.cli.ui.plan import show_forecast
-    from clusterkit.cli.ui.plan_json import print_forecast_json
     from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.commands.plan import PlanRequest
     from clusterkit.commands.plan import plan as verb
@@ -162,3 +174,152 @@ def _durations(text: str | None) -> tuple[int, ...]:
     if any(each < 60 for each in seconds):
         raise ConfigError("--times: less than a minute is no time limit", hint="write e.g. --times 1h,4h,1d")
     return seconds
+
+
+def show_comparison(profile: Profile, rows: Sequence[Row]) -> None:
+    """One line a GPU type of a cluster."""
+    steps = f", {format_count(profile.total_steps)} steps" if profile.total_steps else ""
+    out.print(Text.assemble((profile.name, "bold"), f": {profile.recipe}{steps}"))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    counted = any(row.memory for row in rows)
+    for title in ("cluster", "gpu", *(("memory", "takes", "") if counted else ()), "time", "steps/s"):
+        right = title in ("memory", "takes")
+        table.add_column(title, justify="right" if right else "left", no_wrap=title != "steps/s")
+    speeds = beside([row.speed.steps_per_second if row.speed else None for row in rows])
+    for row, rate in zip(rows, speeds, strict=True):
+        name = Text(row.gpu or "-", style="bold" if row.gpu == (profile.gpu or "") else "")
+        table.add_row(row.cluster or "-", name, *(_memory(row) if counted else ()), *_time(row, rate))
+    out.print(table)
+    for gpu, speed in {row.gpu: row.speed for row in rows if row.speed}.items():
+        out.print(Text.assemble((gpu or "no GPU", "bold"), f": {speed_words(speed)}"))
+    note("nothing is scaled from one GPU to another: what was not measured, a short run of yours tells")
+
+
+def print_comparison_json(profile: Profile, rows: Sequence[Row]) -> None:
+    """The same for machines; docs/plan.md lists the keys."""
+    document = {
+        "schema": 1,
+        "profile": profile.name,
+        "recipe": profile.recipe,
+        "total_steps": profile.total_steps,
+        "gpus": [
+            {
+                "cluster": row.cluster,
+                "gpu": row.gpu or None,
+                "memory": store_json(row.memory),
+                "time": time_json(row.speed, row.duration),
+                "published": [asdict(rate) for rate in row.published],
+            }
+            for row in rows
+        ],
+    }
+    out.file.write(json.dumps(document, ensure_ascii=False) + "\n")
+
+
+def _memory(row: Row) -> tuple[str, str, Text]:
+    if row.memory is None:
+        return "", "", Text()
+    there = "?" if row.memory.available is None else format_bytes(row.memory.available)
+    fit = Text(str(row.memory.fit), style=FITS[row.memory.fit])
+    return there, format_bytes(row.memory.needed), fit
+
+
+def _time(row: Row, rate: str) -> tuple[str, Text]:
+    if row.speed is None:
+        told = "; ".join(f"{significant(one.steps_per_second)} steps/s by {one.by}" for one in row.published)
+        other = f"not this work: {told}" if told else "not measured"
+        return "-", Text(other, style="dim")
+    return time_range(row.duration, here=row.speed.here) if row.duration else "-", Text(rate)
+
+
+def print_forecast_json(forecast: Forecast) -> None:
+    """One document on standard output."""
+    out.file.write(json.dumps(_document(forecast), ensure_ascii=False) + "\n")
+
+
+def store_json(store: Store | None) -> dict[str, Any] | None:
+    """One memory."""
+    return (
+        None
+        if store is None
+        else {
+            "parts": [asdict(part) for part in store.parts],
+            "needed": store.needed,
+            "available": store.available,
+            "reserve": store.reserve,
+            "fit": store.fit,
+            "advice": store.advice,
+        }
+    )
+
+
+def time_json(speed: Speed | None, duration: Duration | None) -> dict[str, Any] | None:
+    """Speed and time."""
+    return None if speed is None else {**asdict(speed), "duration": duration and asdict(duration)}
+
+
+def _document(forecast: Forecast) -> dict[str, Any]:
+    sizes, queue, profile = forecast.sizes, forecast.queue, forecast.profile
+    return {
+        "schema": 1,
+        "cluster": forecast.cluster.name,
+        "profile": profile.name,
+        "recipe": sizes and sizes.recipe.name,
+        "modified": sizes and sizes.recipe.as_json()["modified"],
+        "total_steps": forecast.total_steps,
+        "num_envs": sizes and sizes.environments,
+        "precision": sizes and sizes.precision,
+        "ranks": sizes and sizes.ranks,
+        "gpu": profile.gpu,
+        "gpus": profile.gpu_count,
+        "cpus": forecast.machine.processors,
+        "memory_bytes": forecast.machine.host_memory,
+        "time_limit_seconds": profile.time,
+        "until_done": forecast.goes_on,
+        "sbatch": list(forecast.options),
+        "memory": forecast.memory
+        and {"gpu": store_json(forecast.memory.gpu), "host": store_json(forecast.memory.host)},
+        "seen": forecast.used and asdict(forecast.used),
+        "time": time_json(forecast.speed, forecast.duration),
+        "elsewhere": [asdict(rate) for rate in forecast.elsewhere],
+        "upload": _upload(forecast.upload),
+        "starts": [_start(start) for start in queue.starts],
+        "advice": queue.advice
+        and {
+            "text": queue.advice.text,
+            "ask": queue.advice.ask and _ask(queue.advice.ask),
+            "sooner_seconds": queue.advice.sooner,
+        },
+        "goes_on": queue.continuation and {"way": queue.continuation.way, "why": queue.continuation.why},
+        "shares": [asdict(share) for share in queue.shares],
+        "billing_per_hour": queue.billing,
+        "lacking": [{"text": str(one), "never": one.never} for one in forecast.lacking],
+        "trouble": [words for words in (forecast.trouble, queue.trouble) if words],
+    }
+
+
+def _start(start: Start) -> dict[str, Any]:
+    when = {"wait_seconds": start.wait, "start": start.moment}
+    where = {"partition": start.partition, "waiting": start.waiting}
+    return {**_ask(start.ask), **when, **where, "why": start.trouble}
+
+
+def _ask(ask: Ask) -> dict[str, Any]:
+    return {"gpu": ask.gpu or None, "time_limit_seconds": ask.seconds}
+
+
+def _upload(upload: Upload | None) -> dict[str, Any] | None:
+    return (
+        None
+        if upload is None
+        else {
+            "image_bytes": upload.image_plan.bytes_to_send,
+            "image_way": upload.image_plan.way if upload.image else None,
+            "code_bytes": upload.standing.bytes_to_send,
+            "code_files": len(upload.standing.missing),
+            "bytes": upload.bytes_to_send,
+            "seconds": upload.seconds,
+            "rate": upload.rate and asdict(upload.rate),
+            "shortage": upload.shortage,
+        }
+    )

@@ -19,11 +19,6 @@ from clusterkit.cli.common import (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command()(resume)
-
-
 def resume(
     name: RunArgument = "last",
     time: OtherTimeOption = None,

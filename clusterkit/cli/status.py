@@ -9,11 +9,6 @@ import typer
 from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
 
 
-def register(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command()(status)
-
-
 def status(
     names: RunsArgument = None,
     everything: Annotated[bool, typer.Option("--all", help="Also runs that ended long ago.")] = False,

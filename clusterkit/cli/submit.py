@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from clusterkit.runs.plan import Plan
 
 
-def register(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command(cls=ProgramCommand)(submit)
+COMMAND = ProgramCommand
 
 
 def submit(

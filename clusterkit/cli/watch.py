@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
+from clusterkit.cli.ui.curves import Panel, panels
+from clusterkit.cli.ui.text import format_count, printable
 
-
-def register(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command()(watch)
+if TYPE_CHECKING:
+    from clusterkit.commands.watch import Curves
 
 
 def watch(
@@ -33,10 +37,81 @@ def watch(
         runs = ledger.find([name])
     live = is_live() and not once
     if len(runs) > 1:
-        from clusterkit.cli.ui.group_curves import view_group
         from clusterkit.commands.watch import group_curves
 
         looks = group_curves(settings, runs, follow=live, say=note)
         (show_live if live else show_once)(looks, view_group)
     else:
         (show_live if live else show_once)(curves(settings, runs[0], follow=live, say=note), view)
+
+
+_LEVELS = " ▁▂▃▄▅▆▇█"
+
+
+_SPARK = 24
+"""Columns of a small curve at most."""
+
+
+_LEAST = 8
+"""With fewer there is none."""
+
+
+_VALUE, _STEP, _GAP = 7, 5, 2
+"""Columns of a value, of the steps, and between two columns."""
+
+
+def view_group(looks: Sequence[Curves], width: int, height: int | None) -> RenderableType:
+    """One picture of several runs; all small curves have the same scale."""
+    shown = [panels(one) for one in looks]
+    names = list(dict.fromkeys(panel.name for mine in shown for panel in mine))
+    span = max((row.step for one in looks for row in one.rows), default=1) or 1
+    values = [y for mine in shown for panel in mine if panel.name == names[0] for _, y in panel.points]
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("run", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("step", justify="right", no_wrap=True)
+    for name in names:
+        table.add_column(printable(name), justify="right", no_wrap=True)
+    columns = _room(looks, names, width)
+    if columns:
+        table.add_column(Text("curve", "dim"), no_wrap=True)
+    fitting = len(looks) if height is None else max(1, height - 2)
+    for one, mine in list(zip(looks, shown, strict=True))[:fitting]:
+        found = {panel.name: panel for panel in mine}
+        step = max((row.step for row in one.rows), default=None)
+        cells = [_value(found.get(name)) for name in names]
+        first = found.get(names[0])
+        small = [_spark(first.points if first else [], span, low, high, columns)] if columns else []
+        table.add_row(
+            one.run.run_id, str(one.state.state), "" if step is None else format_count(step), *cells, *small
+        )
+    hidden = len(looks) - fitting
+    more = [Text(f"and {hidden} more runs", "dim")] if hidden > 0 else []
+    return Group(table, *more)
+
+
+def _room(looks: Sequence[Curves], names: Sequence[str], width: int) -> int:
+    """Columns that are left for a small curve."""
+    fixed = [
+        max(len(one.run.run_id) for one in looks),
+        max(len(str(one.state.state)) for one in looks),
+        _STEP,
+    ]
+    taken = sum(fixed) + sum(max(_VALUE, len(name)) for name in names) + _GAP * (len(fixed) + len(names))
+    room = min(_SPARK, width - taken)
+    return room if room >= _LEAST else 0
+
+
+def _value(panel: Panel | None) -> str:
+    return panel.words(panel.points[-1][1]) if panel and panel.points else ""
+
+
+def _spark(points: Sequence[tuple[float, float]], span: float, low: float, high: float, columns: int) -> Text:
+    """The last value in each part of the steps; a part without one is blank."""
+    levels = [" "] * columns
+    for x, y in points:
+        place = min(columns - 1, max(0, int(x / span * columns)))
+        level = (y - low) / (high - low) if high > low else 0.5
+        levels[place] = _LEVELS[1 + round(level * (len(_LEVELS) - 2))]
+    return Text("".join(levels), "green")

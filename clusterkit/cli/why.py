@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
+from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.text import printable
 
-
-def register(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command()(why)
+if TYPE_CHECKING:
+    from clusterkit.commands.why_group import Causes
+    from clusterkit.diagnosis import Diagnosis, Finding
 
 
 def why(
@@ -24,17 +29,146 @@ def why(
     One cause, the lines that show it, and the one command to run next. Of a group, how many runs have which
     cause, and one run of each.
     """
-    from clusterkit.cli.ui.why import print_json, show_diagnosis
     from clusterkit.commands.why import why as verb
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
         if len(runs) > 1:
-            from clusterkit.cli.ui.why_group import print_group_json, show_causes
             from clusterkit.commands.why_group import why_group
 
             causes = why_group(settings, ledger, runs)
             (print_group_json if as_json else show_causes)(causes)
         else:
             (print_json if as_json else show_diagnosis)(verb(settings, ledger, runs[0]))
+
+
+_NAMED = 3
+
+
+def show_causes(causes: Causes) -> None:
+    """How many runs have which cause, then each cause by one of its runs."""
+    counts = ", ".join(f"{len(one.run_ids)} {one.exemplar.finding.cause.slug}" for one in causes.shared)
+    head = Text.assemble((causes.group, "bold"), f"  {causes.runs} runs: {counts}")
+    out.print(head, soft_wrap=True)
+    for one in causes.shared:
+        out.print()
+        count = len(one.run_ids)
+        runs = "1 run" if count == 1 else f"{count} runs"
+        out.print(Text.assemble((runs, "bold"), f"  {_listed(one.run_ids)}"), soft_wrap=True)
+        if count > 1:
+            shown = one.exemplar.evidence
+            out.print(Text(f"of these {shown.subject.run_id}, {shown.state.state}:", "dim"), soft_wrap=True)
+        show_finding(one.exemplar)
+    if causes.not_asked:
+        out.print()
+        note(f"not looked at: {_listed(causes.not_asked)}; `clusterkit why RUN` looks at one")
+
+
+def print_group_json(causes: Causes) -> None:
+    """One object on standard output; see docs/why.md."""
+    document = {
+        "schema": 1,
+        "group": causes.group,
+        "runs": causes.runs,
+        "causes": [
+            {
+                "cause": one.exemplar.finding.cause.slug,
+                "run_ids": one.run_ids,
+                "exemplar": as_object(one.exemplar),
+            }
+            for one in causes.shared
+        ],
+        "not_asked": causes.not_asked,
+    }
+    out.file.write(json.dumps(document, indent=2) + "\n")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+_LONGEST = 400
+"""Characters of a line that are shown; one line of a log may hold a megabyte."""
+
+
+def show_diagnosis(diagnosis: Diagnosis) -> None:
+    """Which run, what it is, the lines that show it, what to do, and the command."""
+    evidence = diagnosis.evidence
+    state = evidence.state
+    where = [f"job {state.job_id}" if state.job_id else "", f"on {state.node}" if state.node else ""]
+    if state.attempt:
+        where.append(f"attempt {state.attempt}")
+    out.print(
+        Text.assemble(
+            (evidence.subject.run_id, "bold"), f"  {state.state}  ", (", ".join(filter(None, where)), "dim")
+        ),
+        soft_wrap=True,
+    )
+    show_finding(diagnosis)
+
+
+def show_finding(diagnosis: Diagnosis) -> None:
+    """What it is, the lines that show it, what to do, and the command."""
+    finding = diagnosis.finding
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    colour = "red" if finding.cause.trouble else "green"
+    sentence = (_shown(finding.sentence), colour)
+    table.add_row("why", Text.assemble(sentence, (f"  ({finding.cause.slug})", "dim")))
+    for number, line in enumerate(finding.evidence):
+        table.add_row(
+            "seen" if number == 0 else "",
+            Text.assemble((f"{line.source}: ", "dim"), _shown(line.text)),
+        )
+    if finding.cause.trouble:
+        table.add_row("cure", Text(finding.cure))
+    for number, other in enumerate(diagnosis.also):
+        words = f"{_shown(other.sentence)}  ({other.cause.slug})"
+        table.add_row("also" if number == 0 else "", Text(words, "dim"))
+    out.print(table)
+    if finding.next:
+        # On a line of its own and never folded, so that it can be copied.
+        out.print(Text.assemble(("next  ", "bold"), (finding.next, "cyan")), soft_wrap=True)
+
+
+def print_json(diagnosis: Diagnosis) -> None:
+    """One object on standard output; see docs/why.md."""
+    out.file.write(json.dumps({"schema": 1, **as_object(diagnosis)}, indent=2) + "\n")
+
+
+def as_object(diagnosis: Diagnosis) -> dict[str, Any]:
+    """A run's diagnosis as plain values."""
+    evidence = diagnosis.evidence
+    return {
+        "run_id": evidence.subject.run_id,
+        "job_id": evidence.subject.job_id,
+        "state": evidence.state.state.value,
+        "node": evidence.state.node,
+        "attempt": evidence.state.attempt,
+        **_object(diagnosis.finding),
+        "also": [_object(other) for other in diagnosis.also],
+    }
+
+
+def _object(finding: Finding) -> dict[str, Any]:
+    return {
+        "cause": finding.cause.slug,
+        "trouble": finding.cause.trouble,
+        "sentence": _short(finding.sentence),
+        "evidence": [{"source": line.source, "text": _short(line.text)} for line in finding.evidence],
+        "cure": finding.cure,
+        "next": finding.next,
+        "sure": finding.sure.name.lower(),
+    }
+
+
+def _shown(text: str) -> str:
+    """Part of a log, perhaps: what a terminal would obey is escaped."""
+    return printable(_short(text))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -23,7 +23,8 @@ from clusterkit.wandb import credentials
 from clusterkit.wandb.ledger import SqliteUploads
 from clusterkit.wandb.log import find_logs
 from clusterkit.wandb.outcome import outcome_of
-from clusterkit.wandb.upload import RunUpload, UploadState, UploadTarget, upload_runs
+from clusterkit.wandb.upload import UploadTarget, upload_runs
+from clusterkit.wandb.uploaded import RunUpload, UploadState
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster

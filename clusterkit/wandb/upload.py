@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 
 from clusterkit.errors import WandbError
@@ -27,6 +26,7 @@ from clusterkit.wandb.log import WandbLog, find_logs, inspect
 from clusterkit.wandb.outcome import Outcome
 from clusterkit.wandb.plan import RunPlan, plan
 from clusterkit.wandb.stage import stage_run
+from clusterkit.wandb.uploaded import RunUpload, UploadState
 
 STALLED_SECONDS = 90.0
 """How long an upload may take in which no further step arrives; the client alone would try for minutes."""
@@ -36,35 +36,6 @@ _LOCK_SECONDS = 20.0
 """How long the client of an upload that was killed may go on before this one gives way."""
 _SETTLING_SECONDS, _SETTLING_LOOKS = 3.0, 10
 """The helper of a client that was killed was seen to end within two seconds."""
-
-
-class UploadState(StrEnum):
-    """What became of one W&B run."""
-
-    UPLOADED = "uploaded"
-    LIVE = "live"
-    """What there is of a run that goes on has arrived."""
-    WOULD_UPLOAD = "would upload"
-    UP_TO_DATE = "up to date"
-    RUNNING = "still running"
-    NOTHING = "nothing logged"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class RunUpload:
-    """The result for one W&B run."""
-
-    run_id: str
-    wandb_run_id: str | None
-    state: UploadState
-    logs: int = 0
-    """Logs handed to the client."""
-    history: int = 0
-    """History records handed to the client."""
-    message: str = ""
-    """Why not, or what was lost; one line."""
-    url: str | None = None
 
 
 @dataclass(frozen=True)

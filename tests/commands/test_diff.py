@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from clusterkit.cli.ui.diff import _pair
+from clusterkit.cli.diff import _pair
 from clusterkit.sharing.description import Rate
 from tests.commands.conftest import Project
 from tests.results.run_dirs import make_run_dir

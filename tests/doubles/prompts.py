@@ -19,8 +19,9 @@ from typing import Any
 
 from clusterkit.backends.base import JobState
 from clusterkit.backends.survey import Choice, Option
+from clusterkit.cli import cancel, tune
 from clusterkit.cli.edge import run
-from clusterkit.cli.ui import cancel, deploy, init, removal, sweep, tune
+from clusterkit.cli.ui import deploy, init, removal, sweep
 from clusterkit.transport.questions import HostKeyQuestion, Prompt, Question, ask_on_terminal
 
 FILE = SimpleNamespace(file=Path("clusterkit.toml"))

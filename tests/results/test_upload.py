@@ -16,7 +16,8 @@ from clusterkit.wandb import client, upload
 from clusterkit.wandb.credentials import Credentials
 from clusterkit.wandb.ledger import SqliteUploads
 from clusterkit.wandb.outcome import Outcome
-from clusterkit.wandb.upload import RunUpload, UploadState, UploadTarget, upload_runs
+from clusterkit.wandb.upload import UploadTarget, upload_runs
+from clusterkit.wandb.uploaded import RunUpload, UploadState
 from tests.doubles import forked_wandb
 from tests.doubles.wandb_server import API_KEY, HANG, WandbServer
 from tests.results.wandb_runs import write_offline_run

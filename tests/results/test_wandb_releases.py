@@ -99,7 +99,8 @@ def test_a_client_nobody_has_tried_is_said_and_judged_by_the_server(
     from clusterkit.wandb.credentials import Credentials
     from clusterkit.wandb.ledger import SqliteUploads
     from clusterkit.wandb.outcome import Outcome
-    from clusterkit.wandb.upload import RunUpload, UploadState, UploadTarget, upload_runs
+    from clusterkit.wandb.upload import UploadTarget, upload_runs
+    from clusterkit.wandb.uploaded import RunUpload, UploadState
 
     write_offline_run(tmp_path / "run", "w1", range(10))
     monkeypatch.setattr(client.importlib.metadata, "version", lambda _: "0.99.1")

@@ -1,17 +1,41 @@
-"""What `shell` says, and the live view of `top`."""
+"""`clusterkit shell`."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
 from clusterkit.cli.ui.console import note
 from clusterkit.errors import RunError
 
 if TYPE_CHECKING:
     from clusterkit.runs.inside import Inside
+
+
+def shell(
+    name: RunArgument,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="COMMAND", help="After `--`: run this instead of a shell.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Open a shell beside a running program.
+
+    In the job's allocation and container, with the program's environment and working directory.
+    """
+    from clusterkit.commands.shell import shell as verb
+
+    settings = load(config)
+    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
+        run = ledger.find_one(name)
+    terminal = own_terminal(needed=not command)
+    status = verb(settings, run, command or (), terminal=terminal, on_entry=show_entry(quiet=bool(command)))
+    raise typer.Exit(status if status >= 0 else 128 - status)
 
 
 def own_terminal(*, needed: bool) -> str | None:

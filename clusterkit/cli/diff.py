@@ -1,13 +1,19 @@
-"""Two runs beside each other on the screen, and the same as JSON."""
+"""`clusterkit diff`."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.cli.common import (
+    ConfigOption,
+    load,
+    open_ledger,
+)
 from clusterkit.cli.ui.console import note, out
 from clusterkit.cli.ui.text import format_bytes, printable
 from clusterkit.numbers import beside, percents_beside
@@ -17,6 +23,26 @@ from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.sharing.comparison import Changed, Comparison
+
+
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="A run, or a folder with one.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Show what differs between two runs.
+
+    Recipe, profile, arguments, code, image, versions and results; of runs that were not synced all but the
+    results.
+    """
+    from clusterkit.commands.diff import diff as verb
+
+    settings = load(config)
+    with open_ledger(settings, only_reads=True, of=[a, b]) as ledger:
+        comparison = verb(settings, ledger, a, b)
+    (print_json if as_json else show_diff)(comparison)
+
 
 _MOST_FILES = 20
 

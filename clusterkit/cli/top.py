@@ -1,4 +1,4 @@
-"""The live view of what a run uses, the same printed once, and as JSON."""
+"""`clusterkit top`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import json
 import time
 from collections.abc import Generator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
 from clusterkit.cli.ui.console import note, out
 from clusterkit.cli.ui.text import format_bytes, format_count
 from clusterkit.numbers import percent, significant
@@ -26,15 +28,49 @@ if TYPE_CHECKING:
 
     Samples = Generator[tuple[Inside, Usage], None, None]
 
+
+def top(
+    name: RunOrGroupArgument = "last",
+    once: Annotated[bool, typer.Option("--once", help="Print it once.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for scripts, an object a line.")
+    ] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Show live what a running run, or a group, uses.
+
+    GPUs, processors, memory and processes, from inside its job; Ctrl-C leaves it.
+    """
+    from clusterkit.commands.top import top as verb
+    from clusterkit.commands.top import top_group
+
+    settings = load(config)
+    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
+        runs = ledger.find([name])
+    once = once or not (as_json or is_live())
+    show = print_json if as_json else show_once if once else show_live
+    show(verb(settings, runs[0], once=once) if len(runs) == 1 else top_group(settings, runs, once=once))
+
+
 _BAR = 20
+
+
 _SILENT_SECONDS = 60.0
 """A heartbeat that is older is shown in another colour."""
+
+
 _OTHER_LINES = 8
 """Of the screen: what stands above and below the processes, besides the GPUs."""
+
+
 _FEWEST, _ONCE = 3, 12
 """Processes that are shown: at least on a screen, and without one."""
+
+
 _FORGET_SECONDS = 10.0
 """After so long without a sample, for each run that is shown, a run of a group is not shown any more."""
+
+
 _NOTHING = "the run ended before there was anything to show"
 
 

@@ -1,0 +1,43 @@
+"""`clusterkit evaluate`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from clusterkit.cli.common import (
+    CheckpointOption,
+    ConfigOption,
+    EnvironmentOption,
+    ModelArgument,
+    load,
+    open_ledger,
+)
+
+
+def evaluate(
+    name: ModelArgument = "last",
+    checkpoint: CheckpointOption = "last",
+    episodes: Annotated[
+        int, typer.Option("--episodes", "-n", metavar="N", min=1, help="Episodes per task.")
+    ] = 50,
+    environment: EnvironmentOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Measure a synced model's success rates, or returns, here.
+
+    Needs the trainer's packages: pip install 'clusterkit[train]'.
+    """
+    from clusterkit.cli.ui.model import print_json, show_choice, show_evaluated, working
+    from clusterkit.commands.model import choose_model
+    from clusterkit.commands.model import evaluate as verb
+
+    settings = load(config)
+    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
+        model = choose_model(settings, ledger, name, checkpoint, environment)
+    show_choice(model)
+    with working(f"{episodes} episodes of each task"):
+        evaluated = verb(model, episodes)
+    (print_json if as_json else show_evaluated)(evaluated)

@@ -1,0 +1,52 @@
+"""`clusterkit play`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clusterkit.cli.common import (
+    CheckpointOption,
+    ConfigOption,
+    EnvironmentOption,
+    ModelArgument,
+    load,
+    open_ledger,
+)
+
+
+def play(
+    name: ModelArgument = "last",
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option("--task", "-t", metavar="TASK", help="Only this task; may be given several times."),
+    ] = None,
+    checkpoint: CheckpointOption = "last",
+    episodes: Annotated[
+        int, typer.Option("--episodes", "-n", metavar="N", min=1, help="Episodes per task.")
+    ] = 1,
+    size: Annotated[
+        int, typer.Option(metavar="PIXELS", min=64, help="Width and height of the picture in pixels.")
+    ] = 320,
+    environment: EnvironmentOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where the videos go.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Film a synced model here, task by task.
+
+    Needs the trainer's packages: pip install 'clusterkit[train]'.
+    """
+    from clusterkit.cli.ui.model import show_choice, show_films
+    from clusterkit.commands.model import choose_model
+    from clusterkit.commands.model import play as verb
+
+    settings = load(config)
+    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
+        model = choose_model(settings, ledger, name, checkpoint, environment)
+    show_choice(model)
+    folder = out or model.home / "videos"
+    show_films(verb(model, tasks or (), folder, episodes=episodes, size=size))

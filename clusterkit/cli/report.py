@@ -1,0 +1,106 @@
+"""`clusterkit report`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
+from clusterkit.cli.ui.advice import show_headlines
+from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.text import printable
+from clusterkit.numbers import beside, percents_beside
+
+if TYPE_CHECKING:
+    from clusterkit.commands.report import Reported, ReportRow
+    from clusterkit.report.main_metric import Result
+
+
+def report(
+    runs: RunsArgument = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where to write the report.")
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METRIC",
+            help="Metric to report, by its logged name; if left out, success, else the return, else the "
+            "first one that the program logs.",
+        ),
+    ] = None,
+    advice: Annotated[
+        bool,
+        typer.Option(
+            "--advice",
+            help="Write nothing; say what the runs asked for and used, what they waited for, and what would "
+            "be faster.",
+        ),
+    ] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Draw learning curves and write one page about runs.
+
+    Of runs that were synced, the last one if none is named; groups of seeds are compared.
+    """
+    from datetime import UTC, datetime
+
+    from clusterkit.commands.report import find_pulled, report_folder
+    from clusterkit.commands.report import report as verb
+
+    settings = load(config)
+    if advice:
+        from clusterkit.cli.ui.advice import show_advice
+        from clusterkit.commands.report import advise_runs
+
+        with open_ledger(settings, only_reads=True, of=runs or ()) as ledger:
+            show_advice(advise_runs(find_pulled(settings.project.results, runs or ["last"], ledger)))
+        return
+    results = settings.project.results
+    with open_ledger(settings, only_reads=True, of=runs or ()) as ledger:
+        folders = find_pulled(results, runs or ["last"], ledger)
+    folder = out or report_folder(results, folders)
+    show_reported(verb(folders, folder, now=datetime.now(UTC), metric=metric))
+
+
+def show_reported(reported: Reported) -> None:
+    """What each group came to, and the files that were written, one path a line."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("group", no_wrap=True)
+    table.add_column("runs", justify="right")
+    table.add_column("steps", justify="right")
+    titles = list(dict.fromkeys(row.result.title for row in reported.rows if row.result))
+    for name in (*titles, "95% interval"):
+        table.add_column(Text(printable(name)), justify="right", no_wrap=True)
+    values = {title: _finals(reported.rows, title) for title in titles}
+    for place, row in enumerate(reported.rows):
+        finals = [values[title][place] for title in titles]
+        table.add_row(Text(row.group), str(row.runs), f"{row.step:,}", *finals, _interval(row.result))
+    out.print(table)
+    for meaning in dict.fromkeys(row.result.meaning for row in reported.rows if row.result):
+        note(meaning)
+    if reported.left_out:
+        note(f"nothing to draw, left out: {', '.join(reported.left_out)}")
+    for path in reported.files:
+        out.print(str(path), markup=False, soft_wrap=True)
+    show_headlines(reported.advice)
+
+
+def _finals(rows: Sequence[ReportRow], title: str) -> list[str]:
+    """A column of the final numbers of one name; `-` where a group has another one."""
+    mine = [row.result if row.result and row.result.title == title else None for row in rows]
+    values = [one.point.value if one else None for one in mine]
+    return percents_beside(values) if any(one and one.rate for one in mine) else beside(values)
+
+
+def _interval(found: Result | None) -> str:
+    if found is None or found.point.interval is None:
+        return "-"
+    low, high = found.point.interval
+    first, last = percents_beside([low, high]) if found.rate else beside([low, high])
+    return f"{first} to {last}"

@@ -1,0 +1,86 @@
+"""`clusterkit rerun`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clusterkit.cli.common import (
+    ConfigOption,
+    OtherProfileOption,
+    OtherTimeOption,
+    SbatchOption,
+    UntilDoneAsBeforeOption,
+    changes,
+    load,
+    open_ledger,
+)
+from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.submit import described_way, warn_lacking, warn_untold_seed
+from clusterkit.cli.ui.trusted import warn_of_trusted
+
+if TYPE_CHECKING:
+    from clusterkit.runs.pipeline import Submitted
+
+
+def rerun(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="RUN|ARCHIVE", help="A run, a folder with one, or an export."),
+    ] = "last",
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            "-c",
+            metavar="NAME",
+            help="Where; the run's cluster, or for an archive the default one.",
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Another seed.")] = None,
+    new_name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Another name.")] = None,
+    profile: OtherProfileOption = None,
+    time: OtherTimeOption = None,
+    total_steps: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Train for so many steps.")
+    ] = None,
+    until_done: UntilDoneAsBeforeOption = None,
+    sbatch: SbatchOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Submit a run once more, as a new one; print its run id.
+
+    With the code, the image and the arguments of that run, whatever the working tree is now.
+    """
+    from clusterkit.cli.ui.progress import transfer_bar
+    from clusterkit.commands.rerun import rerun as verb
+
+    settings = load(config)
+    again = changes(
+        settings,
+        profile=profile,
+        cluster=cluster,
+        time=time,
+        total_steps=total_steps,
+        until_done=until_done,
+        sbatch=sbatch,
+    )
+    with open_ledger(settings, of=[name]) as ledger:
+        show_rerun(verb(settings, again, ledger, name, name=new_name, seed=seed, bar=transfer_bar))
+
+
+def show_rerun(done: Submitted) -> None:
+    """The run id on standard output, alone; the rest on standard error."""
+    (run,), (placed,) = done.runs, done.placed
+    seed = f", seed {run.seed}" if run.recipe or run.seed else ""
+    note(f"as {placed.spec.rerun_of}: its code, image and arguments{seed}")
+    if placed.planned.seed_in_environment:
+        warn_untold_seed()
+    warn_lacking(done.lacking)
+    warn_of_trusted(done.trusted)
+    if done.continuation:
+        note(f"goes on past its time limit by {described_way(done.continuation)}")
+    note(f"job {run.job_id} on {run.cluster}")
+    note(f"next: clusterkit status, clusterkit logs {run.run_id} -f")
+    out.print(run.run_id, markup=False, soft_wrap=True)

@@ -1,0 +1,241 @@
+"""`clusterkit sync-results`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
+from clusterkit.cli.ui.console import err, note, out, say
+from clusterkit.cli.ui.text import format_bytes
+from clusterkit.errors import ConfigError, WandbError
+from clusterkit.results.selection import Checkpoints
+from clusterkit.wandb.uploaded import UploadState
+
+if TYPE_CHECKING:
+    from clusterkit.commands.sync import Synced
+    from clusterkit.commands.sync_watch import SyncLook
+    from clusterkit.config.settings import Settings
+    from clusterkit.results.pull import PulledRun
+    from clusterkit.runs.ledger import Ledger
+    from clusterkit.runs.watching import Watched
+    from clusterkit.transport.ahead import LoginAhead
+    from clusterkit.wandb.uploaded import RunUpload
+
+
+def sync_results(
+    runs: RunsArgument = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Only runs there.")
+    ] = None,
+    checkpoints: Annotated[
+        Checkpoints,
+        typer.Option(
+            metavar="last|best|all|none",
+            help="Which checkpoints to bring: the last without its replay data (it can be evaluated and "
+            "filmed), the best by its evaluations likewise, all with it (they can be resumed elsewhere), or "
+            "none. The final model comes with all of them.",
+        ),
+    ] = Checkpoints.LAST,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Go on every 30 s until all runs have ended; Ctrl-C stops."),
+    ] = False,
+    no_wandb: Annotated[bool, typer.Option("--no-wandb", help="Upload nothing to W&B.")] = False,
+    wandb_dry_run: Annotated[
+        bool, typer.Option("--wandb-dry-run", help="Say what would be uploaded to W&B, and upload nothing.")
+    ] = False,
+    wandb_entity: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Upload to this W&B entity.")
+    ] = None,
+    wandb_project: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Upload to this W&B project.")
+    ] = None,
+    bandwidth_limit: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Bytes a second at most, e.g. 5M.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Bring home what is new, then upload to W&B.
+
+    Of all runs or the named ones; nothing here is deleted. Offline W&B runs are uploaded when
+    they have ended, with --watch while they go on.
+    """
+    from clusterkit.units import parse_size
+
+    try:
+        limit = parse_size(bandwidth_limit) if bandwidth_limit else None
+    except ValueError as error:
+        raise ConfigError(f"--bandwidth-limit: {error}") from None
+    settings = load(config)
+    with open_ledger(settings, of=runs or ()) as ledger, ExitStack() as stack:
+        login = None if watch else _log_in_ahead(settings, ledger, runs or (), cluster, stack)
+
+        from clusterkit.cli.ui.console import note
+        from clusterkit.cli.ui.progress import transfer_bar
+        from clusterkit.commands.sync import SyncRequest
+        from clusterkit.commands.sync import sync_results as verb
+
+        request = SyncRequest(
+            names=tuple(runs or ()),
+            cluster=cluster,
+            checkpoints=checkpoints,
+            bandwidth_limit=limit,
+            wandb=not no_wandb,
+            wandb_dry_run=wandb_dry_run,
+            wandb_entity=wandb_entity,
+            wandb_project=wandb_project,
+        )
+        if watch:
+            from clusterkit.commands.sync_watch import watch_results
+
+            synced = show_sync_watch(watch_results(settings, request, ledger, bar=transfer_bar))
+        else:
+            synced = verb(
+                settings,
+                request,
+                ledger,
+                bar=transfer_bar,
+                login=login,
+                tell=lambda text: note(f"W&B: {text}"),
+            )
+            show_synced(synced)
+    if synced.wandb_error:
+        raise synced.wandb_error
+    if synced.failed_uploads:
+        count = f"{synced.failed_uploads} of {len(synced.uploads)}"
+        raise WandbError(
+            f"{count} W&B uploads failed; the results are here and safe",
+            hint="`clusterkit sync-results` tries again and sends only what is missing",
+        )
+
+
+def _log_in_ahead(
+    settings: Settings, ledger: Ledger, names: Sequence[str], cluster: str | None, stack: ExitStack
+) -> tuple[str, LoginAhead]:
+    """Begin the login to the first cluster; while the server is at it, the rest is imported."""
+    from clusterkit.results.places import choose_runs, place
+    from clusterkit.site import log_in_ahead
+
+    if cluster:
+        settings.cluster(cluster)  # an unknown name gets a suggestion
+    name, _ = min(map(place, choose_runs(ledger, names, cluster)))
+    return name, stack.enter_context(log_in_ahead(settings.cluster(name)))
+
+
+def show_sync_watch(looks: Iterator[SyncLook]) -> Synced:
+    """Shows looks until they end; the last and all that has come stay on the screen, also after Ctrl-C."""
+    from clusterkit.cli.ui.watch import show_watch
+
+    seen: list[SyncLook] = []
+
+    def watched() -> Iterator[Watched]:
+        for look in looks:
+            seen[:] = [look]
+            yield look.watched
+
+    try:
+        show_watch(watched(), expand=False, as_json=False, foot=lambda: _foot(seen[-1]))
+    finally:
+        if seen:
+            show_synced(seen[-1].synced)
+    return seen[-1].synced
+
+
+def _foot(look: SyncLook) -> str:
+    total = sum(run.bytes for run in look.synced.runs)
+    here = f"{format_bytes(total)} brought home"
+    if not look.news:
+        return f"{here}; nothing new at the last look"
+    files = sum(run.files for run in look.news)
+    size = format_bytes(sum(run.bytes for run in look.news))
+    return f"{here}; {size} in {files} {'file' if files == 1 else 'files'} at the last look"
+
+
+_STYLES = {
+    UploadState.UPLOADED: "green",
+    UploadState.LIVE: "green",
+    UploadState.WOULD_UPLOAD: "cyan",
+    UploadState.FAILED: "bold red",
+    UploadState.UP_TO_DATE: "dim",
+}
+
+
+_MANY = 6
+"""So many runs that are up to date share a line."""
+
+
+def show_synced(synced: Synced) -> None:
+    """One line a run, or one for many that are up to date; where the results lie; what W&B still needs."""
+    uploads: dict[str, list[RunUpload]] = {}
+    for upload in synced.uploads:
+        uploads.setdefault(upload.run_id, []).append(upload)
+    same = [run for run in synced.runs if run.up_to_date and not _any_news(uploads.get(run.run_id, []))]
+    alone = [run for run in synced.runs if len(same) < _MANY or run not in same]
+    if alone:
+        out.print(_table(alone, uploads))
+    if len(alone) < len(synced.runs):
+        here = format_bytes(sum(run.total_bytes for run in same))
+        say(f"{len(same)} {'other ' if alone else ''}runs are up to date, {here} here")
+    for run in synced.runs:
+        for problem in run.problems:
+            err.print(f"[yellow]{escape(run.run_id)}[/]: {escape(problem)}", soft_wrap=True)
+    for upload in synced.uploads:
+        _show_upload_details(upload)
+    note(f"results lie in {synced.results}")
+    _show_wandb_advice(synced)
+
+
+def _any_news(uploads: Sequence[RunUpload]) -> bool:
+    return any(upload.state not in (UploadState.UP_TO_DATE, UploadState.NOTHING) for upload in uploads)
+
+
+def _table(runs: Sequence[PulledRun], uploads: Mapping[str, Sequence[RunUpload]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("run", no_wrap=True)
+    table.add_column("new", justify="right", no_wrap=True)
+    table.add_column("files", justify="right", no_wrap=True)
+    table.add_column("here", justify="right", no_wrap=True)
+    if uploads:
+        table.add_column("W&B")
+    for run in runs:
+        mine = Text(", ").join(map(_upload_cell, uploads.get(run.run_id, [])))
+        if not run.found:
+            cells = [Text("not on the cluster", style="yellow"), Text(""), Text("")]
+        elif run.up_to_date:
+            cells = [Text("up to date", style="dim"), Text(""), Text(format_bytes(run.total_bytes))]
+        else:
+            new = format_bytes(run.bytes)
+            cells = [Text(new, style="green"), Text(str(run.files)), Text(format_bytes(run.total_bytes))]
+        table.add_row(Text(run.run_id), *cells, *([mine] if uploads else []))
+    return table
+
+
+def _upload_cell(upload: RunUpload) -> Text:
+    steps = f" ({upload.history} steps)" if upload.history and upload.state is not UploadState.FAILED else ""
+    return Text(f"{upload.state}{steps}", style=_STYLES.get(upload.state, "yellow"))
+
+
+def _show_upload_details(upload: RunUpload) -> None:
+    if upload.url:
+        note(upload.url)
+    if upload.message:
+        colour = "red" if upload.state is UploadState.FAILED else "yellow"
+        err.print(f"[{colour}]W&B {escape(upload.run_id)}[/]: {escape(upload.message)}", soft_wrap=True)
+
+
+def _show_wandb_advice(synced: Synced) -> None:
+    running = [upload for upload in synced.uploads if upload.state is UploadState.RUNNING]
+    if running:
+        note(f"W&B: {len(running)} still running, uploaded when they end; sync again then")
+    if synced.waiting_for_key:
+        note(
+            f"W&B: not uploaded ({synced.waiting_for_key} offline): no key is set; "
+            "set WANDB_API_KEY or run `wandb login`, then sync again"
+        )
