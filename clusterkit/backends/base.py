@@ -22,6 +22,7 @@ from clusterkit.probes import Probe
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
+    from clusterkit.backends.story import JobStory, Subject
     from clusterkit.backends.survey import Surveyor
     from clusterkit.config.models import Cluster, Gpu, Profile
     from clusterkit.hardware import Hardware
@@ -92,6 +93,8 @@ class Job:
     """Why it waits or why it ended, in the scheduler's words."""
     explained: str | None = None
     """The reason in plain words, with what can be done about it; None for one that is not known."""
+    depends: bool = False
+    """Whether it waits for another job to end."""
     in_vain: bool = False
     """Whether it can never start, because what it waits for has failed."""
     partition: str | None = None
@@ -442,6 +445,16 @@ class Backend:
     def surveyor(self) -> Surveyor | None:
         """How `init` describes its sites; None where that is left to the person."""
         return None
+
+    def story(self, subject: Subject) -> Probe[JobStory]:
+        """Asks all that the scheduler can tell of one job, for `clusterkit why`; here how it is, and no more.
+
+        It is asked among other things: the reader finds its sections by their names, and raises nothing. What
+        the subject says of the run's files is not known yet when the fragment is made.
+        """
+        from clusterkit.backends.story import plain_story  # which knows this module
+
+        return plain_story(self.query([subject.job_id]), subject.job_id)
 
     def machine(self, scratch: str) -> Probe[Hardware] | None:
         """Asks the machine on which jobs start at once what it has; None where there is a queue.

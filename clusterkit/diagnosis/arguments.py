@@ -6,6 +6,8 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
+from clusterkit.config.options import NATIVE_OPTION
+
 _OPTIONS = (
     "--cluster",
     "--profile",
@@ -13,7 +15,7 @@ _OPTIONS = (
     "--seed",
     "--set",
     "--unlock",
-    "--sbatch",
+    NATIVE_OPTION,
     "--time",
     "--total-steps",
 )

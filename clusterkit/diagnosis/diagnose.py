@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from clusterkit.diagnosis.evidence import Evidence, Line, Text
-from clusterkit.diagnosis.finding import Cause, Finding, Sure
-from clusterkit.diagnosis.rules import RULES
+from clusterkit.backends.causes import Cause, Finding, Line, Sure, Text
+from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.diagnosis.evidence import Evidence
+from clusterkit.diagnosis.rules import findings
 
 UNKNOWN = Cause(
     "unknown",
@@ -29,29 +30,32 @@ class Diagnosis:
 def diagnose(evidence: Evidence) -> Diagnosis:
     """The surest finding; among equally sure ones that of the rule that comes first."""
     found: dict[str, Finding] = {}
-    for rule in RULES:
-        finding = rule(evidence)
-        if finding is not None and (
-            finding.cause.slug not in found or found[finding.cause.slug].sure < finding.sure
-        ):
+    for finding in findings(evidence):
+        known = found.get(finding.cause.slug)
+        if known is None or known.sure < finding.sure:
             found[finding.cause.slug] = finding
     ranked = sorted(found.values(), key=lambda each: -each.sure)
     if not ranked:
         return Diagnosis(evidence, _unknown(evidence))
     first, *others = ranked
+    if not first.evidence and (said := _said(evidence)):
+        first = replace(first, evidence=(said,))
     # A bare exit code beside a real cause is no news.
     also = tuple(each for each in others if each.sure > Sure.GENERAL and each.cause.trouble)
     return Diagnosis(evidence, first, also)
 
 
 def _unknown(evidence: Evidence) -> Finding:
-    log = evidence.texts.get("log") or evidence.texts.get("slurm.log") or Text("log")
-    said = (
-        Line("scheduler", f"{evidence.raw_state} {evidence.reason}".strip()) if evidence.raw_state else None
-    )
+    log = evidence.texts.get("log") or evidence.texts.get(SCHEDULER_LOG) or Text("log")
     return UNKNOWN.found(
-        said,
+        _said(evidence),
         *log.tail(8),
         command=f"clusterkit logs {evidence.subject.run_id} -n 200",
         sure=Sure.GENERAL,
     )
+
+
+def _said(evidence: Evidence) -> Line | None:
+    """The scheduler's word for the state, with its reason."""
+    story = evidence.story
+    return Line("scheduler", f"{story.raw_state} {story.reason}".strip()) if story.raw_state else None

@@ -2,69 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from clusterkit.backends.base import JobState
-from clusterkit.diagnosis.collect import Subject
+from clusterkit.backends import backend_of_kind
+from clusterkit.backends.base import Backend, JobState
+from clusterkit.backends.causes import Line, Text
+from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.story import JobStory, Subject
+from clusterkit.config.kinds import find_kind
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.state import RunState
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line and where it stands."""
-
-    source: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.source}: {self.text}"
-
-
-@dataclass(frozen=True)
-class Text:
-    """What a file or a command said."""
-
-    source: str
-    lines: tuple[str, ...] = ()
-
-    def last(self, pattern: str) -> tuple[int, Line] | None:
-        """The last line the pattern is found in, with how many lines follow it."""
-        expression = re.compile(pattern)
-        for behind, line in enumerate(reversed(self.lines)):
-            if expression.search(line):
-                return behind, Line(self.source, line.strip())
-        return None
-
-    def tail(self, count: int) -> tuple[Line, ...]:
-        """The last lines that are not blank."""
-        spoken = [line for line in self.lines if line.strip()]
-        return tuple(Line(self.source, line.rstrip()) for line in spoken[-count:])
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node of the run's partition."""
-
-    name: str
-    state: str
-    by: str
-    """Who set the reason."""
-    reason: str
-
-    @property
-    def usable(self) -> bool:
-        """Whether jobs may start there."""
-        word = self.state.lower()
-        return not word.endswith("*") and not re.match(r"down|drain|fail|maint|unknown|power|reboot", word)
-
-    def line(self) -> Line:
-        """As evidence."""
-        reason = f", {self.reason!r} (set by {self.by})" if self.reason not in ("", "none") else ""
-        return Line("sinfo", f"node {self.name} is {self.state}{reason}")
 
 
 @dataclass(frozen=True)
@@ -95,25 +44,23 @@ class Evidence:
     subject: Subject
     state: RunState
     record: RunRecord
+    story: JobStory
+    """What the scheduler tells of its job."""
     about: Mapping[str, str] = field(default_factory=dict)
     """`user` (uid and name), `home`, `host`, `now`, `scratch`, `image`, `workdir`."""
-    raw_state: str = ""
-    """The scheduler's own word."""
-    reason: str = ""
-    """Why it waits or ended, in the scheduler's words, with blanks for underscores."""
-    job: Mapping[str, str] = field(default_factory=dict)
-    """`scontrol show job`."""
-    booked: Mapping[str, str] = field(default_factory=dict)
-    """The newest start in sacct; MaxRSS is the largest of its steps."""
-    partition: Mapping[str, str] = field(default_factory=dict)
-    nodes: tuple[Node, ...] = ()
     spaces: tuple[Space, ...] = ()
     texts: Mapping[str, Text] = field(default_factory=dict)
-    """By name: `slurm.log`, `log`, `stderr`, `script`, `image`, `qos`, ..."""
-    people: Mapping[str, str] = field(default_factory=dict)
-    """User names by uid."""
-    silent: str = ""
-    """Why the scheduler could not be asked."""
+    """By name: `log`, `stderr`, the scheduler's log, `script`, `image`, `quota`, ..."""
+
+    @property
+    def backend(self) -> Backend:
+        """That of its cluster."""
+        return backend_of_kind(self.subject.scheduler)
+
+    @property
+    def on_this_machine(self) -> bool:
+        """Its jobs are processes of this machine."""
+        return find_kind(self.subject.scheduler).here
 
     @property
     def waiting(self) -> bool:
@@ -148,7 +95,7 @@ class Evidence:
             pattern: a regular expression.
             names: of texts; left out: what the program and the scheduler wrote.
         """
-        for name in names or ("log", "stderr", "slurm.log"):
+        for name in names or ("log", "stderr", SCHEDULER_LOG):
             text = self.texts.get(name)
             if text is not None and (found := text.last(pattern)) is not None:
                 return found
@@ -158,7 +105,3 @@ class Evidence:
         """As `search`, only the line."""
         found = self.search(pattern, *names)
         return found[1] if found else None
-
-    def here(self, command: str) -> str:
-        """A command that must run on the cluster, as a person types it."""
-        return f"{self.subject.shell} {command}".strip()

@@ -16,9 +16,10 @@ from tests.diagnosis.run_dirs import RECORDED
 from tests.diagnosis.test_rules import SAID
 
 PAGE = Path(__file__).resolve().parent.parent / "troubleshooting.md"
+_SLURM = "clusterkit.backends.slurm.why"
 THEMES = {
     "submission": "Handing it over",
-    "limits": "Limits and accounts",
+    f"{_SLURM}.limits": "Limits and accounts",
     "waiting": "Waiting",
     "memory": "Memory",
     "time": "Time",
@@ -32,11 +33,13 @@ THEMES = {
     "wandb": "W&B",
     "health": "Nothing wrong, or nothing known",
 }
-"""Modules of clusterkit.diagnosis.rules, and what they are about."""
+"""Modules of clusterkit.diagnosis.rules, and of a backend, and what they are about."""
+_OF_SCHEDULERS = {"waiting": f"{_SLURM}.waiting"}
+"""Modules of a backend about the same as one of clusterkit.diagnosis.rules; their causes come first."""
 
 _HEAD = """# Troubleshooting
 
-<!-- Made by `python -m docs.tools.troubleshooting` from clusterkit/diagnosis/rules. -->
+<!-- Made by `python -m docs.tools.troubleshooting` from the rules of `why`. -->
 
 Ask first: `clusterkit why RUN` names the cause, shows the lines, and ends in the one command to run next.
 This page lists all that it knows, to be searched for the words you see. How it decides:
@@ -60,9 +63,10 @@ def page() -> str:
 
 
 def causes(theme: str) -> list[Cause]:
-    """The causes of one module of rules."""
-    module = import_module(f"clusterkit.diagnosis.rules.{theme}")
-    found = [value for value in vars(module).values() if isinstance(value, Cause)]
+    """The causes of one theme."""
+    names = [_OF_SCHEDULERS.get(theme, ""), theme if "." in theme else f"clusterkit.diagnosis.rules.{theme}"]
+    modules = [import_module(name) for name in names if name]
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, Cause)]
     return [*found, UNKNOWN] if theme == "health" else found
 
 

@@ -59,9 +59,9 @@ def make_run(
     return run
 
 
-def ask(run: Path, job_id: str = "") -> str:
-    """What the script prints about a run of this machine."""
-    subject = Subject("r-1", job_id, str(run), scheduler="local", profile="tiny")
+def ask(run: Path, job_id: str = "", *, scheduler: str = "local") -> str:
+    """What the script prints about a run whose files are on this machine."""
+    subject = Subject("r-1", job_id, str(run), scheduler=scheduler, profile="tiny")
     return subprocess.run(
         ["sh"], input=script([question(subject)]).encode(), capture_output=True, check=True, timeout=60
     ).stdout.decode("utf-8", "surrogateescape")

@@ -59,6 +59,12 @@ ck_job() {
 """
 
 
+_REASONS = {
+    "Dependency": "it waits for the job it depends on",
+    "JobArrayTaskLimit": "the array's own limit of tasks at a time is reached",
+}
+
+
 class LocalBackend(Backend):
     """Jobs start at once, unless they are to wait for others. Its options are those of the base class."""
 
@@ -124,7 +130,14 @@ def _parse_query(stdout: str) -> QueryResult:
 
 def _job(identifier: str, reason: str | None = None) -> Job:
     state = JobState.PENDING if reason else JobState.RUNNING
-    return Job(identifier, state, state.value, reason=reason)
+    return Job(
+        identifier,
+        state,
+        state.value,
+        reason=reason,
+        explained=_REASONS.get(reason or ""),
+        depends=reason == "Dependency",
+    )
 
 
 BACKEND = LocalBackend()

@@ -31,6 +31,7 @@ from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
     from clusterkit.backends.starts import Predictions
+    from clusterkit.backends.story import JobStory, Subject
     from clusterkit.backends.survey import Surveyor
     from clusterkit.config.models import Cluster, Profile
 
@@ -278,6 +279,12 @@ class SlurmBackend(Backend):
                 f'-j "$ck_ids" -o {",".join(SACCT_FIELDS)}',
             ]
         return Probe("query", "\n".join([*lines, 'echo "$ck_mark end"']), parse_query)
+
+    def story(self, subject: Subject) -> Probe[JobStory]:
+        """Asks squeue, sacct, scontrol, sinfo and, where a limit is the reason, sacctmgr."""
+        from clusterkit.backends.slurm import why
+
+        return why.probe(subject)
 
 
 def _value(options: Sequence[str], name: str) -> str | None:

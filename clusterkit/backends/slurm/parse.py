@@ -66,8 +66,13 @@ def parse_query(stdout: str) -> QueryResult:
         job = _merge(number, queue, accounting)
         if job is not None:
             words = explain(job.reason) if job.reason else None
-            vain = job.reason == "DependencyNeverSatisfied"
-            answers[identifier] = replace(job, job_id=identifier, explained=words, in_vain=vain)
+            answers[identifier] = replace(
+                job,
+                job_id=identifier,
+                explained=words,
+                depends=job.reason == "Dependency",
+                in_vain=job.reason == "DependencyNeverSatisfied",
+            )
     failed = (part for name, part in tools.items() if name.startswith("squeue") and part.status != 0)
     return QueryResult(answers, next((f"squeue failed: {_cause(part)}" for part in failed), None))
 

@@ -1,22 +1,20 @@
 """Rules by theme: each looks at the evidence and finds one cause, or nothing. Pure.
 
 A rule of a log looks only at runs that ended badly; how far from the end of the log its words stand
-decides how sure it is. Among rules that are equally sure the earlier one of `RULES` wins: the special come
-first.
+decides how sure it is. Among rules that are equally sure the earlier one wins: the special come first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
+from clusterkit.backends.causes import Cause, Finding
 from clusterkit.diagnosis.evidence import Evidence
-from clusterkit.diagnosis.finding import Cause, Finding
 from clusterkit.diagnosis.rules import (
     container,
     gpu,
     health,
     launcher,
-    limits,
     memory,
     node,
     program,
@@ -28,11 +26,7 @@ from clusterkit.diagnosis.rules import (
     wandb,
 )
 
-Rule = Callable[[Evidence], Finding | None]
-
-_ROOMS = (
-    submission,
-    limits,
+_THEMES = (
     waiting,
     memory,
     time,
@@ -46,9 +40,21 @@ _ROOMS = (
     wandb,
     health,
 )
-
-RULES: tuple[Rule, ...] = tuple(rule for room in _ROOMS for rule in room.RULES)
 CAUSES: tuple[Cause, ...] = tuple(
-    value for room in _ROOMS for value in vars(room).values() if isinstance(value, Cause)
+    value for theme in (submission, *_THEMES) for value in vars(theme).values() if isinstance(value, Cause)
 )
-"""All that can be found, in the order of the rules' files."""
+"""All that these rules can find, in the order of their files; a scheduler may know more."""
+
+
+def findings(evidence: Evidence) -> Iterator[Finding]:
+    """Everything that is found: after what became of its submission what the scheduler says itself."""
+    yield from _found(evidence, submission.RULES)
+    job = evidence.story.job
+    if job is not None and job.state is evidence.state.state:
+        yield from evidence.story.findings
+    for theme in _THEMES:
+        yield from _found(evidence, theme.RULES)
+
+
+def _found(evidence: Evidence, rules: Sequence[Callable[[Evidence], Finding | None]]) -> Iterator[Finding]:
+    return (finding for rule in rules if (finding := rule(evidence)) is not None)

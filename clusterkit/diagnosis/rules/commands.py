@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.diagnosis.arguments import command_words
 from clusterkit.diagnosis.evidence import Evidence
 
@@ -18,15 +19,10 @@ def status(evidence: Evidence) -> str:
     return f"clusterkit status {evidence.subject.run_id}"
 
 
-def cancel(evidence: Evidence) -> str:
-    """To end a run that will never start."""
-    return f"clusterkit cancel {evidence.subject.run_id}"
-
-
 def resume(evidence: Evidence, *options: str) -> str:
-    """To go on from its newest checkpoint, with other sbatch options."""
+    """To go on from its newest checkpoint, with other options for its job."""
     return " ".join(
-        [f"clusterkit resume {evidence.subject.run_id}", *(f"--sbatch {each}" for each in options)]
+        [f"clusterkit resume {evidence.subject.run_id}", *(f"{NATIVE_OPTION} {each}" for each in options)]
     )
 
 
@@ -62,11 +58,6 @@ def deploy(evidence: Evidence, *options: str) -> str:
 def settings(evidence: Evidence) -> str:
     """To see how its cluster is configured, and where."""
     return f"clusterkit config clusters.{evidence.subject.cluster} --show-origin"
-
-
-def job_number(evidence: Evidence) -> str:
-    """Its job id as commands on the cluster take it."""
-    return evidence.subject.job_id.partition(";")[0]
 
 
 def _at(command: str, evidence: Evidence) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from clusterkit.diagnosis.evidence import Evidence, Line, Text
-from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.backends.causes import Cause, Finding, Line, Sure, Text
+from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import deploy, logs, settings, submit
 from clusterkit.diagnosis.rules.said import exited, refused
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 
 from clusterkit.backends.base import JobState
-from clusterkit.diagnosis.evidence import Evidence, Line
-from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.backends.causes import Cause, Finding, Line, Sure
+from clusterkit.backends.story import Topic
+from clusterkit.config.options import NATIVE_OPTION
+from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import logs, resume
-from clusterkit.diagnosis.rules.said import asked, booked, said
+from clusterkit.diagnosis.rules.said import said
 
 GPU_OUT_OF_MEMORY = Cause(
     "gpu-out-of-memory",
@@ -28,7 +30,7 @@ GPU_UNSUPPORTED = Cause(
 GPU_BROKEN = Cause(
     "gpu-broken",
     "the node's GPU has failed",
-    "`resume` on another node (`--sbatch exclude=NODE`), and tell the administrators",
+    f"`resume` on another node (`{NATIVE_OPTION} exclude=NODE`), and tell the administrators",
 )
 NO_GPU = Cause(
     "no-gpu",
@@ -107,13 +109,12 @@ def gpu_broken(evidence: Evidence) -> Finding | None:
         r"|CUDA error: (unspecified launch failure|hardware|device not ready)|system not yet initialized"
         r"|CUDA-capable devices are busy or unavailable"
     )
-    node = evidence.state.node or "NODE"
     return said(
         evidence,
         GPU_BROKEN,
         pattern,
         detail=evidence.state.node or "",
-        command=resume(evidence, f"exclude={node}"),
+        command=resume(evidence, *evidence.story.elsewhere),
     )
 
 
@@ -124,7 +125,6 @@ def no_gpu(evidence: Evidence) -> Finding | None:
         r"|Torch not compiled with CUDA enabled|NVIDIA-SMI has failed|CUDA is not available"
         r"|Attempting to deserialize object on a CUDA device but torch.cuda.is_available\(\) is False"
     )
-    tres = evidence.job.get("ReqTRES", "")
     without = evidence.line(r"this one has none|not compiled with CUDA|PyTorch \S+\+cpu", "log", "stderr")
     unseen = evidence.line(r"Could not find any nv files", "log", "stderr")
     bare, cure = evidence.line(r"^image=", "script", "image") is None, ""
@@ -133,7 +133,7 @@ def no_gpu(evidence: Evidence) -> Finding | None:
             "take a profile without a GPU, such as `local-demo`, or a cluster that has one; where the "
             "machine has one, install a PyTorch with CUDA"
         )
-    if tres and "gres/gpu" not in tres:
+    if evidence.story.without_gpu:
         detail = "the job asked for none"
     elif without:
         detail = f"the PyTorch of {'this Python' if bare else 'the image'} is a build without CUDA"
@@ -146,7 +146,7 @@ def no_gpu(evidence: Evidence) -> Finding | None:
         pattern,
         detail=detail,
         cure=cure,
-        also=without or unseen or asked(evidence, "ReqTRES", "AllocTRES") or _options(evidence),
+        also=(without or unseen,) if without or unseen else evidence.story.quote(Topic.GPU),
         command=command,
     )
 
@@ -158,7 +158,7 @@ def cuda_error(evidence: Evidence) -> Finding | None:
         evidence,
         CUDA_ERROR,
         pattern,
-        also=booked(evidence, "State", "NodeList"),
+        also=evidence.story.quote(Topic.NODE),
         command=logs(evidence),
     )
 
@@ -182,8 +182,3 @@ def gpu_idle(evidence: Evidence) -> Finding | None:
 
 
 RULES = (gpu_out_of_memory, driver_too_old, gpu_unsupported, gpu_broken, no_gpu, cuda_error, gpu_idle)
-
-
-def _options(evidence: Evidence) -> Line | None:
-    line = evidence.line(r"--(gres|gpus)", "script")
-    return Line("job.sh", line.text) if line else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from clusterkit.backends.base import JobState
-from clusterkit.diagnosis.evidence import Evidence, Line
-from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.backends.causes import Cause, Finding, Line, Sure
+from clusterkit.backends.story import Topic
+from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import status
-from clusterkit.diagnosis.rules.said import booked, exited
+from clusterkit.diagnosis.rules.said import exited
 from clusterkit.numbers import significant
 
 COMPLETED = Cause("completed", "it completed", "`clusterkit sync-results` brings it home", trouble=False)
@@ -23,7 +24,7 @@ def completed(evidence: Evidence) -> Finding | None:
         return None
     return COMPLETED.found(
         exited(evidence),
-        booked(evidence, "State", "Elapsed"),
+        *evidence.story.quote(Topic.COMPLETED),
         command=f"clusterkit sync-results {evidence.subject.run_id}",
     )
 
@@ -49,7 +50,7 @@ def suspended(evidence: Evidence) -> Finding | None:
     """SUSPENDED."""
     if evidence.state.state is not JobState.SUSPENDED:
         return None
-    return SUSPENDED.found(Line("squeue", evidence.raw_state), command=status(evidence))
+    return SUSPENDED.found(_state(evidence), command=status(evidence))
 
 
 def ending(evidence: Evidence) -> Finding | None:
@@ -57,7 +58,7 @@ def ending(evidence: Evidence) -> Finding | None:
     if evidence.state.state is not JobState.COMPLETING:
         return None
     return ENDING.found(
-        Line("squeue", evidence.raw_state),
+        _state(evidence),
         exited(evidence),
         command=f"clusterkit why {evidence.subject.run_id}",
         sure=Sure.GENERAL,
@@ -65,3 +66,7 @@ def ending(evidence: Evidence) -> Finding | None:
 
 
 RULES = (completed, running, suspended, ending)
+
+
+def _state(evidence: Evidence) -> Line:
+    return Line(evidence.story.source, evidence.story.raw_state)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from clusterkit.diagnosis.evidence import Evidence, Line
-from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.backends.causes import Cause, Finding, Line, Sure
+from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import preview, settings, submit
 from clusterkit.diagnosis.rules.said import exited, said
 
@@ -35,7 +36,7 @@ LAUNCHER_FAILED = Cause(
 NEVER_STARTED = Cause(
     "never-started",
     "it left the queue without having started",
-    "slurm.log, if there is one, says why; submit it again",
+    f"{SCHEDULER_LOG}, if there is one, says why; submit it again",
 )
 
 
@@ -49,14 +50,14 @@ def program_missing(evidence: Evidence) -> Finding | None:
     """launch.py could not exec."""
     pattern = r"\[clusterkit\] (the program .* does not exist here|cannot start )"
     pattern += r"|python[\w.]*: can't open file .*No such file"
-    return said(evidence, PROGRAM_MISSING, pattern, also=exited(evidence), command=preview(evidence))
+    return said(evidence, PROGRAM_MISSING, pattern, also=(exited(evidence),), command=preview(evidence))
 
 
 def no_interpreter(evidence: Evidence) -> Finding | None:
     """job.sh could not start launch.py without a container."""
     pattern = r"did not start the launcher: see the line above"
     cause = evidence.line(r"command not found|No such file or directory|Permission denied", "log", "stderr")
-    return said(evidence, NO_INTERPRETER, pattern, also=cause, command=settings(evidence))
+    return said(evidence, NO_INTERPRETER, pattern, also=(cause,), command=settings(evidence))
 
 
 def launcher_failed(evidence: Evidence) -> Finding | None:
@@ -78,7 +79,7 @@ def never_started(evidence: Evidence) -> Finding | None:
     """No attempt, and the scheduler does not know it or calls it failed."""
     if not evidence.ended_badly or evidence.record.started is not None or not evidence.record.exists:
         return None
-    log = evidence.texts.get("slurm.log")
+    log = evidence.texts.get(SCHEDULER_LOG)
     return NEVER_STARTED.found(
         *(log.tail(3) if log else ()), exited(evidence), command=submit(evidence), sure=Sure.GENERAL
     )

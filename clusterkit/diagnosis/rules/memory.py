@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from clusterkit.backends.base import JobState
-from clusterkit.diagnosis.evidence import Evidence, Line
-from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.backends.causes import Cause, Finding, Line, Sure
+from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.story import Topic
+from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import logs, resume
-from clusterkit.diagnosis.rules.said import booked, exited, said
+from clusterkit.diagnosis.rules.said import exited, said
 
 OUT_OF_MEMORY = Cause(
     "out-of-memory",
@@ -26,37 +26,37 @@ MEMORY_REFUSED = Cause(
     "give the profile more `memory`, or let the program ask for less at once",
 )
 
-_KILLS = r"oom[-_ ]kill|Exceeded job memory limit|Exceeded step memory limit|Out Of Memory"
+_KILLS = r"oom[-_ ]kill|Exceeded (job|step) memory limit|Out Of Memory"
 
 
 def out_of_memory(evidence: Evidence) -> Finding | None:
-    """The control group killed it: the scheduler's state, or the words of slurmstepd."""
+    """The control group killed it: the scheduler's state, or the words of a log."""
     named = evidence.state.state is JobState.OUT_OF_MEMORY
     # Of several runs in one job it was another one that was killed, when this one came to its own end.
     own = evidence.record.packed and evidence.own_end and not named
-    texts = ("log",) if own else ("slurm.log", "log")
+    texts = ("log",) if own else (SCHEDULER_LOG, "log")
     killed = evidence.line(_KILLS, *texts) if named or evidence.ended_badly else None
     if not named and not killed:
         return None
-    asked_for = _wanted(evidence)
+    asked_for = evidence.story.memory
     return OUT_OF_MEMORY.found(
         killed,
-        booked(evidence, "State", "ReqMem", "MaxRSS"),
+        *evidence.story.quote(Topic.OUT_OF_MEMORY),
         exited(evidence),
         detail=f"{asked_for} was asked for" if asked_for else "",
-        command=resume(evidence, _more(evidence)),
+        command=resume(evidence, *evidence.story.more_memory),
     )
 
 
 def worker_killed(evidence: Evidence) -> Finding | None:
-    """A child of the program was killed, which the program noticed before Slurm."""
+    """A child of the program was killed, which the program noticed before the scheduler."""
     return said(
         evidence,
         OUT_OF_MEMORY,
         r"DataLoader worker \(pid.*killed by signal: Killed|(W|w)orker .*(signal 9|SIGKILL)",
         detail="one of its worker processes was killed",
-        command=resume(evidence, _more(evidence)),
-        also=booked(evidence, "ReqMem", "MaxRSS"),
+        command=resume(evidence, *evidence.story.more_memory),
+        also=evidence.story.quote(Topic.MEMORY),
     )
 
 
@@ -76,13 +76,13 @@ def memory_refused(evidence: Evidence) -> Finding | None:
         evidence,
         MEMORY_REFUSED,
         pattern,
-        also=booked(evidence, "ReqMem", "MaxRSS"),
-        command=resume(evidence, _more(evidence)),
+        also=evidence.story.quote(Topic.MEMORY),
+        command=resume(evidence, *evidence.story.more_memory),
     )
 
 
 def killed(evidence: Evidence) -> Finding | None:
-    """SIGKILL without a word: no accounting, no line of slurmstepd."""
+    """SIGKILL without a word: neither the scheduler nor a log says more."""
     record = evidence.exit
     if not evidence.ended_badly or record.get("why") != "signalled" or record.get("signal") != "KILL":
         return None
@@ -96,18 +96,3 @@ def killed(evidence: Evidence) -> Finding | None:
 
 
 RULES = (out_of_memory, worker_killed, shared_memory, memory_refused, killed)
-
-
-def _more(evidence: Evidence) -> str:
-    """Twice the memory of the request, which sacct shows as `60M` or, in older versions, as `3.50Gn`."""
-    match = re.fullmatch(r"([0-9.]+)([KMGT]?)[nc]?", _wanted(evidence))
-    if not match:
-        return "mem=16G"
-    number, unit = 2 * float(match[1]), match[2] or "M"
-    if not number.is_integer():
-        number, unit = number * 1024, "KMGT"["KMGT".index(unit) - 1]
-    return f"mem={number:.0f}{unit}"
-
-
-def _wanted(evidence: Evidence) -> str:
-    return evidence.booked.get("ReqMem") or evidence.job.get("MinMemoryNode", "")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from clusterkit.backends.base import JobState
-from clusterkit.diagnosis.evidence import Evidence, Line
-from clusterkit.diagnosis.finding import Cause, Finding, Sure
-from clusterkit.diagnosis.rules.commands import resume
-from clusterkit.diagnosis.rules.said import asked, booked, exited, queue
+from clusterkit.backends.causes import Cause, Finding, Line, Sure
+from clusterkit.backends.story import Topic
+from clusterkit.diagnosis.evidence import Evidence
+from clusterkit.diagnosis.rules.commands import resume, status
+from clusterkit.diagnosis.rules.said import exited
 
 PREEMPTED = Cause(
     "preempted",
@@ -39,17 +38,17 @@ SCHEDULER_SILENT = Cause(
 
 
 def preempted(evidence: Evidence) -> Finding | None:
-    """PREEMPTED, also when slurmstepd alone says so."""
-    words = evidence.line(r"DUE TO PREEMPTION", "slurm.log")
-    named = evidence.raw_state.startswith("PREEMPTED")
+    """PREEMPTED, also when the scheduler's log alone says so."""
+    story = evidence.story
+    words = story.log_says.get(JobState.PREEMPTED)
+    named = story.job is not None and story.job.state is JobState.PREEMPTED
     # It may have been preempted before, and started again.
     if not named and not (words and evidence.ended_badly and not evidence.own_end):
         return None
     checkpointed = evidence.exit.get("why") == "requeue"
     return PREEMPTED.found(
         words,
-        booked(evidence, "State", "NodeList", "Elapsed") or queue(evidence),
-        asked(evidence, "PreemptTime", "Partition"),
+        *story.quote(Topic.PREEMPTED),
         exited(evidence),
         detail="it checkpointed before" if checkpointed else "",
         command=resume(evidence),
@@ -58,16 +57,14 @@ def preempted(evidence: Evidence) -> Finding | None:
 
 def node_failed(evidence: Evidence) -> Finding | None:
     """NODE_FAIL, BOOT_FAIL; or a start that vanished from a node that is down."""
-    words = evidence.line(r"DUE TO NODE FAIL|NODE FAILURE", "slurm.log")
+    words = evidence.story.log_says.get(JobState.NODE_FAIL)
     named = evidence.state.state is JobState.NODE_FAIL
-    down = [node for node in evidence.nodes if node.name == evidence.state.node and not node.usable]
     vanished = evidence.ended_badly and evidence.record.started is not None and not evidence.exit
-    if not named and not (vanished and (words or down)):
+    if not named and not (vanished and (words or evidence.story.node_down)):
         return None
     return NODE_FAILED.found(
         words,
-        booked(evidence, "State", "NodeList", "Elapsed"),
-        *(node.line() for node in down),
+        *evidence.story.quote(Topic.NODE_FAILED),
         Line(f"attempts/{evidence.state.attempt}", "no exit record") if vanished else None,
         detail=evidence.state.node or "",
         command=resume(evidence),
@@ -87,7 +84,7 @@ def vanished(evidence: Evidence) -> Finding | None:
         return None
     return NODE_FAILED.found(
         Line(f"attempts/{started.number}", "no exit record: job.sh itself was killed at once"),
-        booked(evidence, "State", "NodeList", "ExitCode"),
+        *evidence.story.quote(Topic.VANISHED),
         detail="or all of it was killed at once",
         command=resume(evidence),
         sure=Sure.GENERAL,
@@ -95,33 +92,37 @@ def vanished(evidence: Evidence) -> Finding | None:
 
 
 def cancelled(evidence: Evidence) -> Finding | None:
-    """CANCELLED: by whom sacct tells, or our own record of having asked for it."""
+    """CANCELLED: by whom the scheduler tells, or our own record of having asked for it."""
     if evidence.state.state is not JobState.CANCELLED:
         return None
     asked_for = evidence.record.cancelled
-    match = re.search(r"by (\d+)", evidence.booked.get("State", ""))
+    story = evidence.story
+    by, name = story.cancelled_by or ("", "")
     own = evidence.about.get("user", "").partition(" ")[0]
     lines = (
-        booked(evidence, "State", "NodeList", "Elapsed"),
-        evidence.line(r"CANCELLED AT", "slurm.log"),
+        *story.quote(Topic.CANCELLED),
+        story.log_says.get(JobState.CANCELLED),
         Line("attempts/*/cancel.json", "`clusterkit cancel` asked for it") if asked_for else None,
     )
     again = resume(evidence)
-    if asked_for or (match and match[1] == own):
-        how = "with `clusterkit cancel`" if asked_for else "with scancel, or a program of yours did"
+    if asked_for or (by and by == own):
+        other = f"with {story.cancel_tool}, or a program of yours did"
+        how = "with `clusterkit cancel`" if asked_for else other
         return CANCELLED_BY_YOU.found(*lines, detail=how, command=again)
-    if match:
-        name = evidence.people.get(match[1]) or f"user {match[1]}"
+    if by:
         return CANCELLED_BY_OTHER.found(*lines, detail=name, command=again)
-    return CANCELLED.found(*lines, queue(evidence), command=again, sure=Sure.LIKELY)
+    return CANCELLED.found(*lines, story.waits, command=again, sure=Sure.LIKELY)
 
 
 def scheduler_silent(evidence: Evidence) -> Finding | None:
     """The controller is down and the run directory does not tell either."""
-    if evidence.state.state is not JobState.UNKNOWN or not evidence.silent:
+    if evidence.state.state is not JobState.UNKNOWN or not evidence.story.silent:
         return None
+    story = evidence.story
     return SCHEDULER_SILENT.found(
-        Line("squeue", evidence.silent), command=evidence.here("scontrol ping"), sure=Sure.LIKELY
+        Line(story.source, story.silent),
+        command=evidence.subject.here(story.ping) if story.ping else status(evidence),
+        sure=Sure.LIKELY,
     )
 
 

@@ -6,11 +6,12 @@ import re
 import shlex
 
 from clusterkit.backends.base import JobState
+from clusterkit.backends.causes import Cause, Finding, Line, Sure
+from clusterkit.backends.story import Topic
 from clusterkit.diagnosis.arguments import without_fault
-from clusterkit.diagnosis.evidence import Evidence, Line
-from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import logs, preview, resume, words
-from clusterkit.diagnosis.rules.said import booked, exited, last_words, said
+from clusterkit.diagnosis.rules.said import exited, last_words, said
 
 WRONG_ARGUMENT = Cause(
     "wrong-argument",
@@ -73,7 +74,7 @@ def diverged(evidence: Evidence) -> Finding | None:
         evidence,
         DIVERGED,
         pattern,
-        also=_step(evidence),
+        also=(_step(evidence),),
         command=f"clusterkit report {evidence.subject.run_id}",
     )
 
@@ -88,7 +89,7 @@ def wrong_argument(evidence: Evidence) -> Finding | None:
     )
     line = evidence.line(pattern)
     cure, command = _mended(evidence, line.text if line else "")
-    found = said(evidence, WRONG_ARGUMENT, pattern, also=exited(evidence), cure=cure, command=command)
+    found = said(evidence, WRONG_ARGUMENT, pattern, also=(exited(evidence),), cure=cure, command=command)
     if found or evidence.exit.get("code") != 2 or not evidence.ended_badly:
         return found
     last = evidence.line(r"^trainer: |[Ee]rror: |[Uu]sage: ", "log", "stderr")
@@ -109,7 +110,7 @@ def checkpoint_unusable(evidence: Evidence) -> Finding | None:
         evidence,
         CHECKPOINT_UNUSABLE,
         pattern,
-        command=evidence.here(f"ls -l {evidence.subject.run_dir}/checkpoints"),
+        command=evidence.subject.here(f"ls -l {evidence.subject.run_dir}/checkpoints"),
     )
 
 
@@ -121,7 +122,7 @@ def worker_died(evidence: Evidence) -> Finding | None:
         evidence,
         WORKER_DIED,
         pattern,
-        also=booked(evidence, "ReqMem", "MaxRSS"),
+        also=evidence.story.quote(Topic.MEMORY),
         command=resume(evidence),
     )
 
@@ -141,7 +142,7 @@ def leader_gone(evidence: Evidence) -> Finding | None:
 def ended_too_soon(evidence: Evidence) -> Finding | None:
     """The job script's words: exit code 0 without the trainer's own that it is done."""
     pattern = r"^\[clusterkit\] the trainer's process ended with exit code 0 before it was done"
-    return said(evidence, ENDED_TOO_SOON, pattern, also=exited(evidence), command=resume(evidence))
+    return said(evidence, ENDED_TOO_SOON, pattern, also=(exited(evidence),), command=resume(evidence))
 
 
 def hangs(evidence: Evidence) -> Finding | None:
@@ -158,7 +159,7 @@ def hangs(evidence: Evidence) -> Finding | None:
 
 
 def killed_by_signal(evidence: Evidence) -> Finding | None:
-    """A signal that was not Slurm's."""
+    """A signal that was not the scheduler's."""
     name = evidence.exit.get("signal")
     failed = evidence.state.state is JobState.FAILED
     if not failed or evidence.exit.get("why") != "signalled" or name == "KILL":
@@ -166,7 +167,7 @@ def killed_by_signal(evidence: Evidence) -> Finding | None:
     return KILLED_BY_SIGNAL.found(
         exited(evidence),
         evidence.line(r"Segmentation fault|core dumped|Fatal Python error|Bus error|Aborted"),
-        booked(evidence, "State", "ExitCode"),
+        *evidence.story.quote(Topic.EXIT),
         detail=f"SIG{name}",
         command=logs(evidence),
         sure=Sure.SEEN,
@@ -187,7 +188,7 @@ def program_failed(evidence: Evidence) -> Finding | None:
         exited(evidence),
         detail=error.text.strip() if error else f"exit code {code}",
         command=logs(evidence),
-        cure="read its last lines" if evidence.subject.scheduler == "local" else "",
+        cure="read its last lines" if evidence.on_this_machine else "",
         sure=Sure.GENERAL,
     )
 

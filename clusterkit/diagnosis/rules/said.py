@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from clusterkit.backends.base import JobState
-from clusterkit.diagnosis.evidence import Evidence, Line
-from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.backends.causes import Cause, Finding, Line, Sure
+from clusterkit.diagnosis.evidence import Evidence
 
 LAST_WORDS = 40
 """Lines from the end of a log within which an error is what ended the program: a long traceback."""
@@ -18,14 +18,14 @@ def said(
     command: str,
     detail: str = "",
     cure: str = "",
-    also: Line | None = None,
+    also: tuple[Line | None, ...] = (),
 ) -> Finding | None:
     """A cause whose words stand in the logs of a run that ended badly, or that hangs."""
     found = last_words(evidence, pattern)
     if found is None:
         return None
     line, sure = found
-    return cause.found(line, also, command=command, detail=detail, cure=cure, sure=sure)
+    return cause.found(line, *also, command=command, detail=detail, cure=cure, sure=sure)
 
 
 def last_words(evidence: Evidence, pattern: str) -> tuple[Line, Sure] | None:
@@ -52,21 +52,3 @@ def exited(evidence: Evidence) -> Line | None:
 def refused(evidence: Evidence) -> str:
     """What job.sh says about a container it did not start, or a step before the program that failed."""
     return str(evidence.exit.get("detail") or "")
-
-
-def booked(evidence: Evidence, *names: str) -> Line | None:
-    """Some columns of sacct, as evidence."""
-    known = [f"{name}={evidence.booked[name]}" for name in names if evidence.booked.get(name)]
-    return Line("sacct", " ".join(known)) if known else None
-
-
-def asked(evidence: Evidence, *names: str) -> Line | None:
-    """Some words of `scontrol show job`, as evidence."""
-    known = [f"{name}={evidence.job[name]}" for name in names if evidence.job.get(name)]
-    return Line("scontrol show job", " ".join(known)) if known else None
-
-
-def queue(evidence: Evidence) -> Line | None:
-    """The scheduler's reason, as evidence."""
-    source = "scheduler" if evidence.subject.scheduler == "local" else "squeue"
-    return Line(source, f"{evidence.raw_state}, reason {evidence.reason}") if evidence.reason else None

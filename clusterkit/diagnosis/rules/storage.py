@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from clusterkit.diagnosis.evidence import Evidence, Line, Space, Text
-from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.backends.causes import Cause, Finding, Line, Sure, Text
+from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.diagnosis.evidence import Evidence, Space
 from clusterkit.diagnosis.rules.commands import logs
 from clusterkit.diagnosis.rules.said import last_words, refused
 
@@ -62,7 +63,7 @@ def full(evidence: Evidence) -> Finding | None:
         space.line() if space and space.full else None,
         *evidence.texts.get("quota", Text("quota")).tail(1),
         detail=root,
-        command=evidence.here(f"df -h {root}"),
+        command=evidence.subject.here(f"df -h {root}"),
         sure=sure,
     )
 
@@ -74,14 +75,14 @@ def scratch_refused(evidence: Evidence) -> Finding | None:
         return None
     root = evidence.about.get("scratch", "")
     space = next((each for each in evidence.spaces if each.role == "scratch"), None)
-    denied = evidence.line(r"Permission denied|Read-only file system|Not a directory", "log", "slurm.log")
+    denied = evidence.line(r"Permission denied|Read-only file system|Not a directory", "log", SCHEDULER_LOG)
     cause = NOT_WRITABLE if denied else SCRATCH_FULL
     return cause.found(
         denied,
         line,
         space.line() if space else None,
         detail=root,
-        command=evidence.here(f"ls -ld {root}" if denied else f"df -h {root}"),
+        command=evidence.subject.here(f"ls -ld {root}" if denied else f"df -h {root}"),
         sure=Sure.LIKELY,
     )
 
@@ -97,16 +98,16 @@ def changeable(evidence: Evidence) -> Finding | None:
 
 def attempt_refused(evidence: Evidence) -> Finding | None:
     """job.sh could not make the attempt's folder."""
-    line = evidence.line(r"cannot create .*/attempts/", "slurm.log") if evidence.ended_badly else None
+    line = evidence.line(r"cannot create .*/attempts/", SCHEDULER_LOG) if evidence.ended_badly else None
     if line is None:
         return None
-    cause = NOT_WRITABLE if evidence.line(r"Permission denied|Read-only", "slurm.log") else ROOT_FULL
+    cause = NOT_WRITABLE if evidence.line(r"Permission denied|Read-only", SCHEDULER_LOG) else ROOT_FULL
     space = next((each for each in evidence.spaces if each.role == "run"), None)
     return cause.found(
         line,
         space.line() if space else None,
         detail=evidence.subject.run_dir,
-        command=evidence.here(f"df -h {evidence.subject.run_dir}"),
+        command=evidence.subject.here(f"df -h {evidence.subject.run_dir}"),
         sure=Sure.LIKELY,
     )
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from clusterkit.backends.base import JobState
-from clusterkit.backends.slurm.explain import sbatch_error
-from clusterkit.diagnosis.evidence import Evidence, Line
-from clusterkit.diagnosis.finding import Cause, Finding, Sure
+from clusterkit.backends.causes import Cause, Finding, Line, Sure
+from clusterkit.config.options import NATIVE_OPTION
+from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import resume, status, submit
 
 REFUSED = Cause(
     "submission-refused",
     "the scheduler refused it",
-    "correct the option that it names, in clusterkit.toml or after `--sbatch`, and submit again",
+    f"correct the option that it names, in clusterkit.toml or after `{NATIVE_OPTION}`, and submit again",
 )
 NEVER_SUBMITTED = Cause(
     "never-submitted",
@@ -38,9 +38,11 @@ def refused(evidence: Evidence) -> Finding | None:
         *(Line(source, line) for line in words[:4]),
         Line(source, f"exit code {newest.status}") if not words else None,
         Line(f"submissions/{newest.number}/request.json", options) if options else None,
-        detail=words[0].removeprefix("sbatch: ").removeprefix("error: ") if words else newest.refusal,
+        detail=words[0].removeprefix(f"{evidence.backend.tool}: ").removeprefix("error: ")
+        if words
+        else newest.refusal,
         command=resume(evidence, "OPTION=VALUE"),
-        cure=sbatch_error(newest.error) or "",
+        cure=evidence.backend.refusal_hint(newest.error) or "",
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from clusterkit.backends.causes import Cause, Finding
 from clusterkit.diagnosis.evidence import Evidence
-from clusterkit.diagnosis.finding import Cause, Finding
 from clusterkit.diagnosis.rules.commands import logs
 from clusterkit.diagnosis.rules.said import said
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from clusterkit.backends.base import JobState
-from clusterkit.diagnosis.evidence import Evidence, Line
-from clusterkit.diagnosis.finding import Cause, Finding
+from clusterkit.backends.causes import Cause, Finding, Line
+from clusterkit.backends.story import Topic
+from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import logs, resume
-from clusterkit.diagnosis.rules.said import asked, booked, exited
+from clusterkit.diagnosis.rules.said import exited
 
 TIME_LIMIT = Cause(
     "time-limit",
@@ -22,16 +23,15 @@ NO_PROGRESS = Cause(
 
 
 def time_limit(evidence: Evidence) -> Finding | None:
-    """TIMEOUT, by the scheduler, slurmstepd or job.sh."""
-    words = r"DUE TO TIME LIMIT"
-    if evidence.state.state is not JobState.TIMEOUT or evidence.raw_state.startswith("DEADLINE"):
+    """TIMEOUT, by the scheduler or job.sh."""
+    if evidence.state.state is not JobState.TIMEOUT or evidence.story.deadline:
         return None
     heartbeat = evidence.record.heartbeat or {}
     newest = heartbeat.get("checkpoint")
     done = f"{evidence.state.progress:.0%} done" if evidence.state.progress is not None else ""
     return TIME_LIMIT.found(
-        evidence.line(words, "slurm.log"),
-        booked(evidence, "State", "Elapsed", "Timelimit") or asked(evidence, "RunTime", "TimeLimit"),
+        evidence.story.log_says.get(JobState.TIMEOUT),
+        *evidence.story.quote(Topic.TIME_LIMIT),
         exited(evidence),
         Line("heartbeat.json", f"newest checkpoint {newest}") if newest else None,
         detail=done,
@@ -41,11 +41,10 @@ def time_limit(evidence: Evidence) -> Finding | None:
 
 def deadline(evidence: Evidence) -> Finding | None:
     """DEADLINE."""
-    if not evidence.raw_state.startswith("DEADLINE"):
+    if not evidence.story.deadline:
         return None
     return DEADLINE.found(
-        booked(evidence, "State", "Elapsed"),
-        asked(evidence, "Deadline"),
+        *evidence.story.quote(Topic.DEADLINE),
         command=resume(evidence),
     )
 

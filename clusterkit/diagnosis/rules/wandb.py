@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from clusterkit.backends.causes import Cause, Finding, Sure
 from clusterkit.diagnosis.evidence import Evidence
-from clusterkit.diagnosis.finding import Cause, Finding, Sure
 
 WANDB_LOGIN = Cause(
     "wandb-login",

@@ -1,11 +1,45 @@
-"""What a rule finds: a cause, the lines that show it, and the one command to run next."""
+"""Why a run is as it is: a cause, the lines that show it, and the one command to run next. Pure.
+
+What rules are made of, those of a scheduler as well as those of `clusterkit.diagnosis`.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum
 
-from clusterkit.diagnosis.evidence import Line
+
+@dataclass(frozen=True)
+class Line:
+    """One line and where it stands."""
+
+    source: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a file or a command said."""
+
+    source: str
+    lines: tuple[str, ...] = ()
+
+    def last(self, pattern: str) -> tuple[int, Line] | None:
+        """The last line the pattern is found in, with how many lines follow it."""
+        expression = re.compile(pattern)
+        for behind, line in enumerate(reversed(self.lines)):
+            if expression.search(line):
+                return behind, Line(self.source, line.strip())
+        return None
+
+    def tail(self, count: int) -> tuple[Line, ...]:
+        """The last lines that are not blank."""
+        spoken = [line for line in self.lines if line.strip()]
+        return tuple(Line(self.source, line.rstrip()) for line in spoken[-count:])
 
 
 class Sure(IntEnum):

@@ -1,0 +1,27 @@
+"""What Slurm tells of one job for `clusterkit why`, and the causes that only Slurm's jobs can have. Pure."""
+
+from __future__ import annotations
+
+from clusterkit.backends.causes import Cause
+from clusterkit.backends.slurm.why import limits, waiting
+from clusterkit.backends.slurm.why.question import script
+from clusterkit.backends.slurm.why.story import story_of
+from clusterkit.backends.slurm.why.told import read
+from clusterkit.backends.story import JobStory, Subject
+from clusterkit.probes import Probe
+
+_RULES = (*limits.RULES, *waiting.RULES)
+CAUSES: tuple[Cause, ...] = tuple(
+    value for theme in (limits, waiting) for value in vars(theme).values() if isinstance(value, Cause)
+)
+
+
+def probe(subject: Subject) -> Probe[JobStory]:
+    """Asks squeue, sacct and scontrol about a job, and about its partition, nodes and limits."""
+
+    def answer(stdout: str) -> JobStory:
+        told = read(subject, stdout)
+        findings = tuple(finding for rule in _RULES if (finding := rule(told)) is not None)
+        return story_of(told, findings)
+
+    return Probe("story", script(subject), answer)

@@ -1,0 +1,136 @@
+"""Why a run may not start: limits of partitions, QOS and accounts."""
+
+from __future__ import annotations
+
+import re
+
+from clusterkit.backends.causes import Cause, Finding, Line
+from clusterkit.backends.slurm.why.told import Told
+
+TIME_OVER_PARTITION = Cause(
+    "time-over-partition",
+    "it asks for more time than its partition allows and will never start",
+    "lower its time limit, which you may do yourself and which keeps its place; or choose another partition",
+)
+QOS_LIMIT = Cause(
+    "qos-limit",
+    "its QOS does not let it start",
+    "ask for less, wait until your other jobs end, or use another `qos`",
+)
+ASSOCIATION_LIMIT = Cause(
+    "association-limit",
+    "its account does not let it start",
+    "ask for less, wait until the group's other jobs end, or use another `account`",
+)
+BAD_ACCOUNT = Cause(
+    "bad-account",
+    "its account or QOS may not be used where it was sent",
+    "set `account`, `qos` and `partition` of the cluster to ones that go together",
+)
+
+_TRES = re.compile(r"([a-z/0-9:]+)=([0-9.]+)([KMGT]?)")
+
+
+def time_over_partition(told: Told) -> Finding | None:
+    """PartitionTimeLimit."""
+    if not told.waits_for(r"PartitionTimeLimit$"):
+        return None
+    partition, longest = told.job.get("Partition", ""), told.partition.get("MaxTime", "")
+    limit = Line("scontrol show partition", f"{partition} MaxTime={longest}") if longest else None
+    return TIME_OVER_PARTITION.found(
+        told.queue,
+        told.words("TimeLimit", "Partition"),
+        limit,
+        detail=f"{told.job.get('TimeLimit')} asked, {longest} allowed in {partition}" if longest else "",
+        command=_shorten(told, longest),
+    )
+
+
+def qos_limit(told: Told) -> Finding | None:
+    """QOSMaxWallDurationPerJobLimit, QOSMaxCpuPerUserLimit and their many relatives."""
+    return _limit(told, QOS_LIMIT, "QOS", "qos", told.job.get("QOS", ""))
+
+
+def association_limit(told: Told) -> Finding | None:
+    """AssocGrpCpuLimit and its many relatives, MaxJobsPerAccount, AccountingPolicy."""
+    return _limit(
+        told,
+        ASSOCIATION_LIMIT,
+        "Assoc|Max.*PerAccount|AccountingPolicy",
+        "association",
+        told.job.get("Account", ""),
+    )
+
+
+def bad_account(told: Told) -> Finding | None:
+    """InvalidAccount, InvalidQOS, or a partition that lets other accounts in."""
+    if not told.waiting:
+        return None
+    line = None
+    for allowed, own in (("AllowAccounts", "Account"), ("AllowQos", "QOS")):
+        known = told.partition.get(allowed, "ALL")
+        if known != "ALL" and told.job.get(own, "") not in known.split(","):
+            line = Line("scontrol show partition", f"{told.job.get('Partition')} {allowed}={known}")
+    named = re.match(r"Invalid(Account|QOS)|(Account|QOS) ?Not ?Allowed", told.reason)
+    # Slurm may call an account that the partition refuses a matter of its configuration.
+    if not named and not (line and told.reason.startswith(("Partition", "Priority", "Resources"))):
+        return None
+    return BAD_ACCOUNT.found(
+        told.queue,
+        told.words("Account", "QOS", "Partition"),
+        line,
+        detail=f"account {told.job.get('Account', '?')}, QOS {told.job.get('QOS', '?')}",
+        command=told.subject.here(
+            f"sacctmgr show assoc user={told.subject.user} format=Account,Partition,QOS"
+        ),
+    )
+
+
+RULES = (time_over_partition, qos_limit, association_limit, bad_account)
+
+
+def _limit(told: Told, cause: Cause, begins: str, text: str, name: str) -> Finding | None:
+    """A limit of a QOS or an association, and whether the job alone is above it."""
+    if not told.waits_for(begins):
+        return None
+    lines = told.tail(text, 2)
+    longest = next((row.text.split("|")[1] for row in lines if row.text.count("|") > 1), "")
+    if "Wall" in told.reason or "TimeLimit" in told.reason:
+        detail = f"{name} allows {longest or 'less time'} ({told.reason})"
+        command = _shorten(told, longest)
+    elif re.search(r"Minutes|Billing|Usage", told.reason):
+        detail = f"the budget of {name} is used up ({told.reason})"
+        command = told.subject.here("sshare")
+    elif over := _above(told.job.get("ReqTRES", ""), " ".join(line.text for line in lines)):
+        detail = f"it alone asks for more than {name} allows, {over}, so it will never start ({told.reason})"
+        command = told.subject.cancel
+    else:
+        detail = f"{name} is used up for now ({told.reason}); it starts when another job ends"
+        command = told.subject.here("squeue --me")
+    return cause.found(
+        told.queue,
+        told.words("ReqTRES", "TimeLimit", "QOS", "Account"),
+        *(Line(f"sacctmgr show {text}", line.text) for line in lines),
+        detail=detail,
+        command=command,
+    )
+
+
+def _above(wanted: str, limits: str) -> str:
+    """The first resource of which more is asked for than any limit allows, e.g. `cpu=2`."""
+    asked_for = {name: _amount(number, unit) for name, number, unit in _TRES.findall(wanted)}
+    for name, number, unit in _TRES.findall(limits):
+        if asked_for.get(name, 0.0) > _amount(number, unit):
+            return f"{name}={number}{unit}"
+    return ""
+
+
+def _amount(number: str, unit: str) -> float:
+    return float(number) * float(1024 ** " KMGT".index(unit or " "))
+
+
+def _shorten(told: Told, longest: str) -> str:
+    """Users may lower the limit of a waiting job."""
+    if not longest or not longest[0].isdigit():
+        return told.subject.cancel
+    return told.subject.here(f"scontrol update JobId={told.number} TimeLimit={longest}")

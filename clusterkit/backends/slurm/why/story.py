@@ -1,0 +1,101 @@
+"""Makes the story of a job of what Slurm said: what to quote of it, and which options would help. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from clusterkit.backends.base import JobState
+from clusterkit.backends.causes import Finding, Line, Text
+from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.slurm.why.told import Told
+from clusterkit.backends.story import JobStory, Topic
+
+_COLUMNS = {
+    Topic.COMPLETED: ("State", "Elapsed"),
+    Topic.TIME_LIMIT: ("State", "Elapsed", "Timelimit"),
+    Topic.DEADLINE: ("State", "Elapsed"),
+    Topic.MEMORY: ("ReqMem", "MaxRSS"),
+    Topic.OUT_OF_MEMORY: ("State", "ReqMem", "MaxRSS"),
+    Topic.PREEMPTED: ("State", "NodeList", "Elapsed"),
+    Topic.NODE_FAILED: ("State", "NodeList", "Elapsed"),
+    Topic.CANCELLED: ("State", "NodeList", "Elapsed"),
+    Topic.VANISHED: ("State", "NodeList", "ExitCode"),
+    Topic.EXIT: ("State", "ExitCode"),
+    Topic.NODE: ("State", "NodeList"),
+}
+"""What sacct is quoted on."""
+_LOG = {
+    JobState.PREEMPTED: r"DUE TO PREEMPTION",
+    JobState.NODE_FAIL: r"DUE TO NODE FAIL|NODE FAILURE",
+    JobState.TIMEOUT: r"DUE TO TIME LIMIT",
+    JobState.CANCELLED: r"CANCELLED AT",
+}
+"""slurmstepd's words for an end that no others use."""
+
+
+def story_of(told: Told, findings: tuple[Finding, ...]) -> JobStory:
+    """What generic rules need, in their terms."""
+    log = told.texts.get(SCHEDULER_LOG)
+    said = {state: log.last(pattern) for state, pattern in _LOG.items()} if log else {}
+    node = told.known.node if told.known and told.known.node else told.subject.node
+    memory = told.booked.get("ReqMem") or told.job.get("MinMemoryNode", "")
+    resources = told.job.get("ReqTRES", "")
+    down = [each for each in told.nodes if each.name == node and not each.usable]
+    booked = {topic: told.columns(*names) for topic, names in _COLUMNS.items()}
+    more = _more_quotes(told) | {Topic.NODE_FAILED: tuple(each.line() for each in down)}
+    quotes = {topic: (booked.get(topic), *more.get(topic, ())) for topic in Topic}
+    return JobStory(
+        job=told.known,
+        silent=told.silent,
+        reason=told.reason,
+        source="squeue",
+        quotes={topic: tuple(filter(None, lines)) for topic, lines in quotes.items()},
+        log=log,
+        log_says={state: found[1] for state, found in said.items() if found},
+        findings=findings,
+        deadline=told.known is not None and told.known.raw_state.startswith("DEADLINE"),
+        node_down=bool(down),
+        without_gpu=bool(resources) and "gres/gpu" not in resources,
+        memory=memory,
+        cancelled_by=_canceller(told),
+        cancel_tool="scancel",
+        more_memory=(_twice(memory),),
+        elsewhere=(f"exclude={node or 'NODE'}",),
+        ping="scontrol ping",
+    )
+
+
+def _more_quotes(told: Told) -> dict[Topic, tuple[Line | None, ...]]:
+    """What scontrol, squeue and the job script are quoted on; where sacct says the same, sacct is."""
+    start = told.job.get("StartTime")
+    times = None if told.columns(*_COLUMNS[Topic.TIME_LIMIT]) else told.words("RunTime", "TimeLimit")
+    ended = None if told.columns(*_COLUMNS[Topic.PREEMPTED]) else told.queue
+    option = told.texts.get("script", Text("")).last(r"--(gres|gpus)")
+    gpu = told.words("ReqTRES", "AllocTRES") or (Line("job.sh", option[1].text) if option else None)
+    return {
+        Topic.TIME_LIMIT: (times,),
+        Topic.DEADLINE: (told.words("Deadline"),),
+        Topic.PREEMPTED: (ended, told.words("PreemptTime", "Partition")),
+        Topic.GPU: (gpu,),
+        Topic.DEPENDENCY: (told.words("Dependency"), *told.tail("dependencies", 3)),
+        Topic.START: (Line("scontrol show job", f"StartTime={start} (expected)") if start else None,),
+    }
+
+
+def _canceller(told: Told) -> tuple[str, str] | None:
+    match = re.search(r"by (\d+)", told.booked.get("State", ""))
+    if match is None:
+        return None
+    name = " ".join(told.texts.get(f"person {match[1]}", Text("")).lines).strip()
+    return match[1], name or f"user {match[1]}"
+
+
+def _twice(memory: str) -> str:
+    """The option for twice the memory, which sacct shows as `60M` or, in older versions, as `3.50Gn`."""
+    match = re.fullmatch(r"([0-9.]+)([KMGT]?)[nc]?", memory)
+    if not match:
+        return "mem=16G"
+    number, unit = 2 * float(match[1]), match[2] or "M"
+    if not number.is_integer():
+        number, unit = number * 1024, "KMGT"["KMGT".index(unit) - 1]
+    return f"mem={number:.0f}{unit}"

@@ -1,0 +1,232 @@
+"""Reads what Slurm's commands said of one job. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from clusterkit.backends.base import Job, JobState, parse_time
+from clusterkit.backends.causes import Line, Text
+from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.slurm.explain import explain
+from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, job_state
+from clusterkit.backends.slurm.why.question import SACCT_FIELDS, SINFO_FIELDS, SQUEUE_FIELDS
+from clusterkit.backends.story import Subject, plain_reason, texts
+
+_EMPTY = frozenset({"", "None", "N/A", "Unknown", "(null)", "None assigned", "n/a"})
+_WORD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=(\S*)")
+_TROUBLE = r"(?i)unable to contact|timed? ?out|connection refused|not found|no answer within|No such file"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the job's partition."""
+
+    name: str
+    state: str
+    by: str
+    """Who set the reason."""
+    reason: str
+
+    @property
+    def usable(self) -> bool:
+        """Whether jobs may start there."""
+        word = self.state.lower()
+        return not word.endswith("*") and not re.match(r"down|drain|fail|maint|unknown|power|reboot", word)
+
+    def line(self) -> Line:
+        """As evidence."""
+        reason = f", {self.reason!r} (set by {self.by})" if self.reason not in ("", "none") else ""
+        return Line("sinfo", f"node {self.name} is {self.state}{reason}")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What Slurm's commands said of one job."""
+
+    subject: Subject
+    known: Job | None
+    """As `status` sees it."""
+    reason: str
+    """Of squeue or scontrol, with blanks for underscores."""
+    silent: str
+    """The controller's trouble when neither the queue nor the job could be had for it."""
+    job: Mapping[str, str]
+    """`scontrol show job`."""
+    booked: Mapping[str, str]
+    """The newest start in sacct; MaxRSS is the largest of its steps."""
+    partition: Mapping[str, str]
+    nodes: tuple[Node, ...]
+    texts: Mapping[str, Text]
+    """By section."""
+
+    @property
+    def waiting(self) -> bool:
+        """It is in the queue."""
+        return self.known is not None and self.known.state.waiting
+
+    def waits_for(self, reason: str) -> bool:
+        """Whether it is in the queue for a reason that begins with a pattern."""
+        return self.waiting and re.match(reason, self.reason) is not None
+
+    @property
+    def number(self) -> str:
+        """Its id as Slurm's commands take it."""
+        return self.subject.job_id.partition(";")[0]
+
+    def columns(self, *names: str) -> Line | None:
+        """Some columns of sacct, as evidence."""
+        return _line("sacct", self.booked, names)
+
+    def words(self, *names: str) -> Line | None:
+        """Some words of `scontrol show job`, as evidence."""
+        return _line("scontrol show job", self.job, names)
+
+    @property
+    def queue(self) -> Line | None:
+        """Squeue's reason, as evidence."""
+        raw = self.known.raw_state if self.known else ""
+        return Line("squeue", f"{raw}, reason {self.reason}") if self.reason else None
+
+    def tail(self, section: str, lines: int) -> tuple[Line, ...]:
+        """The last lines of a section."""
+        return self.texts.get(section, Text("")).tail(lines)
+
+
+def read(subject: Subject, answer: str) -> Told:
+    """What Slurm said, out of an answer that may hold more."""
+    said = {text.source: text for text in texts(answer)}
+    queued = _of_task(_rows(said, "squeue", SQUEUE_FIELDS), subject.started)
+    booked = _newest(_rows(said, "sacct", SACCT_FIELDS), subject.started)
+    job = _words(_of_state(said.get("job"), queued.get("%T", "")))
+    if SCHEDULER_LOG in said:
+        said[SCHEDULER_LOG] = _of_job(said[SCHEDULER_LOG], subject)
+    reason = queued.get("%r") or job.get("Reason") or ""
+    reason = "" if reason in _EMPTY else plain_reason(reason)
+    silent = _silent(said)
+    return Told(
+        subject=subject,
+        known=_job(subject.job_id, queued, booked, job, reason=reason, silent=silent),
+        reason=reason,
+        silent=silent,
+        job=job,
+        booked=booked,
+        partition=_words(said.get("partition")),
+        nodes=tuple(
+            Node(row["%N"], row["%T"], row["%u"], row["%E"]) for row in _rows(said, "nodes", SINFO_FIELDS)
+        ),
+        texts=said,
+    )
+
+
+def _job(
+    job_id: str,
+    queued: Mapping[str, str],
+    booked: Mapping[str, str],
+    job: Mapping[str, str],
+    *,
+    reason: str,
+    silent: str,
+) -> Job | None:
+    """What Slurm knows, as `status` sees it: the queue, then the books, then its memory."""
+    raw = queued.get("%T") or booked.get("State") or job.get("JobState") or ""
+    if not raw:
+        return Job(job_id, JobState.UNKNOWN, "", reason=silent) if silent else None
+    if not queued and not job and job_state(raw).active and not silent:
+        return Job(job_id, JobState.UNKNOWN, raw, reason="gone from the queue; accounting lags behind")
+    limit = queued.get("%l") or booked.get("Timelimit") or job.get("TimeLimit") or ""
+    return Job(
+        job_id=job_id,
+        state=job_state(raw),
+        raw_state=raw,
+        reason=_said(queued.get("%r") or job.get("Reason")),
+        explained=explain(reason),
+        depends=reason == "Dependency",
+        in_vain=reason == "DependencyNeverSatisfied",
+        partition=_said(queued.get("%P") or job.get("Partition")),
+        node=_said(queued.get("%N") or booked.get("NodeList") or job.get("NodeList")),
+        start=_said(queued.get("%S") or job.get("StartTime")),
+        elapsed_seconds=parse_time(queued.get("%M") or booked.get("Elapsed") or job.get("RunTime") or ""),
+        limit_seconds=parse_time(limit),
+        exit_code=_said(booked.get("ExitCode") or job.get("ExitCode")),
+    )
+
+
+def _silent(said: Mapping[str, Text]) -> str:
+    """The controller's trouble when neither the queue nor the job could be had because it gave no answer."""
+    for name in ("squeue", "job"):
+        text = said.get(name)
+        if text is not None and (found := text.last(_TROUBLE)) is not None:
+            return found[1].text
+    return ""
+
+
+def _of_task(rows: Sequence[dict[str, str]], task: str) -> dict[str, str]:
+    """The row of a job; of an array that of the task that runs, else waits, else started last."""
+    active = [row for row in rows if job_state(row["%T"]).active]
+    active.sort(key=lambda row: job_state(row["%T"]).waiting)
+    started = [row for row in rows if row["%i"] == task]
+    return next(iter([*active, *started, *rows]), {})
+
+
+def _of_state(text: Text | None, raw: str) -> Text | None:
+    """Of an array, which scontrol shows task by task, one in this state."""
+    paragraphs = "\n".join(text.lines).split("\n\n") if text else []
+    matching = [each for each in paragraphs if f"JobState={raw} " in each]
+    return Text(text.source, tuple(matching[0].split("\n"))) if text and raw and matching else text
+
+
+def _of_job(log: Text, subject: Subject) -> Text:
+    """The log without what Slurm says of the run's earlier jobs: all of them write into one file."""
+    now, *earlier = (re.split("[_;]", each)[0] for each in (subject.job_id, *subject.jobs))
+    others = set(earlier) - {now, ""}
+    named = re.compile(r"\b(?:StepId=|JOB |STEP |JobId=)(\d+)")
+    return Text(log.source, tuple(line for line in log.lines if not {*named.findall(line)} & others))
+
+
+def _newest(rows: Sequence[Mapping[str, str]], task: str) -> dict[str, str]:
+    """The newest start: its own row, with the largest memory of its steps, and a memory kill."""
+    newest: dict[str, str] = {}
+    of_task = [row for row in rows if row["JobID"].partition(".")[0] == task]
+    for row in of_task or rows:
+        if "." not in row["JobID"]:
+            newest = dict(row)
+        elif newest:
+            if _bytes(row["MaxRSS"]) > _bytes(newest["MaxRSS"]):
+                newest["MaxRSS"] = row["MaxRSS"]
+            if row["State"].startswith("OUT_OF_ME") and newest["State"] == "FAILED":
+                newest["State"] = row["State"]
+    return newest
+
+
+def _bytes(text: str) -> float:
+    match = re.fullmatch(r"([0-9.]+)([KMGT]?)n?c?", text)
+    return float(match[1]) * 1024 ** " KMGT".index(match[2] or " ") if match else 0.0
+
+
+def _rows(said: Mapping[str, Text], name: str, fields: Sequence[str]) -> list[dict[str, str]]:
+    lines = said[name].lines if name in said else ()
+    parts = (line.split(FIELD_SEPARATOR) for line in lines)
+    return [
+        dict(zip(fields, (each.strip() for each in row), strict=True))
+        for row in parts
+        if len(row) == len(fields)
+    ]
+
+
+def _words(text: Text | None) -> dict[str, str]:
+    """`Key=value` words as scontrol prints them; the first of a name counts."""
+    words: dict[str, str] = {}
+    for key, value in _WORD.findall("\n".join(text.lines) if text else ""):
+        words.setdefault(key, "" if value in _EMPTY else value)
+    return words
+
+
+def _said(value: str | None) -> str | None:
+    return None if value is None or value in _EMPTY else value
+
+
+def _line(source: str, known: Mapping[str, str], names: Sequence[str]) -> Line | None:
+    words = [f"{name}={known[name]}" for name in names if known.get(name)]
+    return Line(source, " ".join(words)) if words else None

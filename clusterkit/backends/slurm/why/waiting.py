@@ -1,0 +1,127 @@
+"""Why a job waits: nodes, reservations, partitions, holds."""
+
+from __future__ import annotations
+
+import re
+
+from clusterkit.backends.base import JobState
+from clusterkit.backends.causes import Cause, Finding, Line, Sure
+from clusterkit.backends.slurm.why.told import Told
+
+NODES_DRAINED = Cause(
+    "nodes-drained",
+    "no node of its partition takes jobs",
+    "wait for the administrators, who wrote the reason; or choose a GPU of another partition",
+)
+RESERVED = Cause(
+    "reserved",
+    "its nodes are reserved before it could end, often for a maintenance",
+    "lower its time limit so that it ends before, or wait",
+)
+PARTITION_CLOSED = Cause(
+    "partition-closed", "its partition is closed", "wait for the administrators, or choose another partition"
+)
+NEVER_FITS = Cause(
+    "never-fits",
+    "no node of its partition has what it asks for, so it will never start",
+    "cancel it and ask for less memory, fewer processors or another GPU",
+)
+HELD_BY_YOU = Cause("held-by-you", "it is held, by its own user", "release it")
+LAUNCH_FAILED = Cause(
+    "launch-failed",
+    "Slurm could not start it on its node, and holds it now",
+    "release it, which tries again; should it come back, tell the administrators the node",
+)
+HELD_BY_ADMIN = Cause(
+    "held-by-admin",
+    "it is held by the system or an administrator",
+    "only they can release it: ask them, with the job id",
+)
+
+_UNFIT = r"BadConstraints|PartitionNodeLimit|PartitionConfig"
+
+
+def nodes_drained(told: Told) -> Finding | None:
+    """All nodes of the partition are down or drained, whatever reason squeue happens to give."""
+    blocked = r"Resources|Priority|ReqNodeNotAvail|Node ?Down|Nodes required for job are DOWN|PartitionDown"
+    if not told.waits_for(blocked) or not told.nodes or any(node.usable for node in told.nodes):
+        return None
+    first = told.nodes[0]
+    return NODES_DRAINED.found(
+        told.queue,
+        *(node.line() for node in told.nodes[:3]),
+        detail=f"{first.name} is {first.state}, {first.reason!r}" if first.reason != "none" else "",
+        command=told.subject.here("sinfo -R"),
+    )
+
+
+def reserved(told: Told) -> Finding | None:
+    """A maintenance or reservation begins before the job could end."""
+    if not told.waits_for(r"ReqNodeNotAvail.*[Mm]ain|Reservation|.*reserved for main"):
+        return None
+    return RESERVED.found(
+        told.queue,
+        told.words("TimeLimit", "StartTime"),
+        command=told.subject.here("scontrol show reservation"),
+    )
+
+
+def partition_closed(told: Told) -> Finding | None:
+    """PartitionDown, PartitionInactive."""
+    if not told.waits_for(r"Partition(Down|Inactive)"):
+        return None
+    state = Line("scontrol show partition", f"State={told.partition.get('State', '?')}")
+    return PARTITION_CLOSED.found(told.queue, state, command=told.subject.here("sinfo -s"))
+
+
+def never_fits(told: Told) -> Finding | None:
+    """BadConstraints, PartitionNodeLimit, PartitionConfig."""
+    failed = told.known is not None and told.known.state is JobState.FAILED
+    if not (told.waiting or failed) or not re.match(_UNFIT, told.reason):
+        return None
+    return NEVER_FITS.found(
+        told.queue,
+        told.words("ReqTRES", "Features", "Partition"),
+        command=told.subject.cancel,
+        # A partition may also refuse its account.
+        sure=Sure.GENERAL if told.reason == "PartitionConfig" else Sure.CERTAIN,
+    )
+
+
+def held_by_you(told: Told) -> Finding | None:
+    """JobHeldUser."""
+    if not told.waits_for(r"(Job)?HeldUser|job requeued in held state"):
+        return None
+    return HELD_BY_YOU.found(told.queue, command=told.subject.here(f"scontrol release {told.number}"))
+
+
+def launch_failed(told: Told) -> Finding | None:
+    """A prolog failed, or too many starts did; the node is often drained then."""
+    if not told.waits_for(r"launch failed|Job ?Hold ?Max ?Requeue|JobLaunchFailure"):
+        return None
+    drained = [node for node in told.nodes if not node.usable]
+    return LAUNCH_FAILED.found(
+        told.queue,
+        told.words("Restarts"),
+        *(node.line() for node in drained[:2]),
+        detail=f"{drained[0].name} says {drained[0].reason!r}" if drained else "",
+        command=told.subject.here(f"scontrol release {told.number}"),
+    )
+
+
+def held_by_admin(told: Told) -> Finding | None:
+    """JobHeldAdmin."""
+    if not told.waits_for(r"(Job)?HeldAdmin|Reservation ?Deleted"):
+        return None
+    return HELD_BY_ADMIN.found(told.queue, command=told.subject.here(f"scontrol show job {told.number}"))
+
+
+RULES = (
+    held_by_you,
+    launch_failed,
+    held_by_admin,
+    nodes_drained,
+    reserved,
+    partition_closed,
+    never_fits,
+)

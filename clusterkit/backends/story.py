@@ -1,0 +1,167 @@
+"""What a scheduler tells of one job, for `clusterkit why`. Pure.
+
+The rules of `clusterkit.diagnosis` read a `JobStory` and never the scheduler's own words. A scheduler that
+can say no more than how its jobs are has `plain_story`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from clusterkit.backends.base import Job, JobState, QueryResult
+from clusterkit.backends.causes import Finding, Line, Text
+from clusterkit.errors import SchedulerError
+from clusterkit.probes import Probe
+from clusterkit.probes.framing import TIME_UP, sections
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The run in question."""
+
+    run_id: str
+    job_id: str
+    """Empty when the scheduler never gave one."""
+    run_dir: str
+    """Absolute path on the cluster."""
+    scheduler: str
+    """The kind of its cluster."""
+    shell: str = ""
+    """What a person types before a command that must run on the cluster, e.g. `ssh login`; empty is here."""
+    profile: str = ""
+    cluster: str = ""
+    """Its name in the settings."""
+    started: str = ""
+    """Id of the job that made the newest start; like the two below it is known once its files are read."""
+    node: str = ""
+    """Where that was."""
+    jobs: tuple[str, ...] = ()
+    """Ids of all jobs that it has had."""
+    user: str = ""
+    """Name of its user on the cluster."""
+
+    @property
+    def cancel(self) -> str:
+        """The command that ends a run that will never start."""
+        return f"clusterkit cancel {self.run_id}"
+
+    def here(self, command: str) -> str:
+        """A command that must run on the cluster, as a person types it."""
+        return f"{self.shell} {command}".strip()
+
+
+class Topic(StrEnum):
+    """What a scheduler may be quoted on."""
+
+    COMPLETED = "completed"
+    TIME_LIMIT = "time limit"
+    DEADLINE = "deadline"
+    MEMORY = "memory"
+    """What was asked for and what was used."""
+    OUT_OF_MEMORY = "out of memory"
+    PREEMPTED = "preempted"
+    NODE_FAILED = "node failed"
+    CANCELLED = "cancelled"
+    VANISHED = "vanished"
+    """How a job ended that left no exit record."""
+    EXIT = "exit"
+    """Its exit code."""
+    NODE = "node"
+    """Where it was."""
+    GPU = "gpu"
+    """Which GPUs were asked for."""
+    DEPENDENCY = "dependency"
+    """The jobs it waits for."""
+    START = "start"
+    """When it is expected to start."""
+
+
+@dataclass(frozen=True)
+class JobStory:
+    """What a scheduler tells of one job."""
+
+    job: Job | None = None
+    """None for one that it does not know (any more)."""
+    silent: str = ""
+    """Why the scheduler gave no answer; empty when it did."""
+    reason: str = ""
+    """Why it waits or ended, in the scheduler's words, for people."""
+    source: str = "scheduler"
+    """Who says the state and the reason."""
+    quotes: Mapping[Topic, tuple[Line, ...]] = field(default_factory=dict)
+    log: Text | None = None
+    """The scheduler's own log without what it says of earlier jobs of the run; None for all of it."""
+    log_says: Mapping[JobState, Line] = field(default_factory=dict)
+    """The last line of that log which tells of such an end."""
+    findings: tuple[Finding, ...] = ()
+    """Why it waits or was never started, as only this scheduler can know."""
+    deadline: bool = False
+    """It was ended because it could not end before its deadline."""
+    node_down: bool = False
+    """Its node takes no jobs now."""
+    without_gpu: bool = False
+    """It is known to have asked for no GPU."""
+    memory: str = ""
+    """How much it asked for, as the scheduler writes it."""
+    cancelled_by: tuple[str, str] | None = None
+    """User id and name of who cancelled it; None where nobody says."""
+    cancel_tool: str = "the scheduler's own command"
+    """What else its user may have cancelled it with."""
+    more_memory: tuple[str, ...] = ()
+    """Options, without dashes, of a job like it with more memory."""
+    elsewhere: tuple[str, ...] = ()
+    """Options, without dashes, of a job like it on another node."""
+    ping: str = ""
+    """The command on the cluster that tells whether the scheduler answers."""
+
+    @property
+    def raw_state(self) -> str:
+        """The scheduler's own word for the state; empty when it gives none."""
+        return self.job.raw_state if self.job else ""
+
+    @property
+    def waits(self) -> Line | None:
+        """The state and the reason, as evidence; None without a reason."""
+        return Line(self.source, f"{self.raw_state}, reason {self.reason}") if self.reason else None
+
+    def quote(self, topic: Topic) -> tuple[Line, ...]:
+        """Its lines about something; none where it says nothing."""
+        return self.quotes.get(topic, ())
+
+
+def plain_story(query: Probe[QueryResult], job_id: str) -> Probe[JobStory]:
+    """The story of a job of which a scheduler says no more than how it is.
+
+    Args:
+        query: the backend's question about this job.
+        job_id: of the job; empty when there is none.
+    """
+
+    def read(answer: str) -> JobStory:
+        try:
+            told = query.read(answer)
+        except SchedulerError as error:
+            told = QueryResult({}, error.cause)
+        job = told.jobs.get(job_id)
+        if job is None and told.trouble and job_id:
+            job = Job(job_id, JobState.UNKNOWN, "", reason=told.trouble)
+        if job is None or job.state is JobState.UNKNOWN:
+            return JobStory(job, told.trouble or "")
+        return JobStory(job, reason=plain_reason(job.reason))
+
+    return Probe("story", query.script, read)
+
+
+def plain_reason(reason: str | None) -> str:
+    """A scheduler's reason with blanks for underscores, as people read it."""
+    return re.sub(r"[_\s]+", " ", reason or "")
+
+
+def texts(answer: str) -> Iterator[Text]:
+    """What each file and command said, by the sections of an answer."""
+    for section in sections(answer):
+        words = section.text + (f"\n{section.last}" if section.status == TIME_UP else "")
+        yield Text(section.name, tuple(words.rstrip("\n").split("\n")) if words.strip() else ())
