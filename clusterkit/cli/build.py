@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, load, open_ledger, sbatch_words
+from clusterkit.cli.common import ConfigOption, load, native_words, open_ledger
 from clusterkit.cli.ui.console import err, note, out
 from clusterkit.cli.ui.text import format_bytes
+from clusterkit.config.options import NATIVE_OPTION
 
 if TYPE_CHECKING:
     from clusterkit.commands.build import Built
@@ -47,9 +48,11 @@ def build(
         str | None,
         typer.Option("--on", metavar="CLUSTER", help="Build it on this cluster, as a job, and use it there."),
     ] = None,
-    sbatch: Annotated[
+    native: Annotated[
         list[str] | None,
-        typer.Option(metavar="OPTION", help="An sbatch option for the job of --on, e.g. partition=cpu."),
+        typer.Option(
+            NATIVE_OPTION, metavar="OPTION", help="An sbatch option for the job of --on, e.g. partition=cpu."
+        ),
     ] = None,
     print_definition: Annotated[
         bool, typer.Option("--print", help="Print the Apptainer definition and build nothing.")
@@ -69,8 +72,8 @@ def build(
     if print_definition:
         typer.echo(verb.definition_text(request), nl=False)
         return
-    if on is None and sbatch:
-        raise typer.BadParameter("--sbatch is for a build on a cluster: --on CLUSTER")
+    if on is None and native:
+        raise typer.BadParameter(f"{NATIVE_OPTION} is for a build on a cluster: --on CLUSTER")
     if on is not None and output is not None:
         raise typer.BadParameter(f"--on {on} leaves the image on the cluster: {output} has no meaning")
     settings = load(config)
@@ -79,7 +82,7 @@ def build(
             output = output or Path("clusterkit-trainer.sif")
             built = verb.build_here(settings, request, output, ledger, force=force, say=say, bar=transfer_bar)
         else:
-            options = sbatch_words(sbatch)
+            options = native_words(native)
             where = settings.cluster(on)
             note("this takes minutes")
             built = verb.build_there(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clusterkit.cli.guide import Command
+from clusterkit.config.options import NATIVE_OPTION
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -56,10 +57,10 @@ UntilDoneAsBeforeOption = Annotated[
         help="Go on past the time limit, in as many attempts as it takes; as before if left out.",
     ),
 ]
-SbatchOption = Annotated[
+NativeOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--sbatch",
+        NATIVE_OPTION,
         metavar="OPTION",
         help="An sbatch option that wins over all others, e.g. qos=long.",
     ),
@@ -217,7 +218,7 @@ def given_words(time: str | None, total_steps: int | None) -> tuple[str, ...]:
     return tuple(word for name, value in given.items() if value for word in (name, str(value)))
 
 
-def sbatch_words(texts: list[str] | None) -> tuple[str, ...]:
+def native_words(texts: list[str] | None) -> tuple[str, ...]:
     """`--name=value` of what `--sbatch` was given, with or without its dashes."""
     return tuple(text if text.startswith("-") else f"--{text}" for text in texts or ())
 
@@ -245,7 +246,7 @@ def changes(
     time: str | None,
     total_steps: int | None,
     until_done: bool | None,
-    sbatch: list[str] | None,
+    native: list[str] | None,
 ) -> Changes:
     """What is to be different when a run is submitted again, out of the options of `resume` and `rerun`.
 
@@ -260,7 +261,7 @@ def changes(
         time=seconds_of(time),
         total_steps=total_steps,
         until_done=until_done,
-        native=sbatch_words(sbatch),
+        native=native_words(native),
     )
 
 

@@ -14,9 +14,9 @@ from rich.text import Text
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
+    NativeOption,
     ProfileOption,
     ProgramCommand,
-    SbatchOption,
     SendLargeOption,
     SetOption,
     TimeOption,
@@ -26,7 +26,7 @@ from clusterkit.cli.common import (
     asking_for,
     large_files,
     load,
-    sbatch_words,
+    native_words,
 )
 from clusterkit.cli.ui.console import note, out
 from clusterkit.cli.ui.plan import FITS, speed_words, time_range
@@ -82,7 +82,7 @@ def plan(
     until_done: UntilDoneOption = None,
     overrides: SetOption = None,
     unlock: UnlockOption = None,
-    sbatch: SbatchOption = None,
+    native: NativeOption = None,
     send_large: SendLargeOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
     config: ConfigOption = None,
@@ -110,7 +110,7 @@ def plan(
         arguments=tuple(arguments or ()),
         overrides=assignments(overrides or (), "--set"),
         unlock=tuple(unlock or ()),
-        native=sbatch_words(sbatch),
+        native=native_words(native),
         allow_large=large_files(send_large),
         until_done=until_done,
     )

@@ -8,9 +8,9 @@ import typer
 
 from clusterkit.cli.common import (
     ConfigOption,
+    NativeOption,
     OtherProfileOption,
     OtherTimeOption,
-    SbatchOption,
     UntilDoneAsBeforeOption,
     changes,
     load,
@@ -46,7 +46,7 @@ def rerun(
         int | None, typer.Option(metavar="N", min=1, help="Train for so many steps.")
     ] = None,
     until_done: UntilDoneAsBeforeOption = None,
-    sbatch: SbatchOption = None,
+    native: NativeOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Submit a run once more, as a new one; print its run id.
@@ -64,7 +64,7 @@ def rerun(
         time=time,
         total_steps=total_steps,
         until_done=until_done,
-        sbatch=sbatch,
+        native=native,
     )
     with open_ledger(settings, of=[name]) as ledger:
         show_rerun(verb(settings, again, ledger, name, name=new_name, seed=seed, bar=transfer_bar))

@@ -8,10 +8,10 @@ import typer
 
 from clusterkit.cli.common import (
     ConfigOption,
+    NativeOption,
     OtherProfileOption,
     OtherTimeOption,
     RunArgument,
-    SbatchOption,
     UntilDoneAsBeforeOption,
     changes,
     load,
@@ -31,7 +31,7 @@ def resume(
         int | None, typer.Option(metavar="N", min=1, help="Train to so many steps.")
     ] = None,
     until_done: UntilDoneAsBeforeOption = None,
-    sbatch: SbatchOption = None,
+    native: NativeOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Continue a run that ended too early.
@@ -51,7 +51,7 @@ def resume(
         time=time,
         total_steps=total_steps,
         until_done=until_done,
-        sbatch=sbatch,
+        native=native,
     )
     with open_ledger(settings, of=[name]) as ledger:
         show_resumed(verb(settings, request, ledger, name, bar=transfer_bar))

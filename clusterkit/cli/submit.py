@@ -9,9 +9,9 @@ import typer
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
+    NativeOption,
     ProfileOption,
     ProgramCommand,
-    SbatchOption,
     SendLargeOption,
     SetOption,
     TimeOption,
@@ -22,8 +22,8 @@ from clusterkit.cli.common import (
     given_words,
     large_files,
     load,
+    native_words,
     open_ledger,
-    sbatch_words,
 )
 from clusterkit.errors import ConfigError
 
@@ -84,7 +84,7 @@ def submit(
     ] = False,
     overrides: SetOption = None,
     unlock: UnlockOption = None,
-    sbatch: SbatchOption = None,
+    native: NativeOption = None,
     verify_image: Annotated[
         bool, typer.Option("--verify-image", help="Let the job check its image's digest before it starts.")
     ] = False,
@@ -130,7 +130,7 @@ def submit(
         arguments=tuple(arguments or ()),
         overrides=assignments(overrides or (), "--set"),
         unlock=tuple(unlock or ()),
-        native=sbatch_words(sbatch),
+        native=native_words(native),
         verify_image=verify_image,
         allow_large=large_files(send_large),
         until_done=until_done,

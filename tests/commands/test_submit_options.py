@@ -57,7 +57,7 @@ KEPT: Mapping[str, tuple[tuple[str, ...], Holds]] = {
         lambda it: it.run["total_steps"] == 12345 and it.argv[-1] == "12345",
     ),
     "until_done": (("--until-done",), lambda it: it.request["until_done"] == "requeue"),
-    "sbatch": (("--sbatch", "comment=mine"), lambda it: "--comment=mine" in it.options),
+    "native": (("--sbatch", "comment=mine"), lambda it: "--comment=mine" in it.options),
     "verify_image": (("--verify-image",), lambda it: it.request["verify_image"] is True),
     "overrides": (OVER_A_LOCK, lambda it: it.argv[it.argv.index("--set") + 1] == "gamma=0.9"),
     "unlock": (OVER_A_LOCK, lambda it: it.argv[it.argv.index("--unlock") + 1] == "gamma"),

@@ -12,7 +12,7 @@ from clusterkit.known_gpus import recognise
 PROFILE = "here"
 DEMO = "local-demo"
 """The shipped profile that trains with the bundled trainer; a program of one's own has no use for it."""
-_ABOUT = "Runs go to this machine: `clusterkit submit`. `clusterkit init HOST` adds a Slurm cluster."
+_ABOUT = "Runs go to this machine: `clusterkit submit`. `clusterkit init HOST` adds a cluster."
 
 
 @dataclass(frozen=True)
