@@ -37,7 +37,7 @@ class Hardware:
 
 
 @dataclass(frozen=True)
-class Need:
+class HardwareNeed:
     """What a run asks for."""
 
     cpus: int = 1
@@ -67,7 +67,7 @@ class Shortage:
         return f"{self.asked} asked for, {self.there}" + (f": {self.then}" if self.then else "")
 
 
-def shortages(has: Hardware, need: Need) -> tuple[Shortage, ...]:
+def shortages(has: Hardware, need: HardwareNeed) -> tuple[Shortage, ...]:
     """What a run asks for and the machine does not have; the worst first.
 
     Only a missing GPU, and a disk that is too small even when it is empty, make a run impossible. Nothing
@@ -83,7 +83,7 @@ def shortages(has: Hardware, need: Need) -> tuple[Shortage, ...]:
     return tuple(sorted(found, key=lambda one: not one.never))
 
 
-def _gpus(has: Hardware, need: Need) -> list[Shortage]:
+def _gpus(has: Hardware, need: HardwareNeed) -> list[Shortage]:
     if not need.gpus or has.gpus is None:
         return []
     named = f"{need.gpus} {need.gpu or 'GPU'}"
@@ -98,7 +98,7 @@ def _gpus(has: Hardware, need: Need) -> list[Shortage]:
     return []
 
 
-def _disk(has: Hardware, need: Need) -> list[Shortage]:
+def _disk(has: Hardware, need: HardwareNeed) -> list[Shortage]:
     if need.scratch is None:
         return []
     asked = f"{_gib(need.scratch)} scratch"

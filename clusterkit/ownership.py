@@ -20,7 +20,7 @@ _LINE = re.compile(r"^(owner|group|others|links|missing|unknown) (\S+) (\S+) (\S
 
 
 @dataclass(frozen=True)
-class Finding:
+class OwnershipFault:
     """A file, folder or link that somebody else could change, or whose owner is not known."""
 
     kind: str
@@ -71,13 +71,13 @@ def fragment(trust: Iterable[str], group: str | None) -> str:
     return f"{functions()}own_trust={shlex.quote(names)} own_group={shlex.quote(group or '')}\n"
 
 
-def parse(text: str) -> tuple[Finding, ...]:
+def parse(text: str) -> tuple[OwnershipFault, ...]:
     """The findings among the lines of `own_faults` or `own_notes`."""
     shown = "".join(sign if sign.isprintable() or sign == "\n" else "\ufffd" for sign in text)
-    return tuple(Finding(*match) for match in _LINE.findall(shown))
+    return tuple(OwnershipFault(*match) for match in _LINE.findall(shown))
 
 
-def cure(faults: Sequence[Finding], user: str, table: str) -> str:
+def cure(faults: Sequence[OwnershipFault], user: str, table: str) -> str:
     """What the user can do about it.
 
     Args:
@@ -92,7 +92,7 @@ def cure(faults: Sequence[Finding], user: str, table: str) -> str:
     return f"{choose}; if you trust them with your account: {line}" if line else choose
 
 
-def trust_line(faults: Sequence[Finding]) -> str:
+def trust_line(faults: Sequence[OwnershipFault]) -> str:
     """The setting that accepts what was found; empty where it would have to be everybody."""
     if any(fault.kind not in ("owner", "group") for fault in faults):
         return ""
@@ -100,7 +100,7 @@ def trust_line(faults: Sequence[Finding]) -> str:
     return f"trust = [{names}]"
 
 
-def refusal(where: str, faults: Sequence[Finding], user: str, table: str) -> OwnershipError:
+def refusal(where: str, faults: Sequence[OwnershipFault], user: str, table: str) -> OwnershipError:
     """The error for what was found.
 
     Args:

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 
 from clusterkit.backends.slurm.backend import SlurmBackend
-from clusterkit.runs.group import Part, batches, member_id, members_file, parts
+from clusterkit.runs.group import GroupPart, batches, member_id, members_file, parts
 
 SAME = ("--time=1",)
 OTHER = ("--time=2",)
 
 
-def array(part: Part, *, always: bool) -> str | None:
+def array(part: GroupPart, *, always: bool) -> str | None:
     """The option of a part's job array."""
     tasks = part.tasks_of_array(always=always)
     return SlurmBackend().array(*tasks) if tasks else None

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from clusterkit.backends.local.machine import parse, probe
-from clusterkit.hardware import Hardware, Need, shortages
+from clusterkit.hardware import Hardware, HardwareNeed, shortages
 from clusterkit.probes import script
 from clusterkit.probes.framing import MARK
 
@@ -19,41 +19,56 @@ CARD = Hardware(cpus=16, memory=64 * GIB, gpus=(8 * GIB,), gpu_name="NVIDIA GeFo
 @pytest.mark.parametrize(
     ("has", "need", "words", "never"),
     [
-        (LAPTOP, Need(cpus=2, memory=4 * GIB), [], False),
-        (LAPTOP, Need(gpus=1, gpu="h200", without_gpu=False), ["1 h200 asked for, no GPU there"], True),
+        (LAPTOP, HardwareNeed(cpus=2, memory=4 * GIB), [], False),
         (
             LAPTOP,
-            Need(gpus=1, gpu="a40", without_gpu=True),
+            HardwareNeed(gpus=1, gpu="h200", without_gpu=False),
+            ["1 h200 asked for, no GPU there"],
+            True,
+        ),
+        (
+            LAPTOP,
+            HardwareNeed(gpus=1, gpu="a40", without_gpu=True),
             ["1 a40 asked for, no GPU there: it computes on the processors"],
             False,
         ),
-        (LAPTOP, Need(cpus=16), ["16 CPUs asked for, 2 there: it is slower"], False),
+        (LAPTOP, HardwareNeed(cpus=16), ["16 CPUs asked for, 2 there: it is slower"], False),
         (
             LAPTOP,
-            Need(memory=48 * GIB),
+            HardwareNeed(memory=48 * GIB),
             ["48 GiB memory asked for, 23 GiB there: it starts, and is killed if it needs more"],
             False,
         ),
-        (LAPTOP, Need(scratch=100 * GIB), ["100 GiB scratch asked for, a disk of 80 GiB there"], True),
         (
             LAPTOP,
-            Need(scratch=40 * GIB),
+            HardwareNeed(scratch=100 * GIB),
+            ["100 GiB scratch asked for, a disk of 80 GiB there"],
+            True,
+        ),
+        (
+            LAPTOP,
+            HardwareNeed(scratch=40 * GIB),
             ["40 GiB scratch asked for, 20 GiB free: it may run out of room"],
             False,
         ),
-        (CARD, Need(gpus=2, without_gpu=False), ["2 GPU asked for, 1 there"], True),
+        (CARD, HardwareNeed(gpus=2, without_gpu=False), ["2 GPU asked for, 1 there"], True),
         (
             CARD,
-            Need(gpus=1, gpu="h200", gpu_memory=141 * GIB, without_gpu=False),
+            HardwareNeed(gpus=1, gpu="h200", gpu_memory=141 * GIB, without_gpu=False),
             ["1 h200 with 141 GiB asked for, NVIDIA GeForce RTX 4060 with 8.0 GiB there: it may not fit"],
             False,
         ),
-        (CARD, Need(gpus=1, gpu="rtx4060", gpu_memory=8 * GIB, without_gpu=False), [], False),
-        (Hardware(), Need(cpus=99, memory=GIB << 9, gpus=8, scratch=GIB << 9, without_gpu=False), [], False),
+        (CARD, HardwareNeed(gpus=1, gpu="rtx4060", gpu_memory=8 * GIB, without_gpu=False), [], False),
+        (
+            Hardware(),
+            HardwareNeed(cpus=99, memory=GIB << 9, gpus=8, scratch=GIB << 9, without_gpu=False),
+            [],
+            False,
+        ),
     ],
 )
 def test_what_is_missing_and_whether_that_is_the_end(
-    has: Hardware, need: Need, words: list[str], never: bool
+    has: Hardware, need: HardwareNeed, words: list[str], never: bool
 ) -> None:
     found = shortages(has, need)
     assert [str(one) for one in found] == words
@@ -61,7 +76,10 @@ def test_what_is_missing_and_whether_that_is_the_end(
 
 
 def test_the_worst_comes_first() -> None:
-    assert [one.never for one in shortages(LAPTOP, Need(cpus=9, gpus=1, without_gpu=False))] == [True, False]
+    assert [one.never for one in shortages(LAPTOP, HardwareNeed(cpus=9, gpus=1, without_gpu=False))] == [
+        True,
+        False,
+    ]
 
 
 def test_this_machine_tells_what_it_has() -> None:

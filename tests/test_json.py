@@ -13,7 +13,7 @@ import pytest
 from clusterkit.cli import images as show_images
 from clusterkit.cli.ui import model as show_model
 from clusterkit.commands.images import ImageRow
-from clusterkit.commands.model import Chosen, Evaluated, Score
+from clusterkit.commands.model import ChosenModel, Evaluated, Score
 from clusterkit.images.inventory import StoredImage
 from clusterkit.probes.usage import Gpu
 from docs.tools import scratch
@@ -93,7 +93,7 @@ def test_the_samples_of_what_needs_a_site_or_a_model(capsys: pytest.CaptureFixtu
     show_images.print_json("uni", [ImageRow(image, ("a",), (), True)])
     assert_same(fields(samples()["images"]), fields(json.loads(capsys.readouterr().out)))
     score = Score(0.5, 0.4, 0.6, 1.0, 500.0)
-    model = Chosen(Path("m.pt"), "m", Path())
+    model = ChosenModel(Path("m.pt"), "m", Path())
     show_model.print_json(Evaluated(model, 1, 50, {"reach-v3": score}, score))
     assert_same(fields(samples()["evaluate"]), fields(json.loads(capsys.readouterr().out)))
 

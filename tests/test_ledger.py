@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.commands.cancel import Chosen, _choose
+from clusterkit.commands.cancel import ChosenRuns, _choose
 from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.runs.ledger import Ledger, LedgerRun
 
@@ -62,7 +62,7 @@ def test_an_empty_name_is_not_the_beginning_of_the_only_run_or_group(tmp_path: P
             with pytest.raises(RunError, match="is empty"):
                 ledger.find([""])
             with pytest.raises(RunError, match="no group ''"):
-                _choose(None, ledger, Chosen(group=""))  # type: ignore[arg-type]
+                _choose(None, ledger, ChosenRuns(group=""))  # type: ignore[arg-type]
 
 
 def test_last_of_nothing_is_an_error(tmp_path: Path) -> None:

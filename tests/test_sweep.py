@@ -8,7 +8,7 @@ import pytest
 
 from clusterkit.config.models import Profile
 from clusterkit.errors import ConfigError
-from clusterkit.runs.sweep import Axis, Meaning, axes, grid, meaning
+from clusterkit.runs.sweep import Meaning, SweepAxis, axes, grid, meaning
 from trainer import recipe as recipes
 
 
@@ -23,7 +23,7 @@ def meant(values: dict[str, str], chosen: Profile | None = None, **more: Any) ->
 
 
 def test_seeds_are_ranges_and_lists() -> None:
-    assert axes("42..45", ()) == (Axis("seed", ("42", "43", "44", "45")),)
+    assert axes("42..45", ()) == (SweepAxis("seed", ("42", "43", "44", "45")),)
     assert axes("1,2, 5..6", ())[0].values == ("1", "2", "5", "6")
     assert axes(None, ["seed=3..4"])[0].values == ("3", "4")
 

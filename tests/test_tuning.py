@@ -12,20 +12,32 @@ from clusterkit.config.models import Profile
 from clusterkit.errors import RunError
 from clusterkit.forecast import measurements
 from clusterkit.forecast.measurements import FILE, Measurement
-from clusterkit.forecast.tuning import FULL, NEAR, Bench, Row, Setting, changes, choose, read_bench, remark
+from clusterkit.forecast.tuning import (
+    FULL,
+    NEAR,
+    Bench,
+    BenchRow,
+    BenchSetting,
+    changes,
+    choose,
+    read_bench,
+    remark,
+)
 from clusterkit.forecast.tuning import measurements as measured
 
 GIB = 1 << 30
-OWN = Setting(16, 4, "tf32")
+OWN = BenchSetting(16, 4, "tf32")
 
 
-def row(setting: Setting, steps: float | None, host: float = 2.0, device: float | None = 4.0) -> Row:
+def row(
+    setting: BenchSetting, steps: float | None, host: float = 2.0, device: float | None = 4.0
+) -> BenchRow:
     held = None if device is None else int(device * GIB)
-    return Row("loop", setting, None, 100.0, steps, int(host * GIB), held, None)
+    return BenchRow("loop", setting, None, 100.0, steps, int(host * GIB), held, None)
 
 
-def bench(*rows: Row, **changed: Any) -> Bench:
-    evaluation = Row("evaluation", OWN, None, None, None, GIB, None, None)
+def bench(*rows: BenchRow, **changed: Any) -> Bench:
+    evaluation = BenchRow("evaluation", OWN, None, None, None, GIB, None, None)
     known = Bench(
         time=1.8e9,
         complete=True,
@@ -46,22 +58,22 @@ def profile(**changed: Any) -> Profile:
 
 
 def test_the_fastest_is_taken() -> None:
-    fast = row(Setting(32, 8, "tf32"), 5000.0)
+    fast = row(BenchSetting(32, 8, "tf32"), 5000.0)
     assert choose(bench(row(OWN, 4000.0), fast), memory=32 * GIB).row == fast
 
 
 def test_of_those_that_are_as_fast_the_one_with_less_memory_then_with_fewer_processes() -> None:
-    large = row(Setting(40, 15, "tf32"), 5000.0, host=6.0)
-    many = row(Setting(20, 10, "tf32"), 4900.0, host=2.1)
-    few = row(Setting(20, 5, "tf32"), 4800.0, host=2.2)
-    slow = row(Setting(10, 1, "tf32"), 4700.0, host=1.0)
+    large = row(BenchSetting(40, 15, "tf32"), 5000.0, host=6.0)
+    many = row(BenchSetting(20, 10, "tf32"), 4900.0, host=2.1)
+    few = row(BenchSetting(20, 5, "tf32"), 4800.0, host=2.2)
+    slow = row(BenchSetting(10, 1, "tf32"), 4700.0, host=1.0)
     chosen = choose(bench(row(OWN, 3000.0), large, many, few, slow), memory=None)
     assert (chosen.row, chosen.fastest) == (few, large)
 
 
 def test_what_is_nearly_full_is_not_safe() -> None:
-    full = row(Setting(40, 8, "tf32"), 9000.0, host=27.0)
-    tight = row(Setting(20, 8, "tf32"), 8000.0, device=45.0)
+    full = row(BenchSetting(40, 8, "tf32"), 9000.0, host=27.0)
+    tight = row(BenchSetting(20, 8, "tf32"), 8000.0, device=45.0)
     good = row(OWN, 1000.0)
     chosen = choose(bench(full, tight, good), memory=32 * GIB)
     assert chosen.row == good
@@ -73,7 +85,7 @@ def test_what_is_nearly_full_is_not_safe() -> None:
 
 
 def test_another_precision_only_where_it_is_asked_for() -> None:
-    half = row(Setting(16, 4, "bf16"), 9000.0)
+    half = row(BenchSetting(16, 4, "bf16"), 9000.0)
     both = bench(row(OWN, 1000.0), half)
     assert choose(both, memory=None).row == row(OWN, 1000.0)
     assert choose(both, memory=None, precision=True).row == half
@@ -81,18 +93,18 @@ def test_another_precision_only_where_it_is_asked_for() -> None:
 
 
 def test_of_one_setting_that_was_measured_twice_the_better_counts() -> None:
-    slow, quick, other = row(OWN, 1000.0), row(OWN, 3000.0), row(Setting(32, 8, "tf32"), 2500.0)
+    slow, quick, other = row(OWN, 1000.0), row(OWN, 3000.0), row(BenchSetting(32, 8, "tf32"), 2500.0)
     found = bench(slow, other, quick, replace(quick, error="it was killed", steps_per_second=None))
     assert choose(found, memory=None).row == quick
     assert found.loops == [quick, other]
 
 
 def test_a_failed_measurement_is_never_chosen() -> None:
-    failed = replace(row(Setting(32, 8, "tf32"), 9000.0), error="it was killed")
+    failed = replace(row(BenchSetting(32, 8, "tf32"), 9000.0), error="it was killed")
     assert choose(bench(failed), memory=None).row is None
 
 
-SETTINGS = st.builds(Setting, st.integers(1, 64), st.integers(0, 32), st.sampled_from(["fp32", "tf32"]))
+SETTINGS = st.builds(BenchSetting, st.integers(1, 64), st.integers(0, 32), st.sampled_from(["fp32", "tf32"]))
 ROWS = st.lists(
     st.builds(row, SETTINGS, st.floats(1, 1e5), st.floats(0.1, 60), st.floats(0.1, 60)),
     max_size=12,
@@ -103,7 +115,7 @@ ROWS = st.lists(
 @pytest.mark.slow
 @given(ROWS, st.none() | st.integers(GIB, 64 * GIB), st.booleans())
 def test_the_choice_is_safe_and_near_the_fastest_safe_one(
-    rows: list[Row], memory: int | None, precision: bool
+    rows: list[BenchRow], memory: int | None, precision: bool
 ) -> None:
     found = bench(*rows)
     chosen = choose(found, memory=memory, precision=precision)
@@ -127,7 +139,7 @@ def test_the_choice_is_safe_and_near_the_fastest_safe_one(
 
 
 def test_the_keys_that_change() -> None:
-    taken = row(Setting(20, 5, "tf32"), 5000.0)
+    taken = row(BenchSetting(20, 5, "tf32"), 5000.0)
     found = bench(row(OWN, 4000.0), taken)
     assert changes(found, taken, profile()) == {"num_envs": 20, "workers": 5, "cpus": 7, "memory": "5G"}
     assert changes(found, taken, profile(cpus=8, memory="6G")) == {"num_envs": 20, "workers": 5}
@@ -148,7 +160,7 @@ def test_memory_is_left_alone_where_that_of_evaluations_is_not_known() -> None:
 
 
 def test_the_remark_has_date_node_gpu_and_figures() -> None:
-    taken = row(Setting(20, 5, "tf32"), 5000.0)
+    taken = row(BenchSetting(20, 5, "tf32"), 5000.0)
     assert remark(bench(row(OWN, 4000.0), taken), taken) == (
         "2027-01-15 on n1 (NVIDIA A40): 5,000 steps/s; 4,000 with 16 environments in 4 workers, tf32"
     )

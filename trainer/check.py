@@ -28,7 +28,7 @@ _PINNED = {"metaworld": "3.1.1", "mujoco": "3.3.0"}
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckFinding:
     """The result of one check.
 
     Attributes:
@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     given = parser.read(argv)
-    findings: list[Finding] = []
+    findings: list[CheckFinding] = []
     for check in checks(given.device):
         findings.append(check())
         if not given.json:
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def checks(device: str) -> list[Callable[[], Finding]]:
+def checks(device: str) -> list[Callable[[], CheckFinding]]:
     """Returns the checks in the order they run; none of them raises."""
     return [
         _guarded("Python", _python),
@@ -97,35 +97,35 @@ def checks(device: str) -> list[Callable[[], Finding]]:
     ]
 
 
-def _guarded(name: str, check: Callable[[], Finding]) -> Callable[[], Finding]:
+def _guarded(name: str, check: Callable[[], CheckFinding]) -> Callable[[], CheckFinding]:
     """Turns whatever a broken installation raises into a finding: the report must go on."""
 
-    def run() -> Finding:
+    def run() -> CheckFinding:
         try:
             return check()
         except Exception as fault:
             if isinstance(fault, TrainerError):
-                return Finding(name, False, fault.cause, fault.hint or "")
-            return Finding(name, False, " ".join(f"{type(fault).__name__}: {fault}".split()), _REBUILD)
+                return CheckFinding(name, False, fault.cause, fault.hint or "")
+            return CheckFinding(name, False, " ".join(f"{type(fault).__name__}: {fault}".split()), _REBUILD)
 
     return run
 
 
-def _python() -> Finding:
+def _python() -> CheckFinding:
     version = platform.python_version()
     fits = (3, 11) <= sys.version_info[:2] < (3, 14)
     facts = {"version": version, "executable": sys.executable}
-    return Finding("Python", fits, version, "Python 3.11 to 3.13 is needed: take another image", facts)
+    return CheckFinding("Python", fits, version, "Python 3.11 to 3.13 is needed: take another image", facts)
 
 
-def _torch() -> Finding:
+def _torch() -> CheckFinding:
     import torch
 
     facts = {"version": torch.__version__, "cuda": torch.version.cuda}
-    return Finding("PyTorch", True, torch.__version__, facts=facts)
+    return CheckFinding("PyTorch", True, torch.__version__, facts=facts)
 
 
-def _device(wanted: str) -> Finding:
+def _device(wanted: str) -> CheckFinding:
     import torch
 
     from trainer import device
@@ -137,33 +137,37 @@ def _device(wanted: str) -> Finding:
     hint = "a matrix product is wrong on this device: report the node to its administrators"
     if chosen.type == "cpu":
         why = "" if wanted == "cpu" else " (no GPU is visible)"
-        return Finding("CPU", computes, facts["name"] + why, hint, facts)
+        return CheckFinding("CPU", computes, facts["name"] + why, hint, facts)
     free, total = torch.cuda.mem_get_info(chosen)
     facts["memory_free_bytes"] = free
     text = f"{facts['name']}, compute capability {facts['capability']}, CUDA {facts['cuda']}"
-    return Finding("CUDA device", computes, f"{text}, memory {_gib(total)} ({_gib(free)} free)", hint, facts)
+    return CheckFinding(
+        "CUDA device", computes, f"{text}, memory {_gib(total)} ({_gib(free)} free)", hint, facts
+    )
 
 
-def _metaworld() -> Finding:
+def _metaworld() -> CheckFinding:
     import metaworld  # noqa: F401
 
     found = {name: metadata.version(name) for name in ("metaworld", "mujoco", "gymnasium", "numpy")}
     text = ", ".join(f"{name} {version}" for name, version in found.items() if name != "metaworld")
     fits = all(found[name] == version for name, version in _PINNED.items())
     hint = f"results depend on {' and '.join(f'{name} {it}' for name, it in _PINNED.items())}: {_REBUILD}"
-    return Finding("Meta-World", fits, f"{found['metaworld']} ({text})", hint, found)
+    return CheckFinding("Meta-World", fits, f"{found['metaworld']} ({text})", hint, found)
 
 
-def _tasks() -> Finding:
+def _tasks() -> CheckFinding:
     from metaworld.env_dict import MT10_V3
 
     from trainer.recipe import task_names
 
     found = tuple(MT10_V3)
-    return Finding("MT10 tasks", found == task_names("MT10"), str(len(found)), _REBUILD, {"tasks": found})
+    return CheckFinding(
+        "MT10 tasks", found == task_names("MT10"), str(len(found)), _REBUILD, {"tasks": found}
+    )
 
 
-def _environment() -> Finding:
+def _environment() -> CheckFinding:
     import numpy as np
 
     from trainer.envs.metaworld import MetaworldFactory
@@ -174,10 +178,10 @@ def _environment() -> Finding:
     env.close()
     fits = observation.shape == (39,) and bool(np.isfinite(observation).all()) and 0 <= reward <= 10
     text = f"reach-v3 takes a step: {observation.size} observations, reward {reward:.2f}"
-    return Finding("environment", fits, text, _REBUILD, {"reward": reward})
+    return CheckFinding("environment", fits, text, _REBUILD, {"reward": reward})
 
 
-def _rendering() -> Finding:
+def _rendering() -> CheckFinding:
     from trainer.rendering import INSTALL_HINT, probe_all
 
     probes = probe_all()
@@ -186,27 +190,27 @@ def _rendering() -> Finding:
     if not last.works:
         text = "; ".join(f"{probe.backend}: {probe.fault or 'the frame is empty'}" for probe in probes)
     facts = {"probes": [asdict(probe) for probe in probes]}
-    return Finding("rendering", last.works, text, INSTALL_HINT, facts)
+    return CheckFinding("rendering", last.works, text, INSTALL_HINT, facts)
 
 
-def _wandb() -> Finding:
+def _wandb() -> CheckFinding:
     import wandb
 
-    return Finding("W&B", True, wandb.__version__, facts={"version": wandb.__version__})
+    return CheckFinding("W&B", True, wandb.__version__, facts={"version": wandb.__version__})
 
 
-def _shared_memory() -> Finding:
+def _shared_memory() -> CheckFinding:
     usage = shutil.disk_usage("/dev/shm")  # noqa: S108 - the file system itself, not a file in it
     text = f"of {_gib(usage.total)} ({_gib(usage.free)} free)"
     hint = "give the container more of it, such as docker's --shm-size=1g; apptainer takes the node's"
     facts = {"free_bytes": usage.free, "total_bytes": usage.total}
-    return Finding("shared memory", usage.free >= LEAST_SHARED_MEMORY, text, hint, facts)
+    return CheckFinding("shared memory", usage.free >= LEAST_SHARED_MEMORY, text, hint, facts)
 
 
-def _processors() -> Finding:
+def _processors() -> CheckFinding:
     count = os.cpu_count() or 1
     usable = usable_processors()
-    return Finding("CPUs", True, f"{usable} usable of {count}", facts={"usable": usable, "all": count})
+    return CheckFinding("CPUs", True, f"{usable} usable of {count}", facts={"usable": usable, "all": count})
 
 
 def _gib(size: int) -> str:

@@ -17,7 +17,7 @@ _ROWS = 10
 _GREEN, _GREY, _INK, _PAPER = (40, 150, 60), (90, 90, 90), (255, 255, 255), (255, 255, 255)
 
 
-class Episode:
+class SheetEpisode:
     """The frames of one episode as they are filmed; only as many as may be needed are kept."""
 
     _MOST = 64
@@ -60,7 +60,7 @@ class ContactSheet:
         self._moments = 5 if rows <= _ROWS else 3
         self._rows: list[tuple[str, bool, list[tuple[Any, str]]]] = []
 
-    def add(self, title: str, good: bool, episode: Episode) -> None:
+    def add(self, title: str, good: bool, episode: SheetEpisode) -> None:
         """Adds a row; its bar is green when it is good."""
         self._rows.append((title, good, episode.moments(self._moments)))
 

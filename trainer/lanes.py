@@ -19,7 +19,7 @@ _FLOAT = 4
 
 
 @dataclass(frozen=True)
-class Layout:
+class LaneLayout:
     """The shape of a replay.
 
     Attributes:

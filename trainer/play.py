@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from trainer.arguments import Parser, at_least, nearest
 from trainer.contact_sheet import ContactSheet
-from trainer.contact_sheet import Episode as SheetEpisode
+from trainer.contact_sheet import SheetEpisode as SheetEpisode
 from trainer.envs.own_module import add_whose_code, refuse_foreign
 from trainer.errors import TrainerError, UsageError
 from trainer.filming import FRAMES_A_SECOND, Episode, film_gymnasium
@@ -83,7 +83,7 @@ def _summary(episodes: Sequence[Episode]) -> str:
     return f"{sum(bool(episode.success) for episode in episodes)} of {len(episodes)} episodes succeeded"
 
 
-class _Film:
+class _TaskFilm:
     """Where the frames of a task go: its video, and the sheet, which shows its first episode."""
 
     def __init__(self, video: VideoWriter, sheet: ContactSheet | None = None) -> None:
@@ -102,14 +102,14 @@ class _Film:
             self._shown = None
 
 
-_FilmOf = Callable[[str], AbstractContextManager[_Film]]
+_FilmOf = Callable[[str], AbstractContextManager[_TaskFilm]]
 
 
 @contextmanager
 def _one_film(out: Path) -> Iterator[_FilmOf]:
     """All tasks in one video."""
     with VideoWriter(out, _MILLISECONDS) as video:
-        yield lambda _task: nullcontext(_Film(video))
+        yield lambda _task: nullcontext(_TaskFilm(video))
 
 
 @contextmanager
@@ -118,9 +118,9 @@ def _film_each(folder: Path, tasks: Sequence[str]) -> Iterator[_FilmOf]:
     sheet, kind = ContactSheet(len(tasks)), "mp4" if shutil.which("ffmpeg") else "gif"
 
     @contextmanager
-    def film_of(task: str) -> Iterator[_Film]:
+    def film_of(task: str) -> Iterator[_TaskFilm]:
         with VideoWriter(folder / f"{re.sub('[/:]', '-', task)}.{kind}", _MILLISECONDS) as video:
-            yield _Film(video, sheet)
+            yield _TaskFilm(video, sheet)
 
     yield film_of
     sheet.save(folder / SHEET)
@@ -176,7 +176,7 @@ def _tasks(wanted: Sequence[str] | None, known: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _film(model: Any, task: str, number: int, size: int, film: _Film) -> Episode:
+def _film(model: Any, task: str, number: int, size: int, film: _TaskFilm) -> Episode:
     """Plays one episode with the deterministic policy and adds it to the film."""
     if not on_metaworld(model.recipe["values"]):
         return film_gymnasium(model.policy, model.recipe["values"], task, number, size, film)

@@ -27,7 +27,7 @@ _PROBE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Probe:
+class RenderProbe:
     """How one OpenGL did.
 
     Attributes:
@@ -48,10 +48,10 @@ class Probe:
         return not self.fault and self.contrast > 1.0
 
 
-def probe_all(environ: Mapping[str, str] | None = None) -> list[Probe]:
+def probe_all(environ: Mapping[str, str] | None = None) -> list[RenderProbe]:
     """Tries `$MUJOCO_GL`, or else `BACKENDS` until one works; the last probe tells whether one does."""
     environ = os.environ if environ is None else environ
-    probes: list[Probe] = []
+    probes: list[RenderProbe] = []
     for backend in [environ["MUJOCO_GL"]] if environ.get("MUJOCO_GL") else BACKENDS:
         probes.append(probe(backend, environ))
         if probes[-1].works:
@@ -59,7 +59,7 @@ def probe_all(environ: Mapping[str, str] | None = None) -> list[Probe]:
     return probes
 
 
-def probe(backend: str, environ: Mapping[str, str] | None = None) -> Probe:
+def probe(backend: str, environ: Mapping[str, str] | None = None) -> RenderProbe:
     """Renders one frame of a task in a child process with this OpenGL."""
     environ = os.environ if environ is None else environ
     try:
@@ -73,14 +73,14 @@ def probe(backend: str, environ: Mapping[str, str] | None = None) -> Probe:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Probe(backend, fault=f"no frame within {_PROBE_SECONDS:.0f} s")
+        return RenderProbe(backend, fault=f"no frame within {_PROBE_SECONDS:.0f} s")
     if done.returncode < 0:
-        return Probe(backend, fault=f"crashed with {signal.Signals(-done.returncode).name}")
+        return RenderProbe(backend, fault=f"crashed with {signal.Signals(-done.returncode).name}")
     if not done.stdout:
         last = done.stderr.strip().splitlines()[-1:] or ["no message"]
-        return Probe(backend, fault=f"ended with code {done.returncode}: {last[0]}")
+        return RenderProbe(backend, fault=f"ended with code {done.returncode}: {last[0]}")
     seen = json.loads(done.stdout.splitlines()[-1])
-    return Probe(backend, tuple(seen["size"]), seen["contrast"], seen["fault"])
+    return RenderProbe(backend, tuple(seen["size"]), seen["contrast"], seen["fault"])
 
 
 def environment(backend: str) -> dict[str, str]:
@@ -122,7 +122,7 @@ class Camera:
 
 
 def main() -> None:
-    """Renders one frame and prints a `Probe` as JSON; the child of `probe`."""
+    """Renders one frame and prints a `RenderProbe` as JSON; the child of `probe`."""
     seen: dict[str, Any] = {"size": (0, 0), "contrast": 0.0, "fault": ""}
     # A missing OpenGL library surfaces as any exception at all, an AttributeError of None among them.
     try:

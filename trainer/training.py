@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoint import CheckpointStore
 from trainer.device import configure, describe, device_name, precision_on, seed_everything
 from trainer.envs.choice import factory_for
 from trainer.envs.interface import EnvFactory
@@ -19,7 +19,7 @@ from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.resuming import find
 from trainer.loops.saving import of_rank
-from trainer.loops.state import Found, fresh_generators
+from trainer.loops.state import FoundCheckpoint, fresh_generators
 from trainer.pacing import quick
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
@@ -73,7 +73,7 @@ def course(
     """
     seed_everything(settings.seed, ranks.rank)
     events: list[str] = []
-    store = Checkpoints(
+    store = CheckpointStore(
         settings.run_dir, run_id=settings.run_id, recipe=settings.recipe.name, keep=settings.keep
     )
     found = find(settings, store, events, ranks)
@@ -120,8 +120,8 @@ def _run(
     device: torch.device,
     telemetry: Telemetry,
     stop: StopSignals,
-    store: Checkpoints,
-    found: Found | None,
+    store: CheckpointStore,
+    found: FoundCheckpoint | None,
     ranks: Ranks,
 ) -> Course:
     """Runs to the end or a signal, going back to a checkpoint where the numbers became useless."""
@@ -139,12 +139,12 @@ def _run(
 
 def _go_back(
     settings: TrainSettings,
-    store: Checkpoints,
+    store: CheckpointStore,
     telemetry: Telemetry,
     error: DivergedError,
     failures: int,
     ranks: Ranks,
-) -> Found:
+) -> FoundCheckpoint:
     """Returns the newest good checkpoint, with other random numbers to go on with than led here."""
     path = None
     if ranks.writes and failures <= _MOST_ROLLBACKS:
@@ -157,7 +157,7 @@ def _go_back(
     parts["state"]["generators"] = fresh_generators(settings.seed, *entropy)
     step = parts["state"]["progress"]["step"]
     telemetry.event(step, f"{error.cause}: back to step {step:,}, and on with other random numbers")
-    return Found(path, parts)
+    return FoundCheckpoint(path, parts)
 
 
 def _setting(settings: TrainSettings, device: torch.device) -> str:

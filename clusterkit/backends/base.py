@@ -24,7 +24,7 @@ from clusterkit.units import format_duration
 if TYPE_CHECKING:
     from clusterkit.backends.story import JobStory, Subject
     from clusterkit.backends.survey import Surveyor
-    from clusterkit.config.models import Cluster, Gpu, Profile
+    from clusterkit.config.models import Cluster, GpuTable, Profile
     from clusterkit.hardware import Hardware
 
 
@@ -476,7 +476,7 @@ def within_max_time(cluster: Cluster, profile: Profile) -> None:
         )
 
 
-def gpu_of(cluster: Cluster, profile: Profile) -> Gpu | None:
+def gpu_of(cluster: Cluster, profile: Profile) -> GpuTable | None:
     """The cluster's table of the GPU that a profile names; None where it names none.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from clusterkit.config.merge import SettingsDraft
 from clusterkit.config.models import Profile
-from clusterkit.ownership import Finding
+from clusterkit.ownership import OwnershipFault
 
 _ROOMY = 50 * 2**30
 """Bytes: an image, its unpacked copy and a few runs."""
@@ -48,7 +48,7 @@ class Root:
     """What the user's quota still allows there."""
     file_system: str | None = None
     """Its type, e.g. `nfs` or `lustre`."""
-    faults: tuple[Finding, ...] = ()
+    faults: tuple[OwnershipFault, ...] = ()
     """How others could change a work root below it."""
 
     @property
@@ -73,7 +73,7 @@ class SiteSurvey:
     user_namespaces: bool | None = None
     """Whether the login node lets users make user namespaces."""
     roots: tuple[Root, ...] = ()
-    chosen: tuple[Finding, ...] = ()
+    chosen: tuple[OwnershipFault, ...] = ()
     """How others could change the work root that was chosen already."""
     rsync: str | None = None
     """Its version."""

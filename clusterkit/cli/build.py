@@ -14,7 +14,7 @@ from clusterkit.config.options import NATIVE_OPTION
 
 if TYPE_CHECKING:
     from clusterkit.commands.build import Built
-    from clusterkit.images.building.packages import Changes
+    from clusterkit.images.building.packages import PackageChanges
 
 
 def build(
@@ -115,7 +115,7 @@ def say(line: str) -> None:
     note(line)
 
 
-def _show_changes(changes: Changes) -> None:
+def _show_changes(changes: PackageChanges) -> None:
     if not changes:
         out.print("  the same packages as in the build before")
         return

@@ -16,7 +16,7 @@ from clusterkit.cli.ui.status import status_table
 from clusterkit.errors import ConfigError, SchedulerError, TransportError
 
 if TYPE_CHECKING:
-    from clusterkit.commands.cancel import Agree, Cancellation, Chosen
+    from clusterkit.commands.cancel import Agree, Cancellation, ChosenRuns
     from clusterkit.runs.status import StatusRow
 
 
@@ -40,17 +40,17 @@ def cancel(
 
     On a terminal it asks first, where several runs or a running one would end.
     """
-    from clusterkit.commands.cancel import Chosen
+    from clusterkit.commands.cancel import ChosenRuns
     from clusterkit.commands.cancel import cancel as verb
 
     settings = load(config)
-    chosen = Chosen(tuple(names or ()), group=group, everything=everything, cluster=cluster)
+    chosen = ChosenRuns(tuple(names or ()), group=group, everything=everything, cluster=cluster)
     with open_ledger(settings, of=names or ()) as ledger:
         code = show_cancelled(verb(settings, ledger, chosen, agrees=ask_first(chosen, yes=yes)))
     raise typer.Exit(code)
 
 
-def ask_first(chosen: Chosen, *, yes: bool) -> Agree:
+def ask_first(chosen: ChosenRuns, *, yes: bool) -> Agree:
     """What shows the runs that would end, and asks; for one that only waits it does not.
 
     Without a terminal, runs that were named are not asked about; `--all` and `--group` need `--yes`.

@@ -17,7 +17,7 @@ from clusterkit.cli.ui.text import format_bytes
 from clusterkit.errors import ConfigError, TransportError
 
 if TYPE_CHECKING:
-    from clusterkit.commands.clean import Cleaned, Found
+    from clusterkit.commands.clean import Cleaned, Removables
 
 
 def clean(
@@ -61,10 +61,10 @@ _NAMED = 5
 """So many files are named."""
 
 
-def ask_first(*, dry_run: bool, yes: bool) -> Callable[[Sequence[Found]], bool]:
+def ask_first(*, dry_run: bool, yes: bool) -> Callable[[Sequence[Removables]], bool]:
     """What shows what would go, and asks."""
 
-    def agrees(found: Sequence[Found]) -> bool:
+    def agrees(found: Sequence[Removables]) -> bool:
         out.print(_table(found))
         _say_what_stays(found)
         going = sum(one.removable.bytes for one in found)
@@ -97,7 +97,7 @@ def show_cleaned(done: Cleaned) -> int:
     return TransportError.exit_code if done.silent or done.failed else 0
 
 
-def _table(found: Sequence[Found]) -> Table:
+def _table(found: Sequence[Removables]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("run", no_wrap=True)
     table.add_column("goes", justify="right", no_wrap=True)
@@ -113,7 +113,7 @@ def _table(found: Sequence[Found]) -> Table:
     return table
 
 
-def _say_what_stays(found: Sequence[Found]) -> None:
+def _say_what_stays(found: Sequence[Removables]) -> None:
     newest = sum(one.removable.newest_bytes for one in found)
     absent = sum(one.removable.absent_bytes for one in found)
     if newest:

@@ -27,7 +27,7 @@ Candidate = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Project:
+class ProjectFolder:
     """The project of the command line that is completed."""
 
     config: Path | None
@@ -68,19 +68,19 @@ class Project:
             return []
 
 
-Source = Callable[[Project], Iterable[Candidate]]
+Source = Callable[[ProjectFolder], Iterable[Candidate]]
 
 
-def project(config: str | None, words: Iterable[str]) -> Project:
+def project(config: str | None, words: Iterable[str]) -> ProjectFolder:
     """The project that a command line with this `--config` is about."""
     from clusterkit.config.sources import find_project_file
 
     here = Path.cwd()
     file = Path(config) if config else find_project_file(here)
-    return Project(file, file.resolve().parent if file else here, tuple(words))
+    return ProjectFolder(file, file.resolve().parent if file else here, tuple(words))
 
 
-def _runs(at: Project) -> Iterator[Candidate]:
+def _runs(at: ProjectFolder) -> Iterator[Candidate]:
     runs = at.runs()
     if runs:
         yield "last", runs[0].run_id
@@ -88,12 +88,12 @@ def _runs(at: Project) -> Iterator[Candidate]:
         yield run.run_id, f"{run.state}, {run.profile}"
 
 
-def _runs_and_groups(at: Project) -> Iterator[Candidate]:
+def _runs_and_groups(at: ProjectFolder) -> Iterator[Candidate]:
     yield from _runs(at)
     yield from _groups(at)
 
 
-def _groups(at: Project) -> Iterator[Candidate]:
+def _groups(at: ProjectFolder) -> Iterator[Candidate]:
     sizes: dict[str, int] = {}
     for run in at.runs():
         if run.group:
@@ -102,39 +102,39 @@ def _groups(at: Project) -> Iterator[Candidate]:
         yield group, f"{size} runs"
 
 
-def _run_names(at: Project) -> Iterator[Candidate]:
+def _run_names(at: ProjectFolder) -> Iterator[Candidate]:
     return ((name, "") for name in dict.fromkeys(run.name for run in at.runs()))
 
 
-def _clusters(at: Project) -> Iterator[Candidate]:
+def _clusters(at: ProjectFolder) -> Iterator[Candidate]:
     return ((name, "") for name in dict.fromkeys([*at.keys("clusters"), "local"]))
 
 
-def _profiles(at: Project) -> Iterator[Candidate]:
+def _profiles(at: ProjectFolder) -> Iterator[Candidate]:
     from clusterkit.resources import resource
 
     shipped = sorted(file.stem for file in resource("templates", "profiles").glob("*.toml"))
     return ((name, "") for name in dict.fromkeys([*at.keys("profiles"), *shipped]))
 
 
-def _states(_at: Project) -> Iterator[Candidate]:
+def _states(_at: ProjectFolder) -> Iterator[Candidate]:
     from clusterkit.backends.base import JobState
 
     return ((name, "") for name in ("active", "ended", *(state.value.lower() for state in JobState)))
 
 
-def _recipe_keys(_at: Project) -> Iterator[Candidate]:
+def _recipe_keys(_at: ProjectFolder) -> Iterator[Candidate]:
     from trainer import recipe
 
     keys = dict.fromkeys(key for name in recipe.names() for key in recipe.load(name).values)
     return ((key, "") for key in sorted(keys))
 
 
-def _assignments(at: Project) -> Iterator[Candidate]:
+def _assignments(at: ProjectFolder) -> Iterator[Candidate]:
     return ((f"{key}=", about) for key, about in _recipe_keys(at))
 
 
-def _axes(at: Project) -> Iterator[Candidate]:
+def _axes(at: ProjectFolder) -> Iterator[Candidate]:
     from trainer import recipe
 
     yield from (("seed=", "also as --seeds"), ("lr=", "actor_lr, critic_lr and alpha_lr"), ("task=", ""))
@@ -143,13 +143,13 @@ def _axes(at: Project) -> Iterator[Candidate]:
     yield from _assignments(at)
 
 
-def _tasks(_at: Project) -> Iterator[Candidate]:
+def _tasks(_at: ProjectFolder) -> Iterator[Candidate]:
     from trainer import recipe
 
     return ((task, "") for task in recipe.task_names("MT50"))
 
 
-def _checkpoints(at: Project) -> Iterator[Candidate]:
+def _checkpoints(at: ProjectFolder) -> Iterator[Candidate]:
     yield from (("last", "the newest"), ("best", "by its evaluations"))
     results = at.folder / next(
         (
@@ -167,19 +167,19 @@ def _checkpoints(at: Project) -> Iterator[Candidate]:
             return
 
 
-def _keys(at: Project) -> Iterator[Candidate]:
+def _keys(at: ProjectFolder) -> Iterator[Candidate]:
     yield "project", ""
     for table, source in (("clusters", _clusters), ("profiles", _profiles)):
         yield from ((f"{table}.{name}", "") for name, _ in source(at))
 
 
-def _hosts(_at: Project) -> Iterator[Candidate]:
+def _hosts(_at: ProjectFolder) -> Iterator[Candidate]:
     from clusterkit.transport.hosts import configured_hosts
 
     return ((name, "") for name in configured_hosts())
 
 
-def _examples(_at: Project) -> Iterator[Candidate]:
+def _examples(_at: ProjectFolder) -> Iterator[Candidate]:
     from clusterkit.resources import resource
 
     return ((file.stem, "") for file in sorted(resource("templates", "clusters").glob("*.toml")))
@@ -222,7 +222,7 @@ BY_METAVAR: Mapping[str, Source] = {
 }
 
 
-def values_of(option: str, metavar: str, at: Project) -> list[Candidate]:
+def values_of(option: str, metavar: str, at: ProjectFolder) -> list[Candidate]:
     """What an option or an argument may be given.
 
     Args:

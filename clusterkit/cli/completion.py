@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from clusterkit import account
-from clusterkit.cli.complete import FILES, Candidate, Project, project, values_of
+from clusterkit.cli.complete import FILES, Candidate, ProjectFolder, project, values_of
 from clusterkit.cli.examples import GUIDES
 from clusterkit.errors import ClusterkitError, ConfigError
 
@@ -187,7 +187,7 @@ def _words_of_command(command: Any, before: list[str], start: str) -> tuple[str,
     return "words", _fitting(start, _options(command.params, before))
 
 
-def _values(param: Any, at: Project, start: str) -> tuple[str, list[Candidate]]:
+def _values(param: Any, at: ProjectFolder, start: str) -> tuple[str, list[Candidate]]:
     metavar = param.metavar or ""
     if metavar in FILES:
         return "files", []

@@ -18,7 +18,7 @@ from clusterkit.cli.ui.console import note, out
 from clusterkit.cli.ui.text import format_bytes, printable
 from clusterkit.numbers import beside, percents_beside
 from clusterkit.sharing.comparison import as_json
-from clusterkit.sharing.description import Rate
+from clusterkit.sharing.description import DescribedRate
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _files(files: tuple[Changed, ...]) -> Table:
 
 def _pair(section: str, name: str, a: Any, b: Any) -> list[str]:
     """Two values that differ, as texts that differ."""
-    if isinstance(a, Rate) or isinstance(b, Rate):
+    if isinstance(a, DescribedRate) or isinstance(b, DescribedRate):
         values = percents_beside([rate and rate.value for rate in (a, b)])
         return [value + _interval(rate) for value, rate in zip(values, (a, b), strict=True)]
     shown = [_shown(section, name, value) for value in (a, b)]
@@ -128,7 +128,7 @@ def _pair(section: str, name: str, a: Any, b: Any) -> list[str]:
     return shown if shown[0] != shown[1] else [json.dumps(value) for value in (a, b)]
 
 
-def _interval(rate: Rate | None) -> str:
+def _interval(rate: DescribedRate | None) -> str:
     return (
         ""
         if rate is None or rate.low is None or rate.high is None

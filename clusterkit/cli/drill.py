@@ -47,14 +47,14 @@ def drill(
             seconds_of(time),
             bar=transfer_bar,
             on_submit=show_submitted,
-            on_row=Told(),
+            on_row=StateLines(),
         )
     show_drilled(done)
     if not done.passed:
         raise typer.Exit(1)
 
 
-class Told:
+class StateLines:
     """Says a line whenever something changes."""
 
     def __init__(self) -> None:

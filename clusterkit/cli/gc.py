@@ -13,7 +13,7 @@ from clusterkit.cli.ui.removal import may_remove
 from clusterkit.cli.ui.text import format_bytes
 
 if TYPE_CHECKING:
-    from clusterkit.commands.images import Collected, Rubbish, Young
+    from clusterkit.commands.images import Garbage, Rubbish, Young
 
 
 def gc(
@@ -61,7 +61,7 @@ def _say_what_is_young(young: Sequence[Young]) -> None:
         note(f"stays: {one.kind} {name} ({size}{age}); it can go in {-(-one.left // 60)} min")
 
 
-def show_collected(done: Collected) -> None:
+def show_collected(done: Garbage) -> None:
     """How it went, in a line."""
     rubbish = done.rubbish
     if not rubbish.things:

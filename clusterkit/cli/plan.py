@@ -35,13 +35,13 @@ from clusterkit.errors import ConfigError
 from clusterkit.numbers import beside, significant
 
 if TYPE_CHECKING:
-    from clusterkit.commands.compare import Row
+    from clusterkit.commands.compare import ComparisonRow
     from clusterkit.commands.plan import Forecast
     from clusterkit.config.models import Profile
     from clusterkit.forecast.memory import Store
     from clusterkit.forecast.speed import Duration, Speed
     from clusterkit.forecast.starts import Ask, Start
-    from clusterkit.runs.deployment import Plan as Upload
+    from clusterkit.runs.deployment import DeploymentPlan as Upload
     from trainer.recipe.spaces import Spaces
 
 
@@ -176,7 +176,7 @@ def _durations(text: str | None) -> tuple[int, ...]:
     return seconds
 
 
-def show_comparison(profile: Profile, rows: Sequence[Row]) -> None:
+def show_comparison(profile: Profile, rows: Sequence[ComparisonRow]) -> None:
     """One line a GPU type of a cluster."""
     steps = f", {format_count(profile.total_steps)} steps" if profile.total_steps else ""
     out.print(Text.assemble((profile.name, "bold"), f": {profile.recipe}{steps}"))
@@ -195,7 +195,7 @@ def show_comparison(profile: Profile, rows: Sequence[Row]) -> None:
     note("nothing is scaled from one GPU to another: what was not measured, a short run of yours tells")
 
 
-def print_comparison_json(profile: Profile, rows: Sequence[Row]) -> None:
+def print_comparison_json(profile: Profile, rows: Sequence[ComparisonRow]) -> None:
     """The same for machines; docs/plan.md lists the keys."""
     document = {
         "schema": 1,
@@ -216,7 +216,7 @@ def print_comparison_json(profile: Profile, rows: Sequence[Row]) -> None:
     out.file.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
-def _memory(row: Row) -> tuple[str, str, Text]:
+def _memory(row: ComparisonRow) -> tuple[str, str, Text]:
     if row.memory is None:
         return "", "", Text()
     there = "?" if row.memory.available is None else format_bytes(row.memory.available)
@@ -224,7 +224,7 @@ def _memory(row: Row) -> tuple[str, str, Text]:
     return there, format_bytes(row.memory.needed), fit
 
 
-def _time(row: Row, rate: str) -> tuple[str, Text]:
+def _time(row: ComparisonRow, rate: str) -> tuple[str, Text]:
     if row.speed is None:
         told = "; ".join(f"{significant(one.steps_per_second)} steps/s by {one.by}" for one in row.published)
         other = f"not this work: {told}" if told else "not measured"

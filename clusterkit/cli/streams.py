@@ -31,7 +31,7 @@ class OutputError(ClusterkitError):
             self.exit_code = READER_GONE
 
 
-class _Stream(io.FileIO):
+class _GuardedStream(io.FileIO):
     """A stream that fails once, if at all: what is flushed at the end of Python must not fail again."""
 
     def __init__(self, number: int, *, needed: bool) -> None:
@@ -81,7 +81,7 @@ def _nothing(number: int) -> int:
 
 def _text(stream: object, number: int, *, needed: bool) -> io.TextIOWrapper:
     old = stream if isinstance(stream, io.TextIOWrapper) else None
-    raw = _Stream(old.fileno() if old else _nothing(number), needed=needed)
+    raw = _GuardedStream(old.fileno() if old else _nothing(number), needed=needed)
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=old.encoding if old else "utf-8",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from clusterkit.commands.tune import Tuned
     from clusterkit.config.settings import Settings
     from clusterkit.config.settings_file import Proposal
-    from clusterkit.forecast.tuning import Bench, Row, Setting
+    from clusterkit.forecast.tuning import Bench, BenchRow, BenchSetting
     from clusterkit.runs.ledger import Ledger, LedgerRun
     from clusterkit.runs.status import StatusRow
 
@@ -212,7 +212,7 @@ def show_tuned(tuned: Tuned) -> None:
 
 def _show_failed(bench: Bench) -> None:
     """Each reason once, with what it stopped."""
-    failed: dict[str, list[Row]] = {}
+    failed: dict[str, list[BenchRow]] = {}
     for row in bench.rows:
         if row.error:
             failed.setdefault(row.error, []).append(row)
@@ -257,22 +257,22 @@ def _table(bench: Bench, tuned: Tuned) -> Table:
     return table
 
 
-def _settings(bench: Bench) -> list[Setting]:
+def _settings(bench: Bench) -> list[BenchSetting]:
     """Those measured, the fastest loops first, then the fastest environments."""
     settings = dict.fromkeys(
         row.setting for row in bench.rows if row.kind in ("loop", "envs") and row.error is None
     )
 
-    def speed(setting: Setting) -> tuple[float, float]:
+    def speed(setting: BenchSetting) -> tuple[float, float]:
         loop, envs = bench.of("loop", setting), bench.of("envs", setting)
         return (loop and loop.steps_per_second) or 0.0, (envs and envs.env_steps_per_second) or 0.0
 
     return sorted(settings, key=speed, reverse=True)
 
 
-def _mark(setting: Setting, tuned: Tuned) -> Text:
+def _mark(setting: BenchSetting, tuned: Tuned) -> Text:
     words = []
-    row: Row | None = tuned.chosen.row
+    row: BenchRow | None = tuned.chosen.row
     if row is not None and setting == row.setting:
         words.append(("chosen", "green"))
     if setting == tuned.bench.own:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
-from clusterkit.cli.ui.curves import Panel, panels
+from clusterkit.cli.ui.curves import CurvePanel, panels
 from clusterkit.cli.ui.text import format_count, printable
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _room(looks: Sequence[Curves], names: Sequence[str], width: int) -> int:
     return room if room >= _LEAST else 0
 
 
-def _value(panel: Panel | None) -> str:
+def _value(panel: CurvePanel | None) -> str:
     return panel.words(panel.points[-1][1]) if panel and panel.points else ""
 
 

@@ -14,7 +14,7 @@ from clusterkit.errors import ImageError
 from clusterkit.folders import make_ignored
 from clusterkit.images import Image
 from clusterkit.images.building import apptainer
-from clusterkit.images.building.packages import Changes, compare
+from clusterkit.images.building.packages import PackageChanges, compare
 from clusterkit.images.building.work import Request, definition_text, prepare
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import hash_image
@@ -37,7 +37,7 @@ class Built:
     """Its path here, or `cluster:path`."""
     packages: int
     """How many are in it; 0 when nobody could look."""
-    changes: Changes | None
+    changes: PackageChanges | None
     """Against this project's build before; None when there was none or one could not be looked into."""
     hidden_by: Path | None = None
     """A local image that the cluster's settings name: it wins over the one just built there."""
@@ -99,7 +99,9 @@ def build_there(
     return Built(built.image, where, len(built.packages), changes, hidden)
 
 
-def _remember(settings: Settings, image: Image, where: str, packages: dict[str, str]) -> Changes | None:
+def _remember(
+    settings: Settings, image: Image, where: str, packages: dict[str, str]
+) -> PackageChanges | None:
     """Compare with the build before, and be remembered instead of it."""
     path = settings.project_dir / ".clusterkit" / "build.json"
     before: dict[str, Any] = {}

@@ -57,7 +57,7 @@ Agree = Callable[[Sequence[StatusRow]], bool]
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenRuns:
     """Which runs are to be cancelled."""
 
     names: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class Cancellation:
     """Runs of which it is not known yet whether the scheduler has a job; they were not cancelled."""
 
 
-def cancel(settings: Settings, ledger: Ledger, chosen: Chosen, *, agrees: Agree) -> Cancellation:
+def cancel(settings: Settings, ledger: Ledger, chosen: ChosenRuns, *, agrees: Agree) -> Cancellation:
     """Cancel runs; one that has ended already is left alone.
 
     The record comes before the scheduler is told, so that no run goes on by itself afterwards.
@@ -145,7 +145,7 @@ def cancel(settings: Settings, ledger: Ledger, chosen: Chosen, *, agrees: Agree)
     return result
 
 
-def _choose(settings: Settings, ledger: Ledger, chosen: Chosen) -> list[LedgerRun]:
+def _choose(settings: Settings, ledger: Ledger, chosen: ChosenRuns) -> list[LedgerRun]:
     if sum((bool(chosen.names), chosen.everything, chosen.group is not None)) > 1:
         raise ConfigError("runs, --group and --all exclude each other", hint="use one of them")
     if chosen.group is not None:

@@ -26,14 +26,14 @@ from clusterkit.runs.observe import Observer
 from clusterkit.runs.selection import known_state, settled
 from clusterkit.runs.status import ask_cluster
 from clusterkit.site import connected
-from clusterkit.transport.base import Progress, ProgressCallback, Transport
+from clusterkit.transport.base import ProgressCallback, TransferProgress, Transport
 from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
     from clusterkit.transport.base import Bar
 
-Agree = Callable[[Sequence["Found"]], bool]
+Agree = Callable[[Sequence["Removables"]], bool]
 """Asked whether this may go."""
 
 
@@ -51,7 +51,7 @@ class CleanRequest:
 
 
 @dataclass(frozen=True)
-class Found:
+class Removables:
     """What of one run could go."""
 
     run: LedgerRun
@@ -62,7 +62,7 @@ class Found:
 class Cleaned:
     """How it went."""
 
-    found: list[Found] = field(default_factory=list)
+    found: list[Removables] = field(default_factory=list)
     """Runs that were looked at."""
     left: dict[str, str] = field(default_factory=dict)
     """Run id -> why nothing of it goes."""
@@ -100,7 +100,7 @@ def clean(settings: Settings, request: CleanRequest, ledger: Ledger, *, agrees: 
     runs = choose_runs(ledger, request.names, request.cluster)
     result = Cleaned()
     with ExitStack() as stack:
-        places: list[tuple[Transport, str, list[Found]]] = []
+        places: list[tuple[Transport, str, list[Removables]]] = []
         for (cluster, root), group in groupby(sorted(runs, key=place), key=place):
             try:
                 transport = stack.enter_context(connected(settings.cluster(cluster)))
@@ -126,7 +126,7 @@ def _look(
     root: str,
     runs: Sequence[LedgerRun],
     result: Cleaned,
-) -> list[Found]:
+) -> list[Removables]:
     """What could go of the runs that have ended; of the others it is noted why not."""
     if not all(map(settled, runs)):
         observer = Observer(settings.cluster(runs[0].cluster), transport)
@@ -149,7 +149,7 @@ def _look(
                 result.left[run.run_id] = "it is not on the cluster any more"
             continue
         results = settings.project.results
-        found.append(Found(run, removable(run.run_id, mine, results, everything=request.everything)))
+        found.append(Removables(run, removable(run.run_id, mine, results, everything=request.everything)))
     return found
 
 
@@ -160,7 +160,7 @@ def _age(files: Sequence[RemoteFile]) -> float:
 
 
 def _remove(
-    transport: Transport, root: str, results: Path, found: Sequence[Found], result: Cleaned, bar: Bar
+    transport: Transport, root: str, results: Path, found: Sequence[Removables], result: Cleaned, bar: Bar
 ) -> None:
     going = [one.removable for one in found if one.removable.files]
     if not going:
@@ -232,7 +232,7 @@ def _digests(results: Path, going: Sequence[Removable], progress: ProgressCallba
             except OSError:
                 continue
             done += file.size
-            progress(Progress(done, total, done / max(time.monotonic() - began, 1e-3)))
+            progress(TransferProgress(done, total, done / max(time.monotonic() - began, 1e-3)))
     return found
 
 

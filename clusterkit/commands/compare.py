@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One GPU type of one cluster."""
 
     cluster: str | None
@@ -44,7 +44,7 @@ class Row:
 
 def compare(
     settings: Settings, request: SubmitRequest, *, cluster: str | None, spaces: Spaces | None = None
-) -> list[Row]:
+) -> list[ComparisonRow]:
     """The rows, cluster by cluster, then the types that only others have.
 
     Args:
@@ -93,5 +93,5 @@ def compare(
         if gpu and not sizes.unknown:
             memory = memory_on(sizes, request.profile, machine, target, gpu).gpu
         published = tuple(rate for rate in rates if rate.gpu == gpu and not rate.same_work)
-        rows.append(Row(name, gpu, memory, speed, duration, published))
+        rows.append(ComparisonRow(name, gpu, memory, speed, duration, published))
     return rows

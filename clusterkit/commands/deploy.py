@@ -19,7 +19,7 @@ from clusterkit.errors import ImageError
 from clusterkit.images import Image
 from clusterkit.probes import ask
 from clusterkit.probes.space import Space, space
-from clusterkit.runs.deployment import Plan, Rate
+from clusterkit.runs.deployment import DeploymentPlan, TransferRate
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import (
     RATE_FROM,
@@ -50,9 +50,9 @@ def plan(
     bar: Bar,
     allow_large: Allow | None = None,
     verify_image: bool = False,
-) -> Plan:
+) -> DeploymentPlan:
     """What `deploy` would do; nothing is changed on the cluster. Arguments and errors as `deploy`."""
-    wishes = _Wishes(image, allow_large, verify_image, use=False)
+    wishes = _DeployWishes(image, allow_large, verify_image, use=False)
     with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
         return _weighed(site, found, ledger)
 
@@ -67,20 +67,20 @@ def planning(
     bar: Bar,
     cache: Path,
     allow_large: Allow | None = None,
-) -> Iterator[tuple[Site, Plan]]:
+) -> Iterator[tuple[Site, DeploymentPlan]]:
     """The same, with the cluster still open for more questions.
 
     What is remembered of images goes to the folder `cache`, in the place of the project's.
     """
-    wishes = _Wishes(None, allow_large, verify_image=False, use=False, cache=cache)
+    wishes = _DeployWishes(None, allow_large, verify_image=False, use=False, cache=cache)
     with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
         yield site, _weighed(site, found, ledger)
 
 
-def _weighed(site: Site, found: Plan, ledger: Ledger) -> Plan:
+def _weighed(site: Site, found: DeploymentPlan, ledger: Ledger) -> DeploymentPlan:
     """With the room there, and the speed of the line."""
     remembered = ledger.rate(site.cluster.name)
-    rate = Rate(*remembered) if remembered else None
+    rate = TransferRate(*remembered) if remembered else None
     if rate is None and found.bytes_to_send:
         rate = _measured(site)
     return replace(found, spaces=_room(site), rate=rate)
@@ -96,7 +96,7 @@ def deploy(
     bar: Bar,
     allow_large: Allow | None = None,
     verify_image: bool = False,
-) -> Plan:
+) -> DeploymentPlan:
     """Send the image and a snapshot of the working tree to a cluster, over one login.
 
     Where nothing is missing this takes one remote command; nothing is written then.
@@ -118,7 +118,7 @@ def deploy(
         ImageError: no image is configured, or it is damaged, or something does not fit.
         TransportError: the cluster cannot be reached, or a transfer broke off; repeat it to go on.
     """
-    wishes = _Wishes(image, allow_large, verify_image, use=True)
+    wishes = _DeployWishes(image, allow_large, verify_image, use=True)
     with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
         wanted, path = found.image, found.image_path
         if found.bytes_to_send:
@@ -169,7 +169,7 @@ def _wanted(
 
 
 @dataclass(frozen=True)
-class _Wishes:
+class _DeployWishes:
     """What was asked for on the command line, and whether it is to be carried out."""
 
     image: Path | None
@@ -182,8 +182,8 @@ class _Wishes:
 
 @contextmanager
 def _looked(
-    settings: Settings, cluster: Cluster, ledger: Ledger, login: LoginAhead, wishes: _Wishes, bar: Bar
-) -> Iterator[tuple[Site, Plan]]:
+    settings: Settings, cluster: Cluster, ledger: Ledger, login: LoginAhead, wishes: _DeployWishes, bar: Bar
+) -> Iterator[tuple[Site, DeploymentPlan]]:
     """The open cluster and what was found there."""
     wanted, path = _wanted(cluster, ledger, wishes.image, bar)
     snapshot = take_snapshot(settings, wishes.allow_large, ledger)
@@ -192,7 +192,7 @@ def _looked(
     if wanted and path:
         inquiries.append(images.inquiry(wanted))
     with open_site(cluster, create=wishes.use, login=login, inquiries=inquiries) as site:
-        image_plan = images.Plan(images.Way.PRESENT, 0, 0)
+        image_plan = images.UploadPlan(images.Way.PRESENT, 0, 0)
         if wanted and path:
             cache = wishes.cache or chunk_cache(settings)
             image_plan = images.plan(site, path, wanted, cache=cache, verify=wishes.verify_image)
@@ -204,15 +204,17 @@ def _looked(
         standing = snapshots.look(site, snapshot, basis=basis, use=wishes.use)
         yield (
             site,
-            Plan(cluster.name, site.layout.root, wanted, path, image_plan, standing, trusted=site.notes),
+            DeploymentPlan(
+                cluster.name, site.layout.root, wanted, path, image_plan, standing, trusted=site.notes
+            ),
         )
 
 
-def _measured(site: Site) -> Rate:
+def _measured(site: Site) -> TransferRate:
     """The rate of a megabyte that nobody keeps."""
     start = time.monotonic()
     site.transport.run(["sh", "-c", "cat > /dev/null"], stdin=os.urandom(_PROBE_BYTES), timeout=None)
-    return Rate(_PROBE_BYTES / (time.monotonic() - start), None)
+    return TransferRate(_PROBE_BYTES / (time.monotonic() - start), None)
 
 
 def _send_image(
@@ -220,7 +222,7 @@ def _send_image(
     site: Site,
     path: Path,
     wanted: Image,
-    image_plan: images.Plan,
+    image_plan: images.UploadPlan,
     ledger: Ledger,
     bar: Bar,
 ) -> images.Sent:

@@ -12,7 +12,7 @@ from clusterkit.results.recorded import read_recorded
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import excluded
 from clusterkit.runs.run_dir import read_run_dir
-from clusterkit.sharing.comparison import Changed, Code, Comparison, changed_in, compare
+from clusterkit.sharing.comparison import Changed, ComparedCode, Comparison, changed_in, compare
 from clusterkit.sharing.description import Description, describe
 from clusterkit.site import connected
 from clusterkit.snapshots import git
@@ -55,13 +55,13 @@ def _describe(
     return describe(found.document, str(found.folder), request=found.request, rows=rows, attempts=attempts)
 
 
-def _code(settings: Settings, a: Description, b: Description) -> Code:
+def _code(settings: Settings, a: Description, b: Description) -> ComparedCode:
     """What differs in the code; results and the like may be in git, and are no code."""
     project = settings.project_dir
     elsewhere = left_out(project, excluded(settings))
     old, new = a.snapshot, b.snapshot
     if old.get("id") == new.get("id"):
-        return Code()
+        return ComparedCode()
     between: tuple[Changed, ...] | None = ()
     commits = str(old.get("git_commit") or ""), str(new.get("git_commit") or "")
     if commits[0] != commits[1]:
@@ -69,4 +69,4 @@ def _code(settings: Settings, a: Description, b: Description) -> Code:
         between = (
             None if files is None else tuple(Changed(*each) for each in files if not elsewhere.match(each[0]))
         )
-    return Code(between, *(changed_in(str(one.get("diff") or "")) for one in (old, new)))
+    return ComparedCode(between, *(changed_in(str(one.get("diff") or "")) for one in (old, new)))

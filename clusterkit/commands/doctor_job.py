@@ -32,7 +32,7 @@ from clusterkit.commands.doctor_site import layout_of
 from clusterkit.commands.examination import Examination
 from clusterkit.errors import ClusterkitError, WandbError
 from clusterkit.runs.fitting import wants_gpu
-from clusterkit.runs.handover import RefusedError, hand_over_job
+from clusterkit.runs.handover import SubmissionRefusedError, hand_over_job
 from clusterkit.runs.observe import ask_job
 from clusterkit.site import Site
 from clusterkit.wandb import credentials
@@ -181,7 +181,7 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
             transport.run(["sh", "-c", _SWEEP, "sh", layout.root])
             try:
                 job_id = hand_over_job(site, owner, files, job_name=job.name, options=job.options, new=True)
-            except RefusedError as error:
+            except SubmissionRefusedError as error:
                 return _Came(failed(error.cause.rpartition(": ")[2], error.hint or "see `submit` above"))
             stack.callback(transport.run, backend.cancel_argv([job_id]), check=False)
             return _wait(exam, site, job, job_id, wait)

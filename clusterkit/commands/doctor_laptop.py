@@ -62,7 +62,7 @@ def log_in(exam: Examination, stack: ExitStack) -> Iterator[Result]:
     from clusterkit.transport.kept import client as kept
     from clusterkit.transport.kept.folder import socket_name, socket_paths
     from clusterkit.transport.known_hosts import HostKeyError, read
-    from clusterkit.transport.known_hosts import Verdict as KnownHosts
+    from clusterkit.transport.known_hosts import HostKeyVerdict as KnownHosts
     from clusterkit.transport.resolve import HostConfig, resolve
 
     found: list[HostConfig] = []

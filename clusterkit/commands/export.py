@@ -121,7 +121,7 @@ def _export(
     bar: Bar,
 ) -> Exported:
     with ExitStack() as stack:
-        source = _Source(settings, ledger, name, site_of, stack, bar)
+        source = _ExportSource(settings, ledger, name, site_of, stack, bar)
         directory = read_run_dir(source.run_dir)
         document = directory.document
         code, trainer = (source.code(identity) for identity in snapshot_ids(document))
@@ -162,7 +162,7 @@ def _export(
     )
 
 
-class _Source:
+class _ExportSource:
     """Where the parts of an export come from; the cluster is only asked for what is not here."""
 
     def __init__(

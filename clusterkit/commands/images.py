@@ -81,7 +81,7 @@ class Rubbish:
 
 
 @dataclass(frozen=True)
-class Collected:
+class Garbage:
     """How a gc went."""
 
     cluster: str
@@ -115,7 +115,7 @@ def list_images(cluster: Cluster, ledger: Ledger) -> list[ImageRow]:
     return rows
 
 
-def gc(cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, Rubbish], bool]) -> Collected:
+def gc(cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, Rubbish], bool]) -> Garbage:
     """Remove images and snapshots that no run uses, and what broken uploads left.
 
     Args:
@@ -155,8 +155,8 @@ def gc(cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, 
             size += weigh_snapshots(site, found.snapshots.keys() - set(snapshots))
         rubbish = Rubbish(tuple(images), tuple(snapshots), tuple(found.left_over), size, tuple(young))
         if not rubbish.things or not agrees(cluster.name, rubbish):
-            return Collected(cluster.name, rubbish, removed=False)
-        return Collected(cluster.name, rubbish, removed=True, kept=frozenset(remove(site, rubbish.things)))
+            return Garbage(cluster.name, rubbish, removed=False)
+        return Garbage(cluster.name, rubbish, removed=True, kept=frozenset(remove(site, rubbish.things)))
 
 
 def _ours(cluster: Cluster, ledger: Ledger) -> set[str]:

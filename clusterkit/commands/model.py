@@ -26,7 +26,7 @@ _NEEDED = ("torch", "metaworld")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenModel:
     """A model to use."""
 
     path: Path
@@ -62,7 +62,7 @@ class Score:
 class Evaluated:
     """What an evaluation found."""
 
-    model: Chosen
+    model: ChosenModel
     step: int
     episodes: int
     """Per task."""
@@ -72,7 +72,7 @@ class Evaluated:
 
 def choose_model(
     settings: Settings, ledger: Ledger, name: str, checkpoint: str = "last", environment: str | None = None
-) -> Chosen:
+) -> ChosenModel:
     """Find the model that is meant.
 
     Args:
@@ -93,12 +93,12 @@ def choose_model(
     return replace(model, environment=environment, pulled=pulled)
 
 
-def _find(settings: Settings, ledger: Ledger, name: str, checkpoint: str) -> Chosen:
+def _find(settings: Settings, ledger: Ledger, name: str, checkpoint: str) -> ChosenModel:
     path = Path(name)
     if path.suffix == ".pt" and path.is_file():
-        return Chosen(path, name, path.parent)
+        return ChosenModel(path, name, path.parent)
     if (path / "manifest.json").is_file():
-        return Chosen(path, name, path.parent)
+        return ChosenModel(path, name, path.parent)
     run_dir = pulled_run(settings.project.results, name, ledger)
     if run_dir is None:
         known = ledger.find_one(name)
@@ -110,7 +110,7 @@ def _find(settings: Settings, ledger: Ledger, name: str, checkpoint: str) -> Cho
     if checkpoint not in ("best", "last"):
         for one in (run_dir / "checkpoints" / checkpoint, Path(checkpoint)):
             if one.exists():
-                return Chosen(one, run_id, run_dir)
+                return ChosenModel(one, run_id, run_dir)
         raise RunError(
             f"{checkpoint}: no such checkpoint of {run_id} is here",
             hint=f"`clusterkit sync-results {run_id} --checkpoints all` brings all that the cluster has",
@@ -123,10 +123,10 @@ def _find(settings: Settings, ledger: Ledger, name: str, checkpoint: str) -> Cho
             hint=f"what it wrote lies in {run_dir}; evaluate it as your program does",
         )
     model, said = choose(run_id, models, rows, checkpoint)
-    return Chosen(model.path, run_id, run_dir, said)
+    return ChosenModel(model.path, run_id, run_dir, said)
 
 
-def evaluate(model: Chosen, episodes: int) -> Evaluated:
+def evaluate(model: ChosenModel, episodes: int) -> Evaluated:
     """Play a model on many goals of each task, or from many starts of its environment.
 
     Args:
@@ -154,7 +154,7 @@ def evaluate(model: Chosen, episodes: int) -> Evaluated:
     return Evaluated(model, int(document["step"]), int(document["episodes"]), scores, mean)
 
 
-def play(model: Chosen, tasks: Sequence[str], folder: Path, *, episodes: int, size: int) -> list[Path]:
+def play(model: ChosenModel, tasks: Sequence[str], folder: Path, *, episodes: int, size: int) -> list[Path]:
     """Film a model: a video for each task and a contact sheet. A line for each episode is printed.
 
     Args:
@@ -183,7 +183,7 @@ def _stamps(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.glob("*.*") if path.is_file()}
 
 
-def _trainer(command: str, model: Chosen, options: Sequence[str], *, capture: bool) -> str:
+def _trainer(command: str, model: ChosenModel, options: Sequence[str], *, capture: bool) -> str:
     """Run a command of the bundled trainer; returns what it printed if that is captured."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:

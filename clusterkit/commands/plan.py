@@ -19,10 +19,10 @@ from clusterkit.forecast.planned_run import (
     sizes_of,
     speed_on,
 )
-from clusterkit.forecast.queue import Question, Queue, ask_queue
+from clusterkit.forecast.queue import Queue, QueueQuestion, ask_queue
 from clusterkit.forecast.speed import Duration, Rate, Speed, lasts
 from clusterkit.hardware import Shortage
-from clusterkit.runs.deployment import Plan as Upload
+from clusterkit.runs.deployment import DeploymentPlan as Upload
 from clusterkit.runs.fitting import another, hardware_of, lacks
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.plan import PlannedRun
@@ -144,9 +144,9 @@ def _with_cluster(settings: Settings, found: Forecast, remembered: Copies, bar: 
                 return replace(found, queue=queue, trouble=error.cause, hint=error.hint or "")
 
 
-def _question(found: Forecast) -> Question:
+def _question(found: Forecast) -> QueueQuestion:
     run, request = found.request.run, found.request
-    return Question(
+    return QueueQuestion(
         run=run,
         options=found.options,
         goes_on=found.goes_on,

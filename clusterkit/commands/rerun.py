@@ -39,7 +39,7 @@ _THERE = 'test -d "$1" && touch -c "$1" 2>/dev/null; test -d "$1"'
 
 
 @dataclass(frozen=True)
-class _Origin:
+class _RerunOrigin:
     """What is repeated."""
 
     recorded: Recorded
@@ -113,7 +113,7 @@ def rerun(
         return replace(hand_over(site, ledger, ready), lacking=lacking)
 
 
-def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _Origin:
+def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:
     """An archive, checked: first what describes a run, then what it is made of, as large as described."""
     if not path.is_file():
         raise RunError(f"{path}: no such archive", hint="`clusterkit export RUN` makes one")
@@ -132,14 +132,14 @@ def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _Origin:
         )
     archive.read(path, folder, sizes.get)
     image = next((file for file in root.glob("image/*.sif") if not file.is_symlink()), None)
-    return _Origin(
+    return _RerunOrigin(
         Recorded(document, request, run_dir, None),
         lambda identity: root / ("code" if identity == code else "trainer"),
         image,
     )
 
 
-def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str], Site]) -> _Origin:
+def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str], Site]) -> _RerunOrigin:
     """A run of this project."""
     recorded = read_recorded(
         settings.project.results, ledger, name, lambda cluster: site_of(cluster).transport
@@ -151,7 +151,7 @@ def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str
         folder = home / identity
         return folder if folder.is_dir() else fetch(site_of(cluster), identity, home)
 
-    return _Origin(recorded, copy_of)
+    return _RerunOrigin(recorded, copy_of)
 
 
 def _check_container(site: Site, document: Mapping[str, Any]) -> None:
@@ -165,7 +165,9 @@ def _check_container(site: Site, document: Mapping[str, Any]) -> None:
         )
 
 
-def _publish(settings: Settings, site: Site, document: Mapping[str, Any], origin: _Origin, bar: Bar) -> None:
+def _publish(
+    settings: Settings, site: Site, document: Mapping[str, Any], origin: _RerunOrigin, bar: Bar
+) -> None:
     """See that the run's image and its code are there; bring what can be brought."""
     image, path = Materials.recorded(document).image, origin.image
     if path is None or image is None or images.present(site, image):

@@ -74,7 +74,7 @@ def watch_results(
     going = [run for run in chosen if not settled(run)]
     visited = {run.cluster for run in going}
     visited |= set() if request.names else searched_clusters(settings, selection)
-    follower = _Follower(settings, request, ledger, chosen, bar, environment)
+    follower = _UploadFollower(settings, request, ledger, chosen, bar, environment)
     follower.once([run for run in chosen if run.cluster not in visited])
     if not visited:
         rows = tuple(StatusRow(run, as_remembered(run)) for run in chosen)
@@ -94,7 +94,7 @@ def watch_results(
             raise TransportError(f"{name}: {why}", hint="`clusterkit sync-results --watch` goes on from here")
 
 
-class _Follower:
+class _UploadFollower:
     """Pulls what is new at each look, and keeps count."""
 
     def __init__(

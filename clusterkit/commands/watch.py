@@ -94,7 +94,7 @@ def curves(
 
 def _looks(cluster: Cluster, source: LogSource, follow: bool) -> Iterator[Curves]:
     here = cluster.here
-    there = Metrics(source)
+    there = MetricsReader(source)
     state, asked = known_state(source.run), float("-inf")
     while True:
         if here or time.monotonic() - asked >= ASK_SECONDS:
@@ -115,7 +115,7 @@ def _looks(cluster: Cluster, source: LogSource, follow: bool) -> Iterator[Curves
         time.sleep(LOCAL_SECONDS if here else LOOK_SECONDS)
 
 
-class Metrics:
+class MetricsReader:
     """The run's metrics.jsonl on its cluster, read by its tails."""
 
     def __init__(self, source: LogSource) -> None:
@@ -191,7 +191,7 @@ def group_curves(
     with ExitStack() as stack:
         transport_to = cache(lambda name: stack.enter_context(connected(settings.cluster(name))))
         sources = [LogSource(transport_to(run.cluster), run, "log", patient=follow, say=say) for run in going]
-        metrics = [Metrics(source) for source in sources]
+        metrics = [MetricsReader(source) for source in sources]
         states = {run.run_id: known_state(run) for run in going}
         asked = float("-inf")
         while True:

@@ -14,7 +14,7 @@ DEFAULT = "slurm"
 
 
 @dataclass(frozen=True)
-class Kind:
+class ClusterKind:
     """Where the backend of a kind is, and what the settings must know of it."""
 
     module: str
@@ -23,12 +23,12 @@ class Kind:
 
 
 _BUILT_IN = {
-    "slurm": Kind("clusterkit.backends.slurm.backend"),
-    "local": Kind("clusterkit.backends.local.backend", here=True),
+    "slurm": ClusterKind("clusterkit.backends.slurm.backend"),
+    "local": ClusterKind("clusterkit.backends.local.backend", here=True),
 }
 
 
-def find_kind(name: str) -> Kind:
+def find_kind(name: str) -> ClusterKind:
     """The kind of a name.
 
     Raises:
@@ -38,7 +38,7 @@ def find_kind(name: str) -> Kind:
         return _BUILT_IN[name]
     from importlib.metadata import entry_points
 
-    added = {point.name: Kind(point.value) for point in entry_points(group=ENTRY_POINTS)}
+    added = {point.name: ClusterKind(point.value) for point in entry_points(group=ENTRY_POINTS)}
     if name not in added:
         *most, last = [repr(each) for each in (*_BUILT_IN, *sorted(added))]
         raise ValueError(f"must be {', '.join(most)} or {last}, not {name!r}")

@@ -71,13 +71,13 @@ RemotePath = Annotated[Line, AfterValidator(_remote_root)]
 """A path on the cluster; `~`, $USER and $HOME are expanded there."""
 
 
-class Model(BaseModel):
+class SettingsModel(BaseModel):
     """Base of all settings: unknown keys are errors, nothing is converted, nothing changes later."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Gpu(Model):
+class GpuTable(SettingsModel):
     """How one cluster spells one GPU type. What is set here wins over the cluster's own value."""
 
     request: Annotated[Line, AfterValidator(_request)] = "--gres=gpu:{type}:{count}"
@@ -90,7 +90,7 @@ class Gpu(Model):
     sbatch: Sbatch = Field(default_factory=dict)
 
 
-class Cluster(Model):
+class Cluster(SettingsModel):
     """A login host, its file-system roots, its scheduler and its container runtime."""
 
     name: str
@@ -125,7 +125,7 @@ class Cluster(Model):
     """Longest time limit the site accepts, in seconds."""
     continue_by: Literal["auto", "requeue", "array", "chain"] = "auto"
     """How runs go on past their time limit."""
-    gpus: dict[Name, Gpu] = Field(default_factory=dict)
+    gpus: dict[Name, GpuTable] = Field(default_factory=dict)
     mps: bool = False
     """Whether the runs of a pack use its GPU through NVIDIA MPS, which their job starts."""
     sbatch: Sbatch = Field(default_factory=dict)
@@ -160,7 +160,7 @@ class Cluster(Model):
         return self.python or (sys.executable if self.here else "python3")
 
 
-class Profile(Model):
+class Profile(SettingsModel):
     """The hardware one kind of run asks for and the settings tuned to that hardware."""
 
     name: str
@@ -235,7 +235,7 @@ class Profile(Model):
         return self.gpus if self.gpu is not None else 0
 
 
-class Wandb(Model):
+class Wandb(SettingsModel):
     """Where the runs appear in W&B. The key is never a setting: it comes from the environment or netrc.
 
     Online runs use the login that the user has on the cluster.
@@ -246,7 +246,7 @@ class Wandb(Model):
     mode: Literal["offline", "online", "disabled"] = "offline"
 
 
-class Project(Model):
+class Project(SettingsModel):
     """The user's own project: what runs by default, what travels, where results go."""
 
     name: Line
@@ -267,7 +267,7 @@ class Project(Model):
     wandb: Wandb = Wandb()
 
 
-class Document(Model):
+class Document(SettingsModel):
     """A whole merged settings document."""
 
     clusters: dict[Name, Cluster]

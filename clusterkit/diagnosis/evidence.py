@@ -17,7 +17,7 @@ from clusterkit.runs.state import RunState
 
 
 @dataclass(frozen=True)
-class Space:
+class DiskSpace:
     """The file system of one root."""
 
     role: str
@@ -48,7 +48,7 @@ class Evidence:
     """What the scheduler tells of its job."""
     about: Mapping[str, str] = field(default_factory=dict)
     """`user` (uid and name), `home`, `host`, `now`, `scratch`, `image`, `workdir`."""
-    spaces: tuple[Space, ...] = ()
+    spaces: tuple[DiskSpace, ...] = ()
     texts: Mapping[str, Text] = field(default_factory=dict)
     """By name: `log`, `stderr`, the scheduler's log, `script`, `image`, `quota`, ..."""
 

@@ -11,7 +11,7 @@ from clusterkit.backends.base import Backend, Found
 from clusterkit.backends.causes import Text
 from clusterkit.backends.logs import SCHEDULER_LOG
 from clusterkit.backends.story import Subject, texts
-from clusterkit.diagnosis.evidence import Evidence, Space
+from clusterkit.diagnosis.evidence import DiskSpace, Evidence
 from clusterkit.errors import RunError, last_words
 from clusterkit.runs.record import RunRecord, parse_records
 from clusterkit.runs.state import RunState, fold
@@ -80,11 +80,11 @@ def _pairs(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield key, value
 
 
-def _spaces(told: Mapping[str, Text]) -> Iterator[Space]:
+def _spaces(told: Mapping[str, Text]) -> Iterator[DiskSpace]:
     for source, text in told.items():
         kind, _, rest = source.partition(" ")
         role, _, path = rest.partition(" ")
         numbers = re.findall(r"\s(\d+)\s+\d+\s+(-?\d+)\s+\d+%\s", "\n".join(text.lines[1:]) + " ")
         if kind == "df" and numbers:
             total, free = numbers[-1]
-            yield Space(role, path, int(total) * 1024, max(0, int(free)) * 1024)
+            yield DiskSpace(role, path, int(total) * 1024, max(0, int(free)) * 1024)

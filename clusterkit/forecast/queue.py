@@ -11,7 +11,7 @@ from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation, Limits
 from clusterkit.backends.starts import FairShare, Predictions
 from clusterkit.errors import ConfigError, SchedulerError
-from clusterkit.forecast.starts import Advice, Ask, Start, advise
+from clusterkit.forecast.starts import Ask, Start, StartAdvice, advise
 from clusterkit.probes import Answers, Probe, ask
 from clusterkit.runs.resolve import resolve
 
@@ -29,7 +29,7 @@ _SPARE = 1.1
 
 
 @dataclass(frozen=True)
-class Question:
+class QueueQuestion:
     """What the scheduler is to be asked."""
 
     run: SubmitRequest
@@ -70,7 +70,7 @@ class Queue:
     """What the cluster's scheduler says."""
 
     starts: tuple[Start, ...] = ()
-    advice: Advice | None = None
+    advice: StartAdvice | None = None
     shares: tuple[FairShare, ...] = ()
     billing: float | None = None
     """Units an hour of what the run asks for; None where its partition has no weights."""
@@ -87,7 +87,7 @@ class Queue:
         return len({start.trouble for start in self.starts}) == 1 and self.starts[0].wait is None
 
 
-def ask_queue(settings: Settings, question: Question, site: Site) -> Queue:
+def ask_queue(settings: Settings, question: QueueQuestion, site: Site) -> Queue:
     """Ask it all; only what is known to the scheduler is told, nothing is submitted.
 
     Raises:
@@ -101,10 +101,10 @@ def ask_queue(settings: Settings, question: Question, site: Site) -> Queue:
         return Queue((Start(question.asked, None, trouble=f"never: {question.never}"),))
     way = backend.continuation(None, site.cluster.continue_by, question.options) if question.goes_on else None
     words = "it starts now: this machine has no queue"
-    return Queue((Start(question.asked, 0.0),), Advice(words), continuation=way)
+    return Queue((Start(question.asked, 0.0),), StartAdvice(words), continuation=way)
 
 
-def _of_a_queue(settings: Settings, question: Question, site: Site) -> Queue:
+def _of_a_queue(settings: Settings, question: QueueQuestion, site: Site) -> Queue:
     backend, own = backend_of(site.cluster), _key(question.asked)
     requests, refused = _requests(settings, question)
     starts_of, limits_of = backend.starts(requests), backend.limits(question.options)
@@ -133,7 +133,9 @@ def _of_a_queue(settings: Settings, question: Question, site: Site) -> Queue:
     )
 
 
-def _requests(settings: Settings, question: Question) -> tuple[dict[str, tuple[str, ...]], dict[Ask, str]]:
+def _requests(
+    settings: Settings, question: QueueQuestion
+) -> tuple[dict[str, tuple[str, ...]], dict[Ask, str]]:
     """The options that `submit` would give; and why some requests cannot be made."""
     run = question.run
     found: dict[str, tuple[str, ...]] = {}
@@ -163,7 +165,7 @@ def _start(one: Ask, told: Predictions, refused: Mapping[Ask, str]) -> Start:
 
 
 def _continuation(
-    question: Question, answers: Answers, limits: Probe[Limits]
+    question: QueueQuestion, answers: Answers, limits: Probe[Limits]
 ) -> tuple[Continuation | None, str]:
     """How the run would go on past its time limit; and why that is not known."""
     if not question.goes_on:

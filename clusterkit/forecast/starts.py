@@ -46,7 +46,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Advice:
+class StartAdvice:
     """Another request that starts sooner, or why there is none."""
 
     text: str
@@ -58,7 +58,7 @@ class Advice:
 
 def advise(
     starts: Sequence[Start], asked: Ask, *, needed: float | None, goes_on: bool, fitting: Collection[str]
-) -> Advice | None:
+) -> StartAdvice | None:
     """Which request to make.
 
     Args:
@@ -76,18 +76,18 @@ def advise(
         return None
     mine = waits.get(asked)
     if mine is not None and mine <= AT_ONCE:
-        return _longer(waits, asked, needed) or Advice("it starts now as it is")
+        return _longer(waits, asked, needed) or StartAdvice("it starts now as it is")
     better = [
         ask
         for ask, wait in waits.items()
         if (mine is None or mine - max(wait, AT_ONCE) >= _WORTH_IT) and ask.gpu in {asked.gpu, *fitting}
     ]
     if not better:
-        return None if mine is None else Advice(_no_better(starts, asked))
+        return None if mine is None else StartAdvice(_no_better(starts, asked))
     # the soonest; of these the same GPU; of these the longest
     best = min(better, key=lambda ask: (max(waits[ask], AT_ONCE), ask.gpu != asked.gpu, -ask.seconds))
     sooner = None if mine is None else mine - waits[best]
-    return Advice(_words(best, waits[best], sooner, asked, needed, goes_on=goes_on), best, sooner)
+    return StartAdvice(_words(best, waits[best], sooner, asked, needed, goes_on=goes_on), best, sooner)
 
 
 def _no_better(starts: Sequence[Start], asked: Ask) -> str:
@@ -98,7 +98,7 @@ def _no_better(starts: Sequence[Start], asked: Ask) -> str:
     return f"{jobs} there may all come first; a shorter request more likely fits into a gap before them"
 
 
-def _longer(waits: Mapping[Ask, float], asked: Ask, needed: float | None) -> Advice | None:
+def _longer(waits: Mapping[Ask, float], asked: Ask, needed: float | None) -> StartAdvice | None:
     """A longer request that starts now just as well, for a run that takes longer than was asked for."""
     if needed is None or needed <= asked.seconds:
         return None
@@ -113,7 +113,7 @@ def _longer(waits: Mapping[Ask, float], asked: Ask, needed: float | None) -> Adv
     attempts = math.ceil(needed / best)
     takes = "one attempt" if attempts == 1 else f"{attempts} attempts"
     words = f"ask for {format_duration(best)}: it starts now as well, and takes {takes}"
-    return Advice(f"{words} instead of {math.ceil(needed / asked.seconds)}", Ask(asked.gpu, best), 0.0)
+    return StartAdvice(f"{words} instead of {math.ceil(needed / asked.seconds)}", Ask(asked.gpu, best), 0.0)
 
 
 def _words(

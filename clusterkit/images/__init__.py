@@ -9,7 +9,7 @@ an upload that broke off goes on where it was. docs/images.md explains how.
 """
 
 from clusterkit.images.image import Image, local_image
-from clusterkit.images.planning import Plan, Way, inquiry, plan, present
+from clusterkit.images.planning import UploadPlan, Way, inquiry, plan, present
 from clusterkit.images.upload import Sent, upload
 
-__all__ = ["Image", "Plan", "Sent", "Way", "inquiry", "local_image", "plan", "present", "upload"]
+__all__ = ["Image", "Sent", "UploadPlan", "Way", "inquiry", "local_image", "plan", "present", "upload"]

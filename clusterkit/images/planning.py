@@ -38,7 +38,7 @@ class Way(StrEnum):
 
 
 @dataclass(frozen=True)
-class Plan:
+class UploadPlan:
     """How to bring one image to one cluster."""
 
     way: Way
@@ -64,7 +64,7 @@ def present(site: Site, image: Image) -> bool:
     return site.transport.run(["sh", "-c", scripts.PRESENT, "sh", *arguments], check=False).returncode == 0
 
 
-def plan(site: Site, path: Path, image: Image, *, cache: Path, verify: bool = False) -> Plan:
+def plan(site: Site, path: Path, image: Image, *, cache: Path, verify: bool = False) -> UploadPlan:
     """How to bring an image to a cluster with the fewest bytes.
 
     Nothing is changed there, but for what `verify` finds damaged.
@@ -83,17 +83,17 @@ def plan(site: Site, path: Path, image: Image, *, cache: Path, verify: bool = Fa
     if survey.present and verify and not _intact(site, image):
         survey = _survey(site, image)
     if survey.present:
-        return Plan(Way.PRESENT, 0, 0)
+        return UploadPlan(Way.PRESENT, 0, 0)
     arrived = survey.most("image")
     left = image.bytes - min(arrived.bytes, image.bytes)
-    chosen = Plan(Way.RESUME if arrived.bytes else Way.FULL, left, left, arrived.folder)
+    chosen = UploadPlan(Way.RESUME if arrived.bytes else Way.FULL, left, left, arrived.folder)
     for digest, delta in islice(_deltas(site, path, image, survey.bases, cache), _BASES):
         pack = survey.most(pack_name(digest))
         left = delta.pack_bytes - min(pack.bytes, delta.pack_bytes)
         if left < min(chosen.bytes_to_send, _WORTH_IT * image.bytes) and delta.steps <= MAX_STEPS:
             folder = pack.folder or arrived.folder
             half_made = min(arrived.bytes, image.bytes) if arrived.folder == folder else 0
-            chosen = Plan(Way.DELTA, left, left + image.bytes - half_made, folder, digest, delta)
+            chosen = UploadPlan(Way.DELTA, left, left + image.bytes - half_made, folder, digest, delta)
         if delta.pack_bytes < _GOOD_ENOUGH * image.bytes:
             break
     return chosen
@@ -120,7 +120,7 @@ def local_chunks(path: Path, image: Image, cache: Path) -> ChunkList:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _UploadPart:
     folder: str | None
     name: str
     bytes: int
@@ -129,14 +129,14 @@ class _Part:
 @dataclass
 class _Survey:
     present: bool = False
-    parts: list[_Part] = field(default_factory=list)
+    parts: list[_UploadPart] = field(default_factory=list)
     bases: list[tuple[str, bool]] = field(default_factory=list)
     """Digests of the images there, newest first, and whether their chunk lists are there."""
 
-    def most(self, name: str) -> _Part:
+    def most(self, name: str) -> _UploadPart:
         """The part of this name of which most has arrived; one of 0 bytes where there is none."""
         named = [part for part in self.parts if part.name == name]
-        return max(named, key=lambda part: part.bytes, default=_Part(None, name, 0))
+        return max(named, key=lambda part: part.bytes, default=_UploadPart(None, name, 0))
 
 
 def inquiry(image: Image) -> Inquiry:
@@ -155,7 +155,7 @@ def _survey(site: Site, image: Image) -> _Survey:
                 found.present = True
             case ["part", size, file]:
                 folder, _, name = file.partition("/")
-                found.parts.append(_Part(folder, name, int(size)))
+                found.parts.append(_UploadPart(folder, name, int(size)))
             case ["image", _, chunks, name]:
                 found.bases.append((name.removeprefix("sha256-").removesuffix(".sif"), chunks == "yes"))
     return found

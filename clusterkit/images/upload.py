@@ -19,7 +19,7 @@ from clusterkit.errors import ImageError, TransportError
 from clusterkit.images import scripts
 from clusterkit.images.delta import Delta, write_pack
 from clusterkit.images.image import Image, sha256_of
-from clusterkit.images.planning import Plan, Way, local_chunks, pack_name, present
+from clusterkit.images.planning import UploadPlan, Way, local_chunks, pack_name, present
 from clusterkit.site import Site
 from clusterkit.transport.base import Completed, ProgressCallback, SyncOptions
 
@@ -40,7 +40,7 @@ class Sent:
     """Digest of an image there that was found damaged and moved out of the way."""
 
 
-def upload(site: Site, path: Path, image: Image, plan: Plan, *, cache: Path, bar: Bar) -> Sent:
+def upload(site: Site, path: Path, image: Image, plan: UploadPlan, *, cache: Path, bar: Bar) -> Sent:
     """Carry out a plan. Interrupted at any point, the next plan goes on from there.
 
     Args:
@@ -83,7 +83,7 @@ class _Upload:
         self.sent, self.seconds = 0, 0.0
         self.damaged = False
 
-    def carry_out(self, plan: Plan, cache: Path) -> Way:
+    def carry_out(self, plan: UploadPlan, cache: Path) -> Way:
         """Send the image; returns the way it took in the end."""
         if plan.delta is None or plan.basis is None:
             self._whole()
@@ -152,7 +152,7 @@ class _Upload:
         return answer
 
 
-def _claim(site: Site, image: Image, plan: Plan) -> str | None:
+def _claim(site: Site, image: Image, plan: UploadPlan) -> str | None:
     """The name of a folder of our own, with what an earlier upload left where there is something.
 
     None when an upload that was still at work has published the image.
@@ -177,7 +177,7 @@ def _finished_elsewhere(site: Site, image: Image) -> bool:
     return False
 
 
-def _check_room(site: Site, plan: Plan) -> None:
+def _check_room(site: Site, plan: UploadPlan) -> None:
     needed = plan.disk_bytes
     if site.free_bytes is not None and site.free_bytes < needed:
         raise ImageError(

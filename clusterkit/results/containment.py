@@ -18,7 +18,7 @@ PARTIAL = ".clusterkit-partial"
 
 
 @dataclass
-class Here:
+class LocalFiles:
     """What lies in the results folder of some files of the cluster."""
 
     results: str

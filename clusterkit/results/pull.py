@@ -15,7 +15,7 @@ from clusterkit.errors import RunError, TransportError
 from clusterkit.folders import make_ignored
 from clusterkit.results.check import problems
 from clusterkit.results.checkpoints import best_steps, newest_checkpoints
-from clusterkit.results.containment import Here
+from clusterkit.results.containment import LocalFiles
 from clusterkit.results.listing import (
     NO_SUCH_ROOT,
     Listing,
@@ -25,7 +25,7 @@ from clusterkit.results.listing import (
     parse_listing,
 )
 from clusterkit.results.selection import APPENDED, CLEANED, Checkpoints, compare, select
-from clusterkit.transport.base import Progress, ProgressCallback, SyncOptions, Transport
+from clusterkit.transport.base import ProgressCallback, SyncOptions, TransferProgress, Transport
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TRIES = 3
@@ -194,7 +194,7 @@ class _Pull:
         return [file for file in wanted if file.path not in self.faults]
 
     def _move(self, files: Sequence[RemoteFile]) -> None:
-        here = Here(str(self._results))
+        here = LocalFiles(str(self._results))
         free = here.look(files)
         plan = compare(free, here.local)
         blocked = here.blocked | (here.too_large(plan.files) if plan.files else {})
@@ -221,7 +221,7 @@ class _Pull:
     def _bounded(self, most: int) -> ProgressCallback:
         """Ends a transfer that goes on past all that was listed."""
 
-        def report(progress: Progress) -> None:
+        def report(progress: TransferProgress) -> None:
             if progress.done_bytes > most:
                 raise TransportError(
                     f"{self._transport.where} sends more than it listed ({progress.done_bytes:,} bytes)",

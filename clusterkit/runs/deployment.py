@@ -12,7 +12,7 @@ from clusterkit.snapshots import Snapshot, Standing
 
 
 @dataclass(frozen=True)
-class Rate:
+class TransferRate:
     """How fast an upload to a cluster is."""
 
     bytes_per_second: float
@@ -21,19 +21,19 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DeploymentPlan:
     """What a deploy finds on a cluster, and what it will send."""
 
     cluster: str
     root: str
     image: Image | None
     image_path: Path | None
-    image_plan: images.Plan
+    image_plan: images.UploadPlan
     standing: Standing
     image_sent: images.Sent | None = None
     """What the upload of the image took; None before it, or without one."""
     spaces: tuple[Space, ...] = ()
-    rate: Rate | None = None
+    rate: TransferRate | None = None
     trusted: tuple[str, ...] = ()
     """A line for each folder there that a user whom the settings trust could change."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.errors import SchedulerError
-from clusterkit.hardware import Hardware, Need, Shortage, shortages
+from clusterkit.hardware import Hardware, HardwareNeed, Shortage, shortages
 from clusterkit.known_gpus import memory_of
 from clusterkit.probes import ask
 from clusterkit.probes.paths import shell_path
@@ -39,7 +39,7 @@ def wants_gpu(cluster: Cluster, profile: Profile) -> bool:
     return profile.device == "cuda" if not backend_of(cluster).can.queue else profile.gpu_count > 0
 
 
-def need_of(cluster: Cluster, profile: Profile, argv: Sequence[str] = ()) -> Need:
+def need_of(cluster: Cluster, profile: Profile, argv: Sequence[str] = ()) -> HardwareNeed:
     """What a run of a profile asks for there.
 
     Args:
@@ -52,7 +52,7 @@ def need_of(cluster: Cluster, profile: Profile, argv: Sequence[str] = ()) -> Nee
         cluster, profile if device is None else profile.model_copy(update={"device": device})
     )
     table = cluster.gpus.get(profile.gpu or "")
-    return Need(
+    return HardwareNeed(
         cpus=profile.cpus,
         memory=profile.memory,
         gpus=max(profile.gpu_count, 1) if needs_gpu else profile.gpu_count,

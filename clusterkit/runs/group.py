@@ -15,7 +15,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Batch:
+class JobBatch:
     """Consecutive tasks that ask the scheduler for the same."""
 
     first: int
@@ -28,7 +28,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Part:
+class GroupPart:
     """One submission: some tasks of a batch."""
 
     number: int
@@ -71,7 +71,7 @@ class Part:
         return self.first - self.origin + place
 
 
-def batches(options: Sequence[tuple[str, ...]], stages: Sequence[int], pack: int) -> list[Batch]:
+def batches(options: Sequence[tuple[str, ...]], stages: Sequence[int], pack: int) -> list[JobBatch]:
     """Deal runs to tasks; only neighbours that ask for the same share a task or an array.
 
     Args:
@@ -79,19 +79,19 @@ def batches(options: Sequence[tuple[str, ...]], stages: Sequence[int], pack: int
         stages: of each run, its stage.
         pack: runs a task.
     """
-    found: list[Batch] = []
+    found: list[JobBatch] = []
     index = first = 0
     while index < len(options):
         end = index
         while end < len(options) and (options[end], stages[end]) == (options[index], stages[index]):
             end += 1
         tasks = tuple(tuple(range(at, min(at + pack, end))) for at in range(index, end, pack))
-        found.append(Batch(first, tasks, options[index], stages[index]))
+        found.append(JobBatch(first, tasks, options[index], stages[index]))
         index, first = end, first + len(tasks)
     return found
 
 
-def parts(dealt: Iterable[Batch], *, array_size: int | None, at_once: int | None) -> list[Part]:
+def parts(dealt: Iterable[JobBatch], *, array_size: int | None, at_once: int | None) -> list[GroupPart]:
     """Split batches at what the site allows of an array.
 
     Args:
@@ -101,8 +101,8 @@ def parts(dealt: Iterable[Batch], *, array_size: int | None, at_once: int | None
         at_once: how many tasks of a batch may run at a time; None for no limit.
     """
     size = None if array_size is None else max(1, array_size)
-    found: list[Part] = []
-    stages: dict[int, list[Part]] = {}
+    found: list[GroupPart] = []
+    stages: dict[int, list[GroupPart]] = {}
     for batch in dealt:
         mine = stages.setdefault(batch.stage, [])
         begin = mine[0].first if mine else batch.first
@@ -111,7 +111,7 @@ def parts(dealt: Iterable[Batch], *, array_size: int | None, at_once: int | None
             tasks = batch.tasks[offset : offset + step]
             first = batch.first + offset
             fits = size is None or first - begin + len(tasks) <= size
-            part = Part(len(found), first, begin if fits else first, tasks, batch.options, batch.stage)
+            part = GroupPart(len(found), first, begin if fits else first, tasks, batch.options, batch.stage)
             if at_once is not None:
                 lanes = max(1, at_once // step)
                 part = replace(
@@ -136,7 +136,7 @@ def member_id(group: str, index: int, size: int) -> str:
     return f"{group}-{index:0{len(str(size - 1))}}"
 
 
-def members_file(run_dirs: Sequence[str], dealt: Iterable[Batch], pack: int) -> bytes:
+def members_file(run_dirs: Sequence[str], dealt: Iterable[JobBatch], pack: int) -> bytes:
     """The file `members`: run directories, `pack` lines a task; a task that is not full has empty lines."""
     lines: list[str] = []
     for batch in dealt:
@@ -153,7 +153,7 @@ def group_json(
     pack: int,
     members: Sequence[str],
     values: Sequence[Mapping[str, str]],
-    split: Iterable[Part],
+    split: Iterable[GroupPart],
     in_one: int = 1,
 ) -> bytes:
     """group.json: what the group is, for people and for other laptops."""

@@ -18,8 +18,8 @@ from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import RunRecord, records
 from clusterkit.runs.submission import (
-    Outcome,
     Submission,
+    SubmissionOutcome,
     bundle,
     give_up,
     hand_over_argv,
@@ -43,7 +43,7 @@ _OPEN_HINT = (
 )
 
 
-class RefusedError(SchedulerError):
+class SubmissionRefusedError(SchedulerError):
     """The scheduler said no: there is no job."""
 
 
@@ -125,7 +125,7 @@ def hand_over_parcel(site: Site, ledger: Ledger, parcel: Parcel, alive: str = ""
         return job_ids[0] or ""
     if answer is not None and answer.unheard:
         for run in intent[: len(parcel.runs)]:
-            _note(ledger, run, Outcome(JobState.SUBMITTING, why=unclear(answer)))
+            _note(ledger, run, SubmissionOutcome(JobState.SUBMITTING, why=unclear(answer)))
         raise _open(transport, answer, "")
     settled = settle(site.cluster, transport, ledger, intent[: len(parcel.runs)], alive)
     refusal = answer.refusal if answer is not None else None
@@ -188,7 +188,7 @@ def hand_over_job(
 
 def settle(
     cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun], alive: str = ""
-) -> dict[str, Outcome]:
+) -> dict[str, SubmissionOutcome]:
     """Find out what came of submissions whose answer never arrived, in one round trip; the ledger remembers.
 
     One whose command is gone and that has not asked the scheduler is given up: what that command has left on
@@ -210,7 +210,7 @@ def settle(
     held = {name for name in owners if is_held(ledger.folder, name)}
     for run in runs:
         if tokens[run.run_id].partition(".")[0] in held:
-            _note(ledger, run, Outcome(JobState.SUBMITTING, why="another command is submitting it"))
+            _note(ledger, run, SubmissionOutcome(JobState.SUBMITTING, why="another command is submitting it"))
     runs = [run for run in runs if tokens[run.run_id].partition(".")[0] not in held]
     if not runs:
         return {}
@@ -247,7 +247,7 @@ def settle_open(
     return [(ledger.get(run.run_id) or run) if run in unclear else run for run in runs]
 
 
-def _note(ledger: Ledger, run: LedgerRun, came: Outcome) -> None:
+def _note(ledger: Ledger, run: LedgerRun, came: SubmissionOutcome) -> None:
     token = _handing(run)
     last = json.dumps({"state": came.state, "why": came.why, "token": token})
     ledger.settle(run.run_id, came.job_id or "", came.state, last, token)
@@ -309,8 +309,8 @@ def _open(transport: Transport, answer: Submission | None, words: str) -> Schedu
     return SchedulerError(f"{transport.where}: {cause}", hint=_OPEN_HINT)
 
 
-def _refused(site: Site, words: str) -> RefusedError:
-    return RefusedError(
+def _refused(site: Site, words: str) -> SubmissionRefusedError:
+    return SubmissionRefusedError(
         f"{site.transport.where}: the scheduler refused the job: {words}",
         hint=backend_of(site.cluster).refusal_hint(words),
     )

@@ -13,7 +13,7 @@ from clusterkit.images.building import job
 from clusterkit.images.building.advice import advice, cause
 from clusterkit.images.building.packages import parse
 from clusterkit.images.building.work import Work
-from clusterkit.runs.handover import RefusedError, hand_over_job
+from clusterkit.runs.handover import SubmissionRefusedError, hand_over_job
 from clusterkit.runs.observe import ask_job
 from clusterkit.site import Site
 from clusterkit.transport.base import Bar, MissingFileError, SyncOptions
@@ -100,12 +100,12 @@ class RemoteBuild:
                 options=self.options,
                 new=False,
             )
-        except RefusedError as error:
+        except SubmissionRefusedError as error:
             hint = error.hint or f"say what it wants with {NATIVE_OPTION}, e.g. {NATIVE_OPTION} partition=cpu"
-            raise RefusedError(error.cause, hint=hint) from error
+            raise SubmissionRefusedError(error.cause, hint=hint) from error
         self.say(f"job {self.job_id} on {cluster.name}")
 
-    def watch(self) -> job.Result:
+    def watch(self) -> job.BuildResult:
         """Pass the log on until the job has ended.
 
         Raises:
@@ -139,7 +139,7 @@ class RemoteBuild:
         """The build's folder has served."""
         self.site.transport.run(["rm", "-rf", self.folder], check=False)
 
-    def _follow(self) -> tuple[job.Result, str]:
+    def _follow(self) -> tuple[job.BuildResult, str]:
         """The result and the whole log."""
         pause, asked, ended = _PAUSES[0], time.monotonic(), ""
         while True:
@@ -154,7 +154,7 @@ class RemoteBuild:
             pause = _PAUSES[0] if grown else min(_PAUSES[1], 1.5 * pause)
             time.sleep(pause)
 
-    def _read_on(self) -> tuple[job.Result | None, bool]:
+    def _read_on(self) -> tuple[job.BuildResult | None, bool]:
         """Pass on what the log has got since; the result, if there is one, and whether the log has grown."""
         before, new = len(self.log), b" " * job.LOG_BYTES
         result = None

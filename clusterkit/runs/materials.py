@@ -14,7 +14,7 @@ from clusterkit.images import Image
 from clusterkit.runs.ledger import Ledger
 from clusterkit.site import Layout, Site, open_site
 from clusterkit.snapshots import Allow, Snapshot, Standing
-from clusterkit.transport.base import Bar, Progress, ProgressCallback
+from clusterkit.transport.base import Bar, ProgressCallback, TransferProgress
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -80,7 +80,7 @@ def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
         def hashed(done: int) -> None:
             nonlocal show
             show = show or stack.enter_context(bar("hashing the image", size))
-            show(Progress(done, size, 0.0))
+            show(TransferProgress(done, size, 0.0))
 
         return images.local_image(path, ledger, hashed=hashed)
 

@@ -12,8 +12,8 @@ from clusterkit.backends.group_script import GroupScript, render_group
 from clusterkit.backends.logs import SCHEDULER_LOG, group_log
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import work_folder
-from clusterkit.runs.group import Part, group_json, members_file, parts
-from clusterkit.runs.handover import Parcel, RefusedError, hand_over_parcel
+from clusterkit.runs.group import GroupPart, group_json, members_file, parts
+from clusterkit.runs.handover import Parcel, SubmissionRefusedError, hand_over_parcel
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.plan import PlacedRun, Plan
 from clusterkit.runs.spec import timestamp
@@ -21,7 +21,9 @@ from clusterkit.runs.submission import job_name, request_json
 from clusterkit.site import Layout, Site
 
 
-def split_group(plan: Plan, array_size: int | None, continuation: Continuation | None) -> tuple[Part, ...]:
+def split_group(
+    plan: Plan, array_size: int | None, continuation: Continuation | None
+) -> tuple[GroupPart, ...]:
     """The submissions of a group, with what their runs need to go on; none for a run of its own.
 
     Args:
@@ -44,14 +46,14 @@ def split_group(plan: Plan, array_size: int | None, continuation: Continuation |
     )
 
 
-def part_options(plan: Plan, part: Part) -> tuple[str, ...]:
+def part_options(plan: Plan, part: GroupPart) -> tuple[str, ...]:
     """Without what it waits for."""
     backend = backend_of(plan.cluster)
     tasks = part.tasks_of_array(always=not backend.can.arrays)
     return (*part.options, backend.array(*tasks)) if tasks else part.options
 
 
-def part_script(plan: Plan, part: Part, layout: Layout, options: tuple[str, ...]) -> str:
+def part_script(plan: Plan, part: GroupPart, layout: Layout, options: tuple[str, ...]) -> str:
     """The job script of a part, with all its options."""
     group, cluster, backend = plan.group, plan.cluster, backend_of(plan.cluster)
     assert group is not None
@@ -88,7 +90,7 @@ class GroupHandover:
         site: Site,
         ledger: Ledger,
         plan: Plan,
-        split: Sequence[Part],
+        split: Sequence[GroupPart],
         placed: Sequence[PlacedRun],
         after: Sequence[Parent],
     ) -> None:
@@ -116,7 +118,7 @@ class GroupHandover:
                 except ClusterkitError as error:
                     if not self._first_jobs:
                         raise
-                    if isinstance(error, RefusedError):
+                    if isinstance(error, SubmissionRefusedError):
                         self._give_up(part, error)
                     trouble = error
                     break
@@ -129,7 +131,7 @@ class GroupHandover:
         )
         return tuple(run for run in known if run is not None), trouble
 
-    def _parcel(self, part: Part) -> Parcel:
+    def _parcel(self, part: GroupPart) -> Parcel:
         options = (*part_options(self._plan, part), *self._waiting(part))
         created = timestamp(self._group.created)
         files = self._all_files(created) if part.number == 0 else {}
@@ -186,7 +188,7 @@ class GroupHandover:
                     )
         return files
 
-    def _waiting(self, part: Part) -> tuple[str, ...]:
+    def _waiting(self, part: GroupPart) -> tuple[str, ...]:
         """What this part waits for: the user's `--after`, its turn, the stage before."""
         found = list(self._after) if part.stage == 0 else []
         if part.turn is not None and not self._alone:
@@ -195,7 +197,7 @@ class GroupHandover:
             found += self._stage_before(part, self._first_jobs[part.before])
         return self._backend.dependency(found)
 
-    def _stage_before(self, part: Part, before: str) -> list[Parent]:
+    def _stage_before(self, part: GroupPart, before: str) -> list[Parent]:
         """A run of a stage starts after the run of the same place in the stage before."""
         always = self._group.then_always
         if not self._alone:
@@ -211,7 +213,7 @@ class GroupHandover:
                 found.append(Parent(run.job_id, run.run_dir, "any" if always else "ok", task))
         return found
 
-    def _give_up(self, refused: Part, error: ClusterkitError) -> None:
+    def _give_up(self, refused: GroupPart, error: ClusterkitError) -> None:
         """Note that there are no jobs for this part and those behind it."""
         last = json.dumps({"state": JobState.NOT_SUBMITTED, "why": error.cause})
         for one in self._placed:

@@ -22,7 +22,7 @@ from clusterkit.images import Image
 from clusterkit.probes import ask
 from clusterkit.runs.after import check_after, parents
 from clusterkit.runs.fitting import check_fit
-from clusterkit.runs.group import Part
+from clusterkit.runs.group import GroupPart
 from clusterkit.runs.handover import Parcel, hand_over_parcel, settle
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.materials import (
@@ -35,7 +35,7 @@ from clusterkit.runs.materials import (
 from clusterkit.runs.own_script import check_script
 from clusterkit.runs.parts import GroupHandover, part_options, part_script, split_group
 from clusterkit.runs.plan import PREVIOUS, Materials, PlacedRun, Plan, place
-from clusterkit.runs.submission import Outcome
+from clusterkit.runs.submission import SubmissionOutcome
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Snapshot
 from clusterkit.transport.base import Bar
@@ -62,7 +62,7 @@ class Submitted:
     """Why some are missing."""
     continuation: Continuation | None
     """How they go on past their time limits."""
-    settled: Mapping[str, Outcome] = field(default_factory=dict)
+    settled: Mapping[str, SubmissionOutcome] = field(default_factory=dict)
     """Earlier runs whose submission was interrupted, and what has come of it, by run id."""
     trusted: tuple[str, ...] = ()
     """A line for each folder there that a user whom the settings trust could change."""
@@ -82,7 +82,7 @@ class DryRun:
     """What a plan would do."""
 
     plan: Plan
-    parts: tuple[Part, ...]
+    parts: tuple[GroupPart, ...]
     """Of a group."""
     scripts: tuple[str, ...]
     """Of each part of a group."""
@@ -156,7 +156,7 @@ def check(settings: Settings, plan: Plan, ledger: Ledger) -> tuple[str, ...]:
     return check_fit(settings, plan.cluster, wanted.values())
 
 
-def settle_unclear(site: Site, ledger: Ledger) -> dict[str, Outcome]:
+def settle_unclear(site: Site, ledger: Ledger) -> dict[str, SubmissionOutcome]:
     """What has come of earlier submissions to this cluster that were interrupted, by run id."""
     unclear = [run for run in ledger.runs(cluster=site.cluster.name) if run.state == JobState.SUBMITTING]
     return settle(site.cluster, site.transport, ledger, unclear) if unclear else {}
@@ -185,7 +185,7 @@ class Ready:
 
     plan: Plan
     placed: tuple[PlacedRun, ...]
-    split: tuple[Part, ...]
+    split: tuple[GroupPart, ...]
     """The submissions of a group."""
     after: tuple[Parent, ...]
     """What the first stage waits for."""

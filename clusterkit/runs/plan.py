@@ -19,7 +19,7 @@ from clusterkit.backends.job_script import JobScript, render
 from clusterkit.images import Image
 from clusterkit.resources import launcher
 from clusterkit.runs.after import After
-from clusterkit.runs.group import Batch
+from clusterkit.runs.group import JobBatch
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import TOTAL_STEPS, Program, option_of, trains
 from clusterkit.runs.spec import RunSpec, snapshot_ids
@@ -67,7 +67,7 @@ class Materials:
 
 
 @dataclass(frozen=True)
-class Member:
+class GroupMember:
     """The place of a run among those that are submitted together."""
 
     index: int
@@ -107,7 +107,7 @@ class PlannedRun:
     verify_image: bool = False
     wandb: Mapping[str, Any] = field(default_factory=dict)
     project: str = ""
-    member: Member | None = None
+    member: GroupMember | None = None
     command: tuple[str, ...] | None = None
     """The words behind `submit` that ask for it; None where no such line would."""
     number: int = 0
@@ -132,13 +132,13 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Group:
+class PlannedGroup:
     """Runs that are submitted together, as tasks of job arrays or one by one."""
 
     id: str
     name: str
     created: datetime
-    dealt: tuple[Batch, ...]
+    dealt: tuple[JobBatch, ...]
     at_once: int | None
     """Tasks that run at a time."""
     pack: int = 1
@@ -160,7 +160,7 @@ class Plan:
 
     cluster: Cluster
     runs: tuple[PlannedRun, ...]
-    group: Group | None = None
+    group: PlannedGroup | None = None
     after: tuple[After, ...] = ()
     """What the first stage waits for."""
     native: tuple[str, ...] = ()
@@ -168,7 +168,7 @@ class Plan:
     allow_large: Allow | None = None
     """Asked whether files over the size limit may travel; None refuses."""
 
-    def asked(self, batch: Batch) -> JobResources:
+    def asked(self, batch: JobBatch) -> JobResources:
         """What each job of a batch asks for."""
         return backend_of(self.cluster).asked(batch.options)
 
@@ -348,7 +348,7 @@ def place(
     return PlacedRun(planned, spec, job, render(job, backend), row)
 
 
-def _meeting(layout: Layout, member: Member) -> str:
+def _meeting(layout: Layout, member: GroupMember) -> str:
     """Where the runs that one process trains meet when their group has no job of its own."""
     return f"{layout.root}/groups/{member.group['id']}/together-{member.together[0].rpartition('-')[2]}"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.runs.after import After
-from clusterkit.runs.sweep import Axis
+from clusterkit.runs.sweep import SweepAxis
 from clusterkit.snapshots import Allow
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class SubmitRequest:
     """Runs that must end before it starts."""
     given: tuple[str, ...] = ()
     """Options that have changed the profile, as they were typed: `--time 4h`."""
-    axes: tuple[Axis, ...] = ()
+    axes: tuple[SweepAxis, ...] = ()
     """What is swept."""
     max_parallel: int | None = None
     """Jobs of the group that run at a time; None leaves it to the scheduler."""

@@ -15,7 +15,7 @@ from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ClusterkitError, ConfigError, RecipeLockedError
 from clusterkit.runs.group import batches, member_id
 from clusterkit.runs.own_words import check_arguments
-from clusterkit.runs.plan import Group, Member, Plan, PlannedRun
+from clusterkit.runs.plan import GroupMember, Plan, PlannedGroup, PlannedRun
 from clusterkit.runs.program import Program, option_of, program, trains
 from clusterkit.runs.request import SubmitRequest, command_words, goes_on
 from clusterkit.runs.spec import run_id, timestamp
@@ -89,7 +89,7 @@ def _run(
     request: SubmitRequest,
     identity: str,
     now: datetime,
-    member: Member | None = None,
+    member: GroupMember | None = None,
     command: tuple[str, ...] | None = None,
 ) -> PlannedRun:
     """One new run.
@@ -145,7 +145,7 @@ def _group(settings: Settings, request: SubmitRequest) -> Plan:
         stage, place = divmod(index, len(points))
         first = place - place % one_process  # packs are filled one after the other
         others = range(first, min(first + one_process, len(points))) if one_process > 1 else ()
-        member = Member(
+        member = GroupMember(
             index=index,
             stage=stage,
             group={"id": group, "index": index, "size": size},
@@ -165,7 +165,7 @@ def _group(settings: Settings, request: SubmitRequest) -> Plan:
     return Plan(
         cluster,
         tuple(runs),
-        Group(group, name, now, tuple(dealt), at_once, pack, one_process, request.then_always),
+        PlannedGroup(group, name, now, tuple(dealt), at_once, pack, one_process, request.then_always),
         request.after,
         request.native,
         request.allow_large,
@@ -223,7 +223,7 @@ def _check_in_one(request: SubmitRequest, names: set[str]) -> None:
 
 
 def _member(
-    settings: Settings, request: SubmitRequest, profile_name: str, member: Member, now: datetime
+    settings: Settings, request: SubmitRequest, profile_name: str, member: GroupMember, now: datetime
 ) -> PlannedRun:
     """One run of a group."""
     values = member.values
@@ -265,7 +265,7 @@ def _member(
     return planned
 
 
-def _member_command(request: SubmitRequest, member: Member) -> tuple[str, ...] | None:
+def _member_command(request: SubmitRequest, member: GroupMember) -> tuple[str, ...] | None:
     """The words that ask for a member alone; None for what no option of `submit` says."""
     if {"recipe", "task"} & member.values.keys() or member.previous:
         return None

@@ -13,7 +13,7 @@ from typing import Any
 from clusterkit.backends.base import Job, JobState, unix_seconds
 from clusterkit.runs.outlook import Pace, Sighting, at_the_limit, pace, smoothed, time_left
 from clusterkit.runs.record import RunRecord
-from clusterkit.runs.verdict import STALE_SECONDS, Verdict, number, silence, verdict
+from clusterkit.runs.verdict import STALE_SECONDS, StateVerdict, number, silence, verdict
 from clusterkit.units import CLOCKS_DIFFER
 from clusterkit.untrusted import number as finite
 from clusterkit.untrusted import parse_json, text
@@ -124,7 +124,7 @@ def to_text(state: RunState) -> str:
     return json.dumps(asdict(state), ensure_ascii=False)
 
 
-def _going_on(judged: Verdict, job: Job | None, until_done: str) -> Verdict:
+def _going_on(judged: StateVerdict, job: Job | None, until_done: str) -> StateVerdict:
     """A run that goes on past its time limit waits between two attempts, also where nobody can be asked."""
     if until_done and judged.state is JobState.PREEMPTED and job is not None and not job.confirmed:
         return replace(judged, state=JobState.PENDING, why=f"it checkpointed and goes on; {job.reason}")
@@ -142,8 +142,8 @@ def _with_unreadable(state: RunState, record: RunRecord) -> RunState:
 
 
 def _with_last(
-    judged: Verdict, job: Job | None, last: RunState | None, moment: float | None
-) -> tuple[Verdict, float | None]:
+    judged: StateVerdict, job: Job | None, last: RunState | None, moment: float | None
+) -> tuple[StateVerdict, float | None]:
     """The last active state in the place of UNKNOWN, when the scheduler could not be asked; and its time."""
     unasked = job is not None and not job.confirmed and judged.state is JobState.UNKNOWN
     if not unasked or last is None or not last.state.active:

@@ -126,7 +126,7 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SubmissionOutcome:
     """What came of a submission: PENDING with a job id, still SUBMITTING, or NOT_SUBMITTED."""
 
     state: JobState
@@ -270,7 +270,7 @@ def outcome(
     *,
     now: float | None,
     over: bool = True,
-) -> Outcome:
+) -> SubmissionOutcome:
     """What came of a run's newest submission, whose answer did not arrive.
 
     Args:
@@ -287,18 +287,24 @@ def outcome(
         newest = max(found.ids, key=_ordinal)
         job_id = newest if task is None else backend.task_id(newest, int(task))
     if job_id is not None:
-        return Outcome(JobState.PENDING, job_id)
+        return SubmissionOutcome(JobState.PENDING, job_id)
     if submission is None or submission.asked is None:
         if not over:
-            return Outcome(JobState.SUBMITTING, why="it was interrupted, and cannot be called off")
-        return Outcome(JobState.NOT_SUBMITTED, why="it was interrupted before the scheduler was asked")
+            return SubmissionOutcome(JobState.SUBMITTING, why="it was interrupted, and cannot be called off")
+        return SubmissionOutcome(
+            JobState.NOT_SUBMITTED, why="it was interrupted before the scheduler was asked"
+        )
     if submission.refusal is not None and (found.certain or not _DOUBTFUL.search(submission.refusal)):
-        return Outcome(JobState.NOT_SUBMITTED, why=f"the scheduler refused it: {submission.refusal}")
+        return SubmissionOutcome(
+            JobState.NOT_SUBMITTED, why=f"the scheduler refused it: {submission.refusal}"
+        )
     if not found.certain:
-        return Outcome(JobState.SUBMITTING, why=unclear(submission))
+        return SubmissionOutcome(JobState.SUBMITTING, why=unclear(submission))
     if now is not None and now - submission.asked < PATIENCE_SECONDS:
-        return Outcome(JobState.SUBMITTING, why="the scheduler was asked a moment ago")
-    return Outcome(JobState.NOT_SUBMITTED, why="the scheduler was asked, and has no job of this name")
+        return SubmissionOutcome(JobState.SUBMITTING, why="the scheduler was asked a moment ago")
+    return SubmissionOutcome(
+        JobState.NOT_SUBMITTED, why="the scheduler was asked, and has no job of this name"
+    )
 
 
 def unclear(submission: Submission) -> str:

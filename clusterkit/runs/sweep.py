@@ -31,7 +31,7 @@ _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
 @dataclass(frozen=True)
-class Axis:
+class SweepAxis:
     """One name and the values it takes."""
 
     name: str
@@ -52,7 +52,7 @@ class Meaning:
     """Names that only the environment variable tells the program."""
 
 
-def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[Axis, ...]:
+def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[SweepAxis, ...]:
     """The axes of `--seeds` and `--sweep`, in the order in which they vary: the last one fastest.
 
     Args:
@@ -68,9 +68,9 @@ def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[Axis, ...]:
         if not equals or not _NAME.fullmatch(name):
             raise ConfigError(f"--sweep {text}: not of the form name=value,value")
         values = _seeds(listed, f"--sweep {text}") if name == "seed" else _values(listed, text)
-        found.append(Axis(name, values))
+        found.append(SweepAxis(name, values))
     if seeds is not None:
-        found.append(Axis("seed", _seeds(seeds, f"--seeds {seeds}")))
+        found.append(SweepAxis("seed", _seeds(seeds, f"--seeds {seeds}")))
     names = [axis.name for axis in found]
     for axis in found:
         if names.count(axis.name) > 1:
@@ -90,7 +90,7 @@ def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[Axis, ...]:
     return tuple(sorted(found, key=lambda axis: axis.name != "profile"))
 
 
-def grid(over: Sequence[Axis]) -> list[dict[str, str]]:
+def grid(over: Sequence[SweepAxis]) -> list[dict[str, str]]:
     """Every combination of values, by name; one empty one without axes."""
     names = [axis.name for axis in over]
     return [

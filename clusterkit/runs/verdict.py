@@ -56,7 +56,7 @@ _CHECKPOINTED = "it checkpointed and can be resumed"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class StateVerdict:
     """What a run's state is, and whether that will change."""
 
     state: JobState
@@ -66,7 +66,7 @@ class Verdict:
     """It has ended, and nothing that is still on its way can tell otherwise."""
 
 
-def verdict(record: RunRecord, job: Job | None) -> Verdict:
+def verdict(record: RunRecord, job: Job | None) -> StateVerdict:
     """The state of a run, by the table above.
 
     Args:
@@ -76,7 +76,7 @@ def verdict(record: RunRecord, job: Job | None) -> Verdict:
     newest = record.started
     ended = newest.exit if newest is not None and same_job(newest, job) else None
     state, why = _state(record, job, newest, ended)
-    return Verdict(state, why, _final(state, record, job, ended))
+    return StateVerdict(state, why, _final(state, record, job, ended))
 
 
 def same_job(attempt: Attempt, job: Job | None) -> bool:

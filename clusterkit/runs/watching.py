@@ -47,7 +47,7 @@ Also = Callable[[str, Transport, Sequence[LedgerRun]], None]
 
 
 @dataclass
-class Pace:
+class LookPace:
     """How long to wait between two questions, in seconds: doubled after each that was a burden or failed."""
 
     least: float
@@ -187,8 +187,8 @@ class _Station:
         here = cluster.here
         self._settings, self._cluster, self._search, self._also = settings, cluster, search, also
         self._look_seconds = paces.local if here else paces.heartbeat
-        self._pace = Pace(paces.local if here else paces.scheduler)
-        self._logins = Pace(paces.login)
+        self._pace = LookPace(paces.local if here else paces.scheduler)
+        self._logins = LookPace(paces.login)
         self._stack = ExitStack()
         self._observer: Observer | None = None
         self._tried = False
@@ -226,7 +226,7 @@ class _Station:
             self.due = math.inf if isinstance(error, _HopelessError) else now + self._logins.pause
             return []
         self.silent = None
-        self._logins = Pace(self._logins.least)
+        self._logins = LookPace(self._logins.least)
         self.due = min(time.monotonic() + self._look_seconds, self.question)
         return found
 

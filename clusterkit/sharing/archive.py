@@ -37,7 +37,7 @@ _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
-class Member:
+class ArchiveMember:
     """What stands at one path of an archive: exactly one of the three."""
 
     file: Path | None = None
@@ -49,12 +49,12 @@ class Member:
     executable: bool = False
 
 
-def of_file(path: Path, *, executable: bool = False) -> Member:
+def of_file(path: Path, *, executable: bool = False) -> ArchiveMember:
     """A file as it is now."""
-    return Member(file=path, size=path.stat().st_size, executable=executable)
+    return ArchiveMember(file=path, size=path.stat().st_size, executable=executable)
 
 
-def write(path: Path, root: str, members: Mapping[str, Member]) -> None:
+def write(path: Path, root: str, members: Mapping[str, ArchiveMember]) -> None:
     """Write an archive and read it again; it appears whole or not at all.
 
     Args:
@@ -80,7 +80,9 @@ def write(path: Path, root: str, members: Mapping[str, Member]) -> None:
                 tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive,
             ):
                 # The list comes first, so that a reader can check what it unpacks at once.
-                _add(archive, f"{root}/{SUMS}", Member(content=sums.encode("utf-8", "surrogateescape")))
+                _add(
+                    archive, f"{root}/{SUMS}", ArchiveMember(content=sums.encode("utf-8", "surrogateescape"))
+                )
                 for name, member in sorted(members.items(), key=_by_name):
                     _add(archive, f"{root}/{name}", member)
             file.flush()
@@ -178,11 +180,11 @@ def _make_links(path: Path, folder: Path, links: Mapping[str, str]) -> None:
             raise RunError(f"{path}: {name[:_SHOWN]!r} cannot be unpacked: {error.strerror}") from error
 
 
-def _by_name(item: tuple[str, Member]) -> bytes:
+def _by_name(item: tuple[str, ArchiveMember]) -> bytes:
     return os.fsencode(item[0])
 
 
-def _digest(member: Member) -> str:
+def _digest(member: ArchiveMember) -> str:
     if member.file is None:
         return hashlib.sha256(member.content or b"").hexdigest()
     digest, left = hashlib.sha256(), member.size
@@ -193,7 +195,7 @@ def _digest(member: Member) -> str:
     return digest.hexdigest()
 
 
-def _add(archive: tarfile.TarFile, name: str, member: Member) -> None:
+def _add(archive: tarfile.TarFile, name: str, member: ArchiveMember) -> None:
     """With nothing of this machine in it: no times, no owners."""
     entry = tarfile.TarInfo(name)
     entry.mode = 0o755 if member.executable else 0o644

@@ -30,7 +30,7 @@ class Changed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Code:
+class ComparedCode:
     """How the code of two runs differs, as git knows it."""
 
     between: tuple[Changed, ...] | None = ()
@@ -47,12 +47,12 @@ class Comparison:
     a: Description
     b: Description
     differences: tuple[Difference, ...]
-    code: Code
+    code: ComparedCode
     same: int
     """How many values are equal."""
 
 
-def compare(a: Description, b: Description, code: Code) -> Comparison:
+def compare(a: Description, b: Description, code: ComparedCode) -> Comparison:
     """All values that differ, section by section; `results` only where both runs have some."""
     names = dict.fromkeys([*a.values, *b.values])
     if not (a.has_results and b.has_results):

@@ -13,8 +13,8 @@ from typing import Any
 
 from clusterkit import __version__
 from clusterkit.runs.run_dir import newest_request
-from clusterkit.sharing.archive import Member, of_file
-from clusterkit.snapshots.manifest import Entry
+from clusterkit.sharing.archive import ArchiveMember, of_file
+from clusterkit.snapshots.manifest import ManifestEntry
 
 SCHEMA = 1
 FACTS = "export.json"
@@ -31,7 +31,7 @@ class Code:
 
     identity: str
     folder: Path
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ManifestEntry]
 
 
 def contents(
@@ -43,7 +43,7 @@ def contents(
     packages: Mapping[str, str],
     image: Path | None,
     model: Path | None,
-) -> dict[str, Member]:
+) -> dict[str, ArchiveMember]:
     """Everything by its path in the archive.
 
     Args:
@@ -55,7 +55,7 @@ def contents(
         image: the file, if it is wanted.
         model: the model that counts, a file or a checkpoint in the run directory.
     """
-    members: dict[str, Member] = {}
+    members: dict[str, ArchiveMember] = {}
     for path in sorted(run_dir.rglob("*")):
         name = path.relative_to(run_dir).as_posix()
         if stat.S_ISREG(path.lstat().st_mode) and not _LEFT_OUT.fullmatch(name):
@@ -68,7 +68,7 @@ def contents(
         for name, entry in snapshot.entries.items():
             path = snapshot.folder / name
             if entry.kind == "link":
-                members[f"{place}/{name}"] = Member(link=str(path.readlink()))
+                members[f"{place}/{name}"] = ArchiveMember(link=str(path.readlink()))
             else:
                 members[f"{place}/{name}"] = of_file(path, executable=entry.kind == "exec")
     facts = document.get("image")
@@ -76,7 +76,7 @@ def contents(
         members[f"image/sha256-{facts['digest']}.sif"] = of_file(image)
     listed = "".join(f"{name}=={version}\n" for name, version in sorted(packages.items()))
     if listed:
-        members["packages.txt"] = Member(content=listed.encode())
+        members["packages.txt"] = ArchiveMember(content=listed.encode())
     about = {
         "schema": SCHEMA,
         "clusterkit": __version__,
@@ -87,9 +87,9 @@ def contents(
         "model": None if model is None else f"run/{model.relative_to(run_dir).as_posix()}",
         "packages": bool(listed),
     }
-    members[FACTS] = Member(content=(json.dumps(about, indent=2) + "\n").encode())
+    members[FACTS] = ArchiveMember(content=(json.dumps(about, indent=2) + "\n").encode())
     text = readme(document, newest_request(run_dir), about)
-    members["README.txt"] = Member(content=text.encode("utf-8", "backslashreplace"))
+    members["README.txt"] = ArchiveMember(content=text.encode("utf-8", "backslashreplace"))
     return members
 
 

@@ -27,7 +27,7 @@ _OF_ONE_RUN = frozenset({"WANDB_RUN_ID", "WANDB_DIR", "CLUSTERKIT_SEED"})
 
 
 @dataclass(frozen=True)
-class Rate:
+class DescribedRate:
     """A success rate, 0..1, with its 95% interval."""
 
     value: float
@@ -193,7 +193,7 @@ def _results(rows: Sequence[Row], attempts: Sequence[Attempt], *, own: bool) -> 
             value = final.number(f"success/{name}")
             if value is not None:
                 low, high = (final.number(f"success_{side}/{name}") for side in ("low", "high"))
-                yield "success" if name == "mean" else f"success {name}", Rate(value, low, high)
+                yield "success" if name == "mean" else f"success {name}", DescribedRate(value, low, high)
     for name in own_names(rows) if own else ():
         yield name, next(value for row in reversed(rows) if (value := row.number(name)) is not None)
     if rows:

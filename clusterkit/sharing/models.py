@@ -17,7 +17,7 @@ _MEASURES = ("success/mean", "return/mean")
 
 
 @dataclass(frozen=True)
-class Model:
+class ExportedModel:
     """A model on this machine."""
 
     path: Path
@@ -43,7 +43,7 @@ def telling_rows(run_dir: Path) -> list[Row]:
     return evaluations if last is None else [*evaluations, replace(last, kind="last", values={})]
 
 
-def models_here(run_dir: Path, rows: Sequence[Row]) -> list[Model]:
+def models_here(run_dir: Path, rows: Sequence[Row]) -> list[ExportedModel]:
     """The checkpoints of a run that lie here, oldest first, then its final model.
 
     Args:
@@ -55,15 +55,17 @@ def models_here(run_dir: Path, rows: Sequence[Row]) -> list[Model]:
         manifest = read_object(folder / "manifest.json")
         if manifest is not None and (folder / "model.pt").is_file():
             step, serial = manifest.get("step"), manifest.get("serial")
-            found.append(Model(folder, step, serial if isinstance(serial, int) else 0))
+            found.append(ExportedModel(folder, step, serial if isinstance(serial, int) else 0))
     found.sort(key=lambda model: (model.serial, model.path.name))
     final = run_dir / "checkpoints" / FINAL_MODEL
     if final.is_file():
-        found.append(Model(final, max((row.step for row in rows), default=None)))
+        found.append(ExportedModel(final, max((row.step for row in rows), default=None)))
     return found
 
 
-def choose(run_id: str, models: Sequence[Model], rows: Sequence[Row], which: str) -> tuple[Model, str | None]:
+def choose(
+    run_id: str, models: Sequence[ExportedModel], rows: Sequence[Row], which: str
+) -> tuple[ExportedModel, str | None]:
     """The model that is meant.
 
     Args:

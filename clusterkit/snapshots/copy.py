@@ -10,7 +10,7 @@ from pathlib import Path
 from clusterkit.errors import RunError
 from clusterkit.site import Site
 from clusterkit.snapshots import manifest
-from clusterkit.snapshots.manifest import Entry
+from clusterkit.snapshots.manifest import ManifestEntry
 from clusterkit.transport.base import ProgressCallback, SyncOptions
 
 
@@ -49,7 +49,7 @@ def fetch(site: Site, identity: str, home: Path, *, progress: ProgressCallback |
     return folder
 
 
-def check(folder: Path, identity: str) -> dict[str, Entry]:
+def check(folder: Path, identity: str) -> dict[str, ManifestEntry]:
     """Compare a snapshot with its id.
 
     Returns:
@@ -69,7 +69,7 @@ def check(folder: Path, identity: str) -> dict[str, Entry]:
     return entries
 
 
-def listed(folder: Path, identity: str) -> dict[str, Entry]:
+def listed(folder: Path, identity: str) -> dict[str, ManifestEntry]:
     """The files of a snapshot by path in its folder, as its list has them.
 
     Raises:
@@ -84,15 +84,15 @@ def listed(folder: Path, identity: str) -> dict[str, Entry]:
     return manifest.parse(data)
 
 
-def _entry(path: Path) -> Entry | None:
+def _entry(path: Path) -> ManifestEntry | None:
     """What lies at a path, as a manifest has it."""
     try:
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
             target = bytes(path.readlink())
-            return Entry("link", hashlib.sha256(target).hexdigest(), len(target))
+            return ManifestEntry("link", hashlib.sha256(target).hexdigest(), len(target))
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
-    return Entry("exec" if status.st_mode & stat.S_IXUSR else "file", digest, status.st_size)
+    return ManifestEntry("exec" if status.st_mode & stat.S_IXUSR else "file", digest, status.st_size)

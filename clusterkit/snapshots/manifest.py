@@ -20,7 +20,7 @@ Manifest = bytes
 """A rendered manifest."""
 
 
-class Entry(NamedTuple):
+class ManifestEntry(NamedTuple):
     """One file."""
 
     kind: str
@@ -29,13 +29,13 @@ class Entry(NamedTuple):
     bytes: int
 
 
-def render(entries: Mapping[str, Entry]) -> Manifest:
+def render(entries: Mapping[str, ManifestEntry]) -> Manifest:
     """The manifest of files by name."""
     records = (f"{e.kind} {e.digest} {e.bytes} {name}\0" for name, e in sorted(entries.items()))
     return "".join(records).encode("utf-8", "surrogateescape")
 
 
-def parse(data: Manifest) -> dict[str, Entry]:
+def parse(data: Manifest) -> dict[str, ManifestEntry]:
     """Files by name; records that are none are left out, which only makes more be sent."""
     entries = {}
     for record in data.decode("utf-8", "surrogateescape").split("\0"):
@@ -43,7 +43,7 @@ def parse(data: Manifest) -> dict[str, Entry]:
         digest, _, rest = rest.partition(" ")
         size, _, name = rest.partition(" ")
         if name and size.isdigit():
-            entries[name] = Entry(kind, digest, int(size))
+            entries[name] = ManifestEntry(kind, digest, int(size))
     return entries
 
 
@@ -67,7 +67,9 @@ def address(data: Manifest) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def missing(wanted: Mapping[str, Entry], there: Mapping[str, Entry]) -> dict[str, Entry]:
+def missing(
+    wanted: Mapping[str, ManifestEntry], there: Mapping[str, ManifestEntry]
+) -> dict[str, ManifestEntry]:
     """The files whose content is not there under the same name."""
     return {
         name: entry

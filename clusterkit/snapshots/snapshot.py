@@ -16,7 +16,7 @@ from clusterkit.snapshots import git
 from clusterkit.snapshots.collect import collect, walk
 from clusterkit.snapshots.digests import Digests
 from clusterkit.snapshots.git import Git
-from clusterkit.snapshots.manifest import Entry, Manifest, address, render
+from clusterkit.snapshots.manifest import Manifest, ManifestEntry, address, render
 from clusterkit.snapshots.patterns import ALWAYS_EXCLUDED, Patterns
 
 _CHUNK = 1 << 20
@@ -175,12 +175,12 @@ def _stamp(status: os.stat_result) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _entry(root: Path, name: str, status: os.stat_result, digests: Digests | None) -> Entry:
+def _entry(root: Path, name: str, status: os.stat_result, digests: Digests | None) -> ManifestEntry:
     path = root / name
     try:
         if stat.S_ISLNK(status.st_mode):
             target = os.fsencode(path.readlink())
-            return Entry("link", hashlib.sha256(target).hexdigest(), len(target))
+            return ManifestEntry("link", hashlib.sha256(target).hexdigest(), len(target))
         digest = digests.get(name, status) if digests else None
         if digest is None:
             digest = _sha256(path)
@@ -192,7 +192,7 @@ def _entry(root: Path, name: str, status: os.stat_result, digests: Digests | Non
             hint="make it readable, or add it to `exclude` in clusterkit.toml",
         ) from error
     kind = "exec" if status.st_mode & stat.S_IXUSR else "file"
-    return Entry(kind, digest, status.st_size)
+    return ManifestEntry(kind, digest, status.st_size)
 
 
 def _sha256(path: Path) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from clusterkit.errors import ClusterkitError, TransportError
 from clusterkit.site import Inquiry, Site
 from clusterkit.snapshots import manifest
-from clusterkit.snapshots.manifest import Entry
+from clusterkit.snapshots.manifest import ManifestEntry
 from clusterkit.snapshots.snapshot import Snapshot, Tree
 from clusterkit.transport import faults
 from clusterkit.transport.base import ProgressCallback, SyncOptions, Transferred
@@ -47,9 +47,9 @@ class Standing:
         return self.project_there and self.bundle_there
 
     @cached_property
-    def missing(self) -> dict[str, Entry]:
+    def missing(self) -> dict[str, ManifestEntry]:
         """The files that would be sent, by name in the manifests."""
-        found: dict[str, Entry] = {}
+        found: dict[str, ManifestEntry] = {}
         if not self.project_there:
             wanted = manifest.parse(self.snapshot.project.manifest)
             found = manifest.missing(wanted, manifest.parse(self.basis_manifest))

@@ -46,7 +46,7 @@ class Completed:
 
 
 @dataclass(frozen=True)
-class Progress:
+class TransferProgress:
     """One progress report of a running transfer."""
 
     done_bytes: int
@@ -98,7 +98,7 @@ class SyncOptions:
     """rsync --chmod value, e.g. "D700,F600"."""
 
 
-ProgressCallback = Callable[[Progress], None]
+ProgressCallback = Callable[[TransferProgress], None]
 Bar = Callable[[str, int | None], AbstractContextManager[ProgressCallback]]
 """Opens a progress bar: label, total bytes."""
 

@@ -10,7 +10,7 @@ import paramiko
 
 from clusterkit.transport.dial import Dialled
 from clusterkit.transport.jump import Road, travel
-from clusterkit.transport.link import CHUNK, DownError, RefusedError, Screen
+from clusterkit.transport.link import CHUNK, ChannelRefusedError, DownError, Screen
 from clusterkit.transport.liveness import Liveness
 from clusterkit.transport.questions import Ask
 from clusterkit.transport.wire import Wire
@@ -70,7 +70,7 @@ class Connection:
         except (paramiko.SSHException, OSError, EOFError) as error:
             if not self.alive:
                 raise DownError(self.why or "", started=started) from error
-            raise RefusedError(str(error) or type(error).__name__) from error
+            raise ChannelRefusedError(str(error) or type(error).__name__) from error
         return ParamikoChannel(channel, self.liveness)
 
     def answers(self, seconds: float) -> bool:

@@ -15,7 +15,7 @@ from clusterkit.transport.rsync import PARTIAL_DIR
 FILE, FOLDER, LINK = "f", "d", "l"
 
 
-class Entry(NamedTuple):
+class CopyEntry(NamedTuple):
     """One name in a listing."""
 
     kind: str
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
         return self.mtime_ns // 1_000_000_000
 
 
-Listing = Mapping[str, Entry]
+Listing = Mapping[str, CopyEntry]
 """By path relative to the root; the root itself is not in it."""
 
 
@@ -69,7 +69,7 @@ class Steps:
         return found
 
 
-def select(source: Listing, options: SyncOptions, *, pulling: bool) -> dict[str, Entry]:
+def select(source: Listing, options: SyncOptions, *, pulling: bool) -> dict[str, CopyEntry]:
     """What of a source goes: filters, the list of files, and no link that leads out of what is pulled."""
     # rsync leaves folders of this name alone; here it is reserved
     filters = Filters(include=options.include, exclude=(*options.exclude, PARTIAL_DIR))
@@ -126,7 +126,7 @@ def steps(
         if entry.kind != LINK
     }
 
-    def unchanged(name: str, old: Entry | None, by_content: Callable[[str], bool]) -> bool:
+    def unchanged(name: str, old: CopyEntry | None, by_content: Callable[[str], bool]) -> bool:
         entry = chosen[name]
         return _same_size(entry, old) and (
             by_content(name) if options.checksum else old is not None and entry.second == old.second
@@ -197,7 +197,7 @@ def _removals(
     return tuple(gone)
 
 
-def _same_size(entry: Entry, old: Entry | None) -> bool:
+def _same_size(entry: CopyEntry, old: CopyEntry | None) -> bool:
     return old is not None and entry.kind == old.kind == FILE and entry.size == old.size
 
 

@@ -10,8 +10,23 @@ from functools import cache
 
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults, rsync
-from clusterkit.transport.base import MissingFileError, Progress, ProgressCallback, SyncOptions, Transferred
-from clusterkit.transport.copy_plan import FILE, FOLDER, Entry, Steps, select, steps, to_compare, with_parents
+from clusterkit.transport.base import (
+    MissingFileError,
+    ProgressCallback,
+    SyncOptions,
+    TransferProgress,
+    Transferred,
+)
+from clusterkit.transport.copy_plan import (
+    FILE,
+    FOLDER,
+    CopyEntry,
+    Steps,
+    select,
+    steps,
+    to_compare,
+    with_parents,
+)
 from clusterkit.transport.modes import changed
 from clusterkit.transport.sides import Side
 
@@ -82,10 +97,10 @@ class _Copy:
         self._done = self._sent = self._total = 0
         self._root = ""
         self._alias: dict[str, str] = {}
-        self._partial_folders: dict[str, dict[str, Entry]] = {}
+        self._partial_folders: dict[str, dict[str, CopyEntry]] = {}
         self._shared: dict[str, str] = {}
 
-    def file(self, origin: str, entry: Entry, goal: str) -> Transferred:
+    def file(self, origin: str, entry: CopyEntry, goal: str) -> Transferred:
         """A single file; a link means what it points to."""
         folder, name = posixpath.split(goal)
         self._root, self._alias = posixpath.dirname(origin), {name: posixpath.basename(origin)}
@@ -112,9 +127,9 @@ class _Copy:
             self._settle(goal, mode, top.mtime_ns)
         return done
 
-    def _basis(self, chosen: dict[str, Entry], only: list[str] | None) -> dict[str, Entry]:
+    def _basis(self, chosen: dict[str, CopyEntry], only: list[str] | None) -> dict[str, CopyEntry]:
         """What the `link_dest` folders have: of each name the first of the right size, or the first."""
-        found: dict[str, Entry] = {}
+        found: dict[str, CopyEntry] = {}
         for folder in self._options.link_dest:
             for name, entry in self._target.listing(folder, follow=False, only=only).items():
                 wanted = chosen[name].size if name in chosen else None
@@ -127,11 +142,11 @@ class _Copy:
 
     def _take(
         self,
-        chosen: dict[str, Entry],
-        found: dict[str, Entry],
-        old: dict[str, Entry],
+        chosen: dict[str, CopyEntry],
+        found: dict[str, CopyEntry],
+        old: dict[str, CopyEntry],
         goal: str,
-        basis: dict[str, Entry],
+        basis: dict[str, CopyEntry],
     ) -> Transferred:
         todo = self._steps(chosen, found, old, goal, basis)
         self._total = sum(chosen[name].size for name in todo.send)
@@ -150,11 +165,11 @@ class _Copy:
 
     def _steps(
         self,
-        chosen: dict[str, Entry],
-        found: dict[str, Entry],
-        old: dict[str, Entry],
+        chosen: dict[str, CopyEntry],
+        found: dict[str, CopyEntry],
+        old: dict[str, CopyEntry],
         goal: str,
-        basis: dict[str, Entry],
+        basis: dict[str, CopyEntry],
     ) -> Steps:
         """The plan; files that only content can tell are read for it, on both sides."""
         there = to_compare(chosen, old, self._options)
@@ -178,7 +193,7 @@ class _Copy:
             same_as_basis=lambda name: name in shares and shares[name] == ours[name],
         )
 
-    def _lay_out(self, todo: Steps, chosen: dict[str, Entry], goal: str) -> None:
+    def _lay_out(self, todo: Steps, chosen: dict[str, CopyEntry], goal: str) -> None:
         for name, folder in todo.remove:
             self._target.remove(f"{goal}/{name}", folder=folder)
         for name in todo.folders:
@@ -188,7 +203,7 @@ class _Copy:
         for name in todo.hard_links:
             self._target.hard_link(f"{goal}/{name}", f"{self._shared[name]}/{name}")
 
-    def _send(self, origin: str, entry: Entry, goal: str, old: Entry | None, mode: int) -> None:
+    def _send(self, origin: str, entry: CopyEntry, goal: str, old: CopyEntry | None, mode: int) -> None:
         """One file; in place, or through a partial file that is kept when this breaks off."""
         in_place = self._options.inplace or self._options.append
         folder, name = posixpath.split(goal)
@@ -208,7 +223,7 @@ class _Copy:
         if not in_place:
             self._change(lambda: self._target.rename(partial, goal), goal)
 
-    def _common(self, origin: str, path: str, entry: Entry, old: Entry | None) -> int:
+    def _common(self, origin: str, path: str, entry: CopyEntry, old: CopyEntry | None) -> int:
         """How many bytes at the beginning are there already, and right."""
         if old is None or old.kind != FILE or not 0 < old.size <= entry.size:
             return 0
@@ -237,7 +252,7 @@ class _Copy:
         done = self._total if last else self._done
         if self._progress is not None:
             rate = self._sent / max(self._reported - self._begun, 1e-3)
-            self._progress(Progress(done, self._total, rate))
+            self._progress(TransferProgress(done, self._total, rate))
 
     def _make(self, folder: str) -> None:
         self._change(lambda: self._target.make_folder(folder), folder)

@@ -21,7 +21,7 @@ import paramiko
 from clusterkit.errors import TransportError
 from clusterkit.transport.dial import Dialled, connect
 from clusterkit.transport.faults import UnreachableError
-from clusterkit.transport.known_hosts import Verdict, read
+from clusterkit.transport.known_hosts import HostKeyVerdict, read
 from clusterkit.transport.login import login
 from clusterkit.transport.questions import Ask
 from clusterkit.transport.resolve import HostConfig, parse_destination, resolve
@@ -86,7 +86,7 @@ def _travel(
     host = dialled.host if dialled else resolve(destination, config=config, user=user, port=port)
     if dialled and dialled.sock:
         closers.append(dialled.sock.close)
-    verdict = Verdict(host, read(host.known_hosts))
+    verdict = HostKeyVerdict(host, read(host.known_hosts))
     if over is None:
         for hop in host.proxy_jump:
             # only the first hop may have jumps of its own; the later ones ride on the hop before

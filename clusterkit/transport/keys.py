@@ -26,7 +26,7 @@ _DEFAULT_NAMES = frozenset(
 
 
 @dataclass(frozen=True)
-class Offer:
+class KeyOffer:
     """A key to offer to the server."""
 
     label: str
@@ -34,7 +34,7 @@ class Offer:
     """None: the file cannot be used, or its passphrase was not given."""
 
 
-def offers(host: HostConfig, ask: Ask) -> Iterator[Offer]:
+def offers(host: HostConfig, ask: Ask) -> Iterator[KeyOffer]:
     """The keys to offer to a host, best first: the agent's, then files without, then with a passphrase.
 
     Lazy: a passphrase is asked for only once everything before has been refused. A certificate
@@ -48,14 +48,14 @@ def offers(host: HostConfig, ask: Ask) -> Iterator[Offer]:
         if path.is_file():
             files.append(path)
         elif not _is_default(path):  # ssh -G names the usual files whether they are there or not
-            yield Offer(f"{path} (no such file; IdentityFile names it)", None)
+            yield KeyOffer(f"{path} (no such file; IdentityFile names it)", None)
     configured = {blob for path in files if (blob := _public_blob(path)) is not None}
     held = agent_keys(host)
     if host.identities_only:
         held = [key for key in held if key.asbytes() in configured]
     held.sort(key=lambda key: key.asbytes() not in configured)  # stable: the configured ones first
     for key in held:
-        yield Offer(f"agent key {fingerprint(key.asbytes())}", key)
+        yield KeyOffer(f"agent key {fingerprint(key.asbytes())}", key)
     in_agent = {key.asbytes() for key in held}
     locked = []
     for path in files:
@@ -66,24 +66,24 @@ def offers(host: HostConfig, ask: Ask) -> Iterator[Offer]:
         except TypeError:  # how paramiko says that a passphrase is needed
             locked.append(path)
         except (ValueError, OSError, paramiko.SSHException) as error:
-            yield Offer(f"{path} (unusable: {error})", None)
+            yield KeyOffer(f"{path} (unusable: {error})", None)
         else:
             yield from _with_certificate(path, loaded)
     for path in locked:
         unlocked = _unlock(path, ask)
         if unlocked is None:
-            yield Offer(f"{path} (no passphrase)", None)
+            yield KeyOffer(f"{path} (no passphrase)", None)
         else:
             yield from _with_certificate(path, unlocked)
 
 
-def _with_certificate(path: Path, key: paramiko.PKey) -> Iterator[Offer]:
+def _with_certificate(path: Path, key: paramiko.PKey) -> Iterator[KeyOffer]:
     """Paramiko has loaded a certificate beside the file, and would then offer nothing else."""
     label = f"{path} {fingerprint(key.asbytes())}"
     if key.public_blob is not None:
-        yield Offer(f"{label} with its certificate", key)
+        yield KeyOffer(f"{label} with its certificate", key)
         key.public_blob = None
-    yield Offer(label, key)
+    yield KeyOffer(label, key)
 
 
 def _unlock(path: Path, ask: Ask) -> paramiko.PKey | None:

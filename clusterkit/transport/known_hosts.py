@@ -38,7 +38,7 @@ class UnknownHostError(HostKeyError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class KnownHost:
     """One line of a known_hosts file."""
 
     patterns: bytes
@@ -78,7 +78,7 @@ def _hash_matches(hashed: bytes, name: bytes) -> bool:
     return hmac.compare_digest(hashed, b"|1|" + base64.b64encode(salt) + b"|" + digest)
 
 
-def parse(data: bytes, path: Path) -> list[Entry]:
+def parse(data: bytes, path: Path) -> list[KnownHost]:
     """The entries of a known_hosts file; comments and damaged lines are passed over, as OpenSSH does.
 
     A line ends with a newline and its words with a space or a tab: whatever else Python takes for either is
@@ -90,7 +90,7 @@ def parse(data: bytes, path: Path) -> list[Entry]:
         marker = os.fsdecode(words.pop(0)) if words and words[0].startswith(b"@") else ""
         key = _key(words[1:])
         if key is not None:
-            entries.append(Entry(words[0], key[0], key[1], marker, path, number))
+            entries.append(KnownHost(words[0], key[0], key[1], marker, path, number))
     return entries
 
 
@@ -110,7 +110,7 @@ def _key(words: Sequence[bytes]) -> tuple[str, bytes] | None:
     return (words[0].decode("ascii", "replace"), key) if fits else None
 
 
-def read(paths: Iterable[Path]) -> list[Entry]:
+def read(paths: Iterable[Path]) -> list[KnownHost]:
     """The entries of all files that exist.
 
     Raises:
@@ -132,10 +132,10 @@ def fingerprint(key: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
 
 
-class Verdict:
+class HostKeyVerdict:
     """What the known_hosts files say about one host."""
 
-    def __init__(self, host: HostConfig, entries: Sequence[Entry]) -> None:
+    def __init__(self, host: HostConfig, entries: Sequence[KnownHost]) -> None:
         self._host = host
         self.name = host.host_key_alias or (
             host.hostname if host.port == SSH_PORT else f"[{host.hostname}]:{host.port}"
@@ -152,7 +152,7 @@ class Verdict:
         """Keys whose certificates count for this host."""
 
     @property
-    def known(self) -> Entry | None:
+    def known(self) -> KnownHost | None:
         """The first line about this host; None where it is not known, or only by an authority."""
         return next(iter(self._keys), None)
 

@@ -22,7 +22,7 @@ class DownError(Exception):
         """Whether the command may have been started nevertheless."""
 
 
-class RefusedError(Exception):
+class ChannelRefusedError(Exception):
     """The connection lives, and the server opens no further channel."""
 
 

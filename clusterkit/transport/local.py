@@ -16,7 +16,7 @@ from clusterkit.errors import TransportError
 from clusterkit.transport import faults, own, rsync
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
 from clusterkit.transport.copying import copy, say_once
-from clusterkit.transport.sides import Here
+from clusterkit.transport.sides import ThisMachine
 from clusterkit.transport.transfer import find_rsync, make_folders, run_rsync
 
 _WHERE = "this machine"
@@ -164,7 +164,9 @@ def _copy(
         find_rsync()
     except rsync.NoRsyncError as missing:
         say_once(missing.where)
-        return copy(Here(), str(source), Here(), str(target), options, progress, pulling=pulling)
+        return copy(
+            ThisMachine(), str(source), ThisMachine(), str(target), options, progress, pulling=pulling
+        )
     folder = source.is_dir()
     if not folder and target.is_dir():
         raise TransportError(f"{target} on {_WHERE} is a folder, and {source} is a file")

@@ -18,8 +18,8 @@ import paramiko
 from clusterkit.errors import TransportError
 from clusterkit.transport import new_hosts
 from clusterkit.transport.faults import UnreachableError
-from clusterkit.transport.keys import Offer, offers
-from clusterkit.transport.known_hosts import Verdict
+from clusterkit.transport.keys import KeyOffer, offers
+from clusterkit.transport.known_hosts import HostKeyVerdict
 from clusterkit.transport.questions import Ask, Prompt, Question
 from clusterkit.transport.resolve import HostConfig
 from clusterkit.transport.wire import Wire
@@ -28,7 +28,7 @@ MAX_TRIES = 3
 """Wrong codes or passwords before we stop; more would only get the address banned (PerSourcePenalties)."""
 
 
-def login(wire: Wire, host: HostConfig, verdict: Verdict, ask: Ask) -> None:
+def login(wire: Wire, host: HostConfig, verdict: HostKeyVerdict, ask: Ask) -> None:
     """Shake hands, check the host key, and authenticate. The wire is closed when anything fails.
 
     Raises:
@@ -37,7 +37,7 @@ def login(wire: Wire, host: HostConfig, verdict: Verdict, ask: Ask) -> None:
     try:
         _shake_hands(wire, host)
         new_hosts.check(host, verdict, wire.get_remote_server_key(), ask)
-        _Login(wire, host, ask).run()
+        _SshLogin(wire, host, ask).run()
     except BaseException:
         wire.close()
         raise
@@ -76,7 +76,7 @@ def _counted(words: Sequence[str]) -> str:
 
 
 @dataclass
-class _Login:
+class _SshLogin:
     wire: Wire
     host: HostConfig
     ask: Ask
@@ -109,7 +109,7 @@ class _Login:
                 raise self._refused("")
             self._try(*attempt)
 
-    def _next(self, keys: Iterator[Offer]) -> tuple[str, Callable[[], list[str]]] | None:
+    def _next(self, keys: Iterator[KeyOffer]) -> tuple[str, Callable[[], list[str]]] | None:
         """The next thing to try: what to call it, and the call. None: nothing is left."""
         user = self.host.user
         if "publickey" in self.allowed:

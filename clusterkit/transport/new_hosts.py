@@ -13,7 +13,7 @@ from pathlib import Path
 
 import paramiko
 
-from clusterkit.transport.known_hosts import UnknownHostError, Verdict, fingerprint
+from clusterkit.transport.known_hosts import HostKeyVerdict, UnknownHostError, fingerprint
 from clusterkit.transport.questions import Ask, HostKeyQuestion, Prompt, Question
 from clusterkit.transport.resolve import HostConfig
 
@@ -21,7 +21,7 @@ _TRIES = 3
 _SALT_BYTES = 20
 
 
-def check(host: HostConfig, verdict: Verdict, shown_key: paramiko.PKey, ask: Ask) -> None:
+def check(host: HostConfig, verdict: HostKeyVerdict, shown_key: paramiko.PKey, ask: Ask) -> None:
     """Accept the key a server has shown, ask about it where it is the first one, or raise.
 
     Raises:

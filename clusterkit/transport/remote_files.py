@@ -31,14 +31,14 @@ exit 1
 _KIND = f'[ -d "$1" ] && exit 0; [ -e "$1" ] && exit {_NOT_A_FOLDER}; exit {_ABSENT}'
 
 
-class Run(Protocol):
+class RunRemotely(Protocol):
     """Carries out a command."""
 
     def __call__(self, argv: list[str], *, stdin: bytes = b"", timeout: float | None = 60.0) -> Completed:
         """Returns the command's end."""
 
 
-def read(run: Run, path: str, *, where: str) -> bytes:
+def read(run: RunRemotely, path: str, *, where: str) -> bytes:
     """The bytes of a file.
 
     Raises:
@@ -51,7 +51,7 @@ def read(run: Run, path: str, *, where: str) -> bytes:
     return done.stdout
 
 
-def write(run: Run, path: str, data: bytes, mode: int, *, where: str) -> None:
+def write(run: RunRemotely, path: str, data: bytes, mode: int, *, where: str) -> None:
     """Write a file as a whole, or leave the old one; its folders are made.
 
     Raises:
@@ -66,7 +66,7 @@ def write(run: Run, path: str, data: bytes, mode: int, *, where: str) -> None:
         raise faults.unwritable(path, done.error_text, where=where)
 
 
-def is_folder(run: Run, path: str, *, where: str) -> bool:
+def is_folder(run: RunRemotely, path: str, *, where: str) -> bool:
     """Whether a path is a folder.
 
     Raises:

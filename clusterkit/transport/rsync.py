@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from clusterkit.errors import TransportError
-from clusterkit.transport.base import MissingFileError, Progress, SyncOptions, Transferred
+from clusterkit.transport.base import MissingFileError, SyncOptions, TransferProgress, Transferred
 
 PARTIAL_DIR = ".clusterkit-partial"
 """Folder beside an unfinished file that keeps what has arrived, so that a second try goes on from there."""
@@ -158,7 +158,7 @@ class OutputParser:
         self._stats: dict[str, int] = {}
         self._bounds = (0.0, float("inf"))
 
-    def feed(self, data: bytes) -> list[Progress]:
+    def feed(self, data: bytes) -> list[TransferProgress]:
         """The progress reports that became complete with these bytes."""
         *lines, self._rest = re.split(rb"[\r\n]", self._rest + data)
         reports = (self._line(line.decode("utf-8", "replace")) for line in lines)
@@ -169,11 +169,11 @@ class OutputParser:
         self.feed(b"\n")
         return Transferred(**{"files": 0, "bytes": 0, "total_bytes": 0, **self._stats})
 
-    def _line(self, line: str) -> Progress | None:
+    def _line(self, line: str) -> TransferProgress | None:
         if report := _PROGRESS.match(line):
             done, percent, rate, unit, check = report.groups()
             total = self._total(int(done), int(percent), growing=check == "ir")
-            return Progress(int(done), total, float(rate) * _RATE_UNITS[unit])
+            return TransferProgress(int(done), total, float(rate) * _RATE_UNITS[unit])
         name, _, value = line.partition(":")
         if name in _STATS and (digits := re.match(r"\s*([\d,.]+)", value)):
             self._stats[_STATS[name]] = int(re.sub(r"\D", "", digits[1]))

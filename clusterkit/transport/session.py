@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from clusterkit.errors import TransportError, last_words
 from clusterkit.transport import remote_shell
 from clusterkit.transport.faults import LostError, NotStartedError
-from clusterkit.transport.link import Channel, DownError, Link, RefusedError, Screen
+from clusterkit.transport.link import Channel, ChannelRefusedError, DownError, Link, Screen
 
 _END_SECONDS = 5.0
 
@@ -97,7 +97,7 @@ class Session:
         """Listen to the channel, or tell why there is none."""
         if isinstance(opened, DownError):
             raise self._lost(LostError if opened.started else NotStartedError) from opened
-        if isinstance(opened, RefusedError):
+        if isinstance(opened, ChannelRefusedError):
             raise TransportError(
                 f"{self._where} refuses another command on this connection: {opened}",
                 hint="the server allows few sessions at a time (MaxSessions); end other commands first",

@@ -17,11 +17,11 @@ import paramiko
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults
 from clusterkit.transport.base import Completed, ProgressCallback, SyncOptions, Transferred
-from clusterkit.transport.copy_plan import FILE, FOLDER, LINK, Entry, with_parents
+from clusterkit.transport.copy_plan import FILE, FOLDER, LINK, CopyEntry, with_parents
 from clusterkit.transport.copying import copy
 from clusterkit.transport.session import Session
 from clusterkit.transport.sftp_files import SERVER, NoToolsError, SftpFiles, raw_path
-from clusterkit.transport.sides import Here
+from clusterkit.transport.sides import ThisMachine
 
 __all__ = ["SERVER", "NoToolsError", "move"]
 
@@ -29,7 +29,7 @@ _DYING_SECONDS = 0.2
 """A connection closes its channels a moment before it calls itself dead."""
 
 
-class Run(Protocol):
+class RunThere(Protocol):
     """`Transport.run`."""
 
     def __call__(
@@ -41,7 +41,7 @@ class Run(Protocol):
 
 def move(
     session: Session,
-    run: Run,
+    run: RunThere,
     source: str,
     target: str,
     options: SyncOptions,
@@ -52,7 +52,7 @@ def move(
 ) -> Transferred:
     """Copy between this machine and the one where a session runs `SERVER`; see `copying.copy`."""
     try:
-        there, here = There(session, run, where=where), Here()
+        there, here = There(session, run, where=where), ThisMachine()
         if pulling:
             return copy(there, source, here, target, options, progress, pulling=True)
         return copy(here, source, there, target, options, progress, pulling=False)
@@ -71,12 +71,12 @@ def move(
 class There(SftpFiles):
     """The machine at the other end of a session that runs `SERVER`."""
 
-    def __init__(self, session: Session, run: Run, *, where: str) -> None:
+    def __init__(self, session: Session, run: RunThere, *, where: str) -> None:
         """Greet the server; `run` runs commands beside it. Errors as `SftpFiles`."""
         super().__init__(session, where=where)
         self._run = run
 
-    def listing(self, root: str, *, follow: bool, only: Sequence[str] | None = None) -> dict[str, Entry]:
+    def listing(self, root: str, *, follow: bool, only: Sequence[str] | None = None) -> dict[str, CopyEntry]:
         """See `Side.listing`."""
         if only is None:
             return self._find(root, ["."], follow=follow, deep=True)
@@ -86,7 +86,7 @@ class There(SftpFiles):
             **self._find(root, list(only), follow=follow, deep=True),
         }
 
-    def entry(self, path: str) -> Entry | None:
+    def entry(self, path: str) -> CopyEntry | None:
         """See `Side.entry`."""
         found = self._find(path, ["."], follow=True, deep=False, enter=False)
         return found.get("")
@@ -119,7 +119,7 @@ class There(SftpFiles):
 
     def _find(
         self, root: str, names: Sequence[str], *, follow: bool, deep: bool, enter: bool = True
-    ) -> dict[str, Entry]:
+    ) -> dict[str, CopyEntry]:
         if not names:
             return {}
         script = 'cd -- "$1" 2>/dev/null || exit 0; shift; exec env LC_ALL=C xargs -0 sh -c "$0" sh "$@"'
@@ -143,7 +143,7 @@ class There(SftpFiles):
         for kind, mode, size, seconds, target, path in zip(*[iter(fields)] * 6, strict=False):
             name = "" if not enter else path.removeprefix(".").removeprefix("/")
             whole, _, part = seconds.partition(".")
-            found[name] = Entry(
+            found[name] = CopyEntry(
                 kind if kind in (FILE, FOLDER, LINK) else "?",
                 int(mode, 8),
                 int(size) if kind == FILE else 0,

@@ -57,7 +57,7 @@ class SftpFiles:
             NoToolsError: there is none.
         """
         self.where = where
-        self._channel = _Channel(session)
+        self._channel = _SftpChannel(session)
         try:
             self._sftp = paramiko.SFTPClient(self._channel)  # type: ignore[arg-type]
         except (paramiko.SSHException, OSError, EOFError) as error:
@@ -158,7 +158,7 @@ class SftpFiles:
         self._sftp._request(kind, *arguments)  # type: ignore[attr-defined]
 
 
-class _Channel:
+class _SftpChannel:
     """A session in the shape of the channel paramiko's SFTPClient expects."""
 
     def __init__(self, session: Session) -> None:

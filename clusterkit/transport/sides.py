@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from clusterkit.transport.copy_plan import FILE, FOLDER, LINK, Entry
+from clusterkit.transport.copy_plan import FILE, FOLDER, LINK, CopyEntry
 from clusterkit.transport.transfer import make_folders
 
 CHUNK = 1 << 18
@@ -21,14 +21,14 @@ class Side(Protocol):
 
     where: str
 
-    def listing(self, root: str, *, follow: bool, only: Sequence[str] | None = None) -> dict[str, Entry]:
+    def listing(self, root: str, *, follow: bool, only: Sequence[str] | None = None) -> dict[str, CopyEntry]:
         """What lies below a folder, or below `only` these names and the folders on the way to them.
 
         Nothing when the root is missing; names that are missing are left out.
         """
         ...
 
-    def entry(self, path: str) -> Entry | None:
+    def entry(self, path: str) -> CopyEntry | None:
         """One file or folder, through links; None where there is none."""
         ...
 
@@ -73,16 +73,16 @@ class Side(Protocol):
         ...
 
 
-class Here:
+class ThisMachine:
     """This machine."""
 
     where = "this machine"
 
-    def listing(self, root: str, *, follow: bool, only: Sequence[str] | None = None) -> dict[str, Entry]:
+    def listing(self, root: str, *, follow: bool, only: Sequence[str] | None = None) -> dict[str, CopyEntry]:
         """See `Side.listing`."""
         if only is None:
             return dict(_below(root, "", follow=follow))
-        found: dict[str, Entry] = {}
+        found: dict[str, CopyEntry] = {}
         for name in only:
             parts = name.split("/")
             ways = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
@@ -96,7 +96,7 @@ class Here:
                     found.update(_below(root, f"{name}/", follow=follow))
         return found
 
-    def entry(self, path: str) -> Entry | None:
+    def entry(self, path: str) -> CopyEntry | None:
         """See `Side.entry`."""
         return _entry(path, follow=True)
 
@@ -167,7 +167,7 @@ _Seen = tuple[tuple[int, int], ...]
 """Device and inode of the folders on the way."""
 
 
-def _below(root: str, prefix: str, *, follow: bool, seen: _Seen = ()) -> Iterator[tuple[str, Entry]]:
+def _below(root: str, prefix: str, *, follow: bool, seen: _Seen = ()) -> Iterator[tuple[str, CopyEntry]]:
     folder = f"{root}/{prefix}"
     try:
         status = os.stat(folder)  # noqa: PTH116 - Path would tidy the name up
@@ -186,14 +186,14 @@ def _below(root: str, prefix: str, *, follow: bool, seen: _Seen = ()) -> Iterato
             yield from _below(root, f"{prefix}{name}/", follow=follow, seen=(*seen, here))
 
 
-def _entry(path: str, *, follow: bool) -> Entry | None:
+def _entry(path: str, *, follow: bool) -> CopyEntry | None:
     try:
         status = os.stat(path, follow_symlinks=follow)  # noqa: PTH116
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "?")
         target = os.readlink(path) if kind == LINK else ""  # noqa: PTH115
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return Entry(
+    return CopyEntry(
         kind, stat.S_IMODE(status.st_mode), status.st_size if kind == FILE else 0, status.st_mtime_ns, target
     )
 

@@ -19,7 +19,7 @@ _STOP_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Ended:
+class TransferEnd:
     """How an rsync client ended."""
 
     code: int
@@ -34,7 +34,7 @@ def run_rsync(
     progress: ProgressCallback | None = None,
     pass_fds: Sequence[int] = (),
     on_start: Callable[[], None] | None = None,
-) -> Ended:
+) -> TransferEnd:
     """Run rsync to its end; whatever interrupts us also ends rsync, which keeps its partial files.
 
     Args:
@@ -82,7 +82,7 @@ def run_rsync(
         raise
     finally:
         process.stdout.close()
-    return Ended(code, b"".join(errors).decode("utf-8", "replace"), parser.transferred())
+    return TransferEnd(code, b"".join(errors).decode("utf-8", "replace"), parser.transferred())
 
 
 def find_rsync() -> str:

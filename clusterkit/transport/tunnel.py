@@ -22,7 +22,7 @@ from clusterkit.transport import faults, rsync
 from clusterkit.transport.base import ProgressCallback
 from clusterkit.transport.link import CHUNK
 from clusterkit.transport.session import Session
-from clusterkit.transport.transfer import Ended, run_rsync
+from clusterkit.transport.transfer import TransferEnd, run_rsync
 
 _MESSAGE_BYTES = 1 << 16
 _END_SECONDS = 10.0
@@ -65,7 +65,7 @@ class Tunnel:
 
     def run(
         self, build: Callable[[Sequence[str]], list[str]], *, stdin: bytes, progress: ProgressCallback | None
-    ) -> Ended:
+    ) -> TransferEnd:
         """Run rsync through the tunnel.
 
         Args:
@@ -146,7 +146,7 @@ def _pump_down(session: Session, sink: int) -> None:
             view = view[os.write(sink, view) :]
 
 
-def judge(way: Tunnel, ended: Ended, path: str, *, where: str, pulling: bool) -> None:
+def judge(way: Tunnel, ended: TransferEnd, path: str, *, where: str, pulling: bool) -> None:
     """Raise what explains a failed transfer best; do nothing after one that is well."""
     if ended.code in (0, rsync.VANISHED):
         return

@@ -63,7 +63,7 @@ class _Ordered:
                 self._wire._send_user_message(message)  # type: ignore[attr-defined]
 
 
-class _Prompt:
+class _WirePrompt:
     """A TCP socket that acknowledges at once what comes first.
 
     OpenSSH's server turns Nagle off only when a session runs: before, its second small packet waits until the
@@ -107,7 +107,7 @@ class Wire(paramiko.Transport):
         if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
             # without it Nagle and delayed acknowledgements cost 40 ms a command
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock = _Prompt(sock)
+            sock = _WirePrompt(sock)
         logger = logging.getLogger("paramiko")
         if _IGNORED not in logger.handlers:  # else its tracebacks reach standard error
             logger.addHandler(_IGNORED)

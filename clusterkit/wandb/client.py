@@ -47,7 +47,7 @@ _RETRIES = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClientVerdict:
     """Whether an upload arrived, as far as the client's own traces tell."""
 
     ok: bool
@@ -137,7 +137,7 @@ def sync(
     may_finish: bool = True,
     keep_open: Sequence[int] = (),
     watch: Callable[[float], str | None] = lambda _: None,
-) -> Verdict:
+) -> ClientVerdict:
     """Upload staged run folders of one W&B run with the installed client.
 
     Args:
@@ -170,7 +170,7 @@ def sync(
         raise
     if reason is not None:
         _end(process)
-        return Verdict(False, reason)
+        return ClientVerdict(False, reason)
     debug = [path.read_text("utf-8", "replace") for path in sorted(stage.rglob("debug-sync*.log"))]
     marked = all(any((stage / folder).glob("*.wandb.synced")) for folder in folders)
     return judge(
@@ -197,7 +197,7 @@ def _wait(process: subprocess.Popen[bytes], watch: Callable[[float], str | None]
             return None
 
 
-def judge(returncode: int, output: str, debug_lines: Iterable[str], *, marked: bool) -> Verdict:
+def judge(returncode: int, output: str, debug_lines: Iterable[str], *, marked: bool) -> ClientVerdict:
     """What the client's traces say about one upload. Pure.
 
     Args:
@@ -211,14 +211,18 @@ def judge(returncode: int, output: str, debug_lines: Iterable[str], *, marked: b
     printed = [line.partition("ERROR")[2].strip() for line in output.splitlines() if "ERROR" in line]
     lost = [entry for entry in errors if _is_history(entry)]
     if lost:
-        return Verdict(False, f"the server refused the history: {_describe(lost[0])}")
+        return ClientVerdict(False, f"the server refused the history: {_describe(lost[0])}")
     if returncode != 0 or not marked:
         causes = [*printed, *map(_describe, errors), *reversed(output.strip().splitlines())]
-        return Verdict(False, next(filter(None, causes), f"the client ended with status {returncode}"))
+        return ClientVerdict(False, next(filter(None, causes), f"the client ended with status {returncode}"))
     if not entries:
-        return Verdict(False, "the client left no debug log, so nothing proves that the history arrived")
+        return ClientVerdict(
+            False, "the client left no debug log, so nothing proves that the history arrived"
+        )
     seen = re.search(r"View run .* at (https?://\S+)", output)
-    return Verdict(True, warnings=tuple(dict.fromkeys(map(_describe, errors))), url=seen[1] if seen else None)
+    return ClientVerdict(
+        True, warnings=tuple(dict.fromkeys(map(_describe, errors))), url=seen[1] if seen else None
+    )
 
 
 def _numbers(version: str) -> tuple[int, ...]:

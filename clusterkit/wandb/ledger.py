@@ -10,7 +10,7 @@ _LATER_COLUMNS = {"arrived": "INTEGER NOT NULL DEFAULT 0", "told": "TEXT NOT NUL
 
 
 @dataclass(frozen=True)
-class Upload:
+class RecordedUpload:
     """A log as it was when its upload was tried."""
 
     size: int
@@ -37,11 +37,11 @@ class Upload:
 class UploadLedger(Protocol):
     """Remembers uploads by destination (server, entity, project) and the log's path below results/."""
 
-    def get(self, destination: str, path: str) -> Upload | None:
+    def get(self, destination: str, path: str) -> RecordedUpload | None:
         """The last recorded upload of a log to a destination."""
         ...
 
-    def put(self, destination: str, path: str, upload: Upload) -> None:
+    def put(self, destination: str, path: str, upload: RecordedUpload) -> None:
         """Record an upload, or replace what is recorded of it."""
         ...
 
@@ -68,16 +68,16 @@ class SqliteUploads:
     def _columns(self) -> set[str]:
         return {row[1] for row in self._connection.execute("PRAGMA table_info(uploads)")}
 
-    def get(self, destination: str, path: str) -> Upload | None:
+    def get(self, destination: str, path: str) -> RecordedUpload | None:
         """The last recorded upload of a log to a destination."""
         row = self._connection.execute(
             "SELECT size, sha256, history, proven, arrived, told FROM uploads "
             "WHERE destination = ? AND path = ?",
             (destination, path),
         ).fetchone()
-        return Upload(row[0], row[1], row[2], bool(row[3]), row[4], row[5]) if row else None
+        return RecordedUpload(row[0], row[1], row[2], bool(row[3]), row[4], row[5]) if row else None
 
-    def put(self, destination: str, path: str, upload: Upload) -> None:
+    def put(self, destination: str, path: str, upload: RecordedUpload) -> None:
         """Record an upload, or replace what is recorded of it."""
         self._connection.execute(
             "INSERT OR REPLACE INTO uploads "

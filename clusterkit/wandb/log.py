@@ -10,9 +10,9 @@ from pathlib import Path
 from clusterkit.errors import WandbError
 from clusterkit.wandb import framing, records
 from clusterkit.wandb.framing import LogState
-from clusterkit.wandb.records import Kind
+from clusterkit.wandb.records import RecordKind
 
-_REPEATED = frozenset({Kind.HISTORY, Kind.OUTPUT, Kind.OUTPUT_RAW, Kind.STATS})
+_REPEATED = frozenset({RecordKind.HISTORY, RecordKind.OUTPUT, RecordKind.OUTPUT_RAW, RecordKind.STATS})
 """Records that the server appends: sent again, they would be there twice. All others replace or merge."""
 
 
@@ -59,7 +59,7 @@ def inspect(path: Path) -> WandbLog:
     Raises:
         WandbError: the file cannot be read.
     """
-    content = _Content()
+    content = _LogContent()
     try:
         with path.open("rb") as stream:
             framed = framing.scan(stream, content.see)
@@ -88,10 +88,10 @@ def inspect(path: Path) -> WandbLog:
 
 
 @dataclass
-class _Content:
+class _LogContent:
     """What the records of one log add up to."""
 
-    run: records.RunRecord | None = None
+    run: records.LoggedRun | None = None
     seen: int = 0
     history: int = 0
     history_end: int = 0
@@ -101,14 +101,14 @@ class _Content:
     def see(self, record: bytes) -> None:
         self.seen += 1
         kind = records.kind_of(record)
-        if kind == Kind.HISTORY:
+        if kind == RecordKind.HISTORY:
             self.history += 1
             self.history_end = self.seen
             step = records.history_step(record)
             self.last_step = self.last_step if step is None else step
-        elif kind == Kind.RUN and self.run is None:
+        elif kind == RecordKind.RUN and self.run is None:
             self.run = records.run_record(record)
-        elif kind == Kind.EXIT:
+        elif kind == RecordKind.EXIT:
             self.exit_code = records.exit_code(record)
 
 
@@ -145,10 +145,10 @@ def write_part(
         nonlocal seen, skipped
         seen += 1
         kind = records.kind_of(record)
-        if seen > log.records or (kind == Kind.EXIT and ending):
+        if seen > log.records or (kind == RecordKind.EXIT and ending):
             return
         if kind in _REPEATED and (skipped < skip_history or (growing and seen > log.history_end)):
-            skipped += kind == Kind.HISTORY
+            skipped += kind == RecordKind.HISTORY
         else:
             kept.append(record)
 

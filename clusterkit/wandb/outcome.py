@@ -9,7 +9,7 @@ from clusterkit.backends.base import JobState
 from clusterkit.runs.run_dir import RunDirectory
 
 
-class Outcome(StrEnum):
+class UploadOutcome(StrEnum):
     """What W&B is to show."""
 
     RUNNING = "running"
@@ -24,26 +24,26 @@ class Outcome(StrEnum):
     @property
     def over(self) -> bool:
         """Whether nobody writes its logs now."""
-        return self is not Outcome.RUNNING
+        return self is not UploadOutcome.RUNNING
 
     @property
     def told(self) -> bool:
         """Whether the server is told of the end."""
-        return self in (Outcome.FINISHED, Outcome.FAILED, Outcome.PREEMPTED)
+        return self in (UploadOutcome.FINISHED, UploadOutcome.FAILED, UploadOutcome.PREEMPTED)
 
 
-_BY_STATE: Mapping[str, Outcome] = {
-    JobState.COMPLETED: Outcome.FINISHED,
-    JobState.FAILED: Outcome.FAILED,
-    JobState.CANCELLED: Outcome.FAILED,
-    JobState.TIMEOUT: Outcome.FAILED,
-    JobState.OUT_OF_MEMORY: Outcome.FAILED,
-    JobState.PREEMPTED: Outcome.PREEMPTED,
-    JobState.NODE_FAIL: Outcome.CRASHED,
+_BY_STATE: Mapping[str, UploadOutcome] = {
+    JobState.COMPLETED: UploadOutcome.FINISHED,
+    JobState.FAILED: UploadOutcome.FAILED,
+    JobState.CANCELLED: UploadOutcome.FAILED,
+    JobState.TIMEOUT: UploadOutcome.FAILED,
+    JobState.OUT_OF_MEMORY: UploadOutcome.FAILED,
+    JobState.PREEMPTED: UploadOutcome.PREEMPTED,
+    JobState.NODE_FAIL: UploadOutcome.CRASHED,
 }
 
 
-def outcome_of(state: str, run: RunDirectory | None) -> Outcome:
+def outcome_of(state: str, run: RunDirectory | None) -> UploadOutcome:
     """How a run stands. Pure.
 
     Args:
@@ -53,5 +53,5 @@ def outcome_of(state: str, run: RunDirectory | None) -> Outcome:
     """
     if run is not None and run.ended:
         last = run.attempts[-1].exit or {}
-        return Outcome.FINISHED if last.get("why") == "completed" else Outcome.FAILED
-    return _BY_STATE.get(state, Outcome.RUNNING)
+        return UploadOutcome.FINISHED if last.get("why") == "completed" else UploadOutcome.FAILED
+    return _BY_STATE.get(state, UploadOutcome.RUNNING)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from clusterkit.wandb.ledger import Upload
+from clusterkit.wandb.ledger import RecordedUpload
 from clusterkit.wandb.log import WandbLog
-from clusterkit.wandb.outcome import Outcome
+from clusterkit.wandb.outcome import UploadOutcome
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class RunPlan:
     wandb_run_id: str
     entity: str | None
     project: str | None
-    outcome: Outcome
+    outcome: UploadOutcome
     logs: tuple[WandbLog, ...]
     """All of them: together they are what the server should hold."""
     send: tuple[WandbLog, ...]
@@ -33,7 +33,7 @@ class RunPlan:
     """Still written, and without anything new to send."""
     growing: WandbLog | None
     """The one in `send` that is still written."""
-    known: Mapping[Path, Upload]
+    known: Mapping[Path, RecordedUpload]
     """What the ledger knows of the logs."""
 
     @property
@@ -86,9 +86,9 @@ class RunPlan:
 
 def plan(
     logs: Sequence[WandbLog],
-    known: Mapping[Path, Upload | None],
+    known: Mapping[Path, RecordedUpload | None],
     *,
-    outcome: Outcome,
+    outcome: UploadOutcome,
     live: bool = False,
 ) -> list[RunPlan]:
     """Plan the upload of one run's logs, one RunPlan for each W&B run id in them.
@@ -107,8 +107,8 @@ def plan(
 def _plan(
     run_id: str,
     logs: tuple[WandbLog, ...],
-    known: Mapping[Path, Upload | None],
-    outcome: Outcome,
+    known: Mapping[Path, RecordedUpload | None],
+    outcome: UploadOutcome,
     live: bool,
 ) -> RunPlan:
     before = {log.path: upload for log in logs if (upload := known.get(log.path)) is not None}

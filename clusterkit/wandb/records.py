@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """Record types by their field number in `Record`; others are kept as plain numbers."""
 
     HISTORY = 2
@@ -29,7 +29,7 @@ _BOOKKEEPING = frozenset({1, 16, 19, 200})
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class LoggedRun:
     """The record that names the run."""
 
     run_id: str
@@ -44,11 +44,11 @@ def kind_of(record: bytes) -> int | None:
     return next((number for number, _ in _fields(record) if number not in _BOOKKEEPING), None)
 
 
-def run_record(record: bytes) -> RunRecord:
+def run_record(record: bytes) -> LoggedRun:
     """The content of a record of kind RUN."""
-    fields = dict(_fields(_payload(record, Kind.RUN)))
+    fields = dict(_fields(_payload(record, RecordKind.RUN)))
     moment = dict(_fields(_bytes(fields.get(17, b""))))
-    return RunRecord(
+    return LoggedRun(
         run_id=_text(fields.get(1)) or "",
         entity=_text(fields.get(2)),
         project=_text(fields.get(3)),
@@ -58,24 +58,24 @@ def run_record(record: bytes) -> RunRecord:
 
 def exit_code(record: bytes) -> int:
     """The exit code in a record of kind EXIT."""
-    value = _int(dict(_fields(_payload(record, Kind.EXIT))).get(1))
+    value = _int(dict(_fields(_payload(record, RecordKind.EXIT))).get(1))
     return value - (1 << 64) if value >> 63 else value
 
 
 def encode_exit(code: int) -> bytes:
     """A record of kind EXIT. A code that is not negative."""
     payload = b"\x08" + _encode_varint(code)
-    return _encode_varint(Kind.EXIT << 3 | 2) + _encode_varint(len(payload)) + payload
+    return _encode_varint(RecordKind.EXIT << 3 | 2) + _encode_varint(len(payload)) + payload
 
 
 def encode_preempting() -> bytes:
     """A record of kind PREEMPTING, as `wandb.mark_preempting()` writes it."""
-    return _encode_varint(Kind.PREEMPTING << 3 | 2) + _encode_varint(0)
+    return _encode_varint(RecordKind.PREEMPTING << 3 | 2) + _encode_varint(0)
 
 
 def history_step(record: bytes) -> int | None:
     """The `_step` of a record of kind HISTORY; None when it carries none."""
-    for number, item in _fields(_payload(record, Kind.HISTORY)):
+    for number, item in _fields(_payload(record, RecordKind.HISTORY)):
         if number == 1:
             fields = dict(_fields(_bytes(item)))
             key = _text(fields.get(1)) or _text(fields.get(2))
@@ -87,7 +87,7 @@ def history_step(record: bytes) -> int | None:
     return None
 
 
-def _payload(record: bytes, kind: Kind) -> bytes:
+def _payload(record: bytes, kind: RecordKind) -> bytes:
     return _bytes(dict(_fields(record)).get(kind, b""))
 
 

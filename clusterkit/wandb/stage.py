@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clusterkit.wandb import records
 from clusterkit.wandb.log import WandbLog, write_part
-from clusterkit.wandb.outcome import Outcome
+from clusterkit.wandb.outcome import UploadOutcome
 from clusterkit.wandb.plan import RunPlan
 
 
@@ -50,12 +50,12 @@ def _stage_log(one: RunPlan, log: WandbLog, skip_history: int, stage: Path) -> s
     return folder.name
 
 
-def _ending(outcome: Outcome, log: WandbLog) -> list[bytes]:
+def _ending(outcome: UploadOutcome, log: WandbLog) -> list[bytes]:
     """The scheduler's word: a program may be killed before it says how it ended, or after it said so."""
-    if outcome is Outcome.FINISHED:
+    if outcome is UploadOutcome.FINISHED:
         return [records.encode_exit(0)]
     code = log.exit_code if log.exit_code is not None and log.exit_code > 0 else 1
     return [
-        *([records.encode_preempting()] if outcome is Outcome.PREEMPTED else []),
+        *([records.encode_preempting()] if outcome is UploadOutcome.PREEMPTED else []),
         records.encode_exit(code),
     ]

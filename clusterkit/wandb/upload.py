@@ -21,9 +21,9 @@ from clusterkit.errors import WandbError
 from clusterkit.wandb import client, server
 from clusterkit.wandb.credentials import Credentials
 from clusterkit.wandb.framing import LogState
-from clusterkit.wandb.ledger import Upload, UploadLedger
+from clusterkit.wandb.ledger import RecordedUpload, UploadLedger
 from clusterkit.wandb.log import WandbLog, find_logs, inspect
-from clusterkit.wandb.outcome import Outcome
+from clusterkit.wandb.outcome import UploadOutcome
 from clusterkit.wandb.plan import RunPlan, plan
 from clusterkit.wandb.stage import stage_run
 from clusterkit.wandb.uploaded import RunUpload, UploadState
@@ -55,7 +55,7 @@ class UploadTarget:
 def upload_runs(
     run_dirs: Mapping[str, Path],
     *,
-    outcome: Callable[[str], Outcome],
+    outcome: Callable[[str], UploadOutcome],
     target: UploadTarget,
     ledger: UploadLedger,
     live: bool = False,
@@ -98,7 +98,7 @@ def upload_runs(
 def _plans(
     run_id: str,
     paths: Iterable[Path],
-    outcome: Outcome,
+    outcome: UploadOutcome,
     target: UploadTarget,
     ledger: UploadLedger,
     *,
@@ -243,7 +243,7 @@ class _Watch:
 
 def _send(
     one: RunPlan, sent: Mapping[Path, int], target: UploadTarget, *, lock: int, watch: _Watch
-) -> client.Verdict:
+) -> client.ClientVerdict:
     mark = hashlib.sha256(os.fsencode(one.logs[0].path.resolve())).hexdigest()[:16]
     prefix = f"clusterkit-wandb-{mark}-"
     for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):  # by an upload of this run that was killed
@@ -304,9 +304,9 @@ def _damage(one: RunPlan) -> list[str]:
     ]
 
 
-def _entry(one: RunPlan, log: WandbLog) -> Upload:
-    told = one.outcome if one.told and log is one.logs[-1] else Outcome.RUNNING
-    return Upload(log.size, log.sha256, log.history, proven=True, arrived=log.history, told=told)
+def _entry(one: RunPlan, log: WandbLog) -> RecordedUpload:
+    told = one.outcome if one.told and log is one.logs[-1] else UploadOutcome.RUNNING
+    return RecordedUpload(log.size, log.sha256, log.history, proven=True, arrived=log.history, told=told)
 
 
 def _name(run_id: str, log: WandbLog) -> str:

@@ -30,7 +30,7 @@ from tests.benchmarks._report import arguments, report
 from trainer.envs.fast_metaworld import fast_class
 from trainer.envs.metaworld import MAX_EPISODE_STEPS, MetaworldFactory
 from trainer.envs.official import goal_vectors, official_task
-from trainer.envs.schedule import Command, Orders, Schedule
+from trainer.envs.schedule import Orders, Schedule, WorkerCommand
 from trainer.envs.vector import VectorEnv
 
 TASKS = tuple(MT10_V3)
@@ -81,11 +81,13 @@ class Race:
         zeros = np.zeros(self.num_envs, np.int32)
         tasks = (np.arange(self.num_envs) % len(TASKS)).astype(np.int32)
 
-        def orders(command: Command) -> Orders:
+        def orders(command: WorkerCommand) -> Orders:
             return Orders(np.full(self.num_envs, command, np.int8), tasks, zeros)
 
-        self.ours.reset(orders(Command.RESET))
-        self._clock("ours contact", lambda: [self._step(orders(Command.STEP), each) for each in actions])
+        self.ours.reset(orders(WorkerCommand.RESET))
+        self._clock(
+            "ours contact", lambda: [self._step(orders(WorkerCommand.STEP), each) for each in actions]
+        )
         self.peer.reset(options={"goal": 0})
         self._clock("peer contact", lambda: [self.peer.step(each) for each in actions])
 

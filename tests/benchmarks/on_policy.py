@@ -24,7 +24,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv
 
 from tests.benchmarks._report import Row, arguments, report
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoint import CheckpointStore
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.loops.course import follow
 from trainer.loops.on_policy import OnPolicyRun
@@ -59,7 +59,7 @@ class Ours:
         )
         with contextlib.redirect_stdout(io.StringIO()):
             telemetry = Telemetry.open(folder, {}, settings.total_steps, 0, "disabled", stream=io.StringIO())
-        store = Checkpoints(folder, run_id="bench", recipe=algorithm, keep=1)
+        store = CheckpointStore(folder, run_id="bench", recipe=algorithm, keep=1)
         device = torch.device("cpu")
         self._run = OnPolicyRun(settings, factory, device, telemetry, StopSignals(), store)
         self._vector_steps = self._run._rollout.steps * ROLLOUTS[algorithm]

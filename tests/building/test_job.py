@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import TransportError
-from clusterkit.images.building.job import Result, key, parse_watch, render
+from clusterkit.images.building.job import BuildResult, key, parse_watch, render
 from clusterkit.images.building.work import Request, Work, prepare
 from clusterkit.images.chunks import program
 
@@ -39,7 +39,7 @@ def test_the_same_files_make_the_same_build(tmp_path: Path) -> None:
 
 def test_the_answer_holds_the_result_and_the_new_piece_of_the_log() -> None:
     assert parse_watch(b"log\ncode 0\nmore") == (None, b"code 0\nmore")
-    assert parse_watch(b"code 0\ndigest ab\nbytes 7\nlog\n") == (Result(0, "ab", 7), b"")
-    assert parse_watch(b"code 255\ndigest \nbytes \nlog\nx") == (Result(255, "", 0), b"x")
+    assert parse_watch(b"code 0\ndigest ab\nbytes 7\nlog\n") == (BuildResult(0, "ab", 7), b"")
+    assert parse_watch(b"code 255\ndigest \nbytes \nlog\nx") == (BuildResult(255, "", 0), b"x")
     with pytest.raises(TransportError):
         parse_watch(b"welcome to the cluster\n")

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from clusterkit.cli.diff import _pair
-from clusterkit.sharing.description import Rate
+from clusterkit.sharing.description import DescribedRate
 from tests.commands.conftest import Project
 from tests.results.run_dirs import make_run_dir
 
@@ -68,8 +68,13 @@ def test_results_in_git_are_no_code(project: Project) -> None:
         ("results", "steps a second", 0.31, None, ["0.31", "-"]),
         ("results", "seconds", 100.2, 100.4, ["100.2", "100.4"]),
         ("results", "seconds", 3600, 60, ["1h 00m", "1m 00s"]),
-        ("results", "success", Rate(0.5, 0.4, 0.6), Rate(0.50002, None, None), ["50.000%  (40.0% - 60.0%)",
-                                                                                "50.002%"]),
+        (
+            "results",
+            "success",
+            DescribedRate(0.5, 0.4, 0.6),
+            DescribedRate(0.50002, None, None),
+            ["50.000%  (40.0% - 60.0%)", "50.002%"],
+        ),
         ("profile", "memory", 2**36, 2**36 + 2**20, ["68,719,476,736", "68,720,525,312"]),
         ("recipe", "lr", 3e-4, 3.0001e-4, ["0.0003", "0.00030001"]),
         ("recipe", "width", 256, "256", ["256", '"256"']),

@@ -11,7 +11,7 @@ import pytest
 
 import trainer.evaluate
 from clusterkit.cli.ui.model import show_evaluated
-from clusterkit.commands.model import Chosen, Evaluated, Score, evaluate
+from clusterkit.commands.model import ChosenModel, Evaluated, Score, evaluate
 from clusterkit.errors import RunError
 from tests.commands.conftest import Project
 from tests.results.run_dirs import evaluation, make_run_dir, write_metrics
@@ -58,7 +58,7 @@ def test_evaluate(project: Project, run_dir: Path) -> None:
 
 def test_the_table_of_an_evaluation_ends_with_the_mean(capsys: pytest.CaptureFixture[str]) -> None:
     score = Score(0.5, 0.4, 0.6, 1.0, 500.0)
-    show_evaluated(Evaluated(Chosen(Path("m.pt"), "m", Path()), 1, 50, {"reach-v3": score}, score))
+    show_evaluated(Evaluated(ChosenModel(Path("m.pt"), "m", Path()), 1, 50, {"reach-v3": score}, score))
     assert capsys.readouterr().out.splitlines()[-1].startswith("mean")
 
 
@@ -102,7 +102,7 @@ def test_a_strangers_code_is_not_run(project: Project, monkeypatch: pytest.Monke
     monkeypatch.setenv("PYTHONPATH", os.pathsep)  # its parts are the working directory
     refused = project.run("evaluate", "demo-1", "--environment", name, code=8)  # even when it is named
     assert "code that came with results" in refused.stderr
-    model = Chosen(run / "checkpoints" / "final_model.pt", "demo-1", run, pulled=(run.parent,))
+    model = ChosenModel(run / "checkpoints" / "final_model.pt", "demo-1", run, pulled=(run.parent,))
     monkeypatch.chdir(run)
     with pytest.raises(RunError, match="No module named 'results'"):
         evaluate(model, 1)

@@ -18,7 +18,7 @@ import pytest
 
 from clusterkit.backends.base import JobState
 from clusterkit.config.load import load_settings
-from clusterkit.runs.watching import LONGEST_PAUSE, Pace, Paces, Watched, watch
+from clusterkit.runs.watching import LONGEST_PAUSE, LookPace, Paces, Watched, watch
 from tests.doubles.slurm_site import Member, SlurmSite, queue_row
 
 RUNNING, WAITING = Member(1, JobState.RUNNING), Member(2, JobState.PENDING)
@@ -57,7 +57,7 @@ def end(site: SlurmSite) -> None:
 
 
 def test_the_pace() -> None:
-    pace = Pace(30.0)
+    pace = LookPace(30.0)
     pauses = []
     for seconds, failed in ((1, False), (6, False), (1, True), (20, True), (1, True), (1, True), (4, False)):
         pace.after(seconds, failed=failed)

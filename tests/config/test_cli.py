@@ -5,16 +5,12 @@ from __future__ import annotations
 import tomllib
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from clusterkit.cli import config
+from clusterkit.cli.app import app
 from clusterkit.cli.ui.console import out
 from clusterkit.errors import ConfigError
 from tests.config.conftest import Place
-
-app = typer.Typer()
-config.register(app)
 
 
 @pytest.fixture

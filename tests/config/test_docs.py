@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from clusterkit.backends.slurm.options import sbatch_options
-from clusterkit.config.models import Cluster, Gpu, Profile, Project, Wandb
+from clusterkit.config.models import Cluster, GpuTable, Profile, Project, Wandb
 from clusterkit.config.options import long_name
 from clusterkit.units import format_duration
 from tests.config.conftest import Place
@@ -21,7 +21,7 @@ TABLES = [
     ("[project]", Project, set()),
     ("[project.wandb]", Wandb, set()),
     ("[clusters.NAME]", Cluster, {"name"}),
-    ("[clusters.NAME.gpus.TYPE]", Gpu, set()),
+    ("[clusters.NAME.gpus.TYPE]", GpuTable, set()),
     ("[profiles.NAME]", Profile, {"name"}),
 ]
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterkit.config.layers import Layer
-from clusterkit.config.models import Cluster, Gpu, Profile, Project, Wandb
+from clusterkit.config.models import Cluster, GpuTable, Profile, Project, Wandb
 from clusterkit.config.settings import settings_from
 from clusterkit.config.sources import built_in_layers
 from clusterkit.errors import ConfigError
@@ -19,7 +19,7 @@ BUILT_IN = tuple(
     layer for layer in built_in_layers(HERE) if layer.prefix[1:] in ((), ("a40-2m",), ("local-demo",))
 )
 
-_fields = {name for model in (Cluster, Gpu, Profile, Project, Wandb) for name in model.model_fields}
+_fields = {name for model in (Cluster, GpuTable, Profile, Project, Wandb) for name in model.model_fields}
 _keys = st.one_of(
     st.sampled_from(sorted(_fields | {"extends", "a40-2m", "local", "a b", "mem"})), st.text(max_size=3)
 )

@@ -115,7 +115,7 @@ BACKEND = PlainBackend()
 def test_a_scheduler_that_tells_no_more_than_a_state(
     job: Job | None, slug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(kinds._BUILT_IN, "plain", kinds.Kind(__name__))
+    monkeypatch.setitem(kinds._BUILT_IN, "plain", kinds.ClusterKind(__name__))
     monkeypatch.setattr(BACKEND, "result", QueryResult({"7": job}) if job else None)
     run = make_run(tmp_path)
     (run / "attempts/0/exit.json").unlink()

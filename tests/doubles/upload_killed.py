@@ -15,7 +15,7 @@ from pathlib import Path
 
 from clusterkit.wandb import credentials
 from clusterkit.wandb.ledger import SqliteUploads
-from clusterkit.wandb.outcome import Outcome
+from clusterkit.wandb.outcome import UploadOutcome
 from clusterkit.wandb.upload import UploadTarget, upload_runs
 from tests.doubles.kill_point import Counter
 
@@ -30,7 +30,7 @@ def main() -> None:
     sys.setprofile(counter)
     (result,) = upload_runs(
         {"r1": Path(run_dir)},
-        outcome=lambda _: Outcome(outcome),
+        outcome=lambda _: UploadOutcome(outcome),
         target=UploadTarget(found),
         ledger=uploads,
         live=True,

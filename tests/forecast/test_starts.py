@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusterkit.forecast.starts import Advice, Ask, Start, advise
+from clusterkit.forecast.starts import Ask, Start, StartAdvice, advise
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -18,7 +18,7 @@ def starts(*rows: tuple[str, int, float | None]) -> list[Start]:
 
 def advice(
     rows: list[Start], needed: float | None = None, *, goes_on: bool = False, fitting: tuple[str, ...] = ()
-) -> Advice | None:
+) -> StartAdvice | None:
     return advise(rows, ASKED, needed=needed, goes_on=goes_on, fitting=fitting)
 
 
@@ -58,7 +58,7 @@ def test_another_gpu_only_if_the_run_fits_it() -> None:
 
 def test_as_it_is() -> None:
     found = advice(starts(("a40", 24, 30.0), ("a40", 1, 0.0)))
-    assert found == Advice("it starts now as it is")
+    assert found == StartAdvice("it starts now as it is")
     found = advice(starts(("a40", 24, 500.0), ("a40", 1, 0.0)))
     assert found is not None
     assert found.ask is None, "minutes are no reason"
@@ -66,7 +66,7 @@ def test_as_it_is() -> None:
 
 def test_a_longer_request_that_starts_as_soon_saves_attempts() -> None:
     rows = starts(("a40", 24, 0.0), ("a40", 48, 0.0), ("a40", 72, 0.0), ("a40", 96, HOUR))
-    assert advice(rows, needed=20.0 * HOUR) == Advice("it starts now as it is")
+    assert advice(rows, needed=20.0 * HOUR) == StartAdvice("it starts now as it is")
     found = advice(rows, needed=40.0 * HOUR)
     assert found is not None
     assert found.ask == Ask("a40", 48 * HOUR), "no longer than needed"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusterkit.images import Plan, Sent, local_image, plan, upload
+from clusterkit.images import Sent, UploadPlan, local_image, plan, upload
 from clusterkit.runs.ledger import Ledger
 from clusterkit.site import Site
 from clusterkit.transport.base import ProgressCallback
@@ -95,7 +95,7 @@ class Store:
         """Upload folders."""
         return sorted(self.folder.glob(".upload-*"))
 
-    def plan(self, path: Path, *, verify: bool = False) -> Plan:
+    def plan(self, path: Path, *, verify: bool = False) -> UploadPlan:
         return plan(self.site, path, local_image(path, self.ledger), cache=self.cache, verify=verify)
 
     def send(self, path: Path, *, verify: bool = False) -> Sent:

@@ -43,7 +43,7 @@ FINISHED = f"{SEEN}wandb: [demo/run1] Finished syncing x\n"
 
 def test_a_clean_upload() -> None:
     verdict = client.judge(0, FINISHED, [FINE], marked=True)
-    assert verdict == client.Verdict(True, url="http://h/e/demo/runs/run1")
+    assert verdict == client.ClientVerdict(True, url="http://h/e/demo/runs/run1")
 
 
 @pytest.mark.parametrize("line", [HTTP_401, GAVE_UP])

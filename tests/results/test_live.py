@@ -19,7 +19,7 @@ import pytest
 from clusterkit.wandb.credentials import Credentials
 from clusterkit.wandb.framing import HEADER
 from clusterkit.wandb.ledger import SqliteUploads
-from clusterkit.wandb.outcome import Outcome
+from clusterkit.wandb.outcome import UploadOutcome
 from clusterkit.wandb.upload import UploadTarget, upload_runs
 from clusterkit.wandb.uploaded import RunUpload, UploadState
 from tests.doubles import forked_wandb
@@ -60,7 +60,7 @@ class Bench:
         data = log.read_bytes()
         copy.write_bytes(data[: len(HEADER) + int(share * (len(data) - len(HEADER)))])
 
-    def upload(self, outcome: Outcome = Outcome.RUNNING) -> RunUpload:
+    def upload(self, outcome: UploadOutcome = UploadOutcome.RUNNING) -> RunUpload:
         target = UploadTarget(Credentials(self.server.url, API_KEY))
         (result,) = upload_runs(
             {"r1": self.here}, outcome=lambda _: outcome, target=target, ledger=self.ledger, live=True
@@ -97,24 +97,24 @@ def test_a_run_requeued_twice_and_watched_live(bench: Bench) -> None:
         assert bench.state == "running"
     assert bench.upload().state is UploadState.UP_TO_DATE  # nothing new, nothing sent
     bench.pull(2, 1.0)
-    assert bench.upload(Outcome.FINISHED).state is UploadState.UPLOADED
+    assert bench.upload(UploadOutcome.FINISHED).state is UploadState.UPLOADED
     assert bench.steps == list(range(80))
     assert list(bench.server.runs) == ["w1"]
     assert bench.server.runs["w1"].once
     assert bench.state == "finished"
-    assert bench.upload(Outcome.FINISHED).state is UploadState.UP_TO_DATE
+    assert bench.upload(UploadOutcome.FINISHED).state is UploadState.UP_TO_DATE
 
 
 @pytest.mark.parametrize(
     ("outcome", "state"),
     [
-        (Outcome.FINISHED, "finished"),  # the scheduler knows better than a log without an end
-        (Outcome.FAILED, "failed"),
-        (Outcome.PREEMPTED, "preempted"),
-        (Outcome.CRASHED, "running"),  # the real server calls it crashed when it stays silent
+        (UploadOutcome.FINISHED, "finished"),  # the scheduler knows better than a log without an end
+        (UploadOutcome.FAILED, "failed"),
+        (UploadOutcome.PREEMPTED, "preempted"),
+        (UploadOutcome.CRASHED, "running"),  # the real server calls it crashed when it stays silent
     ],
 )
-def test_the_scheduler_says_how_a_run_ended(bench: Bench, outcome: Outcome, state: str) -> None:
+def test_the_scheduler_says_how_a_run_ended(bench: Bench, outcome: UploadOutcome, state: str) -> None:
     """The log has no exit record, and all that is in it was there before the run ended."""
     bench.pull(0, 0.6)
     assert bench.upload().state is UploadState.LIVE
@@ -130,7 +130,7 @@ def test_the_scheduler_says_how_a_run_ended(bench: Bench, outcome: Outcome, stat
 
 def test_a_preempted_run_that_goes_on_is_running_and_then_finished(bench: Bench) -> None:
     bench.pull(0, 0.8)
-    assert bench.upload(Outcome.PREEMPTED).state is UploadState.UPLOADED
+    assert bench.upload(UploadOutcome.PREEMPTED).state is UploadState.UPLOADED
     arrived = len(bench.steps)
     assert bench.state == "preempted"
     bench.pull(1, 0.5)
@@ -138,7 +138,7 @@ def test_a_preempted_run_that_goes_on_is_running_and_then_finished(bench: Bench)
     assert bench.state == "running"
     assert bench.steps[arrived] == STARTS[1].start
     bench.pull(1, 1.0)
-    bench.upload(Outcome.FINISHED)
+    bench.upload(UploadOutcome.FINISHED)
     assert bench.state == "finished"
     assert bench.server.runs["w1"].once
 
@@ -151,7 +151,7 @@ def test_a_first_log_that_comes_late_is_sent_behind_the_second(bench: Bench) -> 
     bench.upload()
     bench.pull(0, 1.0)
     bench.pull(1, 1.0)
-    assert bench.upload(Outcome.FAILED).state is UploadState.UPLOADED
+    assert bench.upload(UploadOutcome.FAILED).state is UploadState.UPLOADED
     assert sorted(row["loss"] for row in bench.server.runs["w1"].arrived) == sorted(
         1.0 / (1 + step) for step in range(STARTS[1].stop)
     )
@@ -166,7 +166,7 @@ def test_steps_that_a_start_repeats_are_kept(bench: Bench, tmp_path: Path) -> No
         bench.pull(start, share)
         bench.upload()
     bench.pull(1, 1.0)
-    bench.upload(Outcome.FINISHED)
+    bench.upload(UploadOutcome.FINISHED)
     run = bench.server.runs["w1"]
     wanted = [1.0 / (1 + step) for step in (*range(20), *range(12, 40))]
     assert [row["loss"] for row in run.history] == wanted
@@ -178,7 +178,7 @@ def test_steps_that_a_start_repeats_are_kept(bench: Bench, tmp_path: Path) -> No
 def test_a_success_that_the_scheduler_denies(bench: Bench) -> None:
     for start in range(3):
         bench.pull(start, 1.0)
-    bench.upload(Outcome.FAILED)
+    bench.upload(UploadOutcome.FAILED)
     assert bench.state == "failed"
     assert bench.steps == list(range(80))
 
@@ -188,7 +188,7 @@ def test_without_a_count_only_the_ledgers_rest_is_sent(bench: Bench) -> None:
     bench.upload()
     bench.server.fail("RunResumeStatus", 400, count=1)  # the client asks the same, after us
     bench.pull(0, 1.0)
-    assert bench.upload(Outcome.FINISHED).state is UploadState.UPLOADED
+    assert bench.upload(UploadOutcome.FINISHED).state is UploadState.UPLOADED
     assert bench.steps == list(range(30))
     assert bench.server.runs["w1"].once
 
@@ -200,7 +200,7 @@ class Killed:
     bench: Bench
     ledger: Path
 
-    def start(self, point: int = 0, outcome: Outcome = Outcome.RUNNING) -> subprocess.Popen[str]:
+    def start(self, point: int = 0, outcome: UploadOutcome = UploadOutcome.RUNNING) -> subprocess.Popen[str]:
         environment = {**os.environ, "WANDB_BASE_URL": self.bench.server.url, "WANDB_API_KEY": API_KEY}
         environment["TMPDIR"] = str(self.ledger.parent / "stages")
         argv = [sys.executable, "-m", "tests.doubles.upload_killed", str(point), str(self.ledger)]
@@ -263,7 +263,7 @@ def test_a_sync_that_is_killed_again_and_again(
         seen += len(bench.steps) > 5
     for start in range(3):
         bench.pull(start, 1.0)
-    said, _ = killed.start(0, Outcome.FINISHED).communicate(timeout=200)
+    said, _ = killed.start(0, UploadOutcome.FINISHED).communicate(timeout=200)
     assert said.startswith(UploadState.UPLOADED), said
     assert bench.steps == list(range(80))
     assert list(bench.server.runs) == ["w1"]
@@ -277,12 +277,12 @@ def test_a_sync_that_is_killed_again_and_again(
 def test_an_online_start_that_brought_everything_up_is_asked_about_once(bench: Bench) -> None:
     for start in (0, 1):
         bench.pull(start, 1.0)
-    bench.upload(Outcome.FINISHED)
+    bench.upload(UploadOutcome.FINISHED)
     for folder in list(bench.here.glob("wandb/offline-run-*")):
         folder.rename(folder.with_name(folder.name.removeprefix("offline-")))
     asked = len(bench.server.requests)
-    assert bench.upload(Outcome.FINISHED).state is UploadState.UP_TO_DATE
+    assert bench.upload(UploadOutcome.FINISHED).state is UploadState.UP_TO_DATE
     assert len(bench.server.requests) == asked + 1
-    assert bench.upload(Outcome.FINISHED).state is UploadState.UP_TO_DATE
+    assert bench.upload(UploadOutcome.FINISHED).state is UploadState.UP_TO_DATE
     assert len(bench.server.requests) == asked + 1
     assert bench.server.runs["w1"].once

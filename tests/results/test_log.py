@@ -11,7 +11,7 @@ from clusterkit.errors import WandbError
 from clusterkit.wandb import framing
 from clusterkit.wandb.framing import LogState
 from clusterkit.wandb.log import find_logs, inspect, write_part
-from clusterkit.wandb.records import Kind, history_step, kind_of
+from clusterkit.wandb.records import RecordKind, history_step, kind_of
 from tests.results.wandb_runs import write_offline_run
 
 pytest.importorskip("wandb", reason="the wandb client is not installed (extra `train`)")
@@ -27,7 +27,9 @@ def kinds_and_steps(path: Path) -> tuple[list[int | None], list[int | None]]:
     with path.open("rb") as stream:
         framing.scan(stream, records.append)
     kinds = [kind_of(record) for record in records]
-    return kinds, [history_step(r) for r, kind in zip(records, kinds, strict=True) if kind == Kind.HISTORY]
+    return kinds, [
+        history_step(r) for r, kind in zip(records, kinds, strict=True) if kind == RecordKind.HISTORY
+    ]
 
 
 @pytest.mark.slow
@@ -76,7 +78,7 @@ def test_a_part_without_what_the_server_has(log_path: Path, tmp_path: Path, skip
     assert (part.state, part.run_id, part.exit_code) == (LogState.COMPLETE, "run1", 3)
     kinds, steps = kinds_and_steps(tmp_path / "part.wandb")
     assert steps == list(range(skip, 60))
-    assert {Kind.RUN, Kind.EXIT} <= set(kinds)
+    assert {RecordKind.RUN, RecordKind.EXIT} <= set(kinds)
 
 
 def test_negative_exit_codes(log_path: Path) -> None:

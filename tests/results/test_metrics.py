@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.commands.watch import Metrics
+from clusterkit.commands.watch import MetricsReader
 from clusterkit.report.metrics import (
     LONGEST_LINE,
     Row,
@@ -165,7 +165,7 @@ def test_a_terabyte_without_a_line_end_ends_the_file(tmp_path: Path) -> None:
         file.truncate(1 << 40)
     assert [row.step for row in read(path)] == [1]
     run = LedgerRun("r-1", "here", "r", "p", "", 0, "", "", str(tmp_path), 0, "RUNNING")
-    there = Metrics(LogSource(LocalTransport(), run, "log", patient=False, say=print))
+    there = MetricsReader(LogSource(LocalTransport(), run, "log", patient=False, say=print))
     for _ in range(2):
         there.read()
         assert [row.step for row in there.rows] == [1]

@@ -11,8 +11,8 @@ import pytest
 from clusterkit.backends.base import JobState
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import RunDirectory
-from clusterkit.wandb.ledger import SqliteUploads, Upload
-from clusterkit.wandb.outcome import Outcome, outcome_of
+from clusterkit.wandb.ledger import RecordedUpload, SqliteUploads
+from clusterkit.wandb.outcome import UploadOutcome, outcome_of
 
 
 def ended(**last: Any) -> RunDirectory:
@@ -22,20 +22,24 @@ def ended(**last: Any) -> RunDirectory:
 @pytest.mark.parametrize(
     ("state", "run", "outcome"),
     [
-        ("RUNNING", None, Outcome.RUNNING),
-        ("PENDING", ended(why="requeue", code=85), Outcome.RUNNING),
-        ("UNKNOWN", ended(), Outcome.RUNNING),
-        ("RUNNING", ended(why="completed", code=0), Outcome.FINISHED),  # the ledger has not heard of it yet
-        ("COMPLETED", ended(), Outcome.FINISHED),
-        ("COMPLETED", ended(why="failed", code=3), Outcome.FAILED),
-        ("TIMEOUT", ended(), Outcome.FAILED),
-        ("CANCELLED", None, Outcome.FAILED),
-        ("OUT_OF_MEMORY", ended(), Outcome.FAILED),
-        ("PREEMPTED", ended(), Outcome.PREEMPTED),
-        ("NODE_FAIL", ended(), Outcome.CRASHED),
+        ("RUNNING", None, UploadOutcome.RUNNING),
+        ("PENDING", ended(why="requeue", code=85), UploadOutcome.RUNNING),
+        ("UNKNOWN", ended(), UploadOutcome.RUNNING),
+        (
+            "RUNNING",
+            ended(why="completed", code=0),
+            UploadOutcome.FINISHED,
+        ),  # the ledger has not heard of it yet
+        ("COMPLETED", ended(), UploadOutcome.FINISHED),
+        ("COMPLETED", ended(why="failed", code=3), UploadOutcome.FAILED),
+        ("TIMEOUT", ended(), UploadOutcome.FAILED),
+        ("CANCELLED", None, UploadOutcome.FAILED),
+        ("OUT_OF_MEMORY", ended(), UploadOutcome.FAILED),
+        ("PREEMPTED", ended(), UploadOutcome.PREEMPTED),
+        ("NODE_FAIL", ended(), UploadOutcome.CRASHED),
     ],
 )
-def test_outcomes(state: str, run: RunDirectory | None, outcome: Outcome) -> None:
+def test_outcomes(state: str, run: RunDirectory | None, outcome: UploadOutcome) -> None:
     assert outcome_of(state, run) is outcome
 
 
@@ -54,9 +58,9 @@ def test_a_ledger_of_an_older_clusterkit_goes_on() -> None:
     connection.execute("INSERT INTO uploads VALUES ('d', 'p', 10, 'ab', 5, 1)")
     ledger = SqliteUploads(connection)
     row = ledger.get("d", "p")
-    assert row == Upload(10, "ab", 5, proven=True)
+    assert row == RecordedUpload(10, "ab", 5, proven=True)
     assert (row.certain, row.told) == (5, "")
-    newer = Upload(20, "cd", 9, proven=False, arrived=5, told="running")
+    newer = RecordedUpload(20, "cd", 9, proven=False, arrived=5, told="running")
     SqliteUploads(connection).put("d", "p", newer)
     assert SqliteUploads(connection).get("d", "p") == newer
     assert newer.certain == 5

@@ -21,7 +21,7 @@ from clusterkit.report.metrics import parse
 from clusterkit.report.page import render
 from clusterkit.runs.run_dir import newest_request, read_run_dir
 from clusterkit.runs.spec import snapshot_ids
-from clusterkit.sharing.comparison import Code, as_json, compare
+from clusterkit.sharing.comparison import ComparedCode, as_json, compare
 from clusterkit.sharing.description import describe
 from tests.results.run_dirs import make_run_dir
 from tests.sampling import sampled
@@ -73,7 +73,7 @@ def test_a_report_a_comparison_and_an_export(tmp_path: Path, seed: int) -> None:
             run, rows = read_run_dir(path), parse((path / "metrics.jsonl").read_bytes().splitlines())
             request = newest_request(path)
             sides.append(describe(run.document, str(path), request=request, rows=rows, attempts=run.attempts))
-        json.dumps(as_json(compare(*sides, Code())))
+        json.dumps(as_json(compare(*sides, ComparedCode())))
 
     def exported() -> None:
         run = read_run_dir(folder)

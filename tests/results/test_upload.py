@@ -15,7 +15,7 @@ from clusterkit.errors import WandbError
 from clusterkit.wandb import client, upload
 from clusterkit.wandb.credentials import Credentials
 from clusterkit.wandb.ledger import SqliteUploads
-from clusterkit.wandb.outcome import Outcome
+from clusterkit.wandb.outcome import UploadOutcome
 from clusterkit.wandb.upload import UploadTarget, upload_runs
 from clusterkit.wandb.uploaded import RunUpload, UploadState
 from tests.doubles import forked_wandb
@@ -46,7 +46,7 @@ class Bench:
     server: WandbServer
     run_dir: Path
     ledger: SqliteUploads = field(default_factory=lambda: SqliteUploads(sqlite3.connect(":memory:")))
-    outcome: Outcome = Outcome.FINISHED
+    outcome: UploadOutcome = UploadOutcome.FINISHED
 
     @property
     def logs(self) -> list[Path]:
@@ -163,7 +163,7 @@ def test_refused_files_are_reported_but_not_sent_again(bench: Bench) -> None:
 def test_a_torn_log_of_a_dead_run_is_cut(bench: Bench) -> None:
     log = keep_only_first_log(bench)
     log.write_bytes(log.read_bytes()[:-2000])
-    bench.outcome = Outcome.FAILED
+    bench.outcome = UploadOutcome.FAILED
     assert bench.upload().state is UploadState.UPLOADED
     run = bench.server.runs["w1"]
     assert run.arrived_steps == list(range(len(run.arrived_steps)))
@@ -198,7 +198,7 @@ def test_a_running_run_waits_until_it_ends(bench: Bench) -> None:
     log = keep_only_first_log(bench)
     whole = log.read_bytes()
     log.write_bytes(whole[:-2000])
-    bench.outcome = Outcome.RUNNING
+    bench.outcome = UploadOutcome.RUNNING
     assert bench.upload().state is UploadState.RUNNING
     assert bench.server.requests == []
     log.write_bytes(whole)
@@ -210,12 +210,12 @@ def test_a_requeued_run_sends_its_closed_log_and_then_the_rest(bench: Bench) -> 
     second = bench.logs[1]
     whole = second.read_bytes()
     second.write_bytes(whole[:-2000])
-    bench.outcome = Outcome.RUNNING
+    bench.outcome = UploadOutcome.RUNNING
     assert bench.upload().state is UploadState.UPLOADED
     assert bench.steps == list(range(SPLIT))
     assert bench.server.runs["w1"].state == "running"
     second.write_bytes(whole)
-    bench.outcome = Outcome.FINISHED
+    bench.outcome = UploadOutcome.FINISHED
     assert bench.upload().state is UploadState.UPLOADED
     assert bench.steps == list(range(STEPS))
     assert bench.server.runs["w1"].once
@@ -283,7 +283,10 @@ def test_a_refused_key_and_a_server_out_of_reach(bench: Bench) -> None:
     with pytest.raises(WandbError, match="cannot be reached"):
         list(
             upload_runs(
-                {"r1": bench.run_dir}, outcome=lambda _: Outcome.FINISHED, target=target, ledger=bench.ledger
+                {"r1": bench.run_dir},
+                outcome=lambda _: UploadOutcome.FINISHED,
+                target=target,
+                ledger=bench.ledger,
             )
         )
 
@@ -292,7 +295,10 @@ def test_entity_and_project_can_be_chosen(bench: Bench) -> None:
     target = UploadTarget(Credentials(bench.server.url, API_KEY), entity="lab", project="thesis")
     list(
         upload_runs(
-            {"r1": bench.run_dir}, outcome=lambda _: Outcome.FINISHED, target=target, ledger=bench.ledger
+            {"r1": bench.run_dir},
+            outcome=lambda _: UploadOutcome.FINISHED,
+            target=target,
+            ledger=bench.ledger,
         )
     )
     run = bench.server.runs["w1"]
@@ -310,7 +316,7 @@ def test_what_another_process_has_sent_meanwhile_is_not_sent_again(bench: Bench)
     target = UploadTarget(Credentials(bench.server.url, API_KEY))
     (ours,) = upload_runs(
         {"r1": bench.run_dir},
-        outcome=lambda _: Outcome.FINISHED,
+        outcome=lambda _: UploadOutcome.FINISHED,
         target=target,
         ledger=bench.ledger,
         tell=before_ours,

@@ -98,7 +98,7 @@ def test_a_client_nobody_has_tried_is_said_and_judged_by_the_server(
     from clusterkit.wandb import client
     from clusterkit.wandb.credentials import Credentials
     from clusterkit.wandb.ledger import SqliteUploads
-    from clusterkit.wandb.outcome import Outcome
+    from clusterkit.wandb.outcome import UploadOutcome
     from clusterkit.wandb.upload import UploadTarget, upload_runs
     from clusterkit.wandb.uploaded import RunUpload, UploadState
 
@@ -111,7 +111,7 @@ def test_a_client_nobody_has_tried_is_said_and_judged_by_the_server(
         def upload() -> RunUpload:
             (result,) = upload_runs(
                 {"r1": tmp_path / "run"},
-                outcome=lambda _: Outcome.FINISHED,
+                outcome=lambda _: UploadOutcome.FINISHED,
                 target=UploadTarget(Credentials(server.url, API_KEY)),
                 ledger=SqliteUploads(sqlite3.connect(":memory:")),
             )

@@ -15,7 +15,7 @@ import pytest
 
 from clusterkit.errors import RunError
 from clusterkit.sharing import archive
-from clusterkit.sharing.archive import Member
+from clusterkit.sharing.archive import ArchiveMember
 
 ODD = ("plain", "two words", "back\\slash", "new\nline", "ünï", os.fsdecode(b"no-\xff-utf8"), "a/b/c" * 40)
 SUFFIXES = [
@@ -24,14 +24,14 @@ SUFFIXES = [
 ]
 
 
-def members(folder: Path) -> dict[str, Member]:
+def members(folder: Path) -> dict[str, ArchiveMember]:
     (folder / "script").write_bytes(b"#!/bin/sh\n" + b"x" * 3_000_000)
     return {
-        **{f"odd/{name}": Member(content=name.encode("utf-8", "surrogateescape")) for name in ODD},
+        **{f"odd/{name}": ArchiveMember(content=name.encode("utf-8", "surrogateescape")) for name in ODD},
         "bin/script": archive.of_file(folder / "script", executable=True),
-        "bin/link": Member(link="script"),
-        "out of it": Member(link="/etc/passwd"),
-        "empty": Member(content=b""),
+        "bin/link": ArchiveMember(link="script"),
+        "out of it": ArchiveMember(link="/etc/passwd"),
+        "empty": ArchiveMember(content=b""),
     }
 
 
@@ -80,7 +80,7 @@ def test_a_file_that_grows_is_taken_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_damaged_archive(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
-    archive.write(path, "root", {"x": Member(content=os.urandom(100_000))})
+    archive.write(path, "root", {"x": ArchiveMember(content=os.urandom(100_000))})
     whole = path.read_bytes()
     for damaged in (
         whole[:-9],
@@ -98,7 +98,9 @@ def test_no_damage_is_a_surprise(tmp_path: Path) -> None:
     chance = random.Random(3)
     content = chance.randbytes(20_000) + b"hello" * 5000
     path = tmp_path / "a.tar.gz"
-    archive.write(path, "root", {"a": Member(content=content), "b": Member(content=content[::-1])})
+    archive.write(
+        path, "root", {"a": ArchiveMember(content=content), "b": ArchiveMember(content=content[::-1])}
+    )
     whole = path.read_bytes()
     for _ in range(150):
         at = chance.randrange(10, len(whole))

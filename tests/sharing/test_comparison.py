@@ -6,8 +6,8 @@ from typing import Any
 
 from clusterkit.report.metrics import parse
 from clusterkit.runs.run_dir import read_run_dir
-from clusterkit.sharing.comparison import Changed, Code, changed_in, compare
-from clusterkit.sharing.description import Description, Rate, describe
+from clusterkit.sharing.comparison import Changed, ComparedCode, changed_in, compare
+from clusterkit.sharing.description import DescribedRate, Description, describe
 from clusterkit.snapshots import git
 from tests.results.run_dirs import evaluation, make_run_dir, write_metrics
 
@@ -16,7 +16,7 @@ TRAIN = ["python", "-m", "trainer", "train", "--recipe", "guide-mt10", "--seed",
 
 
 def differences(a: Description, b: Description) -> dict[str, tuple[Any, Any]]:
-    return {f"{d.section} {d.name}": (d.a, d.b) for d in compare(a, b, Code()).differences}
+    return {f"{d.section} {d.name}": (d.a, d.b) for d in compare(a, b, ComparedCode()).differences}
 
 
 def test_a_run_is_like_itself() -> None:
@@ -73,7 +73,7 @@ def test_results_only_where_both_have_some(tmp_path: Path) -> None:
         return describe(run.document, str(folder), rows=rows, attempts=run.attempts)
 
     a, b = pulled("a", 0.5), pulled("b", 0.75)
-    rates = (Rate(0.5, None, None), Rate(0.75, None, None))
+    rates = (DescribedRate(0.5, None, None), DescribedRate(0.75, None, None))
     assert differences(a, b) == {"results success": rates, "results success reach-v3": rates}
     assert differences(a, describe(read_run_dir(tmp_path / "b").document, "b")) == {}
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from clusterkit.sharing.archive import Member
+from clusterkit.sharing.archive import ArchiveMember
 from clusterkit.sharing.contents import Code, contents
-from clusterkit.snapshots.manifest import Entry
+from clusterkit.snapshots.manifest import ManifestEntry
 from tests.results.run_dirs import make_run_dir
 
 IMAGE = {"digest": "ab" * 32, "path": "/x.sif", "bytes": 7}
@@ -42,13 +42,13 @@ def pack(
     image: Path | None = None,
     model: str | None = None,
     document: dict[str, Any] | None = None,
-) -> dict[str, Member]:
+) -> dict[str, ArchiveMember]:
     document = json.loads((run_dir / "run.json").read_text()) | {"image": IMAGE} | (document or {})
     code = run_dir.parent / "code"
     (code / "project").mkdir(parents=True, exist_ok=True)
     (code / "project" / "run me").write_text("x")
     (code / "manifest.gz").write_bytes(b"")
-    snapshot = Code("0" * 16, code, {"project/run me": Entry("exec", "", 1)})
+    snapshot = Code("0" * 16, code, {"project/run me": ManifestEntry("exec", "", 1)})
     return contents(
         run_dir,
         document,
@@ -106,5 +106,5 @@ def test_the_arguments_that_made_the_results(run_dir: Path) -> None:
     assert "/gone" not in text
 
 
-def _readme(members: dict[str, Member]) -> str:
+def _readme(members: dict[str, ArchiveMember]) -> str:
     return (members["README.txt"].content or b"").decode()

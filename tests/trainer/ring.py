@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainer.replay import Rows
+from trainer.replay import ReplayRows
 
 
 class Ring:
@@ -51,14 +51,14 @@ class Ring:
     def oldest(self) -> list[int]:
         return [max(0, newest + 1 - self._capacity) for newest in self._newest]
 
-    def rows_since(self, mark: Sequence[int] | None) -> Rows:
+    def rows_since(self, mark: Sequence[int] | None) -> ReplayRows:
         begin = [max(pair) for pair in zip(mark or [0] * len(self._newest), self.oldest(), strict=True)]
         end = [newest + 1 for newest in self._newest]
         numbers = [np.arange(first, last) % self._capacity for first, last in zip(begin, end, strict=True)]
         data = np.concatenate([self._rows[lane, places] for lane, places in enumerate(numbers)])
-        return Rows(begin, end, data)
+        return ReplayRows(begin, end, data)
 
-    def put(self, rows: Rows) -> None:
+    def put(self, rows: ReplayRows) -> None:
         row = 0
         for lane, (begin, end) in enumerate(zip(rows.begin, rows.end, strict=True)):
             for number in range(begin, end):

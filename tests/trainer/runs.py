@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from trainer import checkpoint
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoint import CheckpointStore
 from trainer.envs.interface import EnvFactory
 from trainer.loops.course import follow
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
-from trainer.loops.state import Found
+from trainer.loops.state import FoundCheckpoint
 from trainer.preemption import StopSignals
 from trainer.recipe.kinds import on_policy
 from trainer.replay import Replay
@@ -63,7 +63,7 @@ def run(
     if resume:
         path = store.newest(pytest.fail) if replay else checkpoint.newest(settings.run_dir, pytest.fail)
         assert path is not None
-        found = Found(path, store.load(path), replay)
+        found = FoundCheckpoint(path, store.load(path), replay)
     telemetry = Telemetry.open(settings.run_dir, {}, settings.total_steps, settings.attempt, settings.wandb)
     stop = StopSignals() if stop is None else stop
     arguments = settings, factory, torch.device("cpu"), telemetry, stop, store, found
@@ -72,8 +72,8 @@ def run(
         return SimpleNamespace(code=follow(attempt.course()), learner=attempt._learner)
 
 
-def store_of(settings: TrainSettings) -> Checkpoints:
-    return Checkpoints(
+def store_of(settings: TrainSettings) -> CheckpointStore:
+    return CheckpointStore(
         settings.run_dir, run_id=settings.run_id, recipe=settings.recipe.name, keep=settings.keep
     )
 

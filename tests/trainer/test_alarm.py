@@ -10,7 +10,7 @@ import pytest
 
 from tests.trainer.toys import CounterFactory
 from trainer.envs.alarm import OverdueError, clear_alarm, set_alarm
-from trainer.envs.schedule import Command, Orders
+from trainer.envs.schedule import Orders, WorkerCommand
 from trainer.envs.vector import VectorEnv
 from trainer.errors import WorkerError
 
@@ -25,7 +25,7 @@ def free_alarm() -> Iterator[None]:
     signal.setitimer(signal.ITIMER_REAL, *left)
 
 
-def orders(command: Command) -> Orders:
+def orders(command: WorkerCommand) -> Orders:
     return Orders(np.full(2, command, np.int8), np.ones(2, np.int32), np.full(2, 9, np.int32))
 
 
@@ -35,9 +35,9 @@ def test_an_environment_of_this_process_that_hangs_is_named(workers: int, free_a
     words = r"environment of green in this process has not answered for 0 s"
     hanging = CounterFactory(fault="hang")
     with VectorEnv(hanging, 2, workers=workers, helping=True, step_timeout=0.3) as vector:
-        vector.reset(orders(Command.RESET))
+        vector.reset(orders(WorkerCommand.RESET))
         for number in range(3):
-            vector.start(orders(Command.STEP), np.zeros((2, 2), np.float32))
+            vector.start(orders(WorkerCommand.STEP), np.zeros((2, 2), np.float32))
             with pytest.raises(WorkerError, match=words) if number == 2 else nullcontext():
                 vector.wait()
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

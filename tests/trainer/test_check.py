@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from trainer import check
-from trainer.check import Finding
+from trainer.check import CheckFinding
 from trainer.errors import UsageError
 from trainer.rendering import probe
 
@@ -94,8 +94,8 @@ def test_a_probe_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 def test_a_failed_line_says_what_to_do() -> None:
-    assert Finding("CPUs", True, "2").line() == "[check] CPUs 2"
-    failed = Finding("W&B", False, "it is not there", "install it").line()
+    assert CheckFinding("CPUs", True, "2").line() == "[check] CPUs 2"
+    failed = CheckFinding("W&B", False, "it is not there", "install it").line()
     assert failed == "[check] FAILED W&B: it is not there\n[check]        install it"
 
 

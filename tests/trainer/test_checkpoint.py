@@ -8,7 +8,7 @@ import torch
 
 from tests.trainer.ring import Ring
 from trainer import checkpoint
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoint import CheckpointStore
 from trainer.checkpoint.manifest import Manifest, sealed
 from trainer.errors import CheckpointError
 
@@ -19,7 +19,7 @@ def save(run_dir, step, *, keep=3, replay=None):
 
 
 def store(run_dir, *, keep=3):
-    return Checkpoints(run_dir, run_id="run-7", recipe="local-demo", keep=keep)
+    return CheckpointStore(run_dir, run_id="run-7", recipe="local-demo", keep=keep)
 
 
 def parts_of(step):

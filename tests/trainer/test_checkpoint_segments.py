@@ -12,7 +12,7 @@ from tests.trainer.ring import Ring
 from tests.trainer.test_checkpoint import flip_a_byte, parts_of, spoil_the_manifest, steps, store
 from trainer import checkpoint
 from trainer.errors import CheckpointError
-from trainer.replay import Rows
+from trainer.replay import ReplayRows
 
 
 def home_of(run_dir, step):
@@ -243,7 +243,7 @@ class Mt10:
     def rows_since(self, mark):
         begin, end = mark or [0] * self.lanes, [each + 1 for each in self.position()]
         count = sum(end) - sum(begin)
-        return Rows(list(begin), end, np.random.default_rng(0).random((count, self.width), np.float32))
+        return ReplayRows(list(begin), end, np.random.default_rng(0).random((count, self.width), np.float32))
 
     def state_dict(self):
         return {"position": self.position()}

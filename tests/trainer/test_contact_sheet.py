@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from trainer.contact_sheet import ContactSheet, Episode
+from trainer.contact_sheet import ContactSheet, SheetEpisode
 from trainer.video import Caption
 
 
-def episode(frames: int) -> Episode:
-    one = Episode()
+def episode(frames: int) -> SheetEpisode:
+    one = SheetEpisode()
     for number in range(frames):
         shade = round(255 * number / max(1, frames - 1))
         one.add(np.full((64, 64, 3), shade, np.uint8), Caption("reach-v3", f"step {number}", False))

@@ -11,7 +11,7 @@ import pytest
 
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.interface import OWN_CHOICE
-from trainer.envs.schedule import Command, Orders, autoreset_orders, first_orders
+from trainer.envs.schedule import Orders, WorkerCommand, autoreset_orders, first_orders
 from trainer.envs.spaces import drawn, observation_reader
 from trainer.envs.vector import VectorEnv
 from trainer.envs.worker import one_thread_each
@@ -113,7 +113,7 @@ def test_the_other_commands_tell_of_the_end_and_leave_the_next_episode_to_the_ca
     with VectorEnv(make(DOORS), 1) as vector:
         vector.reset(first_orders(1, begin=7))
         drawn_at_start = vector.observation[0, 1]
-        order = Orders(np.array([Command.STEP], np.int8), np.zeros(1, np.int32), np.zeros(1, np.int32))
+        order = Orders(np.array([WorkerCommand.STEP], np.int8), np.zeros(1, np.int32), np.zeros(1, np.int32))
         ends = []
         for _ in range(3 + int(drawn_at_start) % 2):
             vector.start(order, np.zeros((1, 2), np.float32))

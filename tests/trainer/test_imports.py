@@ -10,7 +10,7 @@ import pytest
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.interface import EnvFactory
 from trainer.envs.metaworld import MetaworldFactory
-from trainer.envs.schedule import Command, Orders
+from trainer.envs.schedule import Orders, WorkerCommand
 from trainer.envs.vector import VectorEnv
 
 UNUSED = ("torch._dynamo", "sympy", "metaworld", "mujoco", "scipy", "wandb", "matplotlib", "pandas")
@@ -54,7 +54,7 @@ def test_a_run_imports_only_what_it_uses(tmp_path):
     ids=["gymnasium", "metaworld"],
 )
 def test_a_worker_loads_only_what_it_uses(factory: EnvFactory, unused: tuple[str, ...]):
-    orders = Orders(np.full(1, Command.RESET, np.int8), np.zeros(1, np.int32), np.zeros(1, np.int32))
+    orders = Orders(np.full(1, WorkerCommand.RESET, np.int8), np.zeros(1, np.int32), np.zeros(1, np.int32))
     with VectorEnv(factory, 1, workers=1) as vector:
         vector.reset(orders)
         loaded = Path(f"/proc/{vector.pids[0]}/maps").read_text()

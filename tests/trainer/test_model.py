@@ -18,7 +18,7 @@ def agent() -> SAC:
 def store(agent: SAC, run_dir, step: int) -> None:
     description = about(recipe.load("local-demo").as_json(), TASKS, 39, 4, step)
     parts = {"model": {"about": description, "learner": agent.state_dict()}, "state": {}}
-    checkpoint.Checkpoints(run_dir, run_id="r", recipe="local-demo", keep=3).save(step, parts, None)
+    checkpoint.CheckpointStore(run_dir, run_id="r", recipe="local-demo", keep=3).save(step, parts, None)
 
 
 def finish(agent: SAC, run_dir, step: int):

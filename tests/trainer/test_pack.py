@@ -19,7 +19,7 @@ import pytest
 from trainer.pack import meeting
 from trainer.pack.beating import beats_on
 from trainer.pack.leader import Leader
-from trainer.pack.line import Card, Line
+from trainer.pack.line import Card, PackLine
 from trainer.pack.meeting import AloneError, Follower, meet
 from trainer.pack.outlet import outlet
 from trainer.pack.training import pack_from
@@ -320,7 +320,7 @@ def test_a_run_that_has_ended_beats_on_while_its_process_trains_others(tmp_path:
 
 def test_what_nobody_has_taken_is_closed_with_the_line() -> None:
     ends = socket.socketpair()
-    lines = [Line(end) for end in ends]
+    lines = [PackLine(end) for end in ends]
     with tempfile.TemporaryFile() as file:
         lines[0].tell({"name": "a"}, [file.fileno()])
         assert lines[1].hear() == [{"name": "a"}]

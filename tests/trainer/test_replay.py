@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 
 from tests.trainer.cuda_model import CudaModel
 from tests.trainer.replays import Filled, draw_as_on_a_device, few_or_many, filled, same_draws
-from trainer.lanes import Layout
+from trainer.lanes import LaneLayout
 from trainer.replay import Replay
 from trainer.replay.draw import DeviceDraw, HostDraw
 from trainer.replay.lanes import Lanes
@@ -145,7 +145,7 @@ def test_what_does_not_divide_rotates_over_the_tasks():
 @pytest.mark.parametrize("kind", [HostDraw, DeviceDraw])
 def test_every_row_of_a_large_ring_is_reached(kind):
     torch.manual_seed(0)
-    layout = Layout(2, 2, 2 * 9_000_000, 100_000, 500, 1, 1)
+    layout = LaneLayout(2, 2, 2 * 9_000_000, 100_000, 500, 1, 1)
     lanes = Lanes(layout)
     lanes.count[:] = 20_000_000
     draw = kind(layout, lanes, *([torch.device("cpu")] if kind is DeviceDraw else []))
@@ -185,7 +185,7 @@ def test_batches_keep_their_place():
     episode_steps=st.integers(1, 50),
 )
 def test_lanes_share_a_task_in_proportion_to_what_they_receive(num_tasks, num_envs, share, episode_steps):
-    layout = Layout(num_tasks, num_envs, num_tasks * share, 1, episode_steps, 39, 4)
+    layout = LaneLayout(num_tasks, num_envs, num_tasks * share, 1, episode_steps, 39, 4)
     own, spare = divmod(num_envs, num_tasks)
     weights = [num_tasks] * own + [spare] * (spare > 0)
     capacities = layout.lane_capacities

@@ -7,7 +7,7 @@ import torch
 from tests.trainer.replays import draw_as_on_a_device
 from tests.trainer.sacs import same
 from tests.trainer.test_sac_group import CPU, SEEDS, seeded
-from trainer.lanes import Layout
+from trainer.lanes import LaneLayout
 from trainer.replay import Replay, ReplayGroup, TransitionReplay
 from trainer.replay.draw import DeviceDraw, DeviceDraws
 
@@ -21,7 +21,7 @@ def fill(replay: Replay, seed: int, steps: int) -> None:
 
 
 def test_draws_of_several_seeds_are_those_of_each_alone():
-    layout = Layout(3, 6, 120, 16, 10, 4, 2)
+    layout = LaneLayout(3, 6, 120, 16, 10, 4, 2)
     assert layout.rotations > 1
 
     def draws() -> list[DeviceDraw]:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.envs.schedule import Command, Schedule
+from trainer.envs.schedule import Schedule, WorkerCommand
 
 
 def steps_per_task(num_envs, num_tasks, episode_steps, vector_steps, **options) -> np.ndarray:
@@ -54,14 +54,14 @@ def test_episodes_have_their_length_and_only_spare_environments_move(
 ):
     schedule = Schedule(num_envs, num_tasks, episode_steps, 7, np.random.default_rng(0), stagger=stagger)
     first = schedule.first()
-    assert (first.command == Command.RESET).all()
+    assert (first.command == WorkerCommand.RESET).all()
     tasks = schedule.tasks
     fixed = num_envs - num_envs % num_tasks
     ends = [[] for _ in range(num_envs)]
     for step in range(1, 4 * episode_steps + 1):
         before = schedule.tasks
         orders = schedule.advance()
-        ended = orders.command == Command.STEP_THEN_RESET
+        ended = orders.command == WorkerCommand.STEP_THEN_RESET
         assert (schedule.tasks[~ended] == before[~ended]).all()
         assert (orders.task == schedule.tasks).all()
         assert ((orders.goal >= 0) & (orders.goal < 7)).all()
@@ -77,7 +77,7 @@ def test_the_copies_of_a_task_are_out_of_phase_when_staggered():
     schedule = Schedule(8, 2, 100, 50, np.random.default_rng(0), stagger=True)
     first_end = {}
     for step in range(1, 101):
-        for env in np.flatnonzero(schedule.advance().command == Command.STEP_THEN_RESET):
+        for env in np.flatnonzero(schedule.advance().command == WorkerCommand.STEP_THEN_RESET):
             first_end.setdefault(int(env), step)
     assert [first_end[env] for env in range(8)] == [100, 100, 75, 75, 50, 50, 25, 25]
 
@@ -103,7 +103,7 @@ def test_the_environments_left_over_take_the_tasks_in_turn(num_envs, num_tasks, 
         assert len(set(schedule.tasks[moving])) == spare  # never two at the same task
         assert len(set(schedule.remaining[moving])) <= 1  # all in the same phase
         played.extend(schedule.tasks[moving])
-        while schedule.advance().command[-1] != Command.STEP_THEN_RESET:
+        while schedule.advance().command[-1] != WorkerCommand.STEP_THEN_RESET:
             pass
     assert played == [turn % num_tasks for turn in range(len(played))]
 
@@ -115,7 +115,7 @@ def test_remaining_counts_the_steps_to_the_end_of_the_episode(stagger):
     for _ in range(25):
         last = schedule.remaining == 1
         schedule.remaining[:] = 0  # a copy
-        assert ((schedule.advance().command == Command.STEP_THEN_RESET) == last).all()
+        assert ((schedule.advance().command == WorkerCommand.STEP_THEN_RESET) == last).all()
 
 
 @pytest.mark.slow

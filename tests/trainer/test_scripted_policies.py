@@ -10,7 +10,7 @@ from metaworld.policies import ENV_POLICY_MAP
 from tests.sampling import sampled
 from trainer.envs.metaworld import MAX_EPISODE_STEPS, MetaworldFactory
 from trainer.envs.official import goal_vectors, official_task
-from trainer.envs.schedule import Command, Orders
+from trainer.envs.schedule import Orders, WorkerCommand
 from trainer.envs.vector import VectorEnv
 
 NEVER = -1
@@ -50,7 +50,7 @@ def solved_at(tasks: list[str], goals: list[int], workers: int) -> np.ndarray:
     policies = [ENV_POLICY_MAP[tasks[each]]() for each in task]
     found = np.full(task.size, NEVER)
     with VectorEnv(MetaworldFactory(tuple(tasks)), task.size, workers=workers) as vector:
-        vector.reset(Orders(np.full(task.size, Command.RESET, np.int8), task, goal))
+        vector.reset(Orders(np.full(task.size, WorkerCommand.RESET, np.int8), task, goal))
         for step in range(MAX_EPISODE_STEPS):
             playing = found == NEVER
             if not playing.any():
@@ -59,7 +59,8 @@ def solved_at(tasks: list[str], goals: list[int], workers: int) -> np.ndarray:
             for env in np.flatnonzero(playing):
                 action[env] = told(policies[env], shown[env])
             vector.start(
-                Orders(np.where(playing, Command.STEP, Command.IDLE).astype(np.int8), task, goal), action
+                Orders(np.where(playing, WorkerCommand.STEP, WorkerCommand.IDLE).astype(np.int8), task, goal),
+                action,
             )
             success = vector.wait().success
             found[playing & success] = step

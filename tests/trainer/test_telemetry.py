@@ -16,7 +16,7 @@ import pytest
 from trainer.telemetry import Telemetry
 from trainer.telemetry.heartbeat import Heartbeat
 from trainer.telemetry.metrics import Metrics
-from trainer.telemetry.progress import Bar, Lines, SharedProgress, open_progress
+from trainer.telemetry.progress import Lines, ProgressBar, SharedProgress, open_progress
 from trainer.telemetry.rate import RecentRate
 
 HEADER = {"recipe": "local-demo", "modified": {}, "tasks": ["reach-v3"], "seed": 0, "total_steps": 100}
@@ -263,7 +263,7 @@ def test_bars_for_a_terminal_a_line_for_each_run() -> None:
         shared = SharedProgress(stream)
         bars = [shared.of(f"seed {seed}:")(1000) for seed in (1, 2)]
         for number, bar in enumerate(bars, 1):
-            assert isinstance(bar, Bar)
+            assert isinstance(bar, ProgressBar)
             bar.update(number * 250, "train", 50.0, None)
         bars[0].close()
         bars[1].say("a line that stays")
@@ -278,7 +278,7 @@ def test_bars_for_a_terminal_a_line_for_each_run() -> None:
 def test_a_bar_for_a_terminal() -> None:
     with terminal() as (stream, raw):
         bar = open_progress(1000, stream=stream)
-        assert isinstance(bar, Bar)
+        assert isinstance(bar, ProgressBar)
         bar.update(250, "train", 50.0, 0.5)
         bar.say("[bold]a line that stays")
         bar.update(500, "train", 50.0, 0.5)

@@ -12,7 +12,7 @@ import pytest
 
 from trainer.telemetry import Telemetry
 from trainer.telemetry.gpu import GpuSampler
-from trainer.telemetry.usage import Usage
+from trainer.telemetry.usage import UsageMeter
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -115,14 +115,14 @@ def test_what_a_gpu_does_not_tell_is_left_out_of_a_line(nvml: Nvml) -> None:
         ({"memory_bytes"}, Slice()),
     ):
         sampler = GpuSampler(double, object())
-        usage = Usage(sampler)
+        usage = UsageMeter(sampler)
         wait_until(lambda double=double: double.asked >= 4)
         time.sleep(0.3)
         line = usage.read()
         sampler.close()
         assert {key.removeprefix("gpu/") for key in line if key.startswith("gpu/")} == known
         assert line.keys() >= {"cpu/share", "memory/rss_bytes"}
-    assert not [key for key in Usage(None).read() if key.startswith("gpu/")]
+    assert not [key for key in UsageMeter(None).read() if key.startswith("gpu/")]
 
 
 def test_the_heartbeat_and_the_log_have_it(

@@ -12,7 +12,7 @@ from tests.trainer.toys import CounterFactory
 from tests.trainer.warm import cold
 from trainer.envs.faults import fault_of
 from trainer.envs.metaworld import MetaworldFactory
-from trainer.envs.schedule import Command, Orders, Schedule
+from trainer.envs.schedule import Orders, Schedule, WorkerCommand
 from trainer.envs.vector import VectorEnv
 from trainer.envs.worker import remedy
 from trainer.errors import WorkerError
@@ -20,7 +20,7 @@ from trainer.errors import WorkerError
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
 
-def orders(command: Command, task: list[int], goal: list[int]) -> Orders:
+def orders(command: WorkerCommand, task: list[int], goal: list[int]) -> Orders:
     return Orders(np.full(len(task), command, np.int8), np.array(task, np.int32), np.array(goal, np.int32))
 
 
@@ -82,10 +82,10 @@ def sound(request: pytest.FixtureRequest, warm_processes: None) -> Iterator[Vect
 
 def test_what_an_action_led_to_is_kept_where_the_episode_is_cut(sound):
     action = np.ones((3, 2), np.float32)
-    sound.reset(orders(Command.RESET, [0, 1, 2], [2, 5, 5]))
-    sound.start(orders(Command.STEP, [0, 0, 0], [0, 0, 0]), action)
+    sound.reset(orders(WorkerCommand.RESET, [0, 1, 2], [2, 5, 5]))
+    sound.start(orders(WorkerCommand.STEP, [0, 0, 0], [0, 0, 0]), action)
     sound.wait()
-    sound.start(orders(Command.STEP_THEN_RESET, [2, 1, 0], [8, 9, 10]), action)
+    sound.start(orders(WorkerCommand.STEP_THEN_RESET, [2, 1, 0], [8, 9, 10]), action)
     outcome = sound.wait()
     assert outcome.next_observation.tolist() == [[0, 2, 2], [1, 5, 2], [2, 5, 2]]
     assert outcome.reward.tolist() == [4, 4, 4]
@@ -94,17 +94,17 @@ def test_what_an_action_led_to_is_kept_where_the_episode_is_cut(sound):
 
 
 def test_an_idle_environment_stands_still(sound):
-    sound.reset(orders(Command.RESET, [0, 1, 2], [5, 5, 5]))
-    mixed = orders(Command.STEP, [0, 1, 2], [0, 0, 0])
-    mixed.command[1] = Command.IDLE
+    sound.reset(orders(WorkerCommand.RESET, [0, 1, 2], [5, 5, 5]))
+    mixed = orders(WorkerCommand.STEP, [0, 1, 2], [0, 0, 0])
+    mixed.command[1] = WorkerCommand.IDLE
     sound.start(mixed, np.zeros((3, 2), np.float32))
     sound.wait()
     assert sound.observation.tolist() == [[0, 5, 1], [1, 5, 0], [2, 5, 1]]
 
 
 def test_the_state_tells_where_each_environment_is(sound):
-    sound.reset(orders(Command.RESET, [0, 1, 2], [2, 5, 9]))
-    sound.start(orders(Command.STEP, [0, 1, 2], [0, 0, 0]), np.zeros((3, 2), np.float32))
+    sound.reset(orders(WorkerCommand.RESET, [0, 1, 2], [2, 5, 9]))
+    sound.start(orders(WorkerCommand.STEP, [0, 1, 2], [0, 0, 0]), np.zeros((3, 2), np.float32))
     sound.wait()
     states = sound.state()
     assert states == [
@@ -113,14 +113,14 @@ def test_the_state_tells_where_each_environment_is(sound):
     ]
     sound.restore(states[::-1])
     assert sound.observation.tolist() == [[2, 9, 1], [1, 5, 1], [0, 2, 1]]
-    sound.start(orders(Command.STEP, [2, 1, 0], [0, 0, 0]), np.zeros((3, 2), np.float32))
+    sound.start(orders(WorkerCommand.STEP, [2, 1, 0], [0, 0, 0]), np.zeros((3, 2), np.float32))
     outcome = sound.wait()
     assert outcome.next_observation.tolist() == [[2, 9, 2], [1, 5, 2], [0, 2, 2]]
     assert outcome.success.tolist() == [False, False, True]
 
 
 def test_states_of_any_size_pass_through_the_socket(sound):
-    sound.reset(orders(Command.RESET, [0, 1, 2], [2, 5, 9]))
+    sound.reset(orders(WorkerCommand.RESET, [0, 1, 2], [2, 5, 9]))
     states = sound.state()
     for state in states:
         state["env"] |= {"steps": 4, "ballast": "x" * 1_000_000}
@@ -131,7 +131,7 @@ def test_states_of_any_size_pass_through_the_socket(sound):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_an_environment_has_to_say_is_passed_on_once(workers):
     with VectorEnv(CounterFactory(fault="note"), 4, workers=workers) as vector:
-        vector.reset(orders(Command.RESET, [0, 0, 2, 0], [9, 9, 9, 9]))
+        vector.reset(orders(WorkerCommand.RESET, [0, 0, 2, 0], [9, 9, 9, 9]))
         assert [note.split() for note in vector.take_notes()] == [
             ["task", "0", "squeaks"],
             ["task", "2", "squeaks"],
@@ -142,7 +142,7 @@ def test_what_an_environment_has_to_say_is_passed_on_once(workers):
 
 
 def stands_still(vector: VectorEnv) -> list[dict]:
-    vector.reset(orders(Command.RESET, [0, 1], [9, 9]))
+    vector.reset(orders(WorkerCommand.RESET, [0, 1], [9, 9]))
     return [{"task": task, "goal": 9, "observation": [0, 0, 0], "env": {"steps": 0}} for task in range(2)]
 
 
@@ -182,7 +182,7 @@ def test_a_worker_that_takes_no_state_is_named(number):
 def test_who_helps_has_a_share_where_there_is_one_left(envs, workers, own):
     tasks = list(range(envs))
     with VectorEnv(CounterFactory(fault="note"), envs, workers=workers, helping=True) as vector:
-        vector.reset(orders(Command.RESET, tasks, [2, 5, 9][:envs]))
+        vector.reset(orders(WorkerCommand.RESET, tasks, [2, 5, 9][:envs]))
         assert sum(len(worker.share) for worker in vector._workers) == envs - own
         assert len(vector.take_notes()) == envs
         states = vector.state()
@@ -190,14 +190,14 @@ def test_who_helps_has_a_share_where_there_is_one_left(envs, workers, own):
         vector.restore(states[::-1])
         back = [[task, (2, 5, 9)[task], 0] for task in tasks[::-1]]
         assert vector.observation.tolist() == back
-        vector.start(orders(Command.STEP, tasks[::-1], [0] * envs), np.zeros((envs, 2), np.float32))
+        vector.start(orders(WorkerCommand.STEP, tasks[::-1], [0] * envs), np.zeros((envs, 2), np.float32))
         assert vector.wait().next_observation.tolist() == [[task, goal, 1] for task, goal, _ in back]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_fault_in_this_process_is_named_as_one_in_a_worker(workers):
     with VectorEnv(CounterFactory(fault="raise"), 2, workers=workers, helping=True) as vector:
-        vector.reset(orders(Command.RESET, [0, 1], [9, 9]))
+        vector.reset(orders(WorkerCommand.RESET, [0, 1], [9, 9]))
         with pytest.raises(WorkerError, match=r"of .*green failed: ValueError: the drawer") as caught:
             step_until_fault(vector, (0, 1))
         assert "in step" in caught.value.hint
@@ -205,9 +205,9 @@ def test_a_fault_in_this_process_is_named_as_one_in_a_worker(workers):
 
 def step_until_fault(vector: VectorEnv, tasks: tuple[int, ...] = (0, 1)) -> None:
     count = len(tasks)
-    vector.reset(orders(Command.RESET, [*tasks], [9] * count))
+    vector.reset(orders(WorkerCommand.RESET, [*tasks], [9] * count))
     for _ in range(3):
-        vector.start(orders(Command.STEP, [*tasks], [0] * count), np.zeros((count, 2), np.float32))
+        vector.start(orders(WorkerCommand.STEP, [*tasks], [0] * count), np.zeros((count, 2), np.float32))
         vector.wait()
 
 
@@ -239,7 +239,7 @@ def test_a_hint_fits_the_death():
 )
 def test_a_fault_is_told_in_its_own_words_and_lines(workers, fault, cause):
     with VectorEnv(CounterFactory(fault=fault), 2, workers=workers) as vector:
-        vector.reset(orders(Command.RESET, [0, 1], [9, 9]))
+        vector.reset(orders(WorkerCommand.RESET, [0, 1], [9, 9]))
         with pytest.raises(WorkerError, match=rf"of .*green failed: {cause}") as caught:
             step_until_fault(vector, (0, 1))
     first, *_, last = caught.value.hint.splitlines()

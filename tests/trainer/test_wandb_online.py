@@ -13,7 +13,7 @@ import pytest
 
 from clusterkit.wandb.credentials import Credentials
 from clusterkit.wandb.ledger import SqliteUploads
-from clusterkit.wandb.outcome import Outcome
+from clusterkit.wandb.outcome import UploadOutcome
 from clusterkit.wandb.upload import UploadTarget, upload_runs
 from clusterkit.wandb.uploaded import UploadState
 from tests.doubles.wandb_server import WandbServer
@@ -115,14 +115,14 @@ def test_what_a_network_that_failed_later_kept_back_is_sent_from_home(
         target = UploadTarget(Credentials(server.url, KEY))
         ledger = SqliteUploads(sqlite3.connect(":memory:"))
 
-        def upload(outcome: Outcome) -> UploadState:
+        def upload(outcome: UploadOutcome) -> UploadState:
             (result,) = upload_runs(
                 {"r1": tmp_path / "run"}, outcome=lambda _: outcome, target=target, ledger=ledger, live=True
             )
             return result.state
 
-        assert upload(Outcome.RUNNING) is UploadState.RUNNING  # its own client may be at work
-        assert upload(Outcome.FINISHED) is UploadState.UPLOADED
-        assert upload(Outcome.FINISHED) is UploadState.UP_TO_DATE
+        assert upload(UploadOutcome.RUNNING) is UploadState.RUNNING  # its own client may be at work
+        assert upload(UploadOutcome.FINISHED) is UploadState.UPLOADED
+        assert upload(UploadOutcome.FINISHED) is UploadState.UP_TO_DATE
         assert [row["env_steps"] for row in arrived.history] == list(range(0, 100, 10))
         assert (arrived.once, arrived.state) == (True, "finished")

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clusterkit.errors import TransportError
-from clusterkit.transport.base import MissingFileError, Progress, SyncOptions, Transferred, Transport
+from clusterkit.transport.base import MissingFileError, SyncOptions, TransferProgress, Transferred, Transport
 from clusterkit.transport.factory import connect
 from clusterkit.transport.rsync import PARTIAL_DIR
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
@@ -272,7 +272,7 @@ def test_follow_links_copies_what_they_point_to(transport: Transport, here: Path
 @on_every_road
 def test_progress_reaches_the_whole(transport: Transport, here: Path, there: Path) -> None:
     (here / "big").write_bytes(os.urandom(8_000_000))
-    reports: list[Progress] = []
+    reports: list[TransferProgress] = []
     transport.push(here, str(there / "t"), progress=reports.append)
     assert reports[-1].done_bytes == 8_000_000
     assert reports[-1].total_bytes == 8_000_000

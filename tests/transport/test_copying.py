@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from clusterkit.errors import TransportError
 from clusterkit.transport import copying, rsync
-from clusterkit.transport.base import Progress, SyncOptions, Transport
+from clusterkit.transport.base import SyncOptions, TransferProgress, Transport
 from clusterkit.transport.copying import copy
 from clusterkit.transport.factory import connect
 from clusterkit.transport.modes import changed
-from clusterkit.transport.sides import Here
+from clusterkit.transport.sides import ThisMachine
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 from tests.transport.test_ssh import random_file, small_disk
 from tests.transport.tools import only
@@ -106,7 +106,7 @@ def test_a_tree_ends_up_as_rsync_would_leave_it(
         str(place / "source"), str(place / "peers"), options, folder=True, pulling=pulling
     )
     done = subprocess.run(argv, capture_output=True, check=False)
-    copy(Here(), str(place / "source"), Here(), str(place / "ours"), options, pulling=pulling)
+    copy(ThisMachine(), str(place / "source"), ThisMachine(), str(place / "ours"), options, pulling=pulling)
     if done.returncode == 0:  # 23: it could not replace a folder that is not empty, and says so
         assert picture(place / "ours") == picture(place / "peers")
 
@@ -202,7 +202,7 @@ def test_it_resumes_after_the_connection_died(
 
     drops: list[int] = []
 
-    def drop_once(_: Progress) -> None:
+    def drop_once(_: TransferProgress) -> None:
         if not drops and arriving.exists() and (there_already := arriving.stat().st_size) > 1_000_000:
             drops.append(there_already)
             server.drop_connections()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import TransportError
-from clusterkit.transport.known_hosts import Verdict, fingerprint, parse, read
+from clusterkit.transport.known_hosts import HostKeyVerdict, fingerprint, parse, read
 from clusterkit.transport.resolve import HostConfig, resolve
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd, make_key
 
@@ -35,11 +35,11 @@ def line(name: str, key: tuple[str, str], marker: str = "") -> str:
     return f"{marker} {name} {key[0]} {key[1]}\n".lstrip(" ")
 
 
-def verdict(text: str, **other: object) -> Verdict:
-    return Verdict(host(**other), parse(text.encode(), Path("/kh")))
+def verdict(text: str, **other: object) -> HostKeyVerdict:
+    return HostKeyVerdict(host(**other), parse(text.encode(), Path("/kh")))
 
 
-def check(judge: Verdict, key: tuple[str, str]) -> None:
+def check(judge: HostKeyVerdict, key: tuple[str, str]) -> None:
     judge.check(key[0], base64.b64decode(key[1]))
 
 
@@ -72,7 +72,7 @@ NAMES = [
 
 def decide(path: Path, port: int, key: tuple[str, str]) -> bool:
     """Whether a file lets the key pass; the type it names must then be asked for first."""
-    judge = Verdict(host(port=port), read([path.with_name("absent"), path]))
+    judge = HostKeyVerdict(host(port=port), read([path.with_name("absent"), path]))
     try:
         check(judge, key)
     except TransportError:
@@ -176,7 +176,7 @@ def agreed(server: LoopbackSshd, *options: str) -> bool:
     found = resolve("node", config=config)
     shown = Path(f"{server.host_key}.pub").read_text().split()
     try:
-        check(Verdict(found, read(found.known_hosts)), (shown[0], shown[1]))
+        check(HostKeyVerdict(found, read(found.known_hosts)), (shown[0], shown[1]))
     except TransportError:
         assert not theirs, "OpenSSH accepts it"
         return False

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterkit.transport import rsync
-from clusterkit.transport.base import MissingFileError, Progress, SyncOptions, Transferred
+from clusterkit.transport.base import MissingFileError, SyncOptions, TransferProgress, Transferred
 
 TEXT = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), min_size=1)
 OPTIONS = st.builds(
@@ -138,14 +138,14 @@ total size is 30000023  speedup is 1.00
 
 def test_progress_of_recorded_output() -> None:
     first, *_, last = rsync.OutputParser().feed(RECORDED)
-    assert first == Progress(2, None, 0.0)
+    assert first == TransferProgress(2, None, 0.0)
     assert last.done_bytes == 30_000_009
     assert last.bytes_per_second == 250 * 1024
 
 
 def test_the_total_is_unknown_while_the_list_grows() -> None:
     reports = rsync.OutputParser().feed(b"  100  50%  1.00kB/s  0:00:00 (xfr#1, ir-chk=5/9)\r")
-    assert reports == [Progress(100, None, 1024.0)]
+    assert reports == [TransferProgress(100, None, 1024.0)]
 
 
 @given(total=st.integers(1, 10**13), steps=st.lists(st.floats(0.01, 1.0), min_size=1, max_size=20))

@@ -30,7 +30,7 @@ from trainer.replay import Batch
 CRITICS = 2
 
 
-class _Part(NamedTuple):
+class _UpdatePart(NamedTuple):
     """A part of a batch, with what the policy does in it and the policy's graph.
 
     Attributes:
@@ -180,7 +180,7 @@ class SACUpdate(ABC):
         noises = self._noise(batch.action).chunk(self.micro_batches, -2)
         return [(Batch(*part), own) for part, own in zip(parts, noises, strict=True)]
 
-    def _play(self, batch: Batch, noise: Tensor, alpha: Tensor) -> _Part:
+    def _play(self, batch: Batch, noise: Tensor, alpha: Tensor) -> _UpdatePart:
         """Lets the policy act in the observations and the next ones, in one evaluation."""
         task = torch.cat([batch.task, batch.task], -1)
         features = self.policy.encoder(torch.cat([batch.observation, batch.next_observation], -2), task)
@@ -190,7 +190,7 @@ class SACUpdate(ABC):
         now, then = features.chunk(2, -2)
         own, following = action.chunk(2, -2)
         density, next_density = log_density.chunk(2, -1)
-        return _Part(
+        return _UpdatePart(
             batch,
             now,
             then,
@@ -202,7 +202,7 @@ class SACUpdate(ABC):
         )
 
     @torch.no_grad()
-    def _td_target(self, part: _Part) -> Tensor:
+    def _td_target(self, part: _UpdatePart) -> Tensor:
         outputs = self._outputs(self.targets, part.next_features, part.next_action, part.batch.task)
         value = self._reduced(outputs)
         value -= part.alpha * part.next_log_density
@@ -213,13 +213,13 @@ class SACUpdate(ABC):
             reward = reward * self.reward_factor.gather(-1, part.batch.task)
         return reward + self.config.gamma * value
 
-    def _critic_loss(self, part: _Part, seen: list[Tensor]) -> Tensor:
+    def _critic_loss(self, part: _UpdatePart, seen: list[Tensor]) -> Tensor:
         target = self._td_target(part)
         outputs = self._outputs(self.critics, part.features, part.batch.action, part.batch.task)
         seen.append(self.value.mean(outputs.detach()))
         return self.value.loss(outputs, target)
 
-    def _actor_loss(self, part: _Part) -> Tensor:
+    def _actor_loss(self, part: _UpdatePart) -> Tensor:
         # frozen: gradients for the critics' weights would cost as much again
         outputs = self._outputs(self.critics, part.features, part.action, part.batch.task, frozen=True)
         return (part.alpha * part.log_density - self._reduced(outputs)).sum(-1)

@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
             "what is learnt",
             hint="workers can be tried: --try-workers",
         )
-    wishes = Wishes(
+    wishes = BenchWishes(
         given.seconds,
         given.each or min(max(given.seconds / _WINDOWS, _SHORTEST), _LONGEST),
         _numbers(given.try_num_envs, "--try-num-envs", 1),
@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     )
     settings.run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with StopSignals() as stop:
-        return Bench(settings, options, wishes, stop).run()
+        return BenchRun(settings, options, wishes, stop).run()
 
 
 def _parser() -> Parser:
@@ -103,7 +103,7 @@ def _precisions(text: str | None) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class BenchWishes:
     """What is to be measured, and for how long.
 
     Attributes:
@@ -121,7 +121,7 @@ class Wishes:
     precisions: Sequence[str]
 
 
-class Bench:
+class BenchRun:
     """All measurements of a recipe on this machine.
 
     Args:
@@ -132,7 +132,7 @@ class Bench:
     """
 
     def __init__(
-        self, settings: TrainSettings, options: Sequence[str], wishes: Wishes, stop: StopSignals
+        self, settings: TrainSettings, options: Sequence[str], wishes: BenchWishes, stop: StopSignals
     ) -> None:
         self._settings, self._options, self._stop = settings, list(options), stop
         self._wishes, self._begun = wishes, time.monotonic()

@@ -21,7 +21,7 @@ import torch
 
 from trainer.bench.filling import fill_replay, fill_rollout
 from trainer.bench.timing import SETTLE, Peak, rate, waiting
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoint import CheckpointStore
 from trainer.device import configure, describe, has_bf16, precision_on, seed_everything
 from trainer.envs.choice import factory_for
 from trainer.envs.interface import EnvFactory
@@ -122,9 +122,9 @@ def loop(settings: TrainSettings, seconds: float, deadline: float) -> Result:
     seed_everything(settings.seed)
     stop = StopSignals()
     window = _Window(seconds, deadline, stop, waiting(device))
-    store = Checkpoints(settings.run_dir, run_id=settings.run_id, recipe=recipe.name, keep=1)
+    store = CheckpointStore(settings.run_dir, run_id=settings.run_id, recipe=recipe.name, keep=1)
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        telemetry = _Watched.open(
+        telemetry = _WatchedRun.open(
             settings.run_dir, {}, settings.total_steps, 0, settings.wandb, stream=nowhere
         )
         telemetry.window = window
@@ -197,7 +197,7 @@ class _Window:
         }
 
 
-class _Watched(Telemetry):
+class _WatchedRun(Telemetry):
     """Telemetry of a run that is timed."""
 
     window: _Window | None = None

@@ -8,11 +8,11 @@ with `weights_only=True`, and segments are plain numbers: a checkpoint from a st
 
 from trainer.checkpoint.reading import directory, load, load_file, newest, verify
 from trainer.checkpoint.segments import REPLAY
-from trainer.checkpoint.store import Checkpoints, Saved
+from trainer.checkpoint.store import CheckpointStore, Saved
 
 __all__ = [
     "REPLAY",
-    "Checkpoints",
+    "CheckpointStore",
     "Saved",
     "directory",
     "load",

@@ -14,7 +14,7 @@ import torch
 from trainer.checkpoint.manifest import ForeignFormatError, Manifest, StoredReplay
 from trainer.checkpoint.segments import REPLAY, read_segment
 from trainer.errors import CheckpointError
-from trainer.replay import Rows
+from trainer.replay import ReplayRows
 
 MANIFEST = "manifest.json"
 _STEP_NAME = re.compile(r"step-(\d{12})")
@@ -139,7 +139,7 @@ def load_file(path: Path, device: torch.device | str = "cpu") -> Any:
         raise CheckpointError(f"{path} is no file of tensors: {str(error).splitlines()[0]}") from error
 
 
-def load_replay(path: Path) -> tuple[StoredReplay, dict[str, Any], Iterator[Rows]]:
+def load_replay(path: Path) -> tuple[StoredReplay, dict[str, Any], Iterator[ReplayRows]]:
     """Reads the replay of a checkpoint: what the manifest says of it, its state, and its rows in order.
 
     Raises:

@@ -19,13 +19,13 @@ import numpy as np
 from trainer.checkpoint.manifest import Segment
 from trainer.errors import CheckpointError
 from trainer.files import HashedFile, sync_directory
-from trainer.replay import Rows
+from trainer.replay import ReplayRows
 
 REPLAY = "replay"
 """Name of the folder of segments, and of the part with the replay's state."""
 
 
-class Replay(Protocol):
+class ReplaySegments(Protocol):
     """What a store of checkpoints asks of a replay; rows are numbered from 0 and never renumbered."""
 
     def position(self) -> Sequence[int]:
@@ -34,10 +34,10 @@ class Replay(Protocol):
     def oldest(self) -> Sequence[int]:
         """Of each lane, the oldest row that a restored replay needs."""
 
-    def rows_since(self, mark: Sequence[int] | None) -> Rows:
+    def rows_since(self, mark: Sequence[int] | None) -> ReplayRows:
         """The rows from the mark on, or all; none is older than `oldest`."""
 
-    def put(self, rows: Rows) -> None:
+    def put(self, rows: ReplayRows) -> None:
         """Takes back the rows of a segment."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Replay(Protocol):
         """Takes back the state; the segments follow."""
 
 
-def write_segment(folder: Path, step: int, rows: Rows) -> tuple[Segment, bool]:
+def write_segment(folder: Path, step: int, rows: ReplayRows) -> tuple[Segment, bool]:
     """Writes rows to a file that appears by rename, on disk when this returns.
 
     Returns:
@@ -73,7 +73,7 @@ def write_segment(folder: Path, step: int, rows: Rows) -> tuple[Segment, bool]:
     return Segment(final.name, file.nbytes, file.sha256, *lanes), new
 
 
-def read_segment(folder: Path, segment: Segment) -> Rows:
+def read_segment(folder: Path, segment: Segment) -> ReplayRows:
     """Reads a segment back.
 
     Raises:
@@ -90,7 +90,7 @@ def read_segment(folder: Path, segment: Segment) -> Rows:
     digest = hashlib.sha256(data.data).hexdigest()
     if data.nbytes != segment.bytes or digest != segment.sha256 or count == 0 or data.size % count:
         raise CheckpointError(f"{folder / segment.file} is damaged (its content is not what was written)")
-    return Rows(
+    return ReplayRows(
         list(segment.begin), list(segment.end), data.reshape(count, -1).astype(np.float32, copy=False)
     )
 

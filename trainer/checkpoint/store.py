@@ -17,9 +17,9 @@ import torch
 from trainer.checkpoint import reading
 from trainer.checkpoint.manifest import File, Manifest, StoredReplay
 from trainer.checkpoint.pruning import clear, hide, prune
-from trainer.checkpoint.segments import REPLAY, Replay, has_segments, write_segment
+from trainer.checkpoint.segments import REPLAY, ReplaySegments, has_segments, write_segment
 from trainer.files import HashedFile, publish_directory
-from trainer.replay import Rows
+from trainer.replay import ReplayRows
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Saved:
     seconds: float
 
 
-class Checkpoints:
+class CheckpointStore:
     """Saves and restores the checkpoints of a run, and remembers which rows of the replay are on disk.
 
     A crash at any moment leaves the checkpoints before it as they were: a checkpoint appears by the rename
@@ -61,7 +61,7 @@ class Checkpoints:
         self._on_disk: StoredReplay | None = None
         self._refused: set[Path] = set()
 
-    def save(self, step: int, parts: Mapping[str, Any], replay: Replay | None) -> Saved:
+    def save(self, step: int, parts: Mapping[str, Any], replay: ReplaySegments | None) -> Saved:
         """Writes a checkpoint, then drops the oldest.
 
         Args:
@@ -112,7 +112,7 @@ class Checkpoints:
         self._last = self._home / path.name if self._is_ours(path) else None
         return parts
 
-    def restore_replay(self, path: Path, replay: Replay) -> None:
+    def restore_replay(self, path: Path, replay: ReplaySegments) -> None:
         """Fills a replay of the same layout as it was, and goes on from its last segment.
 
         Raises:
@@ -125,7 +125,7 @@ class Checkpoints:
             replay.put(rows)
         self._on_disk = stored  # if it is another run's, its files are not here and the next save writes all
 
-    def read_replay(self, path: Path) -> tuple[dict[str, Any], Iterator[Rows]]:
+    def read_replay(self, path: Path) -> tuple[dict[str, Any], Iterator[ReplayRows]]:
         """Returns state and segments, for a replay of another layout; the next save writes all of its rows.
 
         Raises:
@@ -135,7 +135,7 @@ class Checkpoints:
         self._on_disk = None
         return state, segments
 
-    def _write(self, final: Path, step: int, parts: Mapping[str, Any], replay: Replay | None) -> int:
+    def _write(self, final: Path, step: int, parts: Mapping[str, Any], replay: ReplaySegments | None) -> int:
         """Makes the checkpoint appear; returns the bytes written."""
         temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=self._home))
         undo = contextlib.ExitStack()
@@ -160,7 +160,9 @@ class Checkpoints:
         self._refused.discard(final)
         return nbytes + file.nbytes + sum(entry.bytes for entry in files.values())
 
-    def _write_rows(self, step: int, replay: Replay, undo: contextlib.ExitStack) -> tuple[StoredReplay, int]:
+    def _write_rows(
+        self, step: int, replay: ReplaySegments, undo: contextlib.ExitStack
+    ) -> tuple[StoredReplay, int]:
         """Writes the rows that are not on disk; returns where all of them are, and the bytes written."""
         held = self._on_disk if self.mark is not None else None
         mark = tuple(map(int, replay.position()))

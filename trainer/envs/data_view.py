@@ -7,7 +7,7 @@ from typing import Any
 import mujoco  # type: ignore[import-untyped]
 
 
-class Place:
+class BodyPlace:
     """Where a body, geom or site is: its id and live views of its pose."""
 
     __slots__ = ("id", "xmat", "xpos", "xquat")
@@ -19,7 +19,7 @@ class Place:
         self.xquat = xquat
 
 
-class Joint:
+class JointView:
     """A joint's live views of its position and velocity."""
 
     __slots__ = ("qpos", "qvel")
@@ -38,40 +38,40 @@ class DataView:
 
     def __init__(self, data: mujoco.MjData) -> None:
         self._data = data
-        self._bodies: dict[str, Place] = {}
-        self._geoms: dict[str, Place] = {}
-        self._sites: dict[str, Place] = {}
-        self._joints: dict[str, Joint] = {}
+        self._bodies: dict[str, BodyPlace] = {}
+        self._geoms: dict[str, BodyPlace] = {}
+        self._sites: dict[str, BodyPlace] = {}
+        self._joints: dict[str, JointView] = {}
         self.qpos = data.qpos
         self.qvel = data.qvel
         self.site_xpos = data.site_xpos
 
-    def body(self, name: str) -> Place:
+    def body(self, name: str) -> BodyPlace:
         """The body of that name."""
         if name not in self._bodies:
             number = self._data.body(name).id
             data = self._data
-            self._bodies[name] = Place(number, data.xpos[number], data.xmat[number], data.xquat[number])
+            self._bodies[name] = BodyPlace(number, data.xpos[number], data.xmat[number], data.xquat[number])
         return self._bodies[name]
 
-    def geom(self, name: str) -> Place:
+    def geom(self, name: str) -> BodyPlace:
         """The geom of that name."""
         if name not in self._geoms:
             number = self._data.geom(name).id
-            self._geoms[name] = Place(number, self._data.geom_xpos[number], self._data.geom_xmat[number])
+            self._geoms[name] = BodyPlace(number, self._data.geom_xpos[number], self._data.geom_xmat[number])
         return self._geoms[name]
 
-    def site(self, name: str) -> Place:
+    def site(self, name: str) -> BodyPlace:
         """The site of that name."""
         if name not in self._sites:
             number = self._data.site(name).id
-            self._sites[name] = Place(number, self._data.site_xpos[number], self._data.site_xmat[number])
+            self._sites[name] = BodyPlace(number, self._data.site_xpos[number], self._data.site_xmat[number])
         return self._sites[name]
 
-    def joint(self, name: str) -> Joint:
+    def joint(self, name: str) -> JointView:
         """The joint of that name."""
         if name not in self._joints:
-            self._joints[name] = Joint(self._data.joint(name))
+            self._joints[name] = JointView(self._data.joint(name))
         return self._joints[name]
 
     def __getattr__(self, name: str) -> Any:

@@ -94,7 +94,7 @@ def refuse_foreign(
 
 
 @dataclass(frozen=True)
-class _Found:
+class _FoundModule:
     """Where a module comes from: real paths."""
 
     installed: bool
@@ -104,7 +104,7 @@ class _Found:
     """The same, and the folders of packages without code of their own."""
 
 
-def _find(module: str) -> _Found:
+def _find(module: str) -> _FoundModule:
     """Looks as an import would, as far as it can be seen without running a package's own code."""
     first, *rest = module.split(".")
     specs: list[ModuleSpec] = []
@@ -118,7 +118,7 @@ def _find(module: str) -> _Found:
     folders = [Path(folder) for each in specs for folder in each.submodule_search_locations or ()]
     own = _own_folders()
     packages = [Path(folder) for each in specs[:1] for folder in each.submodule_search_locations or ()]
-    return _Found(
+    return _FoundModule(
         installed=not any(path.parent.resolve() in own for path in packages or files[:1]),
         files=tuple(file.resolve() for file in files),
         places=tuple(place.resolve() for place in (*files, *folders)),

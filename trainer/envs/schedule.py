@@ -25,7 +25,7 @@ _GOALS = 2**30
 """Goals are 32-bit numbers; these leave room for the environments that begin at one."""
 
 
-class Command(IntEnum):
+class WorkerCommand(IntEnum):
     """What an environment is told to do in one vector step.
 
     `STEP_AUTORESET` is for environments that end their episodes themselves: one that has just ended its
@@ -43,7 +43,7 @@ class Orders(NamedTuple):
     """One vector step's orders, each an array of shape (num_envs,).
 
     Attributes:
-        command: int8, see `Command`.
+        command: int8, see `WorkerCommand`.
         task: int32, the task of the episode that a reset starts.
         goal: int32, its goal's index.
     """
@@ -63,13 +63,13 @@ def first_orders(num_envs: int, begin: int = 0) -> Orders:
     """
     task = np.zeros(num_envs, np.int32)
     goal = begin + np.arange(num_envs, dtype=np.int32)
-    return Orders(np.full(num_envs, Command.RESET, np.int8), task, goal)
+    return Orders(np.full(num_envs, WorkerCommand.RESET, np.int8), task, goal)
 
 
 def autoreset_orders(num_envs: int) -> Orders:
     """Returns the orders of every step after `first_orders`, read-only."""
     zeros = np.zeros(num_envs, np.int32)
-    orders = Orders(np.full(num_envs, Command.STEP_AUTORESET, np.int8), zeros, zeros.copy())
+    orders = Orders(np.full(num_envs, WorkerCommand.STEP_AUTORESET, np.int8), zeros, zeros.copy())
     for array in orders:
         array.flags.writeable = False
     return orders
@@ -137,7 +137,7 @@ class Schedule:
 
     def first(self) -> Orders:
         """Returns the orders that start every environment's first episode."""
-        command = np.full(self._tasks.shape, Command.RESET, np.int8)
+        command = np.full(self._tasks.shape, WorkerCommand.RESET, np.int8)
         return Orders(command, self.tasks, self._goals(self._tasks.size))
 
     def advance(self) -> Orders:
@@ -146,8 +146,8 @@ class Schedule:
         if self._now < self._next_end:
             return self._between
         ends = np.flatnonzero(self._ends == self._now)
-        command = np.full(self._tasks.shape, Command.STEP, np.int8)
-        command[ends] = Command.STEP_THEN_RESET
+        command = np.full(self._tasks.shape, WorkerCommand.STEP, np.int8)
+        command[ends] = WorkerCommand.STEP_THEN_RESET
         self._ends[ends] += self._episode_steps
         if ends[-1] >= self._fixed:
             self._move()
@@ -165,7 +165,7 @@ class Schedule:
     def _foresee(self) -> None:
         """Prepares the steps up to the next end of an episode, whose orders are all the same."""
         self._next_end = int(self._ends.min())
-        command = np.full(self._tasks.shape, Command.STEP, np.int8)
+        command = np.full(self._tasks.shape, WorkerCommand.STEP, np.int8)
         self._between = Orders(command, self.tasks, np.zeros(self._tasks.shape, np.int32))
         for array in self._between:
             array.flags.writeable = False

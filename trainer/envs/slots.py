@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from trainer.envs.block import Block
 from trainer.envs.interface import OWN_CHOICE, Env, EnvFactory
-from trainer.envs.schedule import Command
+from trainer.envs.schedule import WorkerCommand
 
-_STEP_THEN_RESET = int(Command.STEP_THEN_RESET)
-_AUTORESET = int(Command.STEP_AUTORESET)
-_STEPS = (int(Command.STEP), int(Command.STEP_THEN_RESET), int(Command.STEP_AUTORESET))
-_RESETS = (int(Command.STEP_THEN_RESET), int(Command.RESET))
+_STEP_THEN_RESET = int(WorkerCommand.STEP_THEN_RESET)
+_AUTORESET = int(WorkerCommand.STEP_AUTORESET)
+_STEPS = (int(WorkerCommand.STEP), int(WorkerCommand.STEP_THEN_RESET), int(WorkerCommand.STEP_AUTORESET))
+_RESETS = (int(WorkerCommand.STEP_THEN_RESET), int(WorkerCommand.RESET))
 """Plain integers: an enumeration's members take longer to find than a slot's bookkeeping altogether."""
 
 

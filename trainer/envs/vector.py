@@ -36,7 +36,7 @@ STEP_TIMEOUT = 60.0
 """Seconds that a share of the environments may take for a vector step before it counts as hung."""
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """What a vector step brought; the arrays are overwritten by the next step.
 
     Attributes:
@@ -129,7 +129,7 @@ class VectorEnv:
             worker.start()
         self._running = True
 
-    def wait(self) -> Outcome:
+    def wait(self) -> StepOutcome:
         """Ends the vector step begun by `start`.
 
         Raises:
@@ -146,7 +146,9 @@ class VectorEnv:
             np.isfinite(each).all() for each in (block.reward, block.next_observation, block.observation)
         ):
             self._name_spoilt()
-        return Outcome(block.reward, block.success, block.next_observation, block.terminated, block.truncated)
+        return StepOutcome(
+            block.reward, block.success, block.next_observation, block.terminated, block.truncated
+        )
 
     def take_notes(self) -> list[str]:
         """Returns what environments made since the last call have to say, each sentence once."""

@@ -47,7 +47,7 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class _Job:
+class _EvaluationJob:
     step: int
     weights: Mapping[str, Tensor]
     goals: Goals
@@ -90,8 +90,8 @@ class BackgroundEvaluator:
                 hint="the machine or its container leaves too little of it (df /dev/shm)",
             ) from error
         self._setup = Setup(factory, self._policy, episodes, workers, threads, max_steps, step_timeout)
-        self._jobs: deque[_Job] = deque()  # the first of them is the one being played
-        self._finished: list[tuple[_Job, Finished]] = []
+        self._jobs: deque[_EvaluationJob] = deque()  # the first of them is the one being played
+        self._finished: list[tuple[_EvaluationJob, Finished]] = []
         self._process = EvaluatorProcess(self._setup)
 
     @property
@@ -121,7 +121,7 @@ class BackgroundEvaluator:
             WorkerError: the evaluator died, failed or hangs. What was submitted stays pending.
         """
         copied = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}
-        self._jobs.append(_Job(step, copied, np.array(goals, np.int32), dict(notes or {})))
+        self._jobs.append(_EvaluationJob(step, copied, np.array(goals, np.int32), dict(notes or {})))
         self._send()
         while len(self._jobs) > _MOST_PENDING and not interrupted():
             self._listen(_LOOK)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.envs.interface import EnvFactory
-from trainer.envs.schedule import Command, Orders
+from trainer.envs.schedule import Orders, WorkerCommand
 from trainer.envs.vector import STEP_TIMEOUT, VectorEnv
 from trainer.evaluation.result import Evaluation
 from trainer.recipe.memory import EVALUATION_ENVIRONMENTS
@@ -82,7 +82,7 @@ class Evaluator:
         while active.any():
             if interrupted():
                 return None
-            command = np.where(active, Command.STEP, Command.IDLE).astype(np.int8)
+            command = np.where(active, WorkerCommand.STEP, WorkerCommand.IDLE).astype(np.int8)
             # always all rows: a row's result may depend on the size of the batch in its last bit
             action = act(self._vector.observation, task)
             self._vector.start(Orders(command, task, np.zeros_like(task)), action)
@@ -109,7 +109,7 @@ class Evaluator:
         self, which: npt.NDArray[np.bool_], episode: npt.NDArray[np.int_], goals: npt.NDArray[np.int32]
     ) -> None:
         if which.any():
-            command = np.where(which, Command.RESET, Command.IDLE).astype(np.int8)
+            command = np.where(which, WorkerCommand.RESET, WorkerCommand.IDLE).astype(np.int8)
             self._vector.reset(Orders(command, self._task, goals[episode % goals.size]))
 
 

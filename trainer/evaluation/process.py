@@ -67,7 +67,7 @@ class Played:
 
 
 @dataclass(frozen=True)
-class _Fault:
+class _EvaluationFault:
     """Why there will be no answer: the second half of a sentence, and the hint to it."""
 
     cause: str
@@ -91,9 +91,9 @@ class EvaluatorProcess:
         self._seen = 0
         self._silence, self._looked = 0.0, time.monotonic()
         self._step_timeout = setup.step_timeout
-        self._fault: _Fault | None = None
+        self._fault: _EvaluationFault | None = None
         self.playing = False
-        self._pipe: Connection[Goals, Played | _Fault]
+        self._pipe: Connection[Goals, Played | _EvaluationFault]
         self._pipe, theirs = context.Pipe()
         # no daemon, for those may not have workers of their own; the finaliser ends it in their stead
         self._process = context.Process(target=_serve, args=(theirs, setup, self._beats))
@@ -125,13 +125,13 @@ class EvaluatorProcess:
                 answer = self._pipe.recv() if self._pipe.poll(timeout) else self._silent()
             except (EOFError, OSError):
                 answer = self._death()
-            if not isinstance(answer, _Fault):
+            if not isinstance(answer, _EvaluationFault):
                 self.playing = self.playing and answer is None
                 return answer
             self._fault = answer
         raise WorkerError(f"the evaluator (pid {self.pid}) {self._fault.cause}", hint=self._fault.hint)
 
-    def _silent(self) -> _Fault | None:
+    def _silent(self) -> _EvaluationFault | None:
         """Counts the time without a step; returns a fault when it is too long."""
         now = time.monotonic()
         # between two looks little counts: it may be us who stood still, in a checkpoint or a suspended job
@@ -142,15 +142,15 @@ class EvaluatorProcess:
         limit = _PATIENCE * self._step_timeout if self._seen else _START_TIMEOUT
         if self._silence <= limit:
             return None
-        return _Fault(f"has made no step for {limit:.0f} s", "look for a full or failing node")
+        return _EvaluationFault(f"has made no step for {limit:.0f} s", "look for a full or failing node")
 
-    def _death(self) -> _Fault:
+    def _death(self) -> _EvaluationFault:
         self._process.join(1)
         code = self._process.exitcode
-        return _Fault(f"died {ending(code)}", remedy(code))
+        return _EvaluationFault(f"died {ending(code)}", remedy(code))
 
 
-def _end(process: SpawnProcess, pipe: Connection[Goals, Played | _Fault]) -> None:
+def _end(process: SpawnProcess, pipe: Connection[Goals, Played | _EvaluationFault]) -> None:
     """Ends the process: the end of the stream is its order to go, and if it does not it is killed."""
     pipe.close()
     process.join(1)
@@ -159,7 +159,7 @@ def _end(process: SpawnProcess, pipe: Connection[Goals, Played | _Fault]) -> Non
         process.join(0.5)
 
 
-def _serve(pipe: Connection[Played | _Fault, Goals], setup: Setup, beats: ctypes.c_int64) -> None:
+def _serve(pipe: Connection[Played | _EvaluationFault, Goals], setup: Setup, beats: ctypes.c_int64) -> None:
     """The life of the process.
 
     Args:
@@ -192,13 +192,13 @@ def _serve(pipe: Connection[Played | _Fault, Goals], setup: Setup, beats: ctypes
             assert evaluation is not None, "a beat interrupts nothing"
             pipe.send(Played(evaluation, time.perf_counter() - begun))
     except TrainerError as error:
-        _report(pipe, _Fault(f"failed: {error.cause}", error.hint))
+        _report(pipe, _EvaluationFault(f"failed: {error.cause}", error.hint))
     except (Exception, SystemExit) as error:
         fault = fault_of(error)
-        _report(pipe, _Fault(f"failed: {fault.cause}", fault.where))
+        _report(pipe, _EvaluationFault(f"failed: {fault.cause}", fault.where))
 
 
-def _take_orders(pipe: Connection[Played | _Fault, Goals], orders: SimpleQueue[Goals]) -> None:
+def _take_orders(pipe: Connection[Played | _EvaluationFault, Goals], orders: SimpleQueue[Goals]) -> None:
     """Passes orders on. The end of the stream ends the process, whatever its main thread waits for.
 
     The workers are killed, for one that hangs would not see the end of its own stream.
@@ -211,6 +211,6 @@ def _take_orders(pipe: Connection[Played | _Fault, Goals], orders: SimpleQueue[G
     os._exit(0)
 
 
-def _report(pipe: Connection[Played | _Fault, Goals], fault: _Fault) -> None:
+def _report(pipe: Connection[Played | _EvaluationFault, Goals], fault: _EvaluationFault) -> None:
     with contextlib.suppress(OSError):
         pipe.send(fault)

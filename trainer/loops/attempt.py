@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoint import CheckpointStore
 from trainer.envs.interface import EnvFactory
-from trainer.envs.vector import Outcome, VectorEnv
+from trainer.envs.vector import StepOutcome, VectorEnv
 from trainer.errors import DivergedError, TrainerError, WorkerError
 from trainer.loops.agreement import Agreement
 from trainer.loops.course import OTHERS, REST, Course, Due, Guarded, Pauses
@@ -20,7 +20,7 @@ from trainer.loops.evaluations import Evaluations
 from trainer.loops.guards import align
 from trainer.loops.memory import AnyReplay
 from trainer.loops.saving import save
-from trainer.loops.state import Found, Progress
+from trainer.loops.state import FoundCheckpoint, RunCounters
 from trainer.loops.statistics import EpisodeStatistics
 from trainer.model import about, digest, save_final
 from trainer.pacing import crossed
@@ -33,7 +33,7 @@ from trainer.telemetry import Telemetry
 L = TypeVar("L", bound=Guarded)
 
 
-class Attempt(ABC, Generic[L]):
+class TrainingAttempt(ABC, Generic[L]):
     """One attempt. Use as a context manager, which ends the workers.
 
     Each rank of a run makes its own, with its share of the environments, and comes to the same counters,
@@ -61,8 +61,8 @@ class Attempt(ABC, Generic[L]):
         factory: EnvFactory,
         telemetry: Telemetry,
         stop: StopSignals,
-        store: Checkpoints,
-        found: Found | None,
+        store: CheckpointStore,
+        found: FoundCheckpoint | None,
         ranks: Ranks | None,
     ) -> None:
         state: Mapping[str, Any] = found.parts["state"] if found else {}
@@ -78,7 +78,7 @@ class Attempt(ABC, Generic[L]):
         rank = self._ranks.rank
         self._rng = np.random.default_rng([settings.seed, rank] if rank else settings.seed)
         self._num_envs = settings.own_envs
-        self._progress = progress = Progress(**state.get("progress", {"learning_starts": warmup}))
+        self._progress = progress = RunCounters(**state.get("progress", {"learning_starts": warmup}))
         # no method: the learner gets it too, and would hold the run that holds the learner
         self._say: Callable[[str], None] = lambda text: telemetry.event(progress.step, text)
         # first, for the workers import while the networks are built
@@ -154,7 +154,7 @@ class Attempt(ABC, Generic[L]):
         with self._telemetry.clock("evaluate"):
             self._evaluations.submit(self._progress.step, episodes, self._look)
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> StepOutcome:
         """Returns what the vector step has led to, when all ranks have theirs.
 
         Raises:

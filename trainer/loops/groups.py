@@ -13,7 +13,7 @@ from trainer.loops.rollout_learner import RolloutLearner
 from trainer.streams import Stream
 
 
-class Group(Protocol):
+class SeedGroup(Protocol):
     """What takes the steps of several learners.
 
     What a learner finds in itself afterwards, and what its stream has been drawn from, is the same as if it
@@ -52,7 +52,7 @@ class OneByOne:
         self._streams = list(streams)
 
     def do(self, step: str, who: Sequence[int]) -> None:
-        """Takes a step of some learners, see `Group`."""
+        """Takes a step of some learners, see `SeedGroup`."""
         for number in who:
             learner = self._learners[number]
             assert learner is not None
@@ -64,7 +64,7 @@ class OneByOne:
         self._learners[number] = None
 
 
-def make_group(learners: Sequence[Guarded], streams: Sequence[Stream]) -> Group:
+def make_group(learners: Sequence[Guarded], streams: Sequence[Stream]) -> SeedGroup:
     """Returns what takes the steps of learners of one recipe the fastest, with all else the same."""
     on_policy = [learner for learner in learners if isinstance(learner, RolloutLearner)]
     if 1 < len(on_policy) == len(learners):

@@ -21,7 +21,7 @@ from trainer.algorithms.returns import ReturnScale
 from trainer.algorithms.sac import SAC, SACConfig
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
-from trainer.envs.vector import Outcome
+from trainer.envs.vector import StepOutcome
 from trainer.loops.course import UPDATE
 from trainer.loops.guards import check_finite, too_small, troubled
 from trainer.loops.memory import Floats, make_replay, remember
@@ -131,7 +131,7 @@ class Learner:
         self,
         observation: Floats,
         action: Floats,
-        outcome: Outcome,
+        outcome: StepOutcome,
         task: npt.NDArray[np.integer[Any]],
         remaining: npt.NDArray[np.integer[Any]],
     ) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from trainer.envs.interface import EnvFactory
-from trainer.envs.vector import Outcome
+from trainer.envs.vector import StepOutcome
 from trainer.recipe.kinds import on_metaworld
 from trainer.replay import Replay, TransitionReplay
 from trainer.settings import TrainSettings
@@ -44,7 +44,7 @@ def remember(
     replay: AnyReplay,
     observation: Floats,
     action: Floats,
-    outcome: Outcome,
+    outcome: StepOutcome,
     task: npt.NDArray[np.integer[Any]],
     remaining: npt.NDArray[np.integer[Any]],
 ) -> None:

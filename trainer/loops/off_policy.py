@@ -15,11 +15,11 @@ import numpy.typing as npt
 import torch
 
 from trainer.algorithms.acting import Acting
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoint import CheckpointStore
 from trainer.diagnostics import diagnose
 from trainer.envs.interface import EnvFactory
-from trainer.envs.schedule import Command
-from trainer.loops.attempt import Attempt
+from trainer.envs.schedule import WorkerCommand
+from trainer.loops.attempt import TrainingAttempt
 from trainer.loops.course import OTHERS, UPDATE, Due, Pauses
 from trainer.loops.episodes import plan_episodes
 from trainer.loops.evaluations import Evaluations
@@ -27,7 +27,7 @@ from trainer.loops.learner import Learner
 from trainer.loops.memory import AnyReplay
 from trainer.loops.saving import restore_replay
 from trainer.loops.state import (
-    Found,
+    FoundCheckpoint,
     restore_generators,
     stored_environments,
     stored_generators,
@@ -42,7 +42,7 @@ from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 
 
-class OffPolicyRun(Attempt[Learner]):
+class OffPolicyRun(TrainingAttempt[Learner]):
     """One attempt at an off-policy run. Use as a context manager, which ends the workers.
 
     Args:
@@ -63,8 +63,8 @@ class OffPolicyRun(Attempt[Learner]):
         device: torch.device,
         telemetry: Telemetry,
         stop: StopSignals,
-        store: Checkpoints,
-        found: Found | None = None,
+        store: CheckpointStore,
+        found: FoundCheckpoint | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         super().__init__(settings, factory, telemetry, stop, store, found, ranks)
@@ -126,7 +126,7 @@ class OffPolicyRun(Attempt[Learner]):
             outcome = self._outcome()
 
         self._learner.remember(observation, action, outcome, task, remaining)
-        ended = (orders.command == Command.STEP_THEN_RESET) | outcome.terminated | outcome.truncated
+        ended = (orders.command == WorkerCommand.STEP_THEN_RESET) | outcome.terminated | outcome.truncated
         self._episodes.add(task, outcome.reward, outcome.success, ended)
         progress.step += num_envs
 
@@ -191,7 +191,7 @@ class OffPolicyRun(Attempt[Learner]):
             "returns": self._learner.returns_state(),
         }
 
-    def _restore(self, found: Found) -> Mapping[str, Any] | None:
+    def _restore(self, found: FoundCheckpoint) -> Mapping[str, Any] | None:
         """Takes over a checkpoint; returns the environments whose episodes go on, or None for new ones."""
         state, replay = found.parts["state"], self._learner.replay
         self._learner.agent.load_state_dict(found.parts["model"]["learner"])

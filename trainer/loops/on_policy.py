@@ -12,16 +12,16 @@ from typing import Any
 import torch
 
 from trainer.algorithms.rollout_acting import RolloutActing
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoint import CheckpointStore
 from trainer.envs.interface import EnvFactory
-from trainer.envs.schedule import Command
-from trainer.loops.attempt import Attempt
+from trainer.envs.schedule import WorkerCommand
+from trainer.loops.attempt import TrainingAttempt
 from trainer.loops.course import OTHERS, Due, Pauses
 from trainer.loops.episodes import plan_episodes
 from trainer.loops.evaluations import Evaluations
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.loops.state import (
-    Found,
+    FoundCheckpoint,
     restore_generators,
     stored_environments,
     stored_generators,
@@ -35,7 +35,7 @@ from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 
 
-class OnPolicyRun(Attempt[RolloutLearner]):
+class OnPolicyRun(TrainingAttempt[RolloutLearner]):
     """One attempt at an on-policy run. Use as a context manager, which ends the workers.
 
     Args:
@@ -58,8 +58,8 @@ class OnPolicyRun(Attempt[RolloutLearner]):
         device: torch.device,
         telemetry: Telemetry,
         stop: StopSignals,
-        store: Checkpoints,
-        found: Found | None = None,
+        store: CheckpointStore,
+        found: FoundCheckpoint | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         super().__init__(settings, factory, telemetry, stop, store, found, ranks)
@@ -105,7 +105,7 @@ class OnPolicyRun(Attempt[RolloutLearner]):
             outcome = self._outcome()
         truncated = outcome.truncated
         if self._planned:
-            truncated = truncated | (orders.command == Command.STEP_THEN_RESET)
+            truncated = truncated | (orders.command == WorkerCommand.STEP_THEN_RESET)
         rollout.add(
             shown,
             action,
@@ -167,7 +167,7 @@ class OnPolicyRun(Attempt[RolloutLearner]):
             "learning": self._learning(),
         }
 
-    def _restore(self, found: Found) -> Mapping[str, Any] | None:
+    def _restore(self, found: FoundCheckpoint) -> Mapping[str, Any] | None:
         """Takes over a checkpoint; returns the environments whose episodes go on, or None for new ones."""
         state = found.parts["state"]
         self._logged_of_learning = state.get("learning", {})

@@ -7,10 +7,10 @@ from typing import Any
 
 from trainer import checkpoint
 from trainer import recipe as recipes
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoint import CheckpointStore
 from trainer.errors import CheckpointError, UsageError
 from trainer.loops.saving import of_rank
-from trainer.loops.state import Found
+from trainer.loops.state import FoundCheckpoint
 from trainer.options import NEWEST
 from trainer.parallel import Ranks
 from trainer.settings import TrainSettings
@@ -31,8 +31,8 @@ def refuse_to_overwrite(settings: TrainSettings) -> None:
 
 
 def find(
-    settings: TrainSettings, store: Checkpoints, events: list[str], ranks: Ranks | None = None
-) -> Found | None:
+    settings: TrainSettings, store: CheckpointStore, events: list[str], ranks: Ranks | None = None
+) -> FoundCheckpoint | None:
     """Returns the checkpoint to go on from, if any, and notes what happened as events.
 
     Rank 0 looks for it, and for all that could be wrong with it.
@@ -49,10 +49,10 @@ def find(
     events.append(f"resumed from {path.name} at step {parts['state']['progress']['step']:,}")
     if not (replay and same_ranks) and settings.recipe.algorithm == "sac":
         events.append("the replay is lost: the policy fills it again before learning goes on")
-    return Found(path, parts, replay and same_ranks)
+    return FoundCheckpoint(path, parts, replay and same_ranks)
 
 
-def _look(settings: TrainSettings, store: Checkpoints, events: list[str]) -> tuple[Path | None, bool]:
+def _look(settings: TrainSettings, store: CheckpointStore, events: list[str]) -> tuple[Path | None, bool]:
     """Returns the checkpoint to go on from, if any, and whether its replay is there too."""
     held = checkpoint.directory(settings.run_dir)
     refuse_to_overwrite(settings)
@@ -80,7 +80,7 @@ def _look(settings: TrainSettings, store: Checkpoints, events: list[str]) -> tup
     return path, replay
 
 
-def _load(settings: TrainSettings, store: Checkpoints, path: Path) -> dict[str, Any]:
+def _load(settings: TrainSettings, store: CheckpointStore, path: Path) -> dict[str, Any]:
     """Reads a checkpoint that this run can go on from.
 
     Raises:

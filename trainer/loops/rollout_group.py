@@ -34,7 +34,7 @@ class RolloutGroup:
     def __init__(self, learners: Sequence[RolloutLearner]) -> None:
         self._learners = list(learners)
         self._left: set[int] = set()
-        self._joint = _Joint(self._learners)
+        self._joint = _JointLearners(self._learners)
 
     @staticmethod
     def fit(learners: Sequence[RolloutLearner]) -> bool:
@@ -47,7 +47,7 @@ class RolloutGroup:
         learners = [self._learners[number] for number in who]
         try:
             if step == ESTIMATE and 1 < len(who) == len(self._learners) - len(self._left) < self._joint.size:
-                self._joint = _Joint(learners)  # between two rollouts those who have left are dropped
+                self._joint = _JointLearners(learners)  # between two rollouts those who have left are dropped
             # where few learn, to compute all and leave most as they are would take longer than one by one
             together = len(who) > 1 and 2 * len(who) >= self._joint.size and self._joint.pays(step)
             if together and step != ESTIMATE:
@@ -65,7 +65,7 @@ class RolloutGroup:
         self._left.add(number)
 
 
-class _Joint:
+class _JointLearners:
     """What takes the steps of some learners at once; the tensors of each become views of its own.
 
     Args:

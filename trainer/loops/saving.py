@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainer.checkpoint import Checkpoints, Saved
+from trainer.checkpoint import CheckpointStore, Saved
 from trainer.loops.memory import AnyReplay
 from trainer.loops.state import fresh_generators
 from trainer.parallel import Ranks
-from trainer.replay import Rows
+from trainer.replay import ReplayRows
 
 _OTHERS = "others"
 """What ranks 1 and up have of their own, in a checkpoint's state beside what rank 0 has."""
@@ -40,7 +40,7 @@ class AllReplays:
         self._states: list[dict[str, Any]] = []
         self._position: list[int] = []
         self._oldest: list[int] = []
-        self._rows = Rows([], [], np.empty((0, 0), np.float32))
+        self._rows = ReplayRows([], [], np.empty((0, 0), np.float32))
 
     def gather(self, mark: Sequence[int] | None) -> None:
         """Brings the rows since a mark of rank 0's store, and all else, to rank 0; every rank calls it."""
@@ -58,7 +58,7 @@ class AllReplays:
             self._position, self._oldest, begin, end = (
                 list(chain(*each)) for each in zip(*found, strict=True)
             )
-            self._rows = Rows(begin, end, np.concatenate(data))
+            self._rows = ReplayRows(begin, end, np.concatenate(data))
 
     def position(self) -> list[int]:
         """Of each lane, the row that is being filled."""
@@ -68,7 +68,7 @@ class AllReplays:
         """Of each lane, the oldest row that a restored replay needs."""
         return self._oldest
 
-    def rows_since(self, mark: Sequence[int] | None) -> Rows:
+    def rows_since(self, mark: Sequence[int] | None) -> ReplayRows:
         """The rows gathered.
 
         Raises:
@@ -86,13 +86,13 @@ class AllReplays:
         """Takes back this rank's state; the segments follow."""
         self._replay.load_state_dict(state["ranks"][self._ranks.rank])
 
-    def put(self, rows: Rows) -> None:
+    def put(self, rows: ReplayRows) -> None:
         """Takes back this rank's rows of a segment."""
         self._replay.put(_own_rows(rows, self._ranks))
 
 
 def save(
-    store: Checkpoints,
+    store: CheckpointStore,
     ranks: Ranks,
     step: int,
     parts: Mapping[str, Any],
@@ -110,7 +110,7 @@ def save(
         replay: of this rank; None for a run that has none.
 
     Raises:
-        OSError: as `Checkpoints.save`, on rank 0; the ranks may go on.
+        OSError: as `CheckpointStore.save`, on rank 0; the ranks may go on.
     """
     if ranks.size == 1:
         return store.save(step, {**parts, "state": {**own, **parts["state"]}}, replay)
@@ -126,7 +126,7 @@ def save(
 
 
 def restore_replay(
-    store: Checkpoints,
+    store: CheckpointStore,
     ranks: Ranks,
     path: Path,
     replay: AnyReplay,
@@ -180,10 +180,10 @@ def _unpacked(packed: bytes) -> dict[str, Any]:
     return found
 
 
-def _own_rows(rows: Rows, ranks: Ranks) -> Rows:
+def _own_rows(rows: ReplayRows, ranks: Ranks) -> ReplayRows:
     """Picks a rank's rows out of those of all, who have as many lanes each."""
     lanes = len(rows.begin) // ranks.size
     own, before = slice(ranks.rank * lanes, (ranks.rank + 1) * lanes), slice(ranks.rank * lanes)
     begin, end = rows.begin[own], rows.end[own]
     first = sum(rows.end[before]) - sum(rows.begin[before])
-    return Rows(begin, end, rows.data[first : first + sum(end) - sum(begin)])
+    return ReplayRows(begin, end, rows.data[first : first + sum(end) - sum(begin)])

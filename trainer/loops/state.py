@@ -17,7 +17,7 @@ _PHYSICS = ("gymnasium", "metaworld", "mujoco")
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundCheckpoint:
     """A checkpoint to go on from.
 
     Attributes:
@@ -32,7 +32,7 @@ class Found:
 
 
 @dataclass
-class Progress:
+class RunCounters:
     """The counters of a run.
 
     Attributes:

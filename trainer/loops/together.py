@@ -16,14 +16,14 @@ from typing import Any
 
 from trainer.errors import TrainerError
 from trainer.loops.course import DESCEND, OTHERS, REST, REST_SECONDS, Course, Due, Guarded
-from trainer.loops.groups import Group, make_group
+from trainer.loops.groups import SeedGroup, make_group
 from trainer.streams import Stream
 
 _FAILED = 1
 _PATIENCE = 30.0
 """Seconds that a run waits for the others to come as far: a scheduler's signal leaves little more."""
 
-MakeGroup = Callable[[Sequence[Guarded], Sequence[Stream]], Group]
+MakeGroup = Callable[[Sequence[Guarded], Sequence[Stream]], SeedGroup]
 
 
 @dataclass(eq=False)
@@ -60,7 +60,7 @@ class Together:
     def __init__(self, seats: Sequence[Seat], make_group: MakeGroup = make_group) -> None:
         self._alive = list(seats)
         self._make_group = make_group
-        self._group: Group | None = None
+        self._group: SeedGroup | None = None
         self._places: dict[Seat, tuple[Guarded, int]] = {}
         self._look = 0.0
         self._now = 0.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TextIO
 
-from trainer.pack.line import Card, Line
+from trainer.pack.line import Card, PackLine
 from trainer.pack.outlet import outlet
 from trainer.preemption import StopSignals
 
@@ -66,8 +66,8 @@ class Leader:
         self.own = StopSignals()
         self._begun = False
         self._over = threading.Event()
-        self._guests: dict[Line, Guest] = {}
-        self._waiting: list[Line] = []
+        self._guests: dict[PackLine, Guest] = {}
+        self._waiting: list[PackLine] = []
         self._selector = selectors.DefaultSelector()
         self._selector.register(door, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._serve, name="meeting", daemon=True)
@@ -135,7 +135,7 @@ class Leader:
     def __exit__(self, *_: object) -> None:
         self.leave()
 
-    def _line(self, guest: Guest) -> Line:
+    def _line(self, guest: Guest) -> PackLine:
         return next(line for line, each in self._guests.items() if each is guest)
 
     def _serve(self) -> None:
@@ -159,11 +159,11 @@ class Leader:
     def _admit(self, door: socket.socket) -> None:
         with contextlib.suppress(OSError):  # who has knocked is gone, or the door has been shut
             end, _ = door.accept()
-            line = Line(end)
+            line = PackLine(end)
             self._waiting.append(line)
             self._selector.register(end, selectors.EVENT_READ, line)
 
-    def _hear(self, line: Line) -> None:
+    def _hear(self, line: PackLine) -> None:
         messages = line.hear()
         guest = self._guests.get(line)
         if messages is None:
@@ -191,7 +191,7 @@ class Leader:
                 card = Card(message["name"], tuple(message["argv"]), message["environ"])
                 guest = self._guests[line] = Guest(card, outlet(line.descriptors.pop()))
 
-    def _dismiss(self, line: Line, why: str) -> None:
+    def _dismiss(self, line: PackLine, why: str) -> None:
         line.tell({"alone": why})
         line.close()
 

@@ -35,7 +35,7 @@ class Ending:
     again: int = 0
 
 
-class Line:
+class PackLine:
     """One end of a connection: whole lines of JSON, and file descriptors."""
 
     def __init__(self, end: socket.socket) -> None:

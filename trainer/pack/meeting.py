@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from trainer.errors import TrainerError
 from trainer.pack.leader import TICK, Leader
-from trainer.pack.line import Card, Ending, Line
+from trainer.pack.line import Card, Ending, PackLine
 from trainer.preemption import StopSignals
 
 _LOCK, _DOOR = "lead", "door"
@@ -31,7 +31,7 @@ class AloneError(TrainerError):
 class Follower:
     """A run that another's process trains."""
 
-    def __init__(self, line: Line, stop: StopSignals) -> None:
+    def __init__(self, line: PackLine, stop: StopSignals) -> None:
         self._line, self._stop = line, stop
         self._told: signal.Signals | None = None
         self._heard: list[dict[str, Any]] = []
@@ -139,7 +139,7 @@ def _follow(door: Path, card: Card, stop: StopSignals) -> Follower | None:
     except (FileNotFoundError, ConnectionRefusedError):
         end.close()
         return None
-    line = Line(end)
+    line = PackLine(end)
     line.tell({"name": card.name, "argv": card.argv, "environ": dict(card.environ)}, [1])
     return Follower(line, stop)
 

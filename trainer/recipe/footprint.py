@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from trainer.lanes import Layout, Ring
+from trainer.lanes import LaneLayout, Ring
 from trainer.recipe.kinds import on_metaworld
 from trainer.recipe.recipe import Recipe, task_names
 
@@ -88,11 +88,11 @@ def replay_bytes(
     return replay_layout(recipe, num_envs).nbytes
 
 
-def replay_layout(recipe: Recipe, num_envs: int | None = None) -> Layout:
+def replay_layout(recipe: Recipe, num_envs: int | None = None) -> LaneLayout:
     """Returns the shape of the replay of a recipe that runs on Meta-World."""
     values = recipe.values
     tasks = len(task_names(values["tasks"]))
-    return Layout(
+    return LaneLayout(
         num_tasks=tasks,
         num_envs=num_envs or tasks,
         capacity=values["replay_capacity"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.lanes import Layout, Ring
+from trainer.lanes import LaneLayout, Ring
 from trainer.placement import acts_on_host
 from trainer.recipe.sizes import Sizes
 
@@ -22,7 +22,7 @@ def optimizer_bytes(sizes: Sizes) -> int:
     return (2 * sizes.count.trained + tensors) * _FLOAT
 
 
-def index_bytes(layout: Layout | Ring) -> int:
+def index_bytes(layout: LaneLayout | Ring) -> int:
     """What a draw on a device keeps: tasks of each batch, lanes, slots, random numbers."""
     if isinstance(layout, Ring):
         return _DOUBLE + layout.batch_size * (_DOUBLE + _LONG)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.lanes import Layout, Ring
+from trainer.lanes import LaneLayout, Ring
 from trainer.recipe.batches import Batches, batches, usual_envs
 from trainer.recipe.footprint import ParameterCount, parameter_count
 from trainer.recipe.kinds import on_metaworld, on_policy
@@ -100,13 +100,13 @@ class Sizes:
         return batches(self.recipe.name, self.recipe.values, self.environments)
 
     @property
-    def layout(self) -> Layout | Ring:
+    def layout(self) -> LaneLayout | Ring:
         """Of a rank's replay: rings of whole episodes on Meta-World, of whole transitions elsewhere."""
         values, spaces = self.recipe.values, self.spaces
         capacity, batch = values["replay_capacity"] // self.ranks, self.own_batch
         if not self.on_metaworld:
             return Ring(capacity, batch, spaces.observation, spaces.action)
-        return Layout(
+        return LaneLayout(
             num_tasks=self.tasks,
             num_envs=self.own_environments,
             capacity=capacity,

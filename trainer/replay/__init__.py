@@ -3,7 +3,7 @@
 from trainer.replay.batch import Batch
 from trainer.replay.group import ReplayGroup
 from trainer.replay.replay import Replay
-from trainer.replay.rows import Rows
+from trainer.replay.rows import ReplayRows
 from trainer.replay.transitions import TransitionReplay
 
-__all__ = ["Batch", "Replay", "ReplayGroup", "Rows", "TransitionReplay"]
+__all__ = ["Batch", "Replay", "ReplayGroup", "ReplayRows", "TransitionReplay"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainer.lanes import Layout
+from trainer.lanes import LaneLayout
 from trainer.replay.lanes import Integers, Lanes
 
 
-def deal(old: Lanes, new: Lanes, layout: Layout) -> tuple[Integers, Integers]:
+def deal(old: Lanes, new: Lanes, layout: LaneLayout) -> tuple[Integers, Integers]:
     """Fills empty lanes with the whole episodes of other lanes of the same tasks.
 
     The newest come first; each goes to the lane that is then the least full for its size.

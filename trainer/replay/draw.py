@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trainer.lanes import Layout
+from trainer.lanes import LaneLayout
 from trainer.replay.lanes import Integers, Lanes
 from trainer.replay.tables import Tables
 
@@ -31,7 +31,7 @@ _ROWS = 65_536
 """Rows that are read from a device at once, some ten megabytes."""
 
 
-def task_rota(layout: Layout) -> Tensor:
+def task_rota(layout: LaneLayout) -> Tensor:
     """Returns the tasks of a batch's transitions, int64, shape (rotations, batch_size).
 
     The batch is split evenly; what does not divide rotates: 512 over 10 tasks are 51 each, and 2 more for
@@ -52,7 +52,7 @@ class HostDraw:
         turn: which of the rotations is the first batch's.
     """
 
-    def __init__(self, layout: Layout, lanes: Lanes, turn: int = 0) -> None:
+    def __init__(self, layout: LaneLayout, lanes: Lanes, turn: int = 0) -> None:
         self._tables = Tables(layout, lanes)
         self._steps = layout.episode_steps
         self._bits = np.random.PCG64(int(torch.randint(2**63 - 1, ())))
@@ -137,7 +137,7 @@ class DeviceDraw:
         turn: which of the rotations is the first batch's.
     """
 
-    def __init__(self, layout: Layout, lanes: Lanes, device: torch.device, turn: int = 0) -> None:
+    def __init__(self, layout: LaneLayout, lanes: Lanes, device: torch.device, turn: int = 0) -> None:
         self._tables = Tables(layout, lanes)
         self._steps = layout.episode_steps
         self._rota = task_rota(layout).to(device)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer.lanes import Layout
+from trainer.lanes import LaneLayout
 
 Integers = npt.NDArray[np.int64]
 
@@ -29,7 +29,7 @@ class Lanes:
         count: the number that each lane's next transition will have.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: LaneLayout) -> None:
         self._steps = layout.episode_steps
         own = layout.num_envs // layout.num_tasks
         capacities, slots = layout.lane_capacities, layout.lane_slots

@@ -12,12 +12,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trainer.lanes import Layout
+from trainer.lanes import LaneLayout
 from trainer.replay.batch import Batch
 from trainer.replay.deal import deal
 from trainer.replay.draw import DeviceDraw, DeviceDraws, HostDraw, put_rows, to_device, to_host
 from trainer.replay.lanes import Integers, Lanes
-from trainer.replay.rows import Rows
+from trainer.replay.rows import ReplayRows
 from trainer.replay.sending import Sender
 from trainer.replay.staging import Staging
 
@@ -62,7 +62,9 @@ class Replay:
         on_host: bool = False,
         turn: int = 0,
     ) -> None:
-        layout = Layout(num_tasks, num_envs, capacity, batch_size, episode_steps, observation_dim, action_dim)
+        layout = LaneLayout(
+            num_tasks, num_envs, capacity, batch_size, episode_steps, observation_dim, action_dim
+        )
         device = torch.device(device)
         self._layout = layout
         self._lanes = Lanes(layout)
@@ -201,16 +203,16 @@ class Replay:
         """Returns the oldest row of each lane that a restored replay needs."""
         return [int(row) for row in self._lanes.oldest]
 
-    def rows_since(self, mark: Sequence[int] | None) -> Rows:
+    def rows_since(self, mark: Sequence[int] | None) -> ReplayRows:
         """Returns what is new since an earlier `position`, or all there is, in the host's memory.
 
         The row of the mark itself is among it, for it had been begun only.
         """
         oldest, end = self._lanes.oldest, self._lanes.end
         begin = (oldest if mark is None else np.clip(mark, oldest, end)).tolist()
-        return Rows(begin, end.tolist(), to_host(self._rows, self._places(begin, end.tolist())))
+        return ReplayRows(begin, end.tolist(), to_host(self._rows, self._places(begin, end.tolist())))
 
-    def put(self, rows: Rows) -> None:
+    def put(self, rows: ReplayRows) -> None:
         """Writes rows back, those of the oldest piece first; rows not needed any more are passed over."""
         begin = np.clip(self._lanes.oldest, rows.begin, rows.end).tolist()
         end = np.clip(self._lanes.end, begin, rows.end).tolist()
@@ -229,7 +231,7 @@ class Replay:
         self._lanes.cut()
         self._draw.update()
 
-    def adopt(self, state: Mapping[str, Any], pieces: Iterable[Rows]) -> None:
+    def adopt(self, state: Mapping[str, Any], pieces: Iterable[ReplayRows]) -> None:
         """Takes over the whole episodes of a replay filled by another number of environments.
 
         Marks of that replay mean nothing here.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 
 @dataclass(frozen=True)
-class Rows:
+class ReplayRows:
     """Rows of all lanes, lane after lane; they are counted from the start of the run.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainer.lanes import Layout
+from trainer.lanes import LaneLayout
 from trainer.replay.lanes import Integers, Lanes
 
 
@@ -26,7 +26,7 @@ class Tables:
         offset: see above, for each slot.
     """
 
-    def __init__(self, layout: Layout, lanes: Lanes) -> None:
+    def __init__(self, layout: LaneLayout, lanes: Lanes) -> None:
         self._lanes = lanes
         self._steps = layout.episode_steps
         self._slots: Integers = lanes.ring // self._steps

@@ -21,7 +21,7 @@ from trainer.errors import CheckpointError
 from trainer.lanes import Ring
 from trainer.replay.batch import Batch
 from trainer.replay.draw import put_rows, to_host
-from trainer.replay.rows import Rows
+from trainer.replay.rows import ReplayRows
 from trainer.replay.sending import Sender
 from trainer.replay.staging import Staging
 
@@ -194,12 +194,12 @@ class TransitionReplay:
         """Returns the oldest row that a restored replay needs."""
         return [self._count - self._held]
 
-    def rows_since(self, mark: Sequence[int] | None) -> Rows:
+    def rows_since(self, mark: Sequence[int] | None) -> ReplayRows:
         """Returns what is new since an earlier `position`, or all there is, in the host's memory."""
         begin = max(self.oldest()[0], 0 if mark is None else mark[0])
-        return Rows([begin], [self._count], to_host(self._rows, self._places(begin, self._count)))
+        return ReplayRows([begin], [self._count], to_host(self._rows, self._places(begin, self._count)))
 
-    def put(self, rows: Rows) -> None:
+    def put(self, rows: ReplayRows) -> None:
         """Writes rows back, those of the oldest piece first; rows not needed any more are passed over."""
         (first, end, data) = next(rows.lanes())
         begin = min(max(first, self.oldest()[0]), end)
@@ -208,7 +208,7 @@ class TransitionReplay:
     def cut(self) -> None:
         """Does nothing: a transition is whole whatever becomes of its episode."""
 
-    def adopt(self, state: Mapping[str, Any], _pieces: Iterable[Rows]) -> None:
+    def adopt(self, state: Mapping[str, Any], _pieces: Iterable[ReplayRows]) -> None:
         """Refuses a replay of another shape: the environment is another one.
 
         Raises:

@@ -36,7 +36,7 @@ def open_progress(total_steps: int, step: int = 0, stream: TextIO | None = None)
     """Returns the bar if the stream (standard output by default) is a terminal, else lines."""
     stream = stream or sys.stdout
     live = _live(stream)
-    return Bar(total_steps, step, live) if live else Lines(total_steps, stream)
+    return ProgressBar(total_steps, step, live) if live else Lines(total_steps, stream)
 
 
 class SharedProgress:
@@ -52,11 +52,11 @@ class SharedProgress:
 
     def _open(self, label: str, total_steps: int, step: int = 0) -> Progress:
         if self._live:
-            return Bar(total_steps, step, self._live, label)
+            return ProgressBar(total_steps, step, self._live, label)
         return Lines(total_steps, self._stream, label=label)
 
 
-class Bar:
+class ProgressBar:
     """A live bar: steps, rate, time left, phase and success.
 
     Args:

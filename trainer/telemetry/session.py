@@ -15,7 +15,7 @@ from trainer.telemetry.gpu import GpuSampler
 from trainer.telemetry.heartbeat import Heartbeat
 from trainer.telemetry.metrics import Metrics
 from trainer.telemetry.progress import Opens, Progress, open_progress
-from trainer.telemetry.usage import Usage
+from trainer.telemetry.usage import UsageMeter
 from trainer.telemetry.wandb_run import WandbLostError, WandbRun, open_wandb
 
 
@@ -36,7 +36,7 @@ class Telemetry:
     ) -> None:
         self.progress = progress
         self.clock = Clock()
-        self._usage = Usage(gpu)
+        self._usage = UsageMeter(gpu)
         self._metrics = metrics
         self._heartbeat = heartbeat
         self._gpu = gpu

@@ -14,7 +14,7 @@ _GPU = {
 }
 
 
-class Usage:
+class UsageMeter:
     """Reads GPU, processors and memory; what lies between two readings belongs to the second.
 
     Args:

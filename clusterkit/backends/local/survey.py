@@ -16,14 +16,14 @@ _ABOUT = "Runs go to this machine: `clusterkit submit`. `clusterkit init HOST` a
 
 
 @dataclass(frozen=True)
-class Here:
+class LocalDraft:
     """The tables for this machine."""
 
     project: Table
     tables: tuple[Table, ...]
 
 
-def draft(has: Hardware, program: Sequence[str] | None, python: str | None) -> Here:
+def draft(has: Hardware, program: Sequence[str] | None, python: str | None) -> LocalDraft:
     """The settings with which runs of a project go to this machine.
 
     Args:
@@ -42,7 +42,7 @@ def draft(has: Hardware, program: Sequence[str] | None, python: str | None) -> H
         project.append(
             Entry("default_profile", DEMO, "shipped: four tasks in minutes; `clusterkit profiles`")
         )
-        return Here(Table(("project",), tuple(project), head), tuple(tables))
+        return LocalDraft(Table(("project",), tuple(project), head), tuple(tables))
     project.append(Entry("default_profile", PROFILE, "what a run asks for, below"))
     project.append(Entry("program", list(program), "`submit -- --lr 0.3` adds arguments"))
     cpus = has.cpus or 1
@@ -59,4 +59,4 @@ def draft(has: Hardware, program: Sequence[str] | None, python: str | None) -> H
         'A program that takes a seed: add "--seed", "{seed}" to `program`; `submit --seeds 1..3` runs three.',
     )
     tables.append(Table(("profiles", PROFILE), tuple(entries), (about, *told)))
-    return Here(Table(("project",), tuple(project), head), tuple(tables))
+    return LocalDraft(Table(("project",), tuple(project), head), tuple(tables))

@@ -56,7 +56,7 @@ ck_try() {
 
 
 @dataclass(frozen=True)
-class Answer:
+class Trial:
     """What sbatch said of one."""
 
     start: float | None
@@ -67,7 +67,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Partition:
+class PartitionTerms:
     """What is known of a partition."""
 
     max_time: int | None
@@ -77,13 +77,13 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class Answers:
+class StartAnswers:
     """All that was asked."""
 
     now: float | None
     """The cluster's clock, Unix seconds."""
-    trials: Mapping[str, Answer]
-    partitions: Mapping[str, Partition] = field(default_factory=dict)
+    trials: Mapping[str, Trial]
+    partitions: Mapping[str, PartitionTerms] = field(default_factory=dict)
     default: str | None = None
     """The partition of a job that names none."""
     waiting: Mapping[str, int] = field(default_factory=dict)
@@ -121,7 +121,7 @@ def parse_starts(text: str, requests: Mapping[str, Sequence[str]]) -> Prediction
     )
 
 
-def _start(answer: Answer, asked: JobRequest, answers: Answers) -> PredictedStart:
+def _start(answer: Trial, asked: JobRequest, answers: StartAnswers) -> PredictedStart:
     if answer.start is None or answers.now is None:
         return PredictedStart(
             None, partition=answer.partition, words=answer.words or "the start cannot be read"
@@ -136,20 +136,20 @@ def _start(answer: Answer, asked: JobRequest, answers: Answers) -> PredictedStar
     return PredictedStart(wait, answer.start, answer.partition, answers.waiting.get(name, 0))
 
 
-def _billing(asked: JobRequest, answers: Answers) -> float | None:
+def _billing(asked: JobRequest, answers: StartAnswers) -> float | None:
     partition = answers.partitions.get(asked.partition or answers.default or "")
     if partition is None or not partition.weights:
         return None
     return billing(partition.weights, counted(asked), highest_only=answers.highest_only)
 
 
-def _read(text: str) -> Answers:
+def _read(text: str) -> StartAnswers:
     told = {section.name: section for section in sections(text)}
     clock = told.get("now", _SILENCE).text.strip()
     parts = partitions(told.get("partitions", _SILENCE).text)
     flags = re.search(r"^PriorityFlags\s*=\s*(.*)$", told.get("config", _SILENCE).text, re.MULTILINE)
     tries = {name[4:]: section for name, section in told.items() if name.startswith("try ")}
-    return Answers(
+    return StartAnswers(
         now=float(clock) if clock.isdecimal() else None,
         trials={key: _answer(one.status, one.error or one.text) for key, one in tries.items()},
         partitions={name: _partition(fields) for name, fields in parts.items()},
@@ -174,24 +174,24 @@ def billing(weights: Mapping[str, float], asked: Mapping[str, float], *, highest
     return max(costs) if highest_only else sum(costs)
 
 
-def _answer(status: int, said: str) -> Answer:
+def _answer(status: int, said: str) -> Trial:
     if found := _START.search(said):
-        return Answer(unix_seconds(found[1]), found[2], "")
+        return Trial(unix_seconds(found[1]), found[2], "")
     lines = [_NOISE.sub("", line.strip()) for line in said.splitlines() if line.strip()]
     words = "; ".join(dict.fromkeys(lines))[:300]
     if status == 124:
-        return Answer(None, None, f"Slurm gives no answer: {words}" if words else "Slurm gives no answer")
-    return Answer(None, None, words or "sbatch says nothing")
+        return Trial(None, None, f"Slurm gives no answer: {words}" if words else "Slurm gives no answer")
+    return Trial(None, None, words or "sbatch says nothing")
 
 
-def _partition(row: Mapping[str, str]) -> Partition:
+def _partition(row: Mapping[str, str]) -> PartitionTerms:
     weights: dict[str, float] = {}
     for pair in row.get("TRESBillingWeights", "").split(","):
         if match := re.fullmatch(r"([^=]+)=([\d.]+)([KMGTP]?)", pair, re.IGNORECASE):
             scale = {"": 1024.0, "K": 2.0**20, "M": 1024.0, "G": 1.0, "T": 2.0**-10, "P": 2.0**-20}
             name = match[1].lower()
             weights[name] = float(match[2]) * (scale[match[3].upper()] if name == "mem" else 1.0)
-    return Partition(parse_time(row.get("MaxTime", "")), weights)
+    return PartitionTerms(parse_time(row.get("MaxTime", "")), weights)
 
 
 def _shares(section: Section) -> tuple[FairShare, ...]:

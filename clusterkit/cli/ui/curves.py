@@ -42,7 +42,7 @@ Draw = Callable[[Look, int, int | None], RenderableType]
 
 
 @dataclass(frozen=True)
-class Panel:
+class CurvePanel:
     """One curve: its points by step, the range of its axis, and how its values are written."""
 
     name: str
@@ -124,7 +124,7 @@ def _events(one: Curves) -> list[Text]:
     return [Text(printable(" ".join(str(texts[-1]).split())), style="dim")] if texts else []
 
 
-def panels(one: Curves) -> list[Panel]:
+def panels(one: Curves) -> list[CurvePanel]:
     """What is drawn of a run: success, return and speed, or what a program of the user's own reports."""
     evaluations, training = latest(one.rows, "eval"), latest(one.rows, "train")
     success = _points(evaluations, "success/mean")
@@ -133,13 +133,13 @@ def panels(one: Curves) -> list[Panel]:
     if not one.run.recipe and not success and not returns and (names := own_names(one.rows)):
         curves = {name: _points(with_number(one.rows, name), name) for name in names[:_OWN]}
         return [
-            Panel(name, points, _range(points), _short, style)
+            CurvePanel(name, points, _range(points), _short, style)
             for (name, points), style in zip(curves.items(), _STYLES, strict=False)
         ]
     return [
-        Panel("success", success, (0.0, 1.0), lambda share: f"{share:.0%}", "green", best=True),
-        Panel("return", returns, _range(returns), _short, "cyan", best=True),
-        Panel("steps/s", speed, (0.0, max((y for _, y in speed), default=1.0)), _short, "yellow"),
+        CurvePanel("success", success, (0.0, 1.0), lambda share: f"{share:.0%}", "green", best=True),
+        CurvePanel("return", returns, _range(returns), _short, "cyan", best=True),
+        CurvePanel("steps/s", speed, (0.0, max((y for _, y in speed), default=1.0)), _short, "yellow"),
     ]
 
 
@@ -164,7 +164,7 @@ def _range(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return low, high if high > low else 1.0
 
 
-def _draw(panel: Panel, span: float, width: int, height: int) -> Text:
+def _draw(panel: CurvePanel, span: float, width: int, height: int) -> Text:
     """A title with the last and best value, the curve between two axes, and the steps below."""
     room = max(1, width - _AXIS - 1)
     text = Text(f"{'':{_AXIS}} ")

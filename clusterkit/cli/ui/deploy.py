@@ -17,13 +17,13 @@ from clusterkit.cli.ui.trusted import warn_of_trusted
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
-    from clusterkit.runs.deployment import Plan
+    from clusterkit.runs.deployment import DeploymentPlan
     from clusterkit.snapshots import Large, Snapshot
 
 _NAMES = 5
 
 
-def show_deployed(done: Plan) -> None:
+def show_deployed(done: DeploymentPlan) -> None:
     """One line for the image and one for the code."""
     say(f"{bold(done.cluster)}  {done.root}")
     if done.image:
@@ -43,7 +43,7 @@ def show_deployed(done: Plan) -> None:
     warn_of_trusted(done.trusted)
 
 
-def show_plan(plan: Plan) -> None:
+def show_plan(plan: DeploymentPlan) -> None:
     """What is there, what would travel, how long, and the room of every root."""
     console.out.print(f"[bold]{plan.cluster}[/]  {plan.root}", soft_wrap=True)
     if plan.image:
@@ -69,7 +69,7 @@ def show_plan(plan: Plan) -> None:
     console.note("plan: nothing was changed" if plan.bytes_to_send else "plan: nothing to do")
 
 
-def print_plan_json(plan: Plan, *, carried_out: bool) -> None:
+def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
     """The same for machines; docs/commands.md lists the keys."""
     snapshot, standing = plan.snapshot, plan.standing
     image = plan.image and {

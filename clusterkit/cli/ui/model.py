@@ -16,12 +16,12 @@ from clusterkit.cli.ui.console import err, note, out
 from clusterkit.cli.ui.text import printable
 
 if TYPE_CHECKING:
-    from clusterkit.commands.model import Chosen, Evaluated, Score
+    from clusterkit.commands.model import ChosenModel, Evaluated, Score
 
 _BAR = 20
 
 
-def show_choice(model: Chosen) -> None:
+def show_choice(model: ChosenModel) -> None:
     """Which model it is."""
     note(f"{printable(model.name)}: {printable(model.path.name)}" + (f", {model.said}" if model.said else ""))
 

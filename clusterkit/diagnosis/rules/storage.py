@@ -6,7 +6,7 @@ import re
 
 from clusterkit.backends.causes import Cause, Finding, Line, Sure, Text
 from clusterkit.backends.logs import SCHEDULER_LOG
-from clusterkit.diagnosis.evidence import Evidence, Space
+from clusterkit.diagnosis.evidence import DiskSpace, Evidence
 from clusterkit.diagnosis.rules.commands import logs
 from clusterkit.diagnosis.rules.said import last_words, refused
 
@@ -161,5 +161,5 @@ def _owner(evidence: Evidence, path: str) -> Cause | None:
     return SCRATCH_FULL if path.startswith(("/tmp/", "/var/tmp/")) else None  # noqa: S108 - names, not files
 
 
-def _of(space: Space) -> Cause:
+def _of(space: DiskSpace) -> Cause:
     return {"scratch": SCRATCH_FULL, "home": HOME_FULL}.get(space.role, ROOT_FULL)

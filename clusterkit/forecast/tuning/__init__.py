@@ -1,6 +1,6 @@
 """From what a bench measured to the settings of a profile. Pure."""
 
-from clusterkit.forecast.tuning.bench import PROGRAM, Bench, Row, Setting, read_bench
+from clusterkit.forecast.tuning.bench import PROGRAM, Bench, BenchRow, BenchSetting, read_bench
 from clusterkit.forecast.tuning.choice import FULL, NEAR, Chosen, changes, choose, remark
 from clusterkit.forecast.tuning.record import measurements
 
@@ -9,9 +9,9 @@ __all__ = [
     "NEAR",
     "PROGRAM",
     "Bench",
+    "BenchRow",
+    "BenchSetting",
     "Chosen",
-    "Row",
-    "Setting",
     "changes",
     "choose",
     "measurements",

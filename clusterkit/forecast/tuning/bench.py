@@ -18,7 +18,7 @@ _MOST = 10_000
 
 
 @dataclass(frozen=True)
-class Setting:
+class BenchSetting:
     """What may be varied without changing what is learnt; precision apart."""
 
     num_envs: int
@@ -31,12 +31,12 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """One measurement."""
 
     kind: str
     """`loop`, `envs`, `updates`, `evaluation`."""
-    setting: Setting
+    setting: BenchSetting
     env_steps_per_second: float | None
     updates_per_second: float | None
     steps_per_second: float | None
@@ -59,16 +59,16 @@ class Bench:
     """Memory of the GPU; None without one."""
     recipe: str
     modified: bool
-    own: Setting
+    own: BenchSetting
     """What a run with the profile as it is would take."""
-    rows: tuple[Row, ...]
+    rows: tuple[BenchRow, ...]
 
     @property
     def day(self) -> str:
         """When it was measured, as a date."""
         return datetime.fromtimestamp(self.time, UTC).date().isoformat()
 
-    def of(self, kind: str, setting: Setting) -> Row | None:
+    def of(self, kind: str, setting: BenchSetting) -> BenchRow | None:
         """The measurement of one kind with a setting, the better one of two; None without any."""
         found = [
             row
@@ -78,7 +78,7 @@ class Bench:
         return max(found, key=lambda row: row.steps_per_second or 0.0, default=None)
 
     @property
-    def loops(self) -> list[Row]:
+    def loops(self) -> list[BenchRow]:
         """The whole loops that were measured, one for each setting."""
         settings = dict.fromkeys(row.setting for row in self.rows if row.kind == "loop")
         return [row for setting in settings if (row := self.of("loop", setting)) is not None]
@@ -90,12 +90,12 @@ class Bench:
             (row.host_bytes for row in self.rows if row.kind == "evaluation" and row.error is None), None
         )
 
-    def memory(self, row: Row) -> int | None:
+    def memory(self, row: BenchRow) -> int | None:
         """Host memory of a run like that, with its evaluations."""
         return None if row.host_bytes is None else row.host_bytes + (self.evaluation_bytes or 0)
 
 
-def same(kind: str, one: Setting, other: Setting) -> bool:
+def same(kind: str, one: BenchSetting, other: BenchSetting) -> bool:
     """Whether two settings are one to a kind of measurement."""
     if kind == "updates":
         return one.precision == other.precision
@@ -132,8 +132,8 @@ def read_bench(text: bytes | str) -> Bench:
         ) from error
 
 
-def _row(row: Mapping[str, Any]) -> Row:
-    return Row(
+def _row(row: Mapping[str, Any]) -> BenchRow:
+    return BenchRow(
         kind=str(row["kind"]),
         setting=_setting(row),
         env_steps_per_second=_number(row["env_steps_per_second"]),
@@ -145,13 +145,13 @@ def _row(row: Mapping[str, Any]) -> Row:
     )
 
 
-def _setting(row: Mapping[str, Any]) -> Setting:
+def _setting(row: Mapping[str, Any]) -> BenchSetting:
     if row["precision"] not in ("fp32", "tf32", "bf16"):
         raise ValueError(f"precision {row['precision']!r}")
     num_envs, workers = int(row["num_envs"]), int(row["workers"])
     if not (1 <= num_envs <= _MOST and 0 <= workers <= _MOST):
         raise ValueError(f"{num_envs} environments in {workers} workers")
-    return Setting(num_envs, workers, row["precision"])
+    return BenchSetting(num_envs, workers, row["precision"])
 
 
 def _number(value: Any) -> float | None:

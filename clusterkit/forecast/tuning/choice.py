@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterkit.forecast.tuning.bench import Bench, Row, Setting
+from clusterkit.forecast.tuning.bench import Bench, BenchRow, BenchSetting
 from clusterkit.numbers import beside
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ _GIB = 1 << 30
 class Chosen:
     """The setting to take."""
 
-    row: Row | None
+    row: BenchRow | None
     """None when there is none that is safe."""
-    fastest: Row | None
-    unsafe: Mapping[Setting, str]
+    fastest: BenchRow | None
+    unsafe: Mapping[BenchSetting, str]
     """What was left out, and why."""
 
 
@@ -63,11 +63,11 @@ def choose(bench: Bench, *, memory: int | None, precision: bool = False) -> Chos
     return Chosen(best, fastest, unsafe)
 
 
-def _speed(row: Row) -> float:
+def _speed(row: BenchRow) -> float:
     return row.steps_per_second or 0.0
 
 
-def _danger(bench: Bench, row: Row, memory: int | None) -> str:
+def _danger(bench: Bench, row: BenchRow, memory: int | None) -> str:
     """Why a setting is not safe; empty if it is."""
     host, device = bench.memory(row), row.device_bytes
     if host and memory and host > FULL * memory:
@@ -77,7 +77,7 @@ def _danger(bench: Bench, row: Row, memory: int | None) -> str:
     return ""
 
 
-def changes(bench: Bench, chosen: Row, profile: Profile) -> dict[str, str | int]:
+def changes(bench: Bench, chosen: BenchRow, profile: Profile) -> dict[str, str | int]:
     """The keys of the profile that are to be others.
 
     What is asked for is only made less, never more: more was not there to be measured.
@@ -110,7 +110,7 @@ def changes(bench: Bench, chosen: Row, profile: Profile) -> dict[str, str | int]
     }
 
 
-def remark(bench: Bench, chosen: Row) -> str:
+def remark(bench: Bench, chosen: BenchRow) -> str:
     """One line that says what was measured: for the comment above the keys."""
     before = bench.of("loop", bench.own)
     best, now = beside([_speed(chosen), _speed(before) if before else None])

@@ -115,7 +115,7 @@ exit 0
 
 
 @dataclass(frozen=True)
-class Result:
+class BuildResult:
     """How the job ended."""
 
     code: int
@@ -187,7 +187,7 @@ def render(
     )
 
 
-def parse_watch(answer: bytes) -> tuple[Result | None, bytes]:
+def parse_watch(answer: bytes) -> tuple[BuildResult | None, bytes]:
     """The result, if there is one yet, and the new piece of the log.
 
     Raises:
@@ -200,7 +200,9 @@ def parse_watch(answer: bytes) -> tuple[Result | None, bytes]:
         if line == b"log":
             if "code" not in facts:
                 return None, rest
-            return Result(int(facts["code"]), facts.get("digest", ""), int(facts.get("bytes") or 0)), rest
+            return BuildResult(
+                int(facts["code"]), facts.get("digest", ""), int(facts.get("bytes") or 0)
+            ), rest
         name, _, value = line.decode(errors="replace").partition(" ")
         facts[name] = value
     raise TransportError("the cluster's answer about the build cannot be read")

@@ -13,7 +13,7 @@ READ = (
 
 
 @dataclass(frozen=True)
-class Changes:
+class PackageChanges:
     """How two lists of packages differ."""
 
     added: Mapping[str, str]
@@ -31,9 +31,9 @@ def parse(text: str) -> dict[str, str]:
     return {name: version for name, equals, version in pairs if equals and name and " " not in name}
 
 
-def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Changes:
+def compare(before: Mapping[str, str], after: Mapping[str, str]) -> PackageChanges:
     """What is new, gone or of another version."""
-    return Changes(
+    return PackageChanges(
         added={name: version for name, version in after.items() if name not in before},
         removed={name: version for name, version in before.items() if name not in after},
         changed={

@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from clusterkit.transport.kept import messages
-from clusterkit.transport.link import CHUNK, DownError, RefusedError, Screen
+from clusterkit.transport.link import CHUNK, ChannelRefusedError, DownError, Screen
 
 _ANSWER_SECONDS = 8.0
 """The keeper may ask the server for a sign of life first."""
@@ -107,7 +107,7 @@ class KeptChannel:
             control.settimeout(_OPEN_SECONDS)
             answer = messages.receive(control)
             if "refused" in answer:
-                raise RefusedError(str(answer["refused"]))
+                raise ChannelRefusedError(str(answer["refused"]))
             if "lost" in answer:
                 link.lost(str(answer["lost"]))
                 raise DownError(str(answer["lost"]), started=bool(answer.get("started")))

@@ -7,7 +7,7 @@ import socket
 import threading
 
 from clusterkit.transport.kept import messages
-from clusterkit.transport.link import CHUNK, Channel, DownError, Link, RefusedError, Screen
+from clusterkit.transport.link import CHUNK, Channel, ChannelRefusedError, DownError, Link, Screen
 
 UNKNOWN = "the server or the network ended it"
 
@@ -33,7 +33,7 @@ def relay(
     """
     try:
         channel = link.open(command, screen)
-    except RefusedError as error:
+    except ChannelRefusedError as error:
         messages.send(control, {"refused": str(error)})
         return
     except DownError as error:

@@ -20,7 +20,7 @@ _TROUBLE = r"(?i)unable to contact|timed? ?out|connection refused|not found|no a
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeRow:
     """A node of the job's partition."""
 
     name: str
@@ -57,7 +57,7 @@ class Told:
     booked: Mapping[str, str]
     """The newest start in sacct; MaxRSS is the largest of its steps."""
     partition: Mapping[str, str]
-    nodes: tuple[Node, ...]
+    nodes: tuple[NodeRow, ...]
     texts: Mapping[str, Text]
     """By section."""
 
@@ -114,7 +114,7 @@ def read(subject: Subject, answer: str) -> Told:
         booked=booked,
         partition=_words(said.get("partition")),
         nodes=tuple(
-            Node(row["%N"], row["%T"], row["%u"], row["%E"]) for row in _rows(said, "nodes", SINFO_FIELDS)
+            NodeRow(row["%N"], row["%T"], row["%u"], row["%E"]) for row in _rows(said, "nodes", SINFO_FIELDS)
         ),
         texts=said,
     )
