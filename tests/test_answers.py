@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.backends.base import Backend, Found
+from clusterkit.backends.base import Backend
+from clusterkit.backends.jobs import Found
 from clusterkit.backends.local.backend import LocalBackend
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.backends.slurm.limits import parse_limits

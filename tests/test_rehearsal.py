@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.checkup.rehearsal import Check, Evidence, checklist, over, read_evidence
 from clusterkit.runs.record import Attempt, RunRecord
 from clusterkit.runs.state import RunState

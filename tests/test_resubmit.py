@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.base import EarlySignal, JobState
+from clusterkit.backends.base import EarlySignal
+from clusterkit.backends.jobs import JobState
 from clusterkit.config.models import Cluster, Profile
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.pipeline import prepare

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.status import Folded, _folded_cells, fold_groups, remarks, status_table, summary
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState

@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.cli.top import view
 from clusterkit.probes.usage import Process, Usage
 from clusterkit.runs.inside import Inside

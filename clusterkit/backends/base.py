@@ -7,13 +7,11 @@ kind. `backend_of` in `clusterkit.backends` finds the one of a cluster.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
+from clusterkit.backends.jobs import Found, QueryResult
 from clusterkit.backends.starts import Predictions
 from clusterkit.config.layers import nearest
 from clusterkit.config.options import names_of, parse_options, refuse_secrets
@@ -26,91 +24,6 @@ if TYPE_CHECKING:
     from clusterkit.backends.survey import Surveyor
     from clusterkit.config.models import Cluster, GpuTable, Profile
     from clusterkit.hardware import Hardware
-
-
-class JobState(StrEnum):
-    """States of a job. The names are those of man sacct, JOB STATE CODES, for every backend."""
-
-    PENDING = "PENDING"
-    RUNNING = "RUNNING"
-    SUSPENDED = "SUSPENDED"
-    COMPLETING = "COMPLETING"
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
-    TIMEOUT = "TIMEOUT"
-    OUT_OF_MEMORY = "OUT_OF_MEMORY"
-    NODE_FAIL = "NODE_FAIL"
-    PREEMPTED = "PREEMPTED"
-    REQUEUED = "REQUEUED"
-    SUBMITTING = "SUBMITTING"
-    """Ours: handed over, and it is not known yet whether there is a job."""
-    NOT_SUBMITTED = "NOT_SUBMITTED"
-    """Ours: handed over in vain; there is no job."""
-    UNKNOWN = "UNKNOWN"
-
-    @property
-    def active(self) -> bool:
-        """Whether the job may still run or is running."""
-        return self in _ACTIVE
-
-    @property
-    def waiting(self) -> bool:
-        """Whether it is in the queue."""
-        return self in (JobState.PENDING, JobState.REQUEUED)
-
-
-ENDS = {
-    JobState.OUT_OF_MEMORY: "it used more main memory than it asked for: raise the profile's memory",
-    JobState.TIMEOUT: "it reached its time limit",
-    JobState.NODE_FAIL: "its node failed",
-    JobState.PREEMPTED: "it had to make room for a job of higher priority",
-    JobState.CANCELLED: "it was cancelled",
-}
-"""How jobs ended, in plain words."""
-
-_ACTIVE = frozenset(
-    {
-        JobState.PENDING,
-        JobState.RUNNING,
-        JobState.SUSPENDED,
-        JobState.COMPLETING,
-        JobState.REQUEUED,
-        JobState.SUBMITTING,
-    }
-)
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a scheduler knows about one job."""
-
-    job_id: str
-    state: JobState
-    raw_state: str
-    """The scheduler's own text, kept also when we do not know it."""
-    reason: str | None = None
-    """Why it waits or why it ended, in the scheduler's words."""
-    explained: str | None = None
-    """The reason in plain words, with what can be done about it; None for one that is not known."""
-    depends: bool = False
-    """Whether it waits for another job to end."""
-    in_vain: bool = False
-    """Whether it can never start, because what it waits for has failed."""
-    partition: str | None = None
-    node: str | None = None
-    start: str | None = None
-    """Start or expected start, ISO 8601, UTC."""
-    end: str | None = None
-    elapsed_seconds: int | None = None
-    limit_seconds: int | None = None
-    exit_code: str | None = None
-    """Slurm's `code:signal`."""
-    restarts: int = 0
-    confirmed: bool = True
-    """False when the queue itself could not be asked: what accounting says may be out of date."""
-    name: str | None = None
-    """As it was submitted; ids come back when a cluster is set up anew, names do not."""
 
 
 Way = Literal["requeue", "array", "chain"]
@@ -131,26 +44,6 @@ class Parent:
     job arrays, each task after the task of the same number has completed."""
     task: int | None = None
     """Of the jobs that wait, the only one that does; for backends without job arrays."""
-
-
-@dataclass(frozen=True)
-class QueryResult:
-    """What a scheduler says of jobs."""
-
-    jobs: Mapping[str, Job]
-    """By id. One that the scheduler no longer knows is absent. When it could not be asked, its jobs are
-    UNKNOWN, with the cause as their reason."""
-    trouble: str | None = None
-    """Why the queue could not be asked; None when it could."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a scheduler says of jobs with a certain name."""
-
-    ids: tuple[str, ...]
-    certain: bool
-    """Whether it could be asked: without an id, there is then no such job."""
 
 
 @dataclass(frozen=True)
@@ -491,33 +384,3 @@ def gpu_of(cluster: Cluster, profile: Profile) -> GpuTable | None:
             f"or add [clusters.{cluster.name}.gpus.{profile.gpu}] if it is there",
         )
     return cluster.gpus[profile.gpu]
-
-
-def unix_seconds(text: str | None) -> float | None:
-    """Unix seconds of a UTC time of the scheduler; None for none, or one without meaning."""
-    try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() if text else None
-    except ValueError:
-        return None
-
-
-_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})(?:\.\d+)?")
-
-
-def parse_time(text: str) -> int | None:
-    """Seconds in a Slurm time: `M`, `M:S`, `H:M:S`, `D-H`, `D-H:M` or `D-H:M:S` (man sbatch, --time).
-
-    Returns:
-        None for a time without end or without meaning (UNLIMITED, NOT_SET, Partition_Limit, N/A, ...).
-    """
-    match = _TIME.fullmatch(text.strip())
-    if match is None:
-        return None
-    parts = [int(part) for part in match["clock"].split(":")]
-    if match["days"] is not None:
-        hours, minutes, seconds = [*parts, 0, 0][:3]
-        return ((int(match["days"]) * 24 + hours) * 60 + minutes) * 60 + seconds
-    if len(parts) == 1:  # a single number is minutes
-        parts.append(0)
-    hours, minutes, seconds = [0, *parts][-3:]
-    return (hours * 60 + minutes) * 60 + seconds

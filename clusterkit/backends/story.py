@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from clusterkit.backends.base import Job, JobState, QueryResult
 from clusterkit.backends.causes import Finding, Line, Text
+from clusterkit.backends.jobs import Job, JobState, QueryResult
 from clusterkit.errors import SchedulerError
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import TIME_UP, sections

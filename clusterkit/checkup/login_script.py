@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
-from clusterkit.backends.slurm.backend import CLEAN_ENVIRONMENT
+from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT
 from clusterkit.checkup.answer import END, Answer, parse
 from clusterkit.images import Image
 from clusterkit.probes import Probe

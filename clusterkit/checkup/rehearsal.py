@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clusterkit.backends.base import JobState, Way
+from clusterkit.backends.base import Way
+from clusterkit.backends.jobs import JobState
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.state import RunState
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from clusterkit.backends.base import parse_time
 from clusterkit.backends.slurm.explain import sbatch_error
 from clusterkit.backends.slurm.partitions import default, partitions
 from clusterkit.backends.slurm.request import Gpus, JobRequest, held
+from clusterkit.backends.slurm.times import parse_time
 from clusterkit.checkup.check import Verdict, failed, passed, warned
 from clusterkit.checkup.login import Login
 from clusterkit.checkup.words import listed, size

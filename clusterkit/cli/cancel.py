@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.asking import agree
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
 from clusterkit.cli.ui.console import err, note, out
 from clusterkit.cli.ui.status import status_table

@@ -118,7 +118,7 @@ def _profiles(at: ProjectFolder) -> Iterator[Candidate]:
 
 
 def _states(_at: ProjectFolder) -> Iterator[Candidate]:
-    from clusterkit.backends.base import JobState
+    from clusterkit.backends.jobs import JobState
 
     return ((name, "") for name in ("active", "ended", *(state.value.lower() for state in JobState)))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger, seconds_of
 from clusterkit.cli.ui.console import note, out
 

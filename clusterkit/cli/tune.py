@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.asking import agree
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import Backend, JobState
+from clusterkit.backends.base import Backend
+from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
 from clusterkit.probes import ask
 from clusterkit.runs.handover import settle

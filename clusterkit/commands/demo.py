@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.commands.logs import logs
 from clusterkit.commands.report import Reported, report
 from clusterkit.commands.sync import Synced, SyncRequest, sync_results

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from clusterkit import account
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import Job, JobState
+from clusterkit.backends.jobs import Job, JobState
 from clusterkit.checkup import Place, Result, Verdict, container, laptop, named, node
 from clusterkit.checkup.answer import Answer, parse
 from clusterkit.checkup.applies import trains

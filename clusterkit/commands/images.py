@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import Job, JobState
+from clusterkit.backends.jobs import Job, JobState
 from clusterkit.errors import RunError
 from clusterkit.images.inventory import (
     YOUNG_MINUTES,

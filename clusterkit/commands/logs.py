@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError, RunError, TransportError
 from clusterkit.results.synced_logs import last_lines, synced_logs
 from clusterkit.runs.ledger import LedgerRun

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.errors import RunError
 from clusterkit.probes import ask
 from clusterkit.results.cleaning import REMAINING, removed_checkpoint

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
 from clusterkit.report import metrics
 from clusterkit.report.metrics import LONGEST_LINE, NO_LINE_BYTES, Row, Rows

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from clusterkit import probes
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import Backend, JobState
+from clusterkit.backends.base import Backend
+from clusterkit.backends.jobs import JobState
 from clusterkit.diagnosis import Diagnosis, Evidence, Subject, diagnose, parse_evidence, question
 from clusterkit.runs.handover import settle
 from clusterkit.runs.ledger import Ledger, LedgerRun

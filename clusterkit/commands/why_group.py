@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.commands.why import ask
 from clusterkit.diagnosis import Diagnosis, diagnose, parse_evidence
 from clusterkit.runs.ledger import Ledger, LedgerRun

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import Backend, JobState, Kind, Parent
+from clusterkit.backends.base import Backend, Kind, Parent
+from clusterkit.backends.jobs import JobState
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.runs.ledger import Ledger, LedgerRun

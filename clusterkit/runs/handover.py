@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.errors import SchedulerError, TransportError, last_words
 from clusterkit.folders import is_held, work_folder
 from clusterkit.probes import ask

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.errors import RunError
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.observe import query

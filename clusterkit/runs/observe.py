@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import Job, JobState
+from clusterkit.backends.jobs import Job, JobState
 from clusterkit.probes import Answers, Probe, ask
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.record import Records, RunRecord, records

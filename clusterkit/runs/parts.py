@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import Continuation, JobState, Kind, Parent
+from clusterkit.backends.base import Continuation, Kind, Parent
 from clusterkit.backends.group_script import GroupScript, render_group
+from clusterkit.backends.jobs import JobState
 from clusterkit.backends.logs import SCHEDULER_LOG, group_log
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import work_folder

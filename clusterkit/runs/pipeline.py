@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import Continuation, JobState, Limits, Parent
+from clusterkit.backends.base import Continuation, Limits, Parent
+from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError, ConfigError, SchedulerError
 from clusterkit.images import Image
 from clusterkit.probes import ask

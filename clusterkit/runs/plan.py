@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit import __version__
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import Continuation, JobResources, JobState
+from clusterkit.backends.base import Continuation, JobResources
 from clusterkit.backends.job_script import JobScript, render
+from clusterkit.backends.jobs import JobState
 from clusterkit.images import Image
 from clusterkit.resources import launcher
 from clusterkit.runs.after import After

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState, remembered

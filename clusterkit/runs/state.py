@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from clusterkit.backends.base import Job, JobState, unix_seconds
+from clusterkit.backends.jobs import Job, JobState, unix_seconds
 from clusterkit.runs.outlook import Pace, Sighting, at_the_limit, pace, smoothed, time_left
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.verdict import STALE_SECONDS, StateVerdict, number, silence, verdict

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.probes.paths import shell_path
 from clusterkit.runs.adopt import adopt
 from clusterkit.runs.handover import settle_open

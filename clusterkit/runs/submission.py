@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusterkit.backends.base import Backend, Found, JobState
+from clusterkit.backends.base import Backend
+from clusterkit.backends.jobs import Found, JobState
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import MARK
 

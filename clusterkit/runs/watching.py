@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError, TransportError
 from clusterkit.runs.handover import settle_open
 from clusterkit.runs.ledger import Ledger, LedgerRun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clusterkit.backends.base import Job, JobState
+from clusterkit.backends.jobs import Job, JobState
 from clusterkit.backends.slurm.explain import explain
 from clusterkit.runs.record import Attempt, RunRecord
 from clusterkit.runs.submission import Submission

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.base import JobState
 from clusterkit.backends.job_script import JobScript, render
+from clusterkit.backends.jobs import JobState
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.probes import Answers, script
 from clusterkit.runs.record import records

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.runs.spec import RunSpec
 from clusterkit.runs.state import fold
 from tests.backends.runs import Run

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.backends.local.backend import LocalBackend
 from clusterkit.backends.local.processes import family, job_id, living_pid, start_token
 from clusterkit.errors import SchedulerError

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.probes import Answers, script
 from clusterkit.runs.submission import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusterkit.backends.base import Job, JobState
+from clusterkit.backends.jobs import Job, JobState
 from clusterkit.runs.record import Attempt, RunRecord
 from clusterkit.runs.verdict import verdict
 from tests.backends.records import COMPLETED, NOW, REQUEUE, START, ending, job, mute, packed, record

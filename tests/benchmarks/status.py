@@ -19,7 +19,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from tests.benchmarks._report import arguments, report
 from tests.doubles.slurm_site import Member, SlurmSite
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from tests.benchmarks._report import arguments, report
 from tests.doubles.relay import Relay
 from tests.doubles.slurm_site import Member, SlurmSite

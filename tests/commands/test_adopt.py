@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from tests.doubles.slurm_site import (
     DONE,
     EVERYONE,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from tests.commands.conftest import Project
 from tests.doubles.person import type_at_terminal
 from tests.doubles.slurm_site import Member, SlurmSite, queue_row

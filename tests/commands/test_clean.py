@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.commands import clean as verb
 from clusterkit.results.cleaning import REMOVE
 from tests.commands.conftest import Project

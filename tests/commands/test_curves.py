@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import load, open_ledger
 from clusterkit.commands import watch as module
 from clusterkit.commands.watch import Curves, curves

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.selection import Selection, known_state, parse_since, parse_states, recent, settled

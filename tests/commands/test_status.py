@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from tests.doubles.slurm_site import (
     DONE,
     EVERYONE,

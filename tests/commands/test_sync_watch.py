@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.commands.sync import SyncRequest
 from clusterkit.commands.sync_watch import PACES, SyncLook, watch_results
 from clusterkit.config.load import load_settings

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from tests.commands.conftest import Project
 from tests.doubles.slurm_site import Member, SlurmSite
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.base import Job, JobState, QueryResult
+from clusterkit.backends.jobs import Job, JobState, QueryResult
 from clusterkit.backends.local.backend import LocalBackend
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.backends.story import JobStory, Subject, Topic

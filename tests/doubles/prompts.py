@@ -17,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.backends.survey import Choice, Option
 from clusterkit.cli import cancel, tune
 from clusterkit.cli.edge import run

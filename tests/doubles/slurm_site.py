@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.state import RunState, to_text
 from tests import forked

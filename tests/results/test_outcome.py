@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import RunDirectory
 from clusterkit.wandb.ledger import RecordedUpload, SqliteUploads

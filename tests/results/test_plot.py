@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.curves import view
 from clusterkit.cli.ui.plot import plot
 from clusterkit.commands.watch import Curves

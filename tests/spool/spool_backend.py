@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from clusterkit.backends.base import Backend, Capabilities, Found, Job, JobState, QueryResult
+from clusterkit.backends.base import Backend, Capabilities
+from clusterkit.backends.jobs import Found, Job, JobState, QueryResult
 from clusterkit.errors import SchedulerError
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import sections

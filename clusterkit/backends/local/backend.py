@@ -11,16 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from clusterkit.backends.base import (
-    OF_ONE_SUBMISSION,
-    OF_THE_TIME,
-    Backend,
-    Capabilities,
-    Found,
-    Job,
-    JobState,
-    QueryResult,
-)
+from clusterkit.backends.base import OF_ONE_SUBMISSION, OF_THE_TIME, Backend, Capabilities
+from clusterkit.backends.jobs import Found, Job, JobState, QueryResult
 from clusterkit.backends.local.processes import JOB_ID
 from clusterkit.errors import SchedulerError, last_words
 from clusterkit.probes import Probe

@@ -15,16 +15,16 @@ from clusterkit.backends.base import (
     Capabilities,
     Continuation,
     EarlySignal,
-    Found,
     JobResources,
     Limits,
     Parent,
-    QueryResult,
     Way,
-    parse_time,
 )
+from clusterkit.backends.jobs import Found, QueryResult
 from clusterkit.backends.slurm.parse import JOB_ID, parse_find, parse_query
-from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, SACCT_FIELDS, SQUEUE_FIELDS
+from clusterkit.backends.slurm.rows import SACCT_FIELDS, SQUEUE_FIELDS
+from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT, ENVIRONMENT
+from clusterkit.backends.slurm.times import parse_time
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.probes import Probe
 from clusterkit.units import format_duration
@@ -35,24 +35,6 @@ if TYPE_CHECKING:
     from clusterkit.backends.survey import Surveyor
     from clusterkit.config.models import Cluster, Profile
 
-# Slurm reads options from the environment too, and SBATCH_* beats the #SBATCH lines (man sbatch, INPUT
-# ENVIRONMENT VARIABLES): a forgotten export in a login profile would change the request unnoticed. What
-# remains of an enclosing job (SLURM_*) goes as well; what names the cluster and the credentials stays.
-CLEAN_ENVIRONMENT = r"""
-for name in $(env | sed -n -e 's/^\(SBATCH_[A-Za-z0-9_]*\)=.*/\1/p' \
-  -e 's/^\(SLURM_[A-Za-z0-9_]*\)=.*/\1/p'); do
-  case $name in
-    SLURM_CONF | SLURM_CONF_SERVER | SLURM_CLUSTERS | SLURM_JWT) ;;
-    *) unset "$name" ;;
-  esac
-done
-"""
-
-# Slurm prints times in the zone of the process, so each site's would differ: UTC.
-ENVIRONMENT = f"""
-TZ=UTC0 SLURM_TIME_FORMAT=standard SLURM_BITSTR_LEN=0; export TZ SLURM_TIME_FORMAT SLURM_BITSTR_LEN
-ck_fs='{FIELD_SEPARATOR}'
-"""
 
 # ck_others ID...: prints what squeue has said, ck_queue, and sets ck_ids to those that neither wait nor run.
 _OTHERS = r"""

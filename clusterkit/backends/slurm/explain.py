@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from clusterkit.backends.base import ENDS, JobState
+from clusterkit.backends.jobs import ENDS, JobState
 
 _REASONS: tuple[tuple[str, str], ...] = (
     # Waiting that ends by itself.

@@ -11,8 +11,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from clusterkit.backends.base import Continuation, Limits, Way, parse_time
+from clusterkit.backends.base import Continuation, Limits, Way
 from clusterkit.backends.slurm.partitions import default, partitions
+from clusterkit.backends.slurm.times import parse_time
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import Section, sections

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from clusterkit.backends.base import Found, Job, JobState, QueryResult
+from clusterkit.backends.jobs import Found, Job, JobState, QueryResult
 from clusterkit.backends.slurm.explain import explain
 from clusterkit.backends.slurm.rows import (
     FIELD_SEPARATOR,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clusterkit.backends.slurm.backend import CLEAN_ENVIRONMENT
 from clusterkit.backends.slurm.parse import JOB_ID
+from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT
 from clusterkit.errors import SchedulerError
 
 # $1 job id, $2 cluster or nothing, then srun's options and the command. A task of an array has a job id of

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import out
 from clusterkit.cli.ui.plot import plot
 from clusterkit.cli.ui.text import format_count, printable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import err, note, out
 from clusterkit.cli.ui.text import format_count, printable
 from clusterkit.numbers import percent, significant

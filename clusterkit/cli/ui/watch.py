@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from clusterkit.backends.base import JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import note, out
 from clusterkit.cli.ui.status import Folded, fold_groups, remarks, show_status, status_table, summary
 from clusterkit.cli.ui.status_json import print_json

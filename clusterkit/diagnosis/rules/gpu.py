@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from clusterkit.backends.base import JobState
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
+from clusterkit.backends.jobs import JobState
 from clusterkit.backends.story import Topic
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.diagnosis.evidence import Evidence

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 
-from clusterkit.backends.base import JobState
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
+from clusterkit.backends.jobs import JobState
 from clusterkit.backends.story import Topic
 from clusterkit.diagnosis.arguments import without_fault
 from clusterkit.diagnosis.evidence import Evidence

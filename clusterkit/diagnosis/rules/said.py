@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clusterkit.backends.base import JobState
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
+from clusterkit.backends.jobs import JobState
 from clusterkit.diagnosis.evidence import Evidence
 
 LAST_WORDS = 40

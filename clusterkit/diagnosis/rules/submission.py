@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clusterkit.backends.base import JobState
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
+from clusterkit.backends.jobs import JobState
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import resume, status, submit

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clusterkit.backends.base import JobState
 from clusterkit.backends.causes import Cause, Finding, Line
+from clusterkit.backends.jobs import JobState
 from clusterkit.backends.story import Topic
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import logs, resume

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from clusterkit import ownership
-from clusterkit.backends.base import parse_time
 from clusterkit.backends.slurm.partitions import partitions
 from clusterkit.backends.slurm.survey.facts import (
     Association,
@@ -17,6 +16,7 @@ from clusterkit.backends.slurm.survey.facts import (
     Slurm,
     SlurmSurvey,
 )
+from clusterkit.backends.slurm.times import parse_time
 from clusterkit.backends.survey import Root, Runtime
 from clusterkit.errors import TransportError, last_words
 from clusterkit.probes.framing import MARK, TIME_UP, sections

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from clusterkit.backends.base import JobState
 from clusterkit.backends.causes import Finding, Line, Text
+from clusterkit.backends.jobs import JobState
 from clusterkit.backends.logs import SCHEDULER_LOG
 from clusterkit.backends.slurm.why.told import Told
 from clusterkit.backends.story import JobStory, Topic

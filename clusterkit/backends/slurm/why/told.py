@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from clusterkit.backends.base import Job, JobState, parse_time
 from clusterkit.backends.causes import Line, Text
+from clusterkit.backends.jobs import Job, JobState
 from clusterkit.backends.logs import SCHEDULER_LOG
 from clusterkit.backends.slurm.explain import explain
 from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, job_state
+from clusterkit.backends.slurm.times import parse_time
 from clusterkit.backends.slurm.why.question import SACCT_FIELDS, SINFO_FIELDS, SQUEUE_FIELDS
 from clusterkit.backends.story import Subject, plain_reason, texts
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from clusterkit.backends.base import JobState
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
+from clusterkit.backends.jobs import JobState
 from clusterkit.backends.slurm.why.told import Told
 
 NODES_DRAINED = Cause(
