@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterkit.backends.base import Backend
+from clusterkit.backends.checks import parse_answer
 from clusterkit.backends.jobs import Found
 from clusterkit.backends.local.backend import LocalBackend
 from clusterkit.backends.slurm.backend import SlurmBackend
@@ -18,7 +19,6 @@ from clusterkit.backends.slurm.limits import parse_limits
 from clusterkit.backends.slurm.parse import parse_query
 from clusterkit.backends.slurm.starts import parse_starts
 from clusterkit.backends.slurm.survey.parse import parse as parse_survey
-from clusterkit.checkup import answer as checkup
 from clusterkit.diagnosis.parse import parse_evidence
 from clusterkit.errors import ClusterkitError, RunError, SchedulerError, last_words
 from clusterkit.probes import Answers
@@ -176,7 +176,7 @@ def usage(text: str) -> object:
 PARSERS: tuple[Callable[[str], object], ...] = (
     parse_records, parse_query, parse_survey, parse_evidence, parse_roster, parse_details,
     lambda text: parse_starts(text, {}),
-    parse_limits, checkup.parse, usage, LocalBackend().query([]).read,
+    parse_limits, parse_answer, usage, LocalBackend().query([]).read,
 )  # fmt: skip
 
 

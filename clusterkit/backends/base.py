@@ -20,6 +20,7 @@ from clusterkit.probes import Probe
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
+    from clusterkit.backends.checks import SchedulerChecks
     from clusterkit.backends.story import JobStory, Subject
     from clusterkit.backends.survey import Surveyor
     from clusterkit.config.models import Cluster, GpuTable, Profile
@@ -290,6 +291,11 @@ class Backend:
         """The id of the job array that a task belongs to; that of any other job as it is."""
         return job_id
 
+    def without_node(self, node: str) -> str:
+        """The setting of a profile that leaves a node out; empty where jobs are on one machine."""
+        del node
+        return ""
+
     def refusal_hint(self, words: str) -> str | None:
         """The next step after a refused submission; None when the words are not among the usual ones."""
         del words
@@ -334,6 +340,10 @@ class Backend:
         Its reader raises SchedulerError where the answer is not there, or was cut short.
         """
         raise NotImplementedError
+
+    def checks(self) -> SchedulerChecks | None:
+        """What `doctor` checks of the scheduler itself; None where there is nothing to look at."""
+        return None
 
     def surveyor(self) -> Surveyor | None:
         """How `init` describes its sites; None where that is left to the person."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from clusterkit.backends.checks import Check, Outcome, Place, Verdict
 from clusterkit.checkup.catalogue import CHECKS, named, of_place
-from clusterkit.checkup.check import Check, Outcome, Place, Result, Sheet, Verdict
+from clusterkit.checkup.check import Result, Sheet
 
 __all__ = ["CHECKS", "Check", "Outcome", "Place", "Result", "Sheet", "Verdict", "named", "of_place"]

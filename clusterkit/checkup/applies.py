@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
+from clusterkit.backends.checks import Check, Place
 from clusterkit.checkup.catalogue import of_place
-from clusterkit.checkup.check import Check, Place
 from clusterkit.runs.fitting import wants_gpu
 
 if TYPE_CHECKING:
@@ -30,8 +30,11 @@ def applicable(
     without: set[str] = set()
     if cluster.host is None:
         without |= _SSH | {"shell-quiet", "clock", "rsync-there"}
+    checks = backend_of(cluster).checks()
+    theirs = {check.name for check in checks.checks} if checks else set()
+    without |= {check.name for check in of_place(Place.SCHEDULER)} - theirs
     if not backend_of(cluster).can.queue:
-        without |= _ELSEWHERE | {check.name for check in of_place(Place.SCHEDULER)}
+        without |= _ELSEWHERE
     if cluster.container == "none":
         without |= _IMAGE
     if not cluster.prelude:
@@ -41,7 +44,7 @@ def applicable(
     if project.wandb.mode == "disabled":
         without |= {"wandb-login", "wandb-server", "wandb"}
     if profile is not None and not wants_gpu(cluster, profile):
-        without |= {"gpu", "driver", "gres", "mps"}
+        without |= {check.name for check in of_place(place) if check.of_gpu}
     if not cluster.mps or not backend_of(cluster).can.arrays:
         without.add("mps")
     if profile is not None and not (wants_gpu(cluster, profile) and profile.device != "cpu"):

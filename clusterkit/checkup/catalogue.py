@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from clusterkit.checkup.check import Check, Place
+from clusterkit.backends import backend_of_kind
+from clusterkit.backends.checks import Check, Place
+from clusterkit.config.kinds import BUILT_IN
 
 _LAPTOP = (
     Check("python", Place.LAPTOP, "Python is one that clusterkit runs on"),
@@ -48,32 +50,6 @@ _STORAGE = (
     Check("image-there", Place.STORAGE, "the image is in the cluster's store", ("login", "image-here")),
     Check("image-whole", Place.STORAGE, "its content has the SHA-256 it should have", ("image-there",)),
 )
-_SCHEDULER = (
-    Check("slurm-tools", Place.SCHEDULER, "sbatch, squeue and the like are on PATH", ("login",)),
-    Check("controller", Place.SCHEDULER, "Slurm's controller answers", ("slurm-tools",)),
-    Check("accounting", Place.SCHEDULER, "Slurm's accounting answers", ("slurm-tools",)),
-    Check(
-        "partition",
-        Place.SCHEDULER,
-        "the partition exists, is open and has nodes",
-        ("controller", "profile"),
-        True,
-    ),
-    Check("account", Place.SCHEDULER, "you may use the account there", ("controller", "profile"), True),
-    Check("qos", Place.SCHEDULER, "your account may use the QOS", ("controller", "account"), True),
-    Check("gres", Place.SCHEDULER, "the GPU request is spelt as the nodes spell it", ("partition",), True),
-    Check("time-limit", Place.SCHEDULER, "the partition allows the time limit", ("partition",), True),
-    Check(
-        "size", Place.SCHEDULER, "a node of the partition has the processors and memory", ("partition",), True
-    ),
-    Check(
-        "submit",
-        Place.SCHEDULER,
-        "`sbatch --test-only` accepts the rendered script",
-        ("controller", "profile"),
-        True,
-    ),
-)
 _NODE = (
     Check(
         "job",
@@ -88,11 +64,16 @@ _NODE = (
     Check("image-visible", Place.NODE, "the node sees the whole image", ("root-shared", "image-there"), True),
     Check("scratch", Place.NODE, "scratch is writable and large enough", ("root-shared",), True),
     Check("binds", Place.NODE, "the folders that the container binds exist", ("root-shared",), True),
-    Check("gpu", Place.NODE, "the GPUs asked for are visible", ("root-shared",), True),
+    Check("gpu", Place.NODE, "the GPUs asked for are visible", ("root-shared",), True, True),
     Check(
-        "driver", Place.NODE, "the driver is new enough for the image's CUDA", ("root-shared", "gpu"), True
+        "driver",
+        Place.NODE,
+        "the driver is new enough for the image's CUDA",
+        ("root-shared", "gpu"),
+        True,
+        True,
     ),
-    Check("mps", Place.NODE, "NVIDIA MPS is there for packs to use", ("root-shared", "gpu"), True),
+    Check("mps", Place.NODE, "NVIDIA MPS is there for packs to use", ("root-shared", "gpu"), True, True),
     Check(
         "shared-memory",
         Place.NODE,
@@ -114,6 +95,12 @@ _CONTAINER = (
     Check("wandb", Place.CONTAINER, "W&B can be imported", ("container",), True),
 )
 
+_SCHEDULER = tuple(
+    check
+    for kind in BUILT_IN
+    if (checks := backend_of_kind(kind).checks()) is not None
+    for check in checks.checks
+)
 CHECKS = (*_LAPTOP, *_LOGIN, *_STORAGE, *_SCHEDULER, *_NODE, *_CONTAINER)
 
 _BY_NAME = {check.name: check for check in CHECKS}

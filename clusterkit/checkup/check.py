@@ -1,76 +1,11 @@
-"""A check, what it said, and the sheet on which nothing is guessed after what it needs has failed. Pure."""
+"""The sheet of an examination: nothing is guessed after what it needs has failed. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-
-class Place(StrEnum):
-    """Where a check looks, in the order of the way from the laptop to the program."""
-
-    LAPTOP = "laptop"
-    LOGIN = "login"
-    STORAGE = "storage"
-    SCHEDULER = "scheduler"
-    NODE = "node"
-    CONTAINER = "container"
-
-
-class Outcome(StrEnum):
-    """How a check ended."""
-
-    PASS = "pass"  # noqa: S105 - no password
-    WARN = "warn"
-    """A run starts and comes home all the same."""
-    FAIL = "fail"
-    SKIPPED = "skipped"
-    """Something else must be mended first, or there is nothing to look at; the evidence says which."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One question. docs/doctor.md lists them all; a test compares the two."""
-
-    name: str
-    place: Place
-    looks_at: str
-    needs: tuple[str, ...] = ()
-    """Names of checks without which its answer would mean nothing."""
-    of_profile: bool = False
-    """Asked once for each profile."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a check said."""
-
-    outcome: Outcome
-    evidence: str
-    """One line."""
-    cure: str = ""
-    """One command or one setting."""
-
-
-def passed(evidence: str) -> Verdict:
-    """It is as a run needs it."""
-    return Verdict(Outcome.PASS, evidence)
-
-
-def warned(evidence: str, cure: str) -> Verdict:
-    """A run works, but something about it will be worse than it need be."""
-    return Verdict(Outcome.WARN, evidence, cure)
-
-
-def failed(evidence: str, cure: str) -> Verdict:
-    """No run would work."""
-    return Verdict(Outcome.FAIL, evidence, cure)
-
-
-def skipped(because: str) -> Verdict:
-    """It was not asked."""
-    return Verdict(Outcome.SKIPPED, because)
+from clusterkit.backends.checks import Check, Outcome, Verdict, skipped
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from clusterkit.checkup.check import Verdict, failed, passed, skipped, warned
+from clusterkit.backends.checks import Verdict, failed, passed, skipped, warned
 from clusterkit.checkup.node import Node
 
 _OWN = "the program is your own and may not need it"

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clusterkit.checkup.check import Verdict, failed, passed, warned
-from clusterkit.checkup.words import size
+from clusterkit.backends.checks import Verdict, failed, passed, warned
 from clusterkit.errors import ClusterkitError
+from clusterkit.evidence_words import size
 from clusterkit.hardware import Hardware, Shortage
 
 OLDEST_PYTHON, FIRST_UNTRIED_PYTHON = (3, 11), (3, 14)

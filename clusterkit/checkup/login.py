@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterkit.checkup.answer import Answer
-from clusterkit.checkup.check import Verdict, failed, passed, warned
+from clusterkit.backends.checks import Answer, Verdict, failed, passed, warned
 from clusterkit.checkup.laptop import rsync_version
 from clusterkit.probes.framing import TIME_UP
 

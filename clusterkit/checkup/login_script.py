@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
-from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT
-from clusterkit.checkup.answer import END, Answer, parse
+from clusterkit.backends import backend_of
+from clusterkit.backends.checks import END, Answer, parse_answer
 from clusterkit.images import Image
 from clusterkit.probes import Probe
 from clusterkit.probes.space import SCRIPT as SPACE
@@ -21,11 +21,8 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
 
 TOOLS = ("bash", "sh", "tail", "head", "awk", "sed", "find", "sha256sum", "mktemp", "timeout", "tar")
-SLURM_TOOLS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct")
 _DIGEST_SECONDS = 60
 """For reading the whole image; one that takes longer is judged by its size."""
-
-_ENVIRONMENT = "SLURM_TIME_FORMAT=standard SLURM_BITSTR_LEN=0; export SLURM_TIME_FORMAT SLURM_BITSTR_LEN"
 
 _ABOUT = r"""
 ck_part about printf '%s\n' "user $(id -un)" "uid $(id -u)" "host $(uname -n)" "now $(date +%s)" \
@@ -79,43 +76,18 @@ if [ "$(ls -lLn "$ck_image" 2>/dev/null | awk '{{ print $5 }}')" = {bytes} ]; th
 fi
 """
 
-# A controller that does not answer the first question is not asked the others.
-_SLURM = rf"""
-ck_own slurm ck_missing {" ".join(SLURM_TOOLS)}
-if command -v sbatch >/dev/null 2>&1; then
-  {CLEAN_ENVIRONMENT}
-  ck_part version sbatch --version
-  ck_part queue squeue -h -u "$(id -un)" -o %i
-  ck_queue=$ck_status
-  ck_part sacct sacct -n -P -X -S now -o JobID
-  if [ "$ck_queue" -eq 0 ]; then
-    ck_part partitions scontrol -o show partition
-    ck_part nodes sinfo -h -N -o '%R|%N|%T|%c|%m|%G|%E'
-    ck_part config scontrol show config
-    ck_part accounts sacctmgr -nP show assoc where user="$(id -un)" format=Account,Partition,QOS
-    ck_part qos sacctmgr -nP show qos format=Name
-    ck_tests
-  fi
-else
-  ck_part login-shell bash -lc 'command -v sbatch'
-fi
-"""
-
-
-_TEST = 'printf "#!/bin/sh\\n" | sbatch --test-only "$@"'
-
 
 def login_probe(
-    cluster: Cluster, *, image: Image | None, test_only: Mapping[str, tuple[str, ...]]
+    cluster: Cluster, *, image: Image | None, requests: Mapping[str, tuple[str, ...]]
 ) -> Probe[Answer]:
     """Asks the login node.
 
     Args:
         cluster: where.
         image: to look for in the store.
-        test_only: by profile the options of its job.
+        requests: by profile the options of its job.
     """
-    lines = [_ENVIRONMENT, resolve_script(cluster), _ABOUT]
+    lines = [resolve_script(cluster), _ABOUT]
     if cluster.host is not None:
         lines += [_SHELL, "ck_part rsync rsync --version"]
     lines += [f"ck_own tools ck_missing {' '.join(TOOLS)}"]
@@ -123,19 +95,11 @@ def login_probe(
     lines.append(f'ck_part space sh -c {shlex.quote(SPACE)} sh "$root" "$store" "$scratch"')
     if image is not None:
         lines.append(_IMAGE.format(name=image.name, bytes=image.bytes, seconds=_DIGEST_SECONDS))
-    if cluster.kind == "slurm":
-        if cluster.container != "none":
-            prelude = "\n".join(cluster.prelude)
-            look = f"{prelude}\ncommand -v {cluster.container} && {cluster.container} --version"
-            lines.append(f"ck_part runtime bash -c {shlex.quote(look)}")
-        lines += [_tests(test_only), _SLURM]
-    return Probe("login", "\n".join([*lines, END]), parse)
-
-
-def _tests(requests: Mapping[str, tuple[str, ...]]) -> str:
-    """A function that has sbatch look at each request."""
-    parts = (
-        f"  ck_part {shlex.quote(f'test {profile}')} sh -c {shlex.quote(_TEST)} sh {shlex.join(options)}"
-        for profile, options in requests.items()
-    )
-    return "\n".join(["ck_tests() {", "  :", *parts, "}"])
+    backend = backend_of(cluster)
+    if backend.can.queue and cluster.container != "none":
+        prelude = "\n".join(cluster.prelude)
+        look = f"{prelude}\ncommand -v {cluster.container} && {cluster.container} --version"
+        lines.append(f"ck_part runtime bash -c {shlex.quote(look)}")
+    if (checks := backend.checks()) is not None:
+        lines.append(checks.script(requests))
+    return Probe("login", "\n".join([*lines, END]), parse_answer)

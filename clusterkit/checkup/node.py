@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from clusterkit import ownership
-from clusterkit.checkup.answer import Answer
-from clusterkit.checkup.check import Verdict, failed, passed, skipped, warned
+from clusterkit.backends import backend_of
+from clusterkit.backends.checks import Answer, Verdict, failed, passed, skipped, warned
 from clusterkit.checkup.login import skew
-from clusterkit.checkup.words import listed, size
+from clusterkit.evidence_words import listed, size
 from clusterkit.images import Image
 
 if TYPE_CHECKING:
@@ -193,14 +193,16 @@ def gpu(node: Node) -> Verdict:
         return passed(f"{len(part.lines)} on {node.name}: {part.lines[0]}")
     if not devices:
         cure = f"check `request` of [clusters.{node.cluster.name}.gpus.{node.profile.gpu}]"
-        if node.cluster.kind == "local":
+        if node.cluster.here:
             cure = "a profile without a GPU, such as local-demo; or --cluster NAME, one that has a GPU"
         return failed(f"{node.name} has no GPU", cure)
     why = "is not there" if part.status == _NOT_FOUND else f"does not work: {part.last}"
     text = f"{node.name} has {len(devices)} GPUs, and nvidia-smi {why}"
     if (node.inside.get("torch") or {}).get("available"):
         return warned(text, "nothing to do: PyTorch computes on it")
-    return failed(text, "report the node to its administrators, and leave it out: sbatch = { exclude = ... }")
+    leave_out = backend_of(node.cluster).without_node("...")
+    cure = "report the node to its administrators" + (f", and leave it out: {leave_out}" if leave_out else "")
+    return failed(text, cure)
 
 
 def driver(node: Node) -> Verdict:

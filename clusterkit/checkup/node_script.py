@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from clusterkit import ownership
 from clusterkit.backends import backend_of
+from clusterkit.backends.checks import END
 from clusterkit.backends.job_script import passed_on
 from clusterkit.backends.logs import SCHEDULER_LOG
-from clusterkit.checkup.answer import END
 from clusterkit.probes.framing import FUNCTIONS
 
 if TYPE_CHECKING:

@@ -115,12 +115,14 @@ def _signal(evidence: Evidence, attempt: int, limit: int) -> Check:
         return Check(
             False,
             f"no signal came before the time limit of {limit} s",
-            "this Slurm ignores --signal: see `clusterkit logs`, and ask the administrators",
+            "the scheduler ignores the option for it: see `clusterkit logs`, and ask the administrators",
         )
     if match["left"] is None or (match["side"] == "before" and int(match["left"]) > 0):
         left = f", {match['left']} s before the time limit" if match["left"] else ""
         return Check(True, f"{match['name']} arrived{left}")
-    return Check(False, f"{match['name']} came only at the time limit", "this Slurm ignores --signal")
+    return Check(
+        False, f"{match['name']} came only at the time limit", "the scheduler ignores the option for it"
+    )
 
 
 def _checkpoint(evidence: Evidence, attempt: int) -> Check:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from clusterkit import ownership
-from clusterkit.checkup.check import Verdict, failed, passed, warned
+from clusterkit.backends.checks import Verdict, failed, passed, warned
 from clusterkit.checkup.login import Login
-from clusterkit.checkup.words import listed, size
+from clusterkit.evidence_words import listed, size
 from clusterkit.images import Image
 from clusterkit.probes.framing import TIME_UP
 from clusterkit.probes.space import Space, parse

@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from clusterkit.backends.checks import skipped
 from clusterkit.checkup import Place, Result, Sheet, Verdict, laptop, named
-from clusterkit.checkup.check import skipped
 from clusterkit.commands.doctor_job import examine_nodes
 from clusterkit.commands.doctor_laptop import examine_laptop, log_in
 from clusterkit.commands.doctor_site import examine_site

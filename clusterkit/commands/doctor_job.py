@@ -14,11 +14,10 @@ from urllib.parse import urlsplit
 
 from clusterkit import account
 from clusterkit.backends import backend_of
+from clusterkit.backends.checks import Answer, failed, parse_answer, passed, skipped, warned
 from clusterkit.backends.jobs import Job, JobState
 from clusterkit.checkup import Place, Result, Verdict, container, laptop, named, node
-from clusterkit.checkup.answer import Answer, parse
 from clusterkit.checkup.applies import trains
-from clusterkit.checkup.check import failed, passed, skipped, warned
 from clusterkit.checkup.login import Login
 from clusterkit.checkup.node import Node
 from clusterkit.checkup.node_script import (
@@ -124,7 +123,7 @@ def _judge(exam: Examination, profile: Profile, came: _Came) -> Iterator[Result]
     evidence = Node(
         cluster=exam.cluster,
         profile=profile,
-        answer=came.answer or parse(""),
+        answer=came.answer or parse_answer(""),
         image=exam.image,
         seen=came.seen,
         trains=trains(exam.settings.project, profile),
@@ -197,7 +196,7 @@ def _wait(exam: Examination, site: Site, job: NodeJob, job_id: str, wait: int) -
         text = site.transport.run(look, timeout=120.0, check=False).text
         first, _, rest = text.partition("\n")
         if first.startswith("seen "):
-            answer, took = parse(rest), time.monotonic() - began
+            answer, took = parse_answer(rest), time.monotonic() - began
             told = f"job {job_id} on {answer['about'].value('host')}, {took:.0f} s in all"
             return _Came(passed(told), answer, float(first.split()[1]))
         known, now = ask_job(site, job_id), time.monotonic()

@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 
 from clusterkit import account
-from clusterkit.checkup import Result, Verdict, laptop, words
-from clusterkit.checkup.check import failed, passed, warned
+from clusterkit import evidence_words as words
+from clusterkit.backends.checks import failed, passed, warned
+from clusterkit.checkup import Result, Verdict, laptop
 from clusterkit.commands.examination import Examination
 from clusterkit.errors import ClusterkitError, TransportError, WandbError
 from clusterkit.runs.fitting import another, hardware_of, lacks
@@ -39,7 +40,7 @@ def examine_laptop(exam: Examination, stack: ExitStack) -> Iterator[Result]:
         stack: closes the ledger.
     """
     settings, cluster = exam.settings, exam.cluster
-    others = [name for name, one in settings.clusters.items() if one.kind != "local"]
+    others = [name for name, one in settings.clusters.items() if not one.here]
     yield from exam.note("cluster", lambda: laptop.cluster(others, cluster.name, cluster.host))
     for profile in exam.profiles:
         yield from exam.note("profile", partial(_profile, exam, profile.name), profile.name)

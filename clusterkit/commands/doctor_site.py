@@ -1,19 +1,18 @@
-"""doctor on the login node: one round trip for it, its roots and Slurm; and what `--fix` mends there."""
+"""doctor on the login node: one round trip for it, its roots and the scheduler; what `--fix` does there."""
 
 from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from clusterkit import images
-from clusterkit.backends.slurm import request
-from clusterkit.checkup import Place, Result, laptop, login, scheduler, storage
-from clusterkit.checkup.check import Outcome, passed, skipped
+from clusterkit.backends import backend_of
+from clusterkit.backends.checks import Outcome, Verdict, passed, skipped
+from clusterkit.checkup import Place, Result, laptop, login, storage
 from clusterkit.checkup.login import Login
 from clusterkit.checkup.login_script import login_probe
-from clusterkit.checkup.scheduler import Slurm
 from clusterkit.checkup.storage import Storage
 from clusterkit.commands.examination import Examination
 from clusterkit.errors import ClusterkitError, TransportError, last_words
@@ -48,11 +47,20 @@ def examine_site(exam: Examination) -> Iterator[Result]:
     exam.login = seen
     yield from exam.make(Place.LOGIN, login.JUDGES, seen)
     yield from exam.make(Place.STORAGE, storage.JUDGES, Storage(seen, exam.image, exam.uploads))
-    yield from exam.make(Place.SCHEDULER, scheduler.JUDGES, Slurm(seen))
+    checks = backend_of(exam.cluster).checks()
+    if checks is None:
+        return
+    yield from exam.make(Place.SCHEDULER, _made(checks.judges(seen.answer, exam.cluster.name)), None)
     for profile in exam.profiles:
         planned = exam.planned.get(profile.name)
-        asked = request.read(planned.options) if planned else None
-        yield from exam.make(Place.SCHEDULER, scheduler.JUDGES, Slurm(seen, profile.name, asked), profile)
+        options = planned.options if planned else ()
+        judges = checks.judges(seen.answer, exam.cluster.name, profile.name, options)
+        yield from exam.make(Place.SCHEDULER, _made(judges), None, profile)
+
+
+def _made(judges: Mapping[str, Callable[[], Verdict]]) -> Mapping[str, Callable[[None], Verdict]]:
+    """Judges that have their evidence already."""
+    return {name: lambda _, judge=judge: judge() for name, judge in judges.items()}  # type: ignore[misc]
 
 
 def layout_of(seen: Login) -> Layout:
@@ -63,7 +71,7 @@ def layout_of(seen: Login) -> Layout:
 def _ask(exam: Examination) -> Login:
     assert exam.transport is not None
     tests = {name: one.options for name, one in exam.planned.items()}
-    probe = login_probe(exam.cluster, image=exam.image, test_only=tests)
+    probe = login_probe(exam.cluster, image=exam.image, requests=tests)
     began = time.time()
     answers = ask(exam.transport, probe, timeout=_SECONDS, check=False)
     answer = answers.of(probe)

@@ -28,6 +28,10 @@ _BUILT_IN = {
 }
 
 
+BUILT_IN = tuple(_BUILT_IN)
+"""Their names."""
+
+
 def find_kind(name: str) -> ClusterKind:
     """The kind of a name.
 

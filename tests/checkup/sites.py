@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusterkit.checkup.answer import Answer, parse
+from clusterkit.backends.checks import Answer, parse_answer
 from clusterkit.checkup.login import Login
 from clusterkit.config.models import Cluster
 from clusterkit.probes.framing import MARK
@@ -29,7 +29,7 @@ def answer(**parts: tuple[int, str]) -> Answer:
         f"\n{MARK} begin {name.replace('__', ' ').replace('_', '-')}\n{said}\n{MARK} status {status}\n"
         for name, (status, said) in parts.items()
     )
-    return parse(f"noise\n{text}\n{MARK} end\n")
+    return parse_answer(f"noise\n{text}\n{MARK} end\n")
 
 
 def slurm_answer(**more: tuple[int, str]) -> Answer:

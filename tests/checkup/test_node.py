@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
+from clusterkit.backends.checks import Answer, Outcome, Place, Verdict
 from clusterkit.checkup import container, node
-from clusterkit.checkup.answer import Answer
 from clusterkit.checkup.applies import applicable
-from clusterkit.checkup.check import Outcome, Place, Verdict
 from clusterkit.checkup.node import Node
 from clusterkit.config.models import Cluster, Profile, Project
 from clusterkit.images import Image

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from clusterkit.backends.checks import Outcome, Verdict
+from clusterkit.backends.slurm import checks as scheduler
+from clusterkit.backends.slurm.checks import SlurmAnswer
 from clusterkit.backends.slurm.request import read
-from clusterkit.checkup import scheduler
-from clusterkit.checkup.check import Outcome, Verdict
-from clusterkit.checkup.scheduler import Slurm
-from tests.checkup.sites import login, slurm_answer
+from tests.checkup.sites import slurm_answer
 
 FINE = ("--cpus-per-task=8", "--mem=64G", "--time=04:00:00", "--gres=gpu:a40:2", "--account=students")
 
 
 def judged(name: str, *options: str, **parts: tuple[int, str]) -> Verdict:
-    slurm = Slurm(login(slurm_answer(**parts)), "a40", read([*FINE, *options]))
+    slurm = SlurmAnswer(slurm_answer(**parts), "uni", "a40", read([*FINE, *options]))
     return scheduler.JUDGES[name](slurm)
 
 

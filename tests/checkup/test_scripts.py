@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.backends.checks import Outcome, parse_answer
 from clusterkit.backends.local.backend import LocalBackend
+from clusterkit.backends.slurm import checks as scheduler
 from clusterkit.backends.slurm.backend import SlurmBackend
-from clusterkit.checkup import inside, scheduler, storage
-from clusterkit.checkup.answer import parse
-from clusterkit.checkup.check import Outcome
+from clusterkit.backends.slurm.checks import SlurmAnswer
+from clusterkit.checkup import inside, storage
 from clusterkit.checkup.login import Login
 from clusterkit.checkup.login_script import login_probe
 from clusterkit.checkup.node_script import (
@@ -25,7 +26,6 @@ from clusterkit.checkup.node_script import (
     inside_request,
     node_script,
 )
-from clusterkit.checkup.scheduler import Slurm
 from clusterkit.checkup.storage import Storage
 from clusterkit.config.models import Cluster
 from clusterkit.images import Image
@@ -38,13 +38,13 @@ SHELLS = [shell for shell in ("bash", "dash", "busybox") if shutil.which(shell)]
 def look(shell: str, cluster: Cluster, image: Image | None = None, **env: str) -> Login:
     argv = [shell, "sh"] if shell == "busybox" else [shell]
     tests = {"tiny": ("#!/bin/bash\ncase $x in a) ;; esac\n", ())}
-    probe = login_probe(cluster, image=image, test_only=tests)
+    probe = login_probe(cluster, image=image, requests=tests)
     path = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home())}
     done = subprocess.run(
         argv, input=script([probe]), capture_output=True, text=True, env=path | env, check=True
     )
     assert done.stderr == ""
-    return Login(cluster, parse(done.stdout), 0.0)
+    return Login(cluster, parse_answer(done.stdout), 0.0)
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_the_login_script_in_every_shell(shell: str, tmp_path: Path) -> None:
     assert storage.image_there(there).outcome is Outcome.PASS
     assert "SHA-256" in storage.image_whole(there).evidence
     assert storage.image_whole(there).outcome is Outcome.FAIL
-    assert "sbatch" in scheduler.slurm_tools(Slurm(seen)).evidence
+    assert "sbatch" in scheduler.slurm_tools(SlurmAnswer(seen.answer, "here")).evidence
     assert [path.name for path in tmp_path.iterdir()] == [image.name]
 
 
@@ -117,7 +117,7 @@ def test_the_job_answers_through_its_file_and_cleans_up(tmp_path: Path) -> None:
     prelude = ["export KEPT=1", "false", 'echo "noise"; test "$KEPT" = 1']
     _, own = job_of(tmp_path, prelude=prelude, binds=["/etc:/x", "/no/such:/y:ro"], python="/no/python")
     subprocess.run(["bash", str(own / "job.sh")], check=True, capture_output=True)
-    answer = parse((own / "answer").read_text())
+    answer = parse_answer((own / "answer").read_text())
     assert answer.whole
     assert answer["about"].value("token") == "secret"
     assert answer["prelude"].lines == ["1 false"]
@@ -131,7 +131,7 @@ def test_the_job_answers_through_its_file_and_cleans_up(tmp_path: Path) -> None:
 def test_a_prelude_that_exits_is_told_by_what_is_missing(tmp_path: Path) -> None:
     _, own = job_of(tmp_path, prelude=["exit 3"])
     subprocess.run(["bash", str(own / "job.sh")], check=False, capture_output=True)
-    answer = parse((own / "answer").read_text())
+    answer = parse_answer((own / "answer").read_text())
     assert "scratch" in answer
     assert "prelude" not in answer
     assert not answer.whole
@@ -205,7 +205,7 @@ def test_a_node_says_whose_its_scratch_is(tmp_path: Path) -> None:
     cluster = Cluster(name="here", kind="local", root=str(tmp_path), container="none")
     job = NodeJob(cluster, str(folder), "doctor-1", f"{tmp_path}/fast", None, nv=False)
     subprocess.run(["bash", "-c", node_script(job)], check=True)
-    answer = parse((folder / "answer").read_text())
+    answer = parse_answer((folder / "answer").read_text())
     assert answer.whole
     assert answer["owners"].text == f"others drwxrwxrwx root root {tmp_path}/fast"
     assert answer["scratch"].status == 1

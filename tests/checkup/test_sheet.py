@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.backends.checks import Verdict, failed, passed, skipped, warned
 from clusterkit.checkup import CHECKS, Outcome, Sheet, named
-from clusterkit.checkup.check import Verdict, failed, passed, skipped, warned
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"
 

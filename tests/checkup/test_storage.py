@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from clusterkit.backends.checks import Outcome, Verdict
 from clusterkit.checkup import storage
-from clusterkit.checkup.check import Outcome, Verdict
 from clusterkit.checkup.storage import Storage
 from clusterkit.images import Image
 from tests.checkup.sites import answer, login

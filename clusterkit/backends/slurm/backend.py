@@ -30,6 +30,7 @@ from clusterkit.probes import Probe
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
+    from clusterkit.backends.checks import SchedulerChecks
     from clusterkit.backends.starts import Predictions
     from clusterkit.backends.story import JobStory, Subject
     from clusterkit.backends.survey import Surveyor
@@ -192,6 +193,10 @@ class SlurmBackend(Backend):
         """`123;cluster` of `123_4;cluster`."""
         return re.sub(r"^(\d+)_\d+", r"\1", job_id)
 
+    def without_node(self, node: str) -> str:
+        """An sbatch option."""
+        return f"sbatch = {{ exclude = {node} }}"
+
     def refusal_hint(self, words: str) -> str | None:
         """What to do about sbatch's words."""
         from clusterkit.backends.slurm.explain import sbatch_error
@@ -214,6 +219,12 @@ class SlurmBackend(Backend):
         from clusterkit.backends.slurm.steps import step_argv
 
         return step_argv(job_id, argv, terminal=terminal)
+
+    def checks(self) -> SchedulerChecks:
+        """Its tools, and the request of each profile."""
+        from clusterkit.backends.slurm.checks import SlurmChecks
+
+        return SlurmChecks()
 
     def surveyor(self) -> Surveyor:
         """By sinfo, scontrol and sacctmgr."""

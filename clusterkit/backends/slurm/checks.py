@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
+from clusterkit.backends.checks import Answer, Check, Place, Verdict, failed, passed, warned
 from clusterkit.backends.slurm.explain import sbatch_error
 from clusterkit.backends.slurm.partitions import default, partitions
-from clusterkit.backends.slurm.request import Gpus, JobRequest, held
+from clusterkit.backends.slurm.request import Gpus, JobRequest, held, read
+from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT
 from clusterkit.backends.slurm.times import parse_time
-from clusterkit.checkup.check import Verdict, failed, passed, warned
-from clusterkit.checkup.login import Login
-from clusterkit.checkup.words import listed, size
+from clusterkit.evidence_words import listed, size
 from clusterkit.units import format_duration
 
 _BUSY = re.compile(r"down|drain|fail|maint|unknown|power|reboot|inval", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Node:
+class CheckedNode:
     """A node of a partition."""
 
     partition: str
@@ -39,17 +40,19 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Slurm:
+class SlurmAnswer:
     """What is known about the scheduler, and what one profile asks of it."""
 
-    login: Login
+    answer: Answer
+    cluster: str
+    """Its name in the settings."""
     profile: str = ""
     asked: JobRequest | None = None
 
     @property
     def table(self) -> str:
         """Of the settings, for cures."""
-        return f"[clusters.{self.login.cluster.name}]"
+        return f"[clusters.{self.cluster}]"
 
     @property
     def request(self) -> JobRequest:
@@ -60,7 +63,7 @@ class Slurm:
     @cached_property
     def partitions(self) -> dict[str, dict[str, str]]:
         """What scontrol says of each, by name."""
-        return partitions(self.login.answer["partitions"].text)
+        return partitions(self.answer["partitions"].text)
 
     @cached_property
     def partition(self) -> str:
@@ -68,11 +71,11 @@ class Slurm:
         return self.request.partition or default(self.partitions) or ""
 
     @cached_property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[CheckedNode]:
         """Of that partition."""
-        rows = [line.split("|", 6) for line in self.login.answer["nodes"].lines]
+        rows = [line.split("|", 6) for line in self.answer["nodes"].lines]
         return [
-            Node(where, name, state, int(cpus), int(memory) << 20, tuple(held(gres)), reason)
+            CheckedNode(where, name, state, int(cpus), int(memory) << 20, tuple(held(gres)), reason)
             for where, name, state, cpus, memory, gres, reason in (row for row in rows if len(row) == 7)
             if where == self.partition and cpus.isdigit() and memory.isdigit()
         ]
@@ -81,27 +84,25 @@ class Slurm:
     def accounts(self) -> dict[str, set[str]]:
         """The QOS of each account the user has in the partition."""
         found: dict[str, set[str]] = {}
-        for row in (line.split("|") for line in self.login.answer["accounts"].lines):
+        for row in (line.split("|") for line in self.answer["accounts"].lines):
             if len(row) >= 3 and row[1] in ("", self.partition):
                 found.setdefault(row[0], set()).update(filter(None, row[2].split(",")))
         return found
 
     def enforces(self, what: str) -> bool:
         """Whether the site turns away what its accounting does not know: `associations` or `qos`."""
-        match = re.search(
-            r"^AccountingStorageEnforce\s*=\s*(.*)$", self.login.answer["config"].text, re.MULTILINE
-        )
+        match = re.search(r"^AccountingStorageEnforce\s*=\s*(.*)$", self.answer["config"].text, re.MULTILINE)
         return match is not None and what in match[1]
 
 
-def slurm_tools(slurm: Slurm) -> Verdict:
+def slurm_tools(slurm: SlurmAnswer) -> Verdict:
     """All of them, in the kind of shell that commands get."""
-    part = slurm.login.answer["slurm"]
+    part = slurm.answer["slurm"]
     missing = part.text.split()
     if not missing:
-        return passed(slurm.login.answer["version"].text or "all there")
+        return passed(slurm.answer["version"].text or "all there")
     text = f"not on PATH: {', '.join(missing)}"
-    elsewhere = slurm.login.answer["login-shell"]
+    elsewhere = slurm.answer["login-shell"]
     if "sbatch" in missing and elsewhere.status == 0 and elsewhere.lines:
         return failed(
             f"{text}; a login shell finds {elsewhere.lines[-1]}", f"login_shell = true in {slurm.table}"
@@ -109,18 +110,18 @@ def slurm_tools(slurm: Slurm) -> Verdict:
     return failed(text, f"set `host` of {slurm.table} to a login node of the cluster")
 
 
-def controller(slurm: Slurm) -> Verdict:
+def controller(slurm: SlurmAnswer) -> Verdict:
     """By squeue, which everything needs."""
-    part = slurm.login.answer["queue"]
+    part = slurm.answer["queue"]
     if part.status == 0:
         jobs = len(part.lines)
         return passed(f"squeue answers; {jobs} job{'' if jobs == 1 else 's'} of yours")
     return failed(f"squeue: {part.last}", "wait some minutes and look again; then ask the administrators")
 
 
-def accounting(slurm: Slurm) -> Verdict:
+def accounting(slurm: SlurmAnswer) -> Verdict:
     """By sacct; without it old runs are told by their exit records."""
-    part = slurm.login.answer["sacct"]
+    part = slurm.answer["sacct"]
     if part.status == 0:
         return passed("sacct answers")
     return warned(
@@ -129,7 +130,7 @@ def accounting(slurm: Slurm) -> Verdict:
     )
 
 
-def partition(slurm: Slurm) -> Verdict:
+def partition(slurm: SlurmAnswer) -> Verdict:
     """It exists, is up, lets the user in and has a node that works."""
     name, known = slurm.partition, sorted(slurm.partitions)
     if not name:
@@ -152,7 +153,7 @@ def partition(slurm: Slurm) -> Verdict:
     return passed(f"{name} is up, {len(usable)} of {len(slurm.nodes)} nodes take jobs")
 
 
-def account(slurm: Slurm) -> Verdict:
+def account(slurm: SlurmAnswer) -> Verdict:
     """One that the user has there, and that the partition lets in."""
     wanted, mine = slurm.request.account, slurm.accounts
     facts = slurm.partitions.get(slurm.partition, {})
@@ -166,7 +167,7 @@ def account(slurm: Slurm) -> Verdict:
             else warned(f"{text}; it is not enforced", cure)
         )
     if not mine and slurm.enforces("associations"):
-        if slurm.login.answer["accounts"].status != 0:
+        if slurm.answer["accounts"].status != 0:
             return passed("sacctmgr does not tell; `submit` shows")
         return failed("you have no account in Slurm", "ask the administrators for one")
     if wanted and allowed not in ("ALL", "") and wanted not in allowed.split(","):
@@ -180,12 +181,12 @@ def account(slurm: Slurm) -> Verdict:
     return passed(wanted or ("your default one" if mine else "the site has none"))
 
 
-def qos(slurm: Slurm) -> Verdict:
+def qos(slurm: SlurmAnswer) -> Verdict:
     """One that the account may use."""
     wanted, cure = slurm.request.qos, f"qos = ... in {slurm.table}"
     if not wanted:
         return passed("none is named")
-    known = slurm.login.answer["qos"].text.split()
+    known = slurm.answer["qos"].text.split()
     if known and wanted not in known:
         return failed(f"there is no QOS {wanted}; there are: {listed(sorted(known))}", cure)
     allowed = slurm.partitions.get(slurm.partition, {}).get("AllowQos", "ALL")
@@ -199,11 +200,11 @@ def qos(slurm: Slurm) -> Verdict:
     return passed(wanted)
 
 
-def gres(slurm: Slurm) -> Verdict:
+def gres(slurm: SlurmAnswer) -> Verdict:
     """As the nodes of the partition have it."""
     wanted, option = slurm.request.gpus, slurm.request.gpu_option
     there = sorted({str(gpus) for node in slurm.nodes for gpus in node.gpus})
-    table = f"[clusters.{slurm.login.cluster.name}.gpus]"
+    table = f"[clusters.{slurm.cluster}.gpus]"
     if wanted is None:
         return failed("the options ask for no GPU", f'request = "--gres=gpu:{{type}}:{{count}}" in {table}')
     spelt = [gpus for node in slurm.nodes for gpus in node.gpus if wanted.type in ("", gpus.type)]
@@ -225,7 +226,7 @@ def gres(slurm: Slurm) -> Verdict:
     return passed(f"{option}; the nodes have {listed(there)}")
 
 
-def time_limit(slurm: Slurm) -> Verdict:
+def time_limit(slurm: SlurmAnswer) -> Verdict:
     """Below the partition's."""
     wanted = slurm.request.seconds
     limit = parse_time(slurm.partitions.get(slurm.partition, {}).get("MaxTime", ""))
@@ -238,7 +239,7 @@ def time_limit(slurm: Slurm) -> Verdict:
     return passed(text)
 
 
-def fits(slurm: Slurm) -> Verdict:
+def fits(slurm: SlurmAnswer) -> Verdict:
     """On one node: among those with the GPU, where one is asked for."""
     wanted = slurm.request
     nodes = [
@@ -260,9 +261,9 @@ def fits(slurm: Slurm) -> Verdict:
     return passed(f"{asked} of {cpus}, {size(memory)}")
 
 
-def submit(slurm: Slurm) -> Verdict:
+def submit(slurm: SlurmAnswer) -> Verdict:
     """What sbatch itself says of the script."""
-    part = slurm.login.answer[f"test {slurm.profile}"]
+    part = slurm.answer[f"test {slurm.profile}"]
     words = [line.removeprefix("sbatch: ").strip() for line in part.lines]
     if part.status == 0:
         return passed(next((word for word in reversed(words) if "to start at" in word), "sbatch takes it"))
@@ -272,7 +273,37 @@ def submit(slurm: Slurm) -> Verdict:
     )
 
 
-JUDGES: Mapping[str, Callable[[Slurm], Verdict]] = {
+CHECKS = (
+    Check("slurm-tools", Place.SCHEDULER, "sbatch, squeue and the like are on PATH", ("login",)),
+    Check("controller", Place.SCHEDULER, "Slurm's controller answers", ("slurm-tools",)),
+    Check("accounting", Place.SCHEDULER, "Slurm's accounting answers", ("slurm-tools",)),
+    Check(
+        "partition",
+        Place.SCHEDULER,
+        "the partition exists, is open and has nodes",
+        ("controller", "profile"),
+        True,
+    ),
+    Check("account", Place.SCHEDULER, "you may use the account there", ("controller", "profile"), True),
+    Check("qos", Place.SCHEDULER, "your account may use the QOS", ("controller", "account"), True),
+    Check(
+        "gres", Place.SCHEDULER, "the GPU request is spelt as the nodes spell it", ("partition",), True, True
+    ),
+    Check("time-limit", Place.SCHEDULER, "the partition allows the time limit", ("partition",), True),
+    Check(
+        "size", Place.SCHEDULER, "a node of the partition has the processors and memory", ("partition",), True
+    ),
+    Check(
+        "submit",
+        Place.SCHEDULER,
+        "`sbatch --test-only` accepts the rendered script",
+        ("controller", "profile"),
+        True,
+    ),
+)
+
+
+JUDGES: Mapping[str, Callable[[SlurmAnswer], Verdict]] = {
     "slurm-tools": slurm_tools,
     "controller": controller,
     "accounting": accounting,
@@ -284,3 +315,57 @@ JUDGES: Mapping[str, Callable[[Slurm], Verdict]] = {
     "size": fits,
     "submit": submit,
 }
+
+
+_TOOLS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct")
+# A controller that does not answer the first question is not asked the others.
+_SLURM = rf"""
+ck_own slurm ck_missing {" ".join(_TOOLS)}
+if command -v sbatch >/dev/null 2>&1; then
+  {CLEAN_ENVIRONMENT}
+  ck_part version sbatch --version
+  ck_part queue squeue -h -u "$(id -un)" -o %i
+  ck_queue=$ck_status
+  ck_part sacct sacct -n -P -X -S now -o JobID
+  if [ "$ck_queue" -eq 0 ]; then
+    ck_part partitions scontrol -o show partition
+    ck_part nodes sinfo -h -N -o '%R|%N|%T|%c|%m|%G|%E'
+    ck_part config scontrol show config
+    ck_part accounts sacctmgr -nP show assoc where user="$(id -un)" format=Account,Partition,QOS
+    ck_part qos sacctmgr -nP show qos format=Name
+    ck_tests
+  fi
+else
+  ck_part login-shell bash -lc 'command -v sbatch'
+fi
+"""
+_TEST = 'printf "#!/bin/sh\\n" | sbatch --test-only "$@"'
+
+
+_ENVIRONMENT = "SLURM_TIME_FORMAT=standard SLURM_BITSTR_LEN=0; export SLURM_TIME_FORMAT SLURM_BITSTR_LEN"
+
+
+class SlurmChecks:
+    """See `clusterkit.backends.checks.SchedulerChecks`."""
+
+    checks = CHECKS
+
+    def script(self, requests: Mapping[str, tuple[str, ...]]) -> str:
+        """Slurm's tools, controller, accounting and partitions, and what sbatch says of each request."""
+        return "\n".join([_ENVIRONMENT, _tests(requests), _SLURM])
+
+    def judges(
+        self, answer: Answer, cluster: str, profile: str = "", options: tuple[str, ...] = ()
+    ) -> Mapping[str, Callable[[], Verdict]]:
+        """Of Slurm, or of one profile's request."""
+        slurm = SlurmAnswer(answer, cluster, profile, read(options) if profile else None)
+        return {name: partial(judge, slurm) for name, judge in JUDGES.items()}
+
+
+def _tests(requests: Mapping[str, tuple[str, ...]]) -> str:
+    """A function that has sbatch look at each request."""
+    parts = (
+        f"  ck_part {shlex.quote(f'test {profile}')} sh -c {shlex.quote(_TEST)} sh {shlex.join(options)}"
+        for profile, options in requests.items()
+    )
+    return "\n".join(["ck_tests() {", "  :", *parts, "}"])
