@@ -18,7 +18,7 @@ from clusterkit.numbers import beside, percents_beside
 
 if TYPE_CHECKING:
     from clusterkit.commands.report import Reported, ReportRow
-    from clusterkit.report.main_metric import Result
+    from clusterkit.report.main_metric import MainResult
 
 
 def report(
@@ -98,7 +98,7 @@ def _finals(rows: Sequence[ReportRow], title: str) -> list[str]:
     return percents_beside(values) if any(one and one.rate for one in mine) else beside(values)
 
 
-def _interval(found: Result | None) -> str:
+def _interval(found: MainResult | None) -> str:
     if found is None or found.point.interval is None:
         return "-"
     low, high = found.point.interval

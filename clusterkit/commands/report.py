@@ -10,16 +10,12 @@ from pathlib import Path
 from clusterkit.errors import RunError
 from clusterkit.folders import make_ignored
 from clusterkit.forecast.tuning import PROGRAM
-from clusterkit.report.advice import Advice, advise
+from clusterkit.report.advice import GroupAdvice, advise
 from clusterkit.report.evidence import read_evidence
-from clusterkit.report.figures import write_figures
-from clusterkit.report.groups import Group, group_runs, load_runs, read_runs
-from clusterkit.report.machine_figure import write_machine_figure
-from clusterkit.report.main_metric import Result, result
+from clusterkit.report.groups import SeedGroup, group_runs, load_runs, read_runs
+from clusterkit.report.main_metric import MainResult, result
 from clusterkit.report.main_metric import check as check_metric
 from clusterkit.report.measured import measure
-from clusterkit.report.own_figure import write_own_figure
-from clusterkit.report.page import render
 from clusterkit.results.pulled import folder_of, group_of, runs_meant
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.run_dir import read_object
@@ -32,7 +28,7 @@ class ReportRow:
     group: str
     runs: int
     step: int
-    result: Result | None
+    result: MainResult | None
     """Its main number; None where it logged none."""
 
 
@@ -44,7 +40,7 @@ class Reported:
     files: tuple[Path, ...]
     left_out: tuple[str, ...]
     """Runs of which there is nothing to draw, and runs of `tune`."""
-    advice: tuple[Advice, ...]
+    advice: tuple[GroupAdvice, ...]
     """For each group of `rows`, in the same order."""
 
 
@@ -61,8 +57,10 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime, metric: str | N
     Raises:
         RunError: a folder is no run, or there is nothing to plot, or all are runs of `tune`, or no run logs
             the metric.
-        ClusterkitError: matplotlib is missing; report.html is written all the same.
     """
+    from clusterkit.report.page import render  # loads matplotlib, which advice alone has no use for
+    from clusterkit.report.pictures import write_curves, write_machine
+
     trained = _trained(folders)
     runs = load_runs(trained)
     groups = group_runs(run for run in runs if run.drawable)
@@ -74,17 +72,16 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime, metric: str | N
     page.write_text(
         render(groups, advice, now=now, metric=metric), encoding="utf-8", errors="backslashreplace"
     )
-    succeeds = any(group.final("success/mean") for group in groups) and not metric
-    figures = write_figures(groups, out) if succeeds else write_own_figure(groups, out, metric)
-    figures += write_machine_figure(groups, [one.measured for one in advice], out)
+    pictures = write_curves(groups, out, metric)
+    pictures += write_machine(groups, advice, out)
     left_out = [run.directory.run_id for run in runs if not run.drawable]
     left_out += [folder.name for folder in folders if folder not in trained]
     return Reported(
-        tuple(_row(group, metric) for group in groups), (*figures, page), tuple(left_out), tuple(advice)
+        tuple(_row(group, metric) for group in groups), (*pictures, page), tuple(left_out), tuple(advice)
     )
 
 
-def advise_runs(folders: Sequence[Path]) -> list[Advice]:
+def advise_runs(folders: Sequence[Path]) -> list[GroupAdvice]:
     """What pulled runs, evaluated or not, teach about the next one; writes nothing.
 
     Raises:
@@ -145,12 +142,11 @@ def _find(results: Path, name: str, ledger: Ledger) -> list[Path]:
     return folders
 
 
-def _advice(groups: Sequence[Group]) -> list[Advice]:
-    evidence = [(group.label, [read_evidence(run) for run in group.runs]) for group in groups]
-    return advise([(label, [(one, measure(one)) for one in those]) for label, those in evidence])
+def _advice(groups: Sequence[SeedGroup]) -> list[GroupAdvice]:
+    return advise({group.label: [measure(read_evidence(run)) for run in group.runs] for group in groups})
 
 
-def _row(group: Group, metric: str | None) -> ReportRow:
+def _row(group: SeedGroup, metric: str | None) -> ReportRow:
     found = result(group, metric)
     step = found.point.step if found else max(run.last_step for run in group.runs)
     return ReportRow(group.label, len(group.runs), step, found)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
 from clusterkit.report import metrics
-from clusterkit.report.metrics import LONGEST_LINE, NO_LINE_BYTES, Row, Rows
+from clusterkit.report.metrics import LONGEST_LINE, NO_LINE_BYTES, MetricRow, MetricRows
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.log_source import LogSource
 from clusterkit.runs.observe import query
@@ -46,7 +46,7 @@ class Curves:
 
     run: LedgerRun
     state: RunState
-    rows: tuple[Row, ...]
+    rows: tuple[MetricRow, ...]
     """All that there is of metrics.jsonl."""
     synced: datetime | None = None
     """When the copy here was last written, if that is where the rows are from."""
@@ -119,7 +119,7 @@ class MetricsReader:
     """The run's metrics.jsonl on its cluster, read by its tails."""
 
     def __init__(self, source: LogSource) -> None:
-        self._rows = Rows()
+        self._rows = MetricRows()
         self._source = source
         self._offset = 0
         self._rest = b""
@@ -127,7 +127,7 @@ class MetricsReader:
         """Bytes since the last line end."""
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[MetricRow, ...]:
         """What is kept of all that was read."""
         return self._rows.rows
 

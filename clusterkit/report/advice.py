@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from clusterkit.report.binding import Binding, Change, compared, faster, what_binds
-from clusterkit.report.checks import Check, Verdict, checks
-from clusterkit.report.evidence import Evidence
+from clusterkit.report.checks import RuleCheck, RuleVerdict, checks
 from clusterkit.report.measured import Measured
-from clusterkit.report.needs import Need, needs
+from clusterkit.report.needs import ResourceNeed, needs
 from clusterkit.runs.run_dir import table
 
 
 @dataclass(frozen=True)
-class Advice:
+class GroupAdvice:
     """About the runs of one group."""
 
     label: str
     measured: tuple[Measured, ...]
-    needs: tuple[Need, ...]
+    needs: tuple[ResourceNeed, ...]
     binding: Binding | None
     changes: tuple[Change, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[RuleCheck, ...]
 
     @property
     def headlines(self) -> list[str]:
@@ -35,7 +34,7 @@ class Advice:
         act = [
             f"{check.rule}: {check.measured}; {check.cure}"
             for check in self.checks
-            if check.verdict is Verdict.ACT
+            if check.verdict is RuleVerdict.ACT
         ]
         quick = [f"{change.setting}: {change.gain}; {change.why}" for change in self.changes[:1]]
         less = [need.setting for need in self.needs if need.setting and not need.too_little]
@@ -43,47 +42,32 @@ class Advice:
         return [*short, *([self.binding.sentence] if self.binding else []), *act, *quick, *small]
 
 
-def advise(groups: Sequence[tuple[str, Sequence[tuple[Evidence, Measured]]]]) -> list[Advice]:
-    """Advice for each group of runs.
-
-    Args:
-        groups: label, and each run's evidence with what was measured of it.
-    """
-    return [_advise(label, runs, groups) for label, runs in groups if runs]
+def advise(groups: Mapping[str, Sequence[Measured]]) -> list[GroupAdvice]:
+    """Advice for each group of runs, by its label."""
+    return [_advise(label, groups) for label, runs in groups.items() if runs]
 
 
-def _advise(
-    label: str,
-    runs: Sequence[tuple[Evidence, Measured]],
-    groups: Sequence[tuple[str, Sequence[tuple[Evidence, Measured]]]],
-) -> Advice:
-    evidence, measured = _typical(runs)
-    binding = what_binds(measured)
-    values = table(evidence.run.recipe, "values")
+def _advise(label: str, groups: Mapping[str, Sequence[Measured]]) -> GroupAdvice:
+    runs = groups[label]
+    typical = sorted(runs, key=lambda one: one.steps_per_second or 0.0)[len(runs) // 2]
+    binding = what_binds(typical)
     rivals = {
-        name: [one for _, one in others]
-        for name, others in groups
-        if name != label and others and _same_science(others[0][0], evidence)
-    }
-    seen = compared([one for _, one in runs], rivals, label)
+        name: others
+        for name, others in groups.items()
+        if name != label and others and others[0].run.recipe.get("values") == typical.run.recipe.get("values")
+    }  # they learn with one recipe, so that only their speed differs
+    seen = compared(runs, rivals, label)
     told = {change.setting.split(" ")[0] for change in seen}
-    reasoned = [change for change in faster(measured, values) if change.setting.split(" ")[0] not in told]
-    return Advice(
+    reasoned = [
+        change
+        for change in faster(typical, table(typical.run.recipe, "values"))
+        if change.setting.split(" ")[0] not in told
+    ]
+    return GroupAdvice(
         label=label,
-        measured=tuple(one for _, one in runs),
+        measured=tuple(runs),
         needs=tuple(needs(runs)),
         binding=binding,
         changes=(*sorted(seen, key=lambda change: -change.factor), *reasoned),
         checks=tuple(checks(runs, binding)),
     )
-
-
-def _typical(runs: Sequence[tuple[Evidence, Measured]]) -> tuple[Evidence, Measured]:
-    """The run of median speed."""
-    ordered = sorted(runs, key=lambda run: run[1].steps_per_second or 0.0)
-    return ordered[len(ordered) // 2]
-
-
-def _same_science(one: Evidence, other: Evidence) -> bool:
-    """Whether both learn with one recipe, so that only their speed differs."""
-    return one.run.recipe.get("values") == other.run.recipe.get("values")

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from clusterkit.report.binding import Binding
-from clusterkit.report.evidence import Evidence
-from clusterkit.report.measured import Measured
+from clusterkit.report.measured import Measured, known
 from clusterkit.report.metrics import first_not_finite
 from clusterkit.report.words import share, size
 from clusterkit.units import format_seconds
@@ -30,7 +29,7 @@ DORMANT = 0.25
 """The paper's widths up to 1,024 end at 15% at most, 2,048 at 32%, 4,096 at 49% (MT10)."""
 
 
-class Verdict(StrEnum):
+class RuleVerdict(StrEnum):
     """What a check found."""
 
     FINE = "fine"
@@ -39,19 +38,19 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Check:
+class RuleCheck:
     """One rule and what the runs say to it."""
 
     rule: str
     measured: str
-    verdict: Verdict
+    verdict: RuleVerdict
     cure: str = ""
     """What to do; only where there is something to do."""
 
 
-def checks(runs: Sequence[tuple[Evidence, Measured]], binding: Binding | None) -> list[Check]:
+def checks(runs: Sequence[Measured], binding: Binding | None) -> list[RuleCheck]:
     """The guides' rules for runs with one request; for a program of one's own, those that can be judged."""
-    trains = any(evidence.run.recipe for evidence, _ in runs)
+    trains = any(one.run.recipe for one in runs)
     return [
         _gpu(runs, binding),
         _memory(runs),
@@ -61,18 +60,20 @@ def checks(runs: Sequence[tuple[Evidence, Measured]], binding: Binding | None) -
     ]
 
 
-def _gpu(runs: Sequence[tuple[Evidence, Measured]], binding: Binding | None) -> Check:
+def _judged(rule: str, measured: str, cure: str) -> RuleCheck:
+    """A check of what was measured; without a cure all is well."""
+    return RuleCheck(rule, measured, RuleVerdict.ACT if cure else RuleVerdict.FINE, cure)
+
+
+def _gpu(runs: Sequence[Measured], binding: Binding | None) -> RuleCheck:
     rule = "GPU busy less than 30%"
-    used = [measured.gpu for _, measured in runs if measured.gpu is not None]
+    used = known(one.gpu for one in runs)
     if not used:
-        asked = any(evidence.asked.gpus for evidence, _ in runs)
-        return Check(rule, "no utilisation was logged" if asked else "no GPU", Verdict.UNKNOWN)
+        asked = any(one.evidence.asked.gpus for one in runs)
+        return RuleCheck(rule, "no utilisation was logged" if asked else "no GPU", RuleVerdict.UNKNOWN)
     mean = sum(used) / len(used)
-    highs = [measured.gpu_high for _, measured in runs if measured.gpu_high is not None]
+    highs = known(one.gpu_high for one in runs)
     told = f"{share(mean)} in the mean" + (f", {share(max(highs))} at most" if highs else "")
-    if mean >= GPU_LOW:
-        return Check(rule, told, Verdict.FINE)
-    part = binding.part if binding else ""
     cures = {
         "env": f"the GPU waits for physics: {_quicker_physics(runs)}",
         "act": "each step is too small: more `num_envs`",
@@ -81,120 +82,104 @@ def _gpu(runs: Sequence[tuple[Evidence, Measured]], binding: Binding | None) -> 
         "evaluate": "it waits for evaluations: a longer `eval_every`",
         "checkpoint": "it waits for checkpoints: a longer `checkpoint_every`",
     }
-    return Check(rule, told, Verdict.ACT, cures.get(part, "more `num_envs`; or let several runs share it"))
+    cure = cures.get(binding.part if binding else "", "more `num_envs`; or let several runs share it")
+    return _judged(rule, told, cure if mean < GPU_LOW else "")
 
 
-def _memory(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
+def _memory(runs: Sequence[Measured]) -> RuleCheck:
     rule = "Out of memory"
-    gpu = next((evidence.gpu_memory_line for evidence, _ in runs if evidence.gpu_memory_line), None)
-    main = next((evidence.memory_line for evidence, _ in runs if evidence.memory_line), None)
+    gpu = next((line for one in runs if (line := one.evidence.gpu_memory_line)), None)
+    main = next((line for one in runs if (line := one.evidence.memory_line)), None)
     if gpu:
         cure = "a GPU with more memory, a smaller replay or network; environments live on the CPU, so fewer "
-        cure += "of them free nothing"
-        return Check(rule, f"the GPU's: {gpu[:160]}", Verdict.ACT, cure)
+        return _judged(rule, f"the GPU's: {gpu[:160]}", cure + "of them free nothing")
     if main:
         cure = "more `memory`; or a quarter fewer `num_envs`, about 20 MiB each"
-        return Check(rule, f"the node's: {main[:160]}", Verdict.ACT, cure)
-    peaks = [measured.memory for _, measured in runs if measured.memory]
-    if not peaks and not any(evidence.run.directory.ended for evidence, _ in runs):
-        return Check(rule, "no log of an end, no memory was logged", Verdict.UNKNOWN)
-    told = f"never; at most {size(max(peaks))}" if peaks else "not in its log"
-    return Check(rule, told, Verdict.FINE)
+        return _judged(rule, f"the node's: {main[:160]}", cure)
+    peaks = [one.memory for one in runs if one.memory]
+    if not peaks and not any(one.run.directory.ended for one in runs):
+        return RuleCheck(rule, "no log of an end, no memory was logged", RuleVerdict.UNKNOWN)
+    return _judged(rule, f"never; at most {size(max(peaks))}" if peaks else "not in its log", "")
 
 
-def _physics(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
+def _physics(runs: Sequence[Measured]) -> RuleCheck:
     rule = "Slower than expected: the CPUs bind (physics)"
-    waits = [measured.shares["env"] for _, measured in runs if measured.shares]
+    waits = [one.shares["env"] for one in runs if one.shares]
     if not waits:
-        return Check(rule, "the program does not time its loop", Verdict.UNKNOWN)
-    cpus = max((measured.processors or 0 for _, measured in runs), default=0)
-    busy = [measured.cpu for _, measured in runs if measured.cpu is not None]
+        return RuleCheck(rule, "the program does not time its loop", RuleVerdict.UNKNOWN)
+    cpus, busy = _processors(runs), known(one.cpu for one in runs)
     told = f"{share(max(waits))} of the time waits for environments"
     told += f", {share(max(busy))} of {cpus} CPUs busy" if busy and cpus else ""
-    if max(waits) < WAITING:
-        return Check(rule, told, Verdict.FINE)
-    return Check(rule, told, Verdict.ACT, _quicker_physics(runs))
+    return _judged(rule, told, _quicker_physics(runs) if max(waits) >= WAITING else "")
 
 
-def _quicker_physics(runs: Sequence[tuple[Evidence, Measured]]) -> str:
-    envs = max((measured.num_envs or 0 for _, measured in runs), default=0)
-    cpus = max((measured.processors or 0 for _, measured in runs), default=0)
-    if envs + 1 > cpus:
+def _quicker_physics(runs: Sequence[Measured]) -> str:
+    envs = max(one.num_envs or 0 for one in runs)
+    if envs + 1 > _processors(runs):
         return f"up to {envs + 1} `cpus`, one for each environment and one for the learner"
     return "more `num_envs`: each has a CPU already"
 
 
-def _crowded(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
+def _processors(runs: Sequence[Measured]) -> int:
+    return max(one.processors or 0 for one in runs)
+
+
+def _crowded(runs: Sequence[Measured]) -> RuleCheck:
     """Without a GPU, learning, acting and physics keep a processor busy, unless others have it."""
     rule = "Slower than expected: the processors are taken by others"
-    known = [
-        (sum(measured.shares[part] for part in ("learn", "act", "env")), measured.cpu * measured.processors)
-        for _, measured in runs
-        if measured.shares and measured.cpu is not None and measured.processors and measured.gpu is None
-        if measured.capability is None
+    loops = [
+        (sum(one.shares[part] for part in ("learn", "act", "env")), one.cpu * one.processors)
+        for one in runs
+        if one.shares and one.cpu is not None and one.processors and one.gpu is None
+        if one.capability is None
     ]
-    if not known:
-        on_gpu = any(measured.capability is not None for _, measured in runs)
+    if not loops:
+        on_gpu = any(one.capability is not None for one in runs)
         told = "the GPU computes" if on_gpu else "processor use was not logged"
-        return Check(rule, told, Verdict.UNKNOWN)
-    computes, used = min(known, key=lambda pair: pair[1] / max(pair[0], 0.01))
+        return RuleCheck(rule, told, RuleVerdict.UNKNOWN)
+    computes, used = min(loops, key=lambda pair: pair[1] / max(pair[0], 0.01))
     told = f"{share(computes)} of the time is learning, acting and physics, by {used:.1f} processors"
-    if used >= CROWDED * computes:
-        return Check(rule, told, Verdict.FINE)
-    return Check(
-        rule, told, Verdict.ACT, "other work had the rest: a node or a time of its own; trust no speed here"
-    )
+    cure = "other work had the rest: a node or a time of its own; trust no speed here"
+    return _judged(rule, told, cure if used < CROWDED * computes else "")
 
 
-def _plasticity(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
+def _plasticity(runs: Sequence[Measured]) -> RuleCheck:
     rule = "Plasticity loss: many dormant neurons"
-    known = [measured.dormant for _, measured in runs if measured.dormant is not None]
-    if not known:
-        return Check(rule, "no diagnostics were logged", Verdict.UNKNOWN)
-    mean = sum(known) / len(known)
-    told = f"{share(mean)} of the critics' at the end"
-    if mean < DORMANT:
-        return Check(rule, told, Verdict.FINE)
-    return Check(rule, told, Verdict.ACT, "a narrower critic, or more tasks (MT50); layer normalisation")
+    dormant = known(one.dormant for one in runs)
+    if not dormant:
+        return RuleCheck(rule, "no diagnostics were logged", RuleVerdict.UNKNOWN)
+    mean = sum(dormant) / len(dormant)
+    cure = "a narrower critic, or more tasks (MT50); layer normalisation"
+    return _judged(rule, f"{share(mean)} of the critics' at the end", cure if mean >= DORMANT else "")
 
 
-def _numbers(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
+def _numbers(runs: Sequence[Measured]) -> RuleCheck:
     rule = "Training unstable (numbers that are not finite)"
-    skipped = sum(measured.skipped for _, measured in runs)
-    lost = next((found for evidence, _ in runs if (found := first_not_finite(evidence.run.rows))), None)
+    skipped = sum(one.skipped for one in runs)
+    lost = next((found for one in runs if (found := first_not_finite(one.run.rows))), None)
     if lost:
         told = f"{lost[0]} was not finite at {lost[1]:,} steps"
-        return Check(rule, told, Verdict.ACT, "a smaller learning rate; look at what it learns from")
-    if not skipped and not any(evidence.run.recipe and evidence.run.training for evidence, _ in runs):
-        return Check(rule, "the program logs no updates", Verdict.UNKNOWN)
-    if not skipped:
-        return Check(rule, "no update was skipped", Verdict.FINE)
-    return Check(
-        rule,
-        f"{skipped:,} updates were skipped",
-        Verdict.ACT,
-        "a smaller learning rate; fp32 in place of bf16",
-    )
+        return _judged(rule, told, "a smaller learning rate; look at what it learns from")
+    if skipped:
+        told = f"{skipped:,} updates were skipped"
+        return _judged(rule, told, "a smaller learning rate; fp32 in place of bf16")
+    if not any(one.run.recipe and one.run.training for one in runs):
+        return RuleCheck(rule, "the program logs no updates", RuleVerdict.UNKNOWN)
+    return _judged(rule, "no update was skipped", "")
 
 
-def _lost(runs: Sequence[tuple[Evidence, Measured]]) -> Check:
+def _lost(runs: Sequence[Measured]) -> RuleCheck:
     rule = "Work lost between attempts"
-    lost = sum(measured.repeated_steps for _, measured in runs)
-    steps = sum(measured.last_step for _, measured in runs)
-    waited = max((measured.waited for _, measured in runs), default=0.0)
-    more = max((len(evidence.run.directory.attempts) for evidence, _ in runs), default=0) - 1
-    if more < 0:
-        return Check(rule, "no attempt is recorded", Verdict.UNKNOWN)
-    if more < 1:
-        return Check(rule, "each run took one attempt", Verdict.FINE)
-    twice = f"{lost:,} steps done twice ({share(lost / max(1, steps))})"
-    told = f"{twice}, {format_seconds(waited)} between attempts"
-    outside = max(
-        (1 - measured.seconds / measured.running for _, measured in runs if measured.running), default=0
-    )
+    attempts = max(len(one.run.directory.attempts) for one in runs)
+    if attempts == 0:
+        return RuleCheck(rule, "no attempt is recorded", RuleVerdict.UNKNOWN)
+    if attempts == 1:
+        return _judged(rule, "each run took one attempt", "")
+    lost, steps = sum(one.repeated_steps for one in runs), sum(one.last_step for one in runs)
+    outside = max((1 - one.seconds / one.running for one in runs if one.running), default=0.0)
+    told = f"{lost:,} steps done twice ({share(lost / max(1, steps))})"
+    told += f", {format_seconds(max(one.waited for one in runs))} between attempts"
     told += f", {share(max(0.0, outside))} of their time is starting and ending"
     if lost >= REPEATED * steps:
-        return Check(rule, told, Verdict.ACT, "a shorter `checkpoint_every`, or a longer `time`")
-    if outside >= STARTING:
-        return Check(rule, told, Verdict.ACT, "a longer `time`, for fewer starts")
-    return Check(rule, told, Verdict.FINE)
+        return _judged(rule, told, "a shorter `checkpoint_every`, or a longer `time`")
+    return _judged(rule, told, "a longer `time`, for fewer starts" if outside >= STARTING else "")

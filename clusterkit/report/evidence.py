@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.backends.logs import SCHEDULER_LOG
-from clusterkit.report.groups import Run
-from clusterkit.runs.run_dir import newest_request, read_object
+from clusterkit.report.groups import LoggedRun
+from clusterkit.runs.run_dir import newest_request, read_object, table
 from clusterkit.units import parse_duration, parse_size
+from clusterkit.untrusted import whole
 
 _GPU_MEMORY = re.compile(
     r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|CUDA error: out of memory"
@@ -39,10 +40,10 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class RunEvidence:
     """A run with all that its directory holds besides metrics."""
 
-    run: Run
+    run: LoggedRun
     asked: Asked
     heartbeat: Mapping[str, Any]
     gpu_memory_line: str | None = None
@@ -51,7 +52,7 @@ class Evidence:
     """The line that says the node's memory was too small."""
 
 
-def read_evidence(run: Run) -> Evidence:
+def read_evidence(run: LoggedRun) -> RunEvidence:
     """Read the heartbeat, the newest request and the ends of the logs. Files that are missing say nothing."""
     folder = run.directory.path
     logs = [
@@ -60,7 +61,7 @@ def read_evidence(run: Run) -> Evidence:
     ]
     lines = [line for path in logs for line in _tail(path)]
     lines += [str(row.values.get("message", "")) for row in run.rows if row.kind == "event"]
-    return Evidence(
+    return RunEvidence(
         run,
         asked(run.document, newest_request(folder)),
         read_object(folder / "heartbeat.json") or {},
@@ -77,18 +78,17 @@ def asked(document: Mapping[str, Any], request: Mapping[str, Any]) -> Asked:
         request: request.json of the newest submission; empty without one.
     """
     options, pack = _options(request), _whole(request.get("pack")) or 1
-    profile = document.get("profile")
-    table: Mapping[str, Any] = profile if isinstance(profile, dict) else {}
-    gpu = table.get("gpu")
+    profile = table(document, "profile")
+    gpu = profile.get("gpu")
     cpus = options.get("cpus-per-task", "")
     return Asked(
-        cpus=int(cpus) // pack if cpus.isdigit() else _whole(table.get("cpus")),
-        memory=_size(options.get("mem"), pack) or _whole(table.get("memory")),
+        cpus=int(cpus) // pack if cpus.isdigit() else _whole(profile.get("cpus")),
+        memory=_size(options.get("mem"), pack) or _whole(profile.get("memory")),
         seconds=_seconds(options.get("time"))
         or _whole(document.get("time_limit_seconds"))
-        or _whole(table.get("time")),
+        or _whole(profile.get("time")),
         gpu=gpu if isinstance(gpu, str) else None,
-        gpus=(_whole(table.get("gpus")) or 1) if gpu else 0,
+        gpus=(_whole(profile.get("gpus")) or 1) if gpu else 0,
         pack=pack,
         in_one=_whole(request.get("in_one")) or 1,
     )
@@ -110,7 +110,8 @@ def _tail(path: Path) -> list[str]:
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 62 else None
+    found = whole(value)
+    return found if found and found > 0 else None
 
 
 def _size(text: str | None, pack: int) -> int | None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clusterkit.numbers import significant
-from clusterkit.report.groups import Group, Run
+from clusterkit.report.groups import LoggedRun
 from clusterkit.report.measured import Measured
 from clusterkit.report.words import size
 from clusterkit.runs.record import Attempt
@@ -42,25 +42,20 @@ class AttemptRow:
 class RunFacts:
     """Everything the page says about one run."""
 
-    run: Run
+    run: LoggedRun
     facts: tuple[Fact, ...]
     attempts: tuple[AttemptRow, ...]
     values: tuple[tuple[str, str], ...]
     """The recipe's values, by name."""
 
 
-def provenance(groups: Sequence[Group], measured: Sequence[Sequence[Measured]]) -> list[Fact]:
-    """What all runs of a report came from: their code, dates, durations and machines.
-
-    Args:
-        groups: of the report.
-        measured: of each group, its runs in their order.
-    """
-    runs = [run for group in groups for run in group.runs]
+def provenance(measured: Sequence[Measured]) -> list[Fact]:
+    """What the runs of a report came from: their code, dates, durations and machines."""
+    runs = [one.run for one in measured]
     dates = sorted(
         str(run.document["created"])[:16].replace("T", " ") for run in runs if "created" in run.document
     )
-    spans = sorted(one.running for those in measured for one in those if one.running)
+    spans = sorted(one.running for one in measured if one.running)
     attempts = [attempt.start or {} for run in runs for attempt in run.directory.attempts]
     machines = [f"{run.document.get('cluster')}: {_machine(run)}" for run in runs]
     return [
@@ -71,7 +66,7 @@ def provenance(groups: Sequence[Group], measured: Sequence[Sequence[Measured]]) 
     ]
 
 
-def _machine(run: Run) -> str:
+def _machine(run: LoggedRun) -> str:
     starts = (attempt.start or {} for attempt in run.directory.attempts)
     nodes = dict.fromkeys(str(start["node"]) for start in starts if start.get("node"))
     device = _device(run)
@@ -88,14 +83,14 @@ def _few(texts: Iterable[str]) -> str:
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
 
 
-def _code(run: Run) -> str:
+def _code(run: LoggedRun) -> str:
     snapshot = table(run.document, "snapshot")
     commit = str(snapshot.get("git_commit") or "")[:10]
     git = f"{snapshot.get('git_branch') or 'detached'}@{commit}" if commit else "no git"
     return git + (" with uncommitted changes" if snapshot.get("dirty") else "")
 
 
-def describe(run: Run) -> RunFacts:
+def describe(run: LoggedRun) -> RunFacts:
     """Put a run into words."""
     document = run.document
     profile, snapshot = table(document, "profile"), table(document, "snapshot")
@@ -142,7 +137,7 @@ def _recipe(recipe: Mapping[str, Any]) -> str:
     return f"{recipe['name']} ({recipe['label']})" if recipe.get("label") else str(recipe["name"])
 
 
-def _resources(run: Run) -> str:
+def _resources(run: LoggedRun) -> str:
     """What the profile asked for; "-" when run.json says nothing about it."""
     profile = table(run.document, "profile")
     parts = [
@@ -155,25 +150,20 @@ def _resources(run: Run) -> str:
     return ", ".join(part for part in parts if part) or "-"
 
 
-def _settings(run: Run) -> str:
-    header = _header(run)
+def _settings(run: LoggedRun) -> str:
+    header = run.header
     profile = table(run.document, "profile")
     names = ("num_envs", "precision", "eval_every", "checkpoint_every", "workers", "threads")
     found = {name: header.get(name, profile.get(name)) for name in names}
     return ", ".join(f"{name} {_value(value)}" for name, value in found.items() if value is not None) or "-"
 
 
-def _device(run: Run) -> str:
-    header = _header(run)
+def _device(run: LoggedRun) -> str:
+    header = run.header
     processors = header.get("processors")
     parts = [str(header["device"]) if header.get("device") else ""]
     parts += [f"{processors} processors" if processors else ""]
     return ", ".join(part for part in parts if part) or "-"
-
-
-def _header(run: Run) -> Mapping[str, Any]:
-    """The newest `run` line."""
-    return next((row.values for row in reversed(run.rows) if row.kind == "run"), {})
 
 
 def _value(value: object) -> str:
@@ -182,7 +172,7 @@ def _value(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _versions(run: Run) -> dict[str, str]:
+def _versions(run: LoggedRun) -> dict[str, str]:
     """What the node reported, else what the laptop recorded."""
     reported = [row.values["versions"] for row in run.rows if row.kind == "run" and "versions" in row.values]
     newest = reported[-1] if reported else run.document.get("versions")

@@ -12,7 +12,7 @@ from typing import Any
 
 from clusterkit.errors import RunError
 from clusterkit.report import metrics
-from clusterkit.report.metrics import Row, latest, own_names, stretched
+from clusterkit.report.metrics import MetricRow, latest, own_names, stretched
 from clusterkit.report.statistics import Interval, student, wilson
 from clusterkit.resources import page
 from clusterkit.runs.run_dir import RunDirectory, read_run_dir, table
@@ -23,11 +23,11 @@ _STRETCHES = 50
 
 
 @dataclass(frozen=True)
-class Run:
+class LoggedRun:
     """One pulled run and its metrics."""
 
     directory: RunDirectory
-    rows: tuple[Row, ...]
+    rows: tuple[MetricRow, ...]
 
     @property
     def document(self) -> Mapping[str, Any]:
@@ -39,13 +39,18 @@ class Run:
         """The recipe's entry of run.json; empty for a program of the user's own."""
         return table(self.document, "recipe")
 
+    @property
+    def header(self) -> Mapping[str, Any]:
+        """The newest `run` line of the metrics; empty without one."""
+        return next((row.values for row in reversed(self.rows) if row.kind == "run"), {})
+
     @cached_property
-    def evaluations(self) -> list[Row]:
+    def evaluations(self) -> list[MetricRow]:
         """Evaluations by step, the attempt rule applied."""
         return latest(self.rows, "eval")
 
     @cached_property
-    def training(self) -> list[Row]:
+    def training(self) -> list[MetricRow]:
         """Training rows by step, the attempt rule applied."""
         return latest(self.rows, "train")
 
@@ -60,7 +65,7 @@ class Run:
         return bool(self.evaluations or self.own_names or (self.returns and not self.recipe))
 
     @cached_property
-    def returns(self) -> list[Row]:
+    def returns(self) -> list[MetricRow]:
         """Rows with returns: of training episodes, means over stretches; else of evaluations.
 
         An evaluation episode may stop at success, which makes its return smaller the better the policy is.
@@ -90,11 +95,11 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Group:
+class SeedGroup:
     """Runs that differ only in their seed."""
 
     label: str
-    runs: tuple[Run, ...]
+    runs: tuple[LoggedRun, ...]
 
     @cached_property
     def tasks(self) -> tuple[str, ...]:
@@ -164,7 +169,7 @@ class Group:
             [rate for task in self.tasks if (rate := row.number(_SUCCESS + task)) is not None] for row in rows
         ]
 
-    def _trials(self, row: Row, key: str) -> int:
+    def _trials(self, row: MetricRow, key: str) -> int:
         episodes = int(min(row.number("episodes") or 0.0, 1e9))  # so many that an interval has no width
         return episodes * len(self.tasks) if key == "success/mean" else episodes
 
@@ -177,13 +182,13 @@ class Group:
         return interval and Interval(max(0.0, interval.low), min(1.0, interval.high))
 
 
-def _logged(row: Row, task: str) -> Interval | None:
+def _logged(row: MetricRow, task: str) -> Interval | None:
     """The interval that the program gave a success rate: it knows what its episodes have in common."""
     low, high = (row.number(f"success_{side}/{task}") for side in ("low", "high"))
     return None if low is None or high is None else Interval(low, high)
 
 
-def load_runs(folders: Iterable[Path]) -> list[Run]:
+def load_runs(folders: Iterable[Path]) -> list[LoggedRun]:
     """Read pulled run directories.
 
     Raises:
@@ -205,7 +210,7 @@ def load_runs(folders: Iterable[Path]) -> list[Run]:
     return runs
 
 
-def read_runs(folders: Iterable[Path]) -> list[Run]:
+def read_runs(folders: Iterable[Path]) -> list[LoggedRun]:
     """Read pulled run directories, evaluated or not.
 
     Raises:
@@ -214,16 +219,16 @@ def read_runs(folders: Iterable[Path]) -> list[Run]:
     runs = []
     for folder in folders:
         directory = read_run_dir(folder)
-        runs.append(Run(directory, metrics.read(folder / "metrics.jsonl")))
+        runs.append(LoggedRun(directory, metrics.read(folder / "metrics.jsonl")))
     return runs
 
 
-def group_runs(runs: Iterable[Run]) -> list[Group]:
+def group_runs(runs: Iterable[LoggedRun]) -> list[SeedGroup]:
     """Put runs together that differ in their seed only, in order of first sight.
 
     They have one name, one recipe with the same modified values, and the same values of a sweep.
     """
-    groups: dict[tuple[str, str, str], list[Run]] = {}
+    groups: dict[tuple[str, str, str], list[LoggedRun]] = {}
     for run in runs:
         name = str(run.document.get("name") or run.directory.run_id)
         point = table(run.document, "sweep")
@@ -232,7 +237,7 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
         label = f"{name} {swept}" if swept else name
         groups.setdefault((label, str(run.recipe.get("name") or ""), modified), []).append(run)
     labels = _labels(list(groups))
-    return [Group(label, tuple(members)) for label, members in zip(labels, groups.values(), strict=True)]
+    return [SeedGroup(label, tuple(members)) for label, members in zip(labels, groups.values(), strict=True)]
 
 
 def _labels(keys: Sequence[tuple[str, str, str]]) -> list[str]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from clusterkit.report.evidence import Evidence
-from clusterkit.report.groups import Run
-from clusterkit.report.metrics import Row
+from clusterkit.report.evidence import RunEvidence
+from clusterkit.report.groups import LoggedRun
+from clusterkit.report.metrics import MetricRow
 from clusterkit.runs.run_dir import moment, table
+from clusterkit.untrusted import number, text, whole
 
 PARTS = ("learn", "act", "env", "evaluate", "checkpoint", "other")
 """The parts of the loop's time, in the order in which they are shown."""
@@ -21,6 +22,7 @@ PARTS = ("learn", "act", "env", "evaluate", "checkpoint", "other")
 class Measured:
     """One run, all attempts together; None for what nothing tells."""
 
+    evidence: RunEvidence
     seconds: float
     """Wall time in the training loop."""
     shares: Mapping[str, float]
@@ -62,13 +64,18 @@ class Measured:
     skipped: int
     """Updates that were left out because their numbers were not finite."""
 
+    @property
+    def run(self) -> LoggedRun:
+        """The run itself."""
+        return self.evidence.run
 
-def measure(evidence: Evidence) -> Measured:
+
+def measure(evidence: RunEvidence) -> Measured:
     """Sum up a run; means are weighted by the time that each line of the log covers."""
     run = evidence.run
     weighed = list(_weighed(run.rows))
     seconds = sum(weight for _, weight in weighed)
-    header = next((row.values for row in reversed(run.rows) if row.kind == "run"), {})
+    header, profile = run.header, table(run.document, "profile")
     beat = evidence.heartbeat
     gpu = table(beat, "gpu")
     lasted = _lasted_each(run)
@@ -76,6 +83,7 @@ def measure(evidence: Evidence) -> Measured:
     cpus = [share for row, _ in weighed if (share := row.number("cpu/share")) is not None]
     evaluations = [spent for row in run.rows if row.kind == "eval" and (spent := row.number("seconds"))]
     return Measured(
+        evidence=evidence,
         seconds=seconds,
         shares=_shares(weighed),
         running=sum(lasted),
@@ -85,11 +93,11 @@ def measure(evidence: Evidence) -> Measured:
         last_step=run.last_step,
         completed=_completed(run),
         steps_per_second=run.steps_per_second,
-        num_envs=_whole(header.get("num_envs") or table(run.document, "profile").get("num_envs")),
-        precision=_text(header.get("precision") or table(run.document, "profile").get("precision")),
-        device=_text(header.get("device")),
+        num_envs=whole(header.get("num_envs") or profile.get("num_envs")),
+        precision=text(header.get("precision") or profile.get("precision")),
+        device=text(header.get("device")),
         capability=capability,
-        processors=_whole(header.get("processors"))
+        processors=whole(header.get("processors"))
         or (evidence.asked.cpus if run.document.get("cluster") != "local" else None),
         cpu=_mean(weighed, "cpu/share"),
         cpu_high=sorted(cpus)[int(0.95 * (len(cpus) - 1))] if cpus else None,
@@ -105,7 +113,7 @@ def measure(evidence: Evidence) -> Measured:
     )
 
 
-def _weighed(rows: Iterable[Row]) -> Iterable[tuple[Row, float]]:
+def _weighed(rows: Iterable[MetricRow]) -> Iterable[tuple[MetricRow, float]]:
     """Training rows with the seconds since the attempt's line before; repeated stretches count twice."""
     before: dict[int, float] = {}
     for row in rows:
@@ -115,7 +123,7 @@ def _weighed(rows: Iterable[Row]) -> Iterable[tuple[Row, float]]:
             before[row.attempt] = row.time
 
 
-def _shares(weighed: Sequence[tuple[Row, float]]) -> dict[str, float]:
+def _shares(weighed: Sequence[tuple[MetricRow, float]]) -> dict[str, float]:
     spent = dict.fromkeys(PARTS, 0.0)
     for row, weight in weighed:
         for part in PARTS:
@@ -124,22 +132,22 @@ def _shares(weighed: Sequence[tuple[Row, float]]) -> dict[str, float]:
     return {part: seconds / total for part, seconds in spent.items()} if total else {}
 
 
-def _mean(weighed: Sequence[tuple[Row, float]], key: str) -> float | None:
+def _mean(weighed: Sequence[tuple[MetricRow, float]], key: str) -> float | None:
     known = [(value, weight) for row, weight in weighed if (value := row.number(key)) is not None]
     total = sum(weight for _, weight in known)
     return sum(value * weight for value, weight in known) / total if total else None
 
 
-def _highest(rows: Iterable[Row], key: str, other: object = None) -> float | None:
+def _highest(rows: Iterable[MetricRow], key: str, other: object = None) -> float | None:
     values = [row.number(key) for row in rows if row.kind == "train"]
     return max((value for value in (*values, _number(other)) if value is not None), default=None)
 
 
-def _last(rows: Sequence[Row], key: str) -> float | None:
+def _last(rows: Sequence[MetricRow], key: str) -> float | None:
     return next((value for row in reversed(rows) if (value := row.number(key)) is not None), None)
 
 
-def _repeated(rows: Sequence[Row]) -> int:
+def _repeated(rows: Sequence[MetricRow]) -> int:
     """How far the attempts had come beyond the step at which the next one went on."""
     reached: dict[int, int] = {}
     repeated = 0
@@ -152,7 +160,7 @@ def _repeated(rows: Sequence[Row]) -> int:
     return repeated
 
 
-def _lasted_each(run: Run) -> list[float]:
+def _lasted_each(run: LoggedRun) -> list[float]:
     lines = {row.attempt: row.time for row in run.rows}
     spans = []
     for attempt in run.directory.attempts:
@@ -166,7 +174,7 @@ def _lasted(start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> f
     return ended - started if started is not None and ended is not None and ended >= started else None
 
 
-def _waited(run: Run) -> float:
+def _waited(run: LoggedRun) -> float:
     attempts = run.directory.attempts
     waits = [
         _lasted({"started": (a.exit or {}).get("ended")}, {"ended": (b.start or {}).get("started")})
@@ -175,30 +183,25 @@ def _waited(run: Run) -> float:
     return sum(wait for wait in waits if wait is not None)
 
 
-def _completed(run: Run) -> bool:
+def _completed(run: LoggedRun) -> bool:
     last = run.directory.attempts[-1].exit if run.directory.attempts else None
     return bool(last) and (last or {}).get("why") == "completed"
 
 
 def _number(value: object) -> float | None:
+    """A number, or a text of one."""
     try:
-        number = (
-            float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
-        )
-    except (ValueError, OverflowError):
+        return number(float(value) if isinstance(value, str) else value)
+    except ValueError:
         return None
-    return number if number is not None and number == number and abs(number) != float("inf") else None
 
 
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62 else None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+def known(values: Iterable[float | None]) -> list[float]:
+    """Those that something tells."""
+    return [value for value in values if value is not None]
 
 
 def median_rate(measured: Sequence[Measured]) -> float | None:
     """Environment steps a second, the median over runs."""
-    rates = [one.steps_per_second for one in measured if one.steps_per_second is not None]
+    rates = known(one.steps_per_second for one in measured)
     return statistics.median(rates) if rates else None

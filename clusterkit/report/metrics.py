@@ -35,7 +35,7 @@ _OF_THE_FORM = re.compile(
 
 
 @dataclass(frozen=True)
-class Row:
+class MetricRow:
     """One line of metrics.jsonl."""
 
     kind: str
@@ -52,7 +52,7 @@ class Row:
         return _finite(self.values.get(key))
 
 
-class Rows:
+class MetricRows:
     """Rows of a metrics file in file order, in bounded memory.
 
     Every row is kept up to `budget` bytes of lines. Beyond that, the kind of row that takes the most bytes
@@ -86,7 +86,7 @@ class Rows:
                 self._bytes -= freed
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[MetricRow, ...]:
         """What is kept."""
         places = [place for kind in self._kinds.values() for place in kind.kept()]
         return tuple(place.row for place in sorted(places, key=lambda place: place.number))
@@ -98,7 +98,7 @@ class _Place:
 
     number: int
     bytes: int
-    row: Row
+    row: MetricRow
 
 
 class _Kind:
@@ -136,16 +136,16 @@ class _Kind:
             yield self._last
 
 
-def parse(lines: Iterable[bytes]) -> list[Row]:
+def parse(lines: Iterable[bytes]) -> list[MetricRow]:
     """The rows of a metrics file, in file order; see `Rows` for what is kept of a large one."""
-    rows = Rows()
+    rows = MetricRows()
     rows.add(lines)
     return list(rows.rows)
 
 
-def read(path: Path) -> tuple[Row, ...]:
+def read(path: Path) -> tuple[MetricRow, ...]:
     """The rows of a metrics file; none where it is missing or no regular file."""
-    rows = Rows()
+    rows = MetricRows()
     with suppress(OSError), open_regular(path) as file:
         rows.add(lines_of(file))
     return rows.rows
@@ -164,25 +164,25 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
             return
 
 
-def each(lines: Iterable[bytes]) -> Iterator[Row]:
+def each(lines: Iterable[bytes]) -> Iterator[MetricRow]:
     """All rows among some lines, one after another."""
     return (row for line in lines if (row := _row(line)) is not None)
 
 
-def latest(rows: Iterable[Row], kind: str) -> list[Row]:
+def latest(rows: Iterable[MetricRow], kind: str) -> list[MetricRow]:
     """The rows of one kind by step, each step once.
 
     A resumed attempt repeats the steps since its checkpoint; of one step the highest attempt's line counts,
     and of one attempt's lines the last.
     """
-    chosen: dict[int, Row] = {}
+    chosen: dict[int, MetricRow] = {}
     for row in rows:
         if row.kind == kind and (row.step not in chosen or row.attempt >= chosen[row.step].attempt):
             chosen[row.step] = row
     return [chosen[step] for step in sorted(chosen)]
 
 
-def own_names(rows: Iterable[Row]) -> list[str]:
+def own_names(rows: Iterable[MetricRow]) -> list[str]:
     """Names of numbers that only the program knows the meaning of, in the order in which they appear."""
     names: dict[str, None] = {}
     for row in rows:
@@ -193,7 +193,7 @@ def own_names(rows: Iterable[Row]) -> list[str]:
     return list(names)
 
 
-def with_number(rows: Iterable[Row], name: str) -> list[Row]:
+def with_number(rows: Iterable[MetricRow], name: str) -> list[MetricRow]:
     """The rows that hold a number of this name, by step, each step once: of evaluations, else of training.
 
     A program of the user's own may write what it knows of one step in several lines.
@@ -202,7 +202,7 @@ def with_number(rows: Iterable[Row], name: str) -> list[Row]:
     return latest(found, "eval") or latest(found, "train")
 
 
-def first_not_finite(rows: Iterable[Row]) -> tuple[str, int] | None:
+def first_not_finite(rows: Iterable[MetricRow]) -> tuple[str, int] | None:
     """Name and step of the first number that is infinite or none at all, such as a loss; None without one."""
     for row in rows:
         for name, value in row.values.items():
@@ -211,9 +211,9 @@ def first_not_finite(rows: Iterable[Row]) -> tuple[str, int] | None:
     return None
 
 
-def stretched(rows: Iterable[Row], prefix: str, stretch: int) -> list[Row]:
+def stretched(rows: Iterable[MetricRow], prefix: str, stretch: int) -> list[MetricRow]:
     """Means of the numbers under a prefix over equal stretches of steps, each at the end of its stretch."""
-    gathered: dict[int, list[Row]] = {}
+    gathered: dict[int, list[MetricRow]] = {}
     for row in rows:
         if any(key.startswith(prefix) for key in row.values):
             gathered.setdefault(-(-row.step // stretch) * stretch, []).append(row)
@@ -222,11 +222,11 @@ def stretched(rows: Iterable[Row], prefix: str, stretch: int) -> list[Row]:
         keys = dict.fromkeys(key for row in inside for key in row.values if key.startswith(prefix))
         numbers = {key: [value for row in inside if (value := row.number(key)) is not None] for key in keys}
         values = {key: statistics.fmean(found) for key, found in numbers.items() if found}
-        means.append(Row(inside[-1].kind, step, inside[-1].time, inside[-1].attempt, values))
+        means.append(MetricRow(inside[-1].kind, step, inside[-1].time, inside[-1].attempt, values))
     return means
 
 
-def _row(line: bytes) -> Row | None:
+def _row(line: bytes) -> MetricRow | None:
     try:
         document = whole_text(json.loads(line)) if b"\\ud" in line or b"\\uD" in line else json.loads(line)
         kind, step = document.pop("kind"), document.pop("step")
@@ -235,7 +235,7 @@ def _row(line: bytes) -> Row | None:
         return None
     if not isinstance(kind, str) or any(number(value) is None for value in (step, time, attempt)):
         return None
-    return Row(kind, int(step), float(time), int(attempt), document)
+    return MetricRow(kind, int(step), float(time), int(attempt), document)
 
 
 def _finite(value: object) -> float | None:

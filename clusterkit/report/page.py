@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+
+import jinja2
+from markupsafe import Markup, escape
 
 from clusterkit import __version__
 from clusterkit.numbers import significant
 from clusterkit.report import charts
-from clusterkit.report.advice import Advice
-from clusterkit.report.bars import time_split, timeline
+from clusterkit.report.advice import GroupAdvice
+from clusterkit.report.bars import bar_charts
+from clusterkit.report.chart_data import curve_colour
 from clusterkit.report.facts import describe, provenance
-from clusterkit.report.figures import OVERLAID_TASKS, interval_meaning, task_names
-from clusterkit.report.groups import Group, Point
-from clusterkit.report.main_metric import Result, result
+from clusterkit.report.groups import Point, SeedGroup
+from clusterkit.report.inline_svg import inline_svg
+from clusterkit.report.main_metric import MainResult, result
+from clusterkit.report.measured import known
 from clusterkit.report.paper import Published, published
 from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
 from clusterkit.report.words import share, visible
@@ -25,19 +29,16 @@ from clusterkit.resources import resource
 from clusterkit.runs.run_dir import table
 from clusterkit.units import format_seconds
 
-if TYPE_CHECKING:
-    from markupsafe import Markup
-
 
 @dataclass(frozen=True)
 class Summary:
     """The final numbers of one group."""
 
-    group: Group
-    colour: int
+    group: SeedGroup
+    colour: str
     step: int
     success: Point | None
-    result: Result | None
+    result: MainResult | None
     """Its main number."""
     iqm: float | None
     """Over tasks and runs; None for one run."""
@@ -61,7 +62,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Difference:
+class GroupDifference:
     """How far a group is from the first."""
 
     value: float
@@ -69,7 +70,7 @@ class Difference:
 
 
 def render(
-    groups: Sequence[Group], advice: Sequence[Advice], *, now: datetime, metric: str | None = None
+    groups: Sequence[SeedGroup], advice: Sequence[GroupAdvice], *, now: datetime, metric: str | None = None
 ) -> str:
     """The page as HTML text; everything that comes from a run is escaped, control characters included.
 
@@ -79,8 +80,6 @@ def render(
         now: the time the page shows.
         metric: the number it is about; None is the one that `main_metric.result` takes.
     """
-    import jinja2
-
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resource("templates")),
         autoescape=True,
@@ -93,10 +92,10 @@ def render(
         "span": format_seconds,
         "share": share,
         "marked": _marked,
+        "drawn": inline_svg,
     }
-    tasks = task_names(groups)
     summaries = [
-        summarise(group, one, number % charts.INK, metric)
+        summarise(group, one, curve_colour(number), metric)
         for number, (group, one) in enumerate(zip(groups, advice, strict=True))
     ]
     page = environment.get_template("report.html.j2").render(
@@ -104,34 +103,27 @@ def render(
         groups=groups,
         summaries=summaries,
         differences=[_difference(group, groups[0]) for group in groups],
-        charts=[plot.panel() for plot in charts.learning(groups)],
-        task_charts=[plot.panel() for plot in charts.by_task(groups, tasks)]
-        if len(groups) > 1 or len(tasks) > OVERLAID_TASKS
-        else [],
-        bars=[
-            bars
-            for bars in (timeline(groups), time_split(groups, [one.measured for one in advice]))
-            if bars is not None
-        ],
-        machine=[plot.panel() for plot in charts.machine(groups)],
-        own=[plot.panel() for plot in charts.own(groups, metric)],
-        health=[plot.panel() for plot in charts.health(groups)],
-        tasks=tasks,
-        meaning=interval_meaning(groups),
+        charts=charts.learning(groups),
+        task_charts=charts.by_task(groups),
+        bars=bar_charts(advice),
+        machine=charts.machine(groups),
+        own=charts.own(groups, metric),
+        health=charts.health(groups),
+        tasks=charts.task_names(groups),
+        meaning=charts.interval_meaning(groups),
         advice=advice,
         runs=[describe(run) for group in groups for run in group.runs],
-        provenance=provenance(groups, [one.measured for one in advice]),
+        provenance=provenance([run for one in advice for run in one.measured]),
         written=f"{now.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
         version=__version__,
     )
     return visible(page)
 
 
-def summarise(group: Group, advice: Advice, colour: int = 0, metric: str | None = None) -> Summary:
+def summarise(group: SeedGroup, advice: GroupAdvice, colour: str, metric: str | None = None) -> Summary:
     """The final numbers of a group."""
     scores, means = group.final_scores(), group.final_means()
     several = len(group.runs) > 1 and any(scores)
-    speeds = [speed for run in group.runs if (speed := run.steps_per_second) is not None]
     return Summary(
         group=group,
         colour=colour,
@@ -140,32 +132,31 @@ def summarise(group: Group, advice: Advice, colour: int = 0, metric: str | None 
         result=result(group, metric),
         iqm=iqm([score for run in scores for score in run]) if several else None,
         iqm_interval=iqm_interval(scores) if several else None,
-        steps_per_second=_mean(speeds),
-        running=_mean([one.running for one in advice.measured if one.running]),
-        gpu=_mean([one.gpu for one in advice.measured if one.gpu is not None]),
-        dormant=_mean([one.dormant for one in advice.measured if one.dormant is not None]),
+        steps_per_second=_mean(run.steps_per_second for run in group.runs),
+        running=_mean(one.running or None for one in advice.measured),
+        gpu=_mean(one.gpu for one in advice.measured),
+        dormant=_mean(one.dormant for one in advice.measured),
         seeds_iqm=iqm(means) if means else None,
         seeds_interval=iqm_interval([[mean] for mean in means]),
         published=published(table(group.runs[0].recipe, "values")),
     )
 
 
-def _difference(group: Group, first: Group) -> Difference | None:
+def _difference(group: SeedGroup, first: SeedGroup) -> GroupDifference | None:
     ours, theirs = group.final_means(), first.final_means()
     if group is first or not ours or not theirs:
         return None
-    return Difference(statistics.fmean(ours) - statistics.fmean(theirs), difference(ours, theirs))
+    return GroupDifference(statistics.fmean(ours) - statistics.fmean(theirs), difference(ours, theirs))
 
 
 def _marked(text: str) -> Markup:
     """Escaped text in which `...` is code."""
-    from markupsafe import Markup, escape
-
     code = Markup("<code>{}</code>")
     return Markup("").join(
         code.format(part) if place % 2 else escape(part) for place, part in enumerate(text.split("`"))
     )
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
+def _mean(values: Iterable[float | None]) -> float | None:
+    told = known(values)
+    return statistics.fmean(told) if told else None

@@ -7,6 +7,8 @@ GIB = 1 << 30
 _CONTROLS = (*(code for code in range(32) if chr(code) not in "\t\n"), *range(0x7F, 0xA0))
 _DIRECTIONS = (*range(0x2028, 0x202F), *range(0x2066, 0x206A))
 _UNSEEN = dict.fromkeys((*_CONTROLS, *_DIRECTIONS, *range(0xD800, 0xE000)), 0xFFFD)
+_LONGEST = 60
+"""Characters of a name in a picture."""
 
 
 def size(count: float) -> str:
@@ -24,3 +26,8 @@ def share(value: float) -> str:
 def visible(text: str) -> str:
     """A text with U+FFFD for control characters, by which a run could deceive whoever reads it."""
     return text.translate(_UNSEEN)
+
+
+def shortened(name: str) -> str:
+    """A name as it fits into a picture."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusterkit.report.metrics import Row, latest, own_names
+from clusterkit.report.metrics import MetricRow, latest, own_names
 from clusterkit.runs.program import trains
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import moment, table
@@ -55,7 +55,7 @@ def describe(
     where: str,
     *,
     request: Mapping[str, Any] | None = None,
-    rows: Sequence[Row] | None = None,
+    rows: Sequence[MetricRow] | None = None,
     attempts: Sequence[Attempt] = (),
 ) -> Description:
     """A run's values by section and name.
@@ -175,7 +175,7 @@ def _code(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "trainer", posixpath.basename(posixpath.dirname(str(bundle)))
 
 
-def _versions(document: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, str]:
+def _versions(document: Mapping[str, Any], rows: Sequence[MetricRow]) -> dict[str, str]:
     """What the node reported, beside what the laptop recorded."""
     reported = [row.values["versions"] for row in rows if row.kind == "run" and "versions" in row.values]
     there = reported[-1] if reported and isinstance(reported[-1], dict) else {}
@@ -183,7 +183,9 @@ def _versions(document: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, str
     return {name: text for name, text in (here | there).items() if isinstance(text, str)}
 
 
-def _results(rows: Sequence[Row], attempts: Sequence[Attempt], *, own: bool) -> Iterator[tuple[str, Any]]:
+def _results(
+    rows: Sequence[MetricRow], attempts: Sequence[Attempt], *, own: bool
+) -> Iterator[tuple[str, Any]]:
     evaluations, training = latest(rows, "eval"), latest(rows, "train")
     if evaluations:
         final = evaluations[-1]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from clusterkit.errors import RunError
 from clusterkit.reading import open_regular
-from clusterkit.report.metrics import Row, each, latest, lines_of
+from clusterkit.report.metrics import MetricRow, each, latest, lines_of
 from clusterkit.runs.run_dir import read_object
 
 FINAL_MODEL = "final_model.pt"
@@ -27,13 +27,13 @@ class ExportedModel:
     """Counts checkpoints in the order they were saved."""
 
 
-def telling_rows(run_dir: Path) -> list[Row]:
+def telling_rows(run_dir: Path) -> list[MetricRow]:
     """The rows of a run's metrics.jsonl that tell its models apart: evaluations, and one of its last step.
 
     The file is read row by row: it may be larger than this machine's memory.
     """
-    evaluations: list[Row] = []
-    last: Row | None = None
+    evaluations: list[MetricRow] = []
+    last: MetricRow | None = None
     with suppress(OSError), open_regular(run_dir / "metrics.jsonl") as file:
         for row in each(lines_of(file)):
             last = row if last is None or row.step >= last.step else last
@@ -43,7 +43,7 @@ def telling_rows(run_dir: Path) -> list[Row]:
     return evaluations if last is None else [*evaluations, replace(last, kind="last", values={})]
 
 
-def models_here(run_dir: Path, rows: Sequence[Row]) -> list[ExportedModel]:
+def models_here(run_dir: Path, rows: Sequence[MetricRow]) -> list[ExportedModel]:
     """The checkpoints of a run that lie here, oldest first, then its final model.
 
     Args:
@@ -64,7 +64,7 @@ def models_here(run_dir: Path, rows: Sequence[Row]) -> list[ExportedModel]:
 
 
 def choose(
-    run_id: str, models: Sequence[ExportedModel], rows: Sequence[Row], which: str
+    run_id: str, models: Sequence[ExportedModel], rows: Sequence[MetricRow], which: str
 ) -> tuple[ExportedModel, str | None]:
     """The model that is meant.
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from clusterkit.report.advice import Advice, advise
-from clusterkit.report.checks import Check, Verdict
-from clusterkit.report.evidence import Evidence, asked, read_evidence
+from clusterkit.report.advice import GroupAdvice, advise
+from clusterkit.report.checks import RuleCheck, RuleVerdict
+from clusterkit.report.evidence import RunEvidence, asked, read_evidence
 from clusterkit.report.groups import read_runs
 from clusterkit.report.measured import Measured, measure
-from clusterkit.report.needs import Need
+from clusterkit.report.needs import ResourceNeed
 from tests.results.run_dirs import STARTED, evaluation, make_run_dir, write_metrics
 
 GIB = 1 << 30
@@ -36,7 +36,7 @@ def split(**parts: float) -> dict[str, float]:
     return whole | {"time/other": 1 - sum(parts.values())}
 
 
-def evidence(results: Path, name: str = "a", **machine: Any) -> Evidence:
+def evidence(results: Path, name: str = "a", **machine: Any) -> RunEvidence:
     """A run on an A40 whose training lines say these things."""
     header, profile = HEADER | machine.pop("header", {}), PROFILE | machine.pop("profile", {})
     speed, diagnostics = machine.pop("speed", 4000.0), machine.pop("diagnostics", {})
@@ -55,19 +55,19 @@ def evidence(results: Path, name: str = "a", **machine: Any) -> Evidence:
     return read_evidence(read_runs([folder])[0])
 
 
-def one(*runs: Evidence) -> Advice:
-    return next(iter(advise([("a", [(run, measure(run)) for run in runs])])))
+def one(*runs: RunEvidence) -> GroupAdvice:
+    return next(iter(advise({"a": [measure(run) for run in runs]})))
 
 
-def check(advice: Advice, beginning: str) -> Check:
+def check(advice: GroupAdvice, beginning: str) -> RuleCheck:
     return next(check for check in advice.checks if check.rule.startswith(beginning))
 
 
-def need(advice: Advice, resource: str) -> Need:
+def need(advice: GroupAdvice, resource: str) -> ResourceNeed:
     return next(need for need in advice.needs if need.resource == resource)
 
 
-def settings(advice: Advice) -> dict[str, float]:
+def settings(advice: GroupAdvice) -> dict[str, float]:
     return {change.setting: change.factor for change in advice.changes}
 
 
@@ -93,8 +93,8 @@ def test_a_program_that_times_nothing_gets_no_guess(tmp_path: Path) -> None:
     advice = one(evidence(tmp_path))
     assert advice.binding is None
     assert advice.changes == ()
-    assert check(advice, "Slower").verdict is Verdict.UNKNOWN
-    assert check(advice, "GPU").verdict is Verdict.UNKNOWN
+    assert check(advice, "Slower").verdict is RuleVerdict.UNKNOWN
+    assert check(advice, "GPU").verdict is RuleVerdict.UNKNOWN
 
 
 def test_physics_on_too_few_processors_wants_processors(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_small_gains_are_not_worth_a_sentence(tmp_path: Path) -> None:
 def test_what_another_group_showed_is_measured(tmp_path: Path) -> None:
     slow = evidence(tmp_path, "slow", machine=split(env=0.6), speed=1000.0)
     quick = evidence(tmp_path, "quick", machine=split(env=0.3), header={"num_envs": 40}, speed=3000.0)
-    pairs = [(name, [(run, measure(run))]) for name, run in (("slow", slow), ("quick", quick))]
-    first, second = advise(pairs)
+    groups = {name: [measure(run)] for name, run in (("slow", slow), ("quick", quick))}
+    first, second = advise(groups)
     (change,) = [change for change in first.changes if change.measured]
     assert change.setting == "num_envs = 40"
     assert change.factor == pytest.approx(3.0, rel=0.1)
@@ -155,13 +155,13 @@ def test_groups_whose_speeds_overlap_show_nothing(tmp_path: Path) -> None:
     theirs = [
         evidence(tmp_path, f"b{n}", speed=speed, header=header) for n, speed in enumerate((2000.0, 5000.0))
     ]
-    pairs = [(name, [(run, measure(run)) for run in runs]) for name, runs in (("a", ours), ("b", theirs))]
-    assert [change for one in advise(pairs) for change in one.changes if change.measured] == []
+    groups = {name: [measure(run) for run in runs] for name, runs in (("a", ours), ("b", theirs))}
+    assert [change for one in advise(groups) for change in one.changes if change.measured] == []
 
 
 def test_processors_that_others_use(tmp_path: Path) -> None:
     header = {"processors": 2, "versions": {"capability": None}}
-    for name, share, verdict in (("a", 0.2, Verdict.ACT), ("b", 0.6, Verdict.FINE)):
+    for name, share, verdict in (("a", 0.2, RuleVerdict.ACT), ("b", 0.6, RuleVerdict.FINE)):
         machine = split(learn=0.8, act=0.1) | {"cpu/share": share}
         found = check(
             one(evidence(tmp_path, name, machine=machine, header=header)), "Slower than expected: the pro"
@@ -186,14 +186,14 @@ def test_processors_that_others_use(tmp_path: Path) -> None:
 def test_a_gpu_that_idles(tmp_path: Path, machine: dict[str, float], cure: str) -> None:
     used = {"gpu/utilization": 0.12, "gpu/utilization_max": 0.4}
     found = check(one(evidence(tmp_path, machine=machine | used)), "GPU")
-    assert found.verdict is Verdict.ACT
+    assert found.verdict is RuleVerdict.ACT
     assert found.measured == "12% in the mean, 40% at most"
     assert cure in found.cure
 
 
 def test_a_busy_gpu_is_fine(tmp_path: Path) -> None:
     found = check(one(evidence(tmp_path, machine=split(learn=0.7) | {"gpu/utilization": 0.3})), "GPU")
-    assert (found.verdict, found.cure) == (Verdict.FINE, "")
+    assert (found.verdict, found.cure) == (RuleVerdict.FINE, "")
 
 
 def test_dormant_neurons(tmp_path: Path) -> None:
@@ -201,7 +201,11 @@ def test_dormant_neurons(tmp_path: Path) -> None:
     many = check(one(evidence(tmp_path, "a", diagnostics={key: 0.49})), "Plasticity")
     few = check(one(evidence(tmp_path, "b", diagnostics={key: 0.15})), "Plasticity")
     none = check(one(evidence(tmp_path, "c")), "Plasticity")
-    assert (many.verdict, few.verdict, none.verdict) == (Verdict.ACT, Verdict.FINE, Verdict.UNKNOWN)
+    assert (many.verdict, few.verdict, none.verdict) == (
+        RuleVerdict.ACT,
+        RuleVerdict.FINE,
+        RuleVerdict.UNKNOWN,
+    )
     assert many.measured.startswith("49%")
 
 
@@ -213,12 +217,14 @@ def test_skipped_updates(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "verdict", "words"),
     [
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", Verdict.ACT, "the GPU's"),
-        ("slurmstepd: error: Detected 1 oom_kill event in StepId=7.0", Verdict.ACT, "the node's"),
-        ("all is well", Verdict.FINE, "never"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", RuleVerdict.ACT, "the GPU's"),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=7.0", RuleVerdict.ACT, "the node's"),
+        ("all is well", RuleVerdict.FINE, "never"),
     ],
 )
-def test_out_of_memory_is_read_from_the_log(tmp_path: Path, line: str, verdict: Verdict, words: str) -> None:
+def test_out_of_memory_is_read_from_the_log(
+    tmp_path: Path, line: str, verdict: RuleVerdict, words: str
+) -> None:
     run = evidence(tmp_path, machine={"memory/rss_bytes": 20 * GIB})
     (run.run.directory.path / "attempts" / "0" / "log").write_text(f"start\n{line}\n")
     advice = one(read_evidence(run.run))
@@ -312,7 +318,7 @@ def test_attempts_and_lost_work(tmp_path: Path) -> None:
     assert found.completed
     advice = one(read_evidence(read_runs([folder])[0]))
     lost = check(advice, "Work lost")
-    assert lost.verdict is Verdict.ACT
+    assert lost.verdict is RuleVerdict.ACT
     assert (
         lost.measured
         == "32,000 steps done twice (12%), 4m 37s between attempts, 0.6% of their time is starting and ending"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from clusterkit.commands.watch import MetricsReader
 from clusterkit.report.metrics import (
     LONGEST_LINE,
-    Row,
-    Rows,
+    MetricRow,
+    MetricRows,
     each,
     latest,
     own_names,
@@ -29,7 +29,7 @@ from clusterkit.transport.local import LocalTransport
 
 ROWS = st.lists(
     st.builds(
-        Row,
+        MetricRow,
         kind=st.sampled_from(["eval", "train", "event"]),
         step=st.integers(0, 6),
         time=st.just(0.0),
@@ -40,20 +40,20 @@ ROWS = st.lists(
 )
 
 
-def as_line(row: Row) -> bytes:
+def as_line(row: MetricRow) -> bytes:
     fields = {"kind": row.kind, "step": row.step, "time": row.time, "attempt": row.attempt}
     return json.dumps(fields | dict(row.values)).encode() + b"\n"
 
 
 @pytest.mark.slow
 @given(ROWS)
-def test_rows_survive_the_file(rows: list[Row]) -> None:
+def test_rows_survive_the_file(rows: list[MetricRow]) -> None:
     assert parse(map(as_line, rows)) == rows
 
 
 @pytest.mark.slow
 @given(ROWS)
-def test_of_one_kind_and_step_the_highest_attempt_counts(rows: list[Row]) -> None:
+def test_of_one_kind_and_step_the_highest_attempt_counts(rows: list[MetricRow]) -> None:
     kept = latest(rows, "eval")
     mine = [row for row in rows if row.kind == "eval"]
     assert [row.step for row in kept] == sorted({row.step for row in mine})
@@ -64,8 +64,8 @@ def test_of_one_kind_and_step_the_highest_attempt_counts(rows: list[Row]) -> Non
 
 
 def test_a_resumed_run_has_every_step_once() -> None:
-    first = [Row("eval", step, 0.0, 0, {"success/mean": 0.1}) for step in (100, 200, 300)]
-    second = [Row("eval", step, 0.0, 1, {"success/mean": 0.9}) for step in (300, 400)]
+    first = [MetricRow("eval", step, 0.0, 0, {"success/mean": 0.1}) for step in (100, 200, 300)]
+    second = [MetricRow("eval", step, 0.0, 1, {"success/mean": 0.9}) for step in (300, 400)]
     assert [(row.step, row.attempt) for row in latest(first + second, "eval")] == [
         (100, 0),
         (200, 0),
@@ -88,11 +88,11 @@ def test_lines_that_are_no_rows_are_left_out() -> None:
         b"\xff\xfe\n",
         b'{"kind": "eval", "step": 20, "succ',
     ]
-    assert parse(lines) == [Row("eval", 10, 0.0, 0, {"success/mean": 0.5})]
+    assert parse(lines) == [MetricRow("eval", 10, 0.0, 0, {"success/mean": 0.5})]
 
 
 def test_numbers_are_finite_numbers() -> None:
-    row = Row(
+    row = MetricRow(
         "eval", 0, 0.0, 0, {"a": 1, "b": float("nan"), "c": True, "d": "1", "e": float("inf"), "f": 0.5}
     )
     assert [row.number(key) for key in "abcdefg"] == [1.0, None, None, None, None, 0.5, None]
@@ -133,7 +133,7 @@ def evaluation(step: int) -> bytes:
 
 @pytest.mark.slow
 def test_of_a_large_file_training_rows_are_thinned_and_the_last_ones_stay() -> None:
-    rows = Rows(budget=20_000)
+    rows = MetricRows(budget=20_000)
     rows.add(
         line for step in range(10_001) for line in ([train(step)] + [evaluation(step)] * (step % 100 == 0))
     )

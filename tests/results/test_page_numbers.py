@@ -16,8 +16,6 @@ import pytest
 
 from clusterkit.commands.report import report
 
-pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra `train`)")
-
 TASKS = ("reach-v3", "push-v3", "door-open-v3")
 T_975 = {2: 4.30265}
 """Student's t, by degrees of freedom."""
@@ -168,8 +166,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[Truth
     }
     runs = [folder for those in folders.values() for folder in those]
     with pytest.MonkeyPatch.context() as without:
-        for name in ("write_figures", "write_machine_figure"):
-            without.setattr(f"clusterkit.commands.report.{name}", lambda *_: [])
+        for name in ("write_curves", "write_machine"):
+            without.setattr(f"clusterkit.report.pictures.{name}", lambda *_: [])
         report(runs, results / "out", now=datetime(2026, 1, 2, tzinfo=UTC))
     truth = {name: [Truth(folder) for folder in those] for name, those in folders.items()}
     return truth, (results / "out" / "report.html").read_text()
@@ -228,8 +226,9 @@ def test_cards(made: tuple[dict[str, list[Truth]], str]) -> None:
 def test_time_split(made: tuple[dict[str, list[Truth]], str]) -> None:
     truth, page = made
     part = page.split("Where the loop's time went".replace("'", "&#39;"), 1)[1].split("</figure>", 1)[0]
-    bars = [dict(re.findall(r'title="(\w+): ([\d.]+%)"', bar)) for bar in part.split('class="track"')[1:]]
+    shares = re.findall(r"<title>(\w+): ([\d.]+%)</title>", part)
     runs = [run for those in truth.values() for run in those]
+    bars = [dict(shares[start : start + 4]) for start in range(0, len(shares), 4)]
     assert len(bars) == len(runs)
     for bar, run in zip(bars, runs, strict=True):
         for name in ("learn", "env", "act", "other"):

@@ -13,7 +13,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.curves import view
 from clusterkit.cli.ui.plot import plot
 from clusterkit.commands.watch import Curves
-from clusterkit.report.metrics import Row
+from clusterkit.report.metrics import MetricRow
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState
 
@@ -49,13 +49,13 @@ def test_any_points_fit(points: list[tuple[float, float]], width: int, height: i
     assert any(line.strip() for line in lines) == bool(points)
 
 
-def rows(count: int) -> tuple[Row, ...]:
-    made = [Row("run", 0, 0.0, 0, {"total_steps": 2_000_000})]
-    made += [Row("event", 0, 0.0, 0, {"message": "resumed [bold]from[/] a\ncheckpoint " + "x" * 300})]
+def rows(count: int) -> tuple[MetricRow, ...]:
+    made = [MetricRow("run", 0, 0.0, 0, {"total_steps": 2_000_000})]
+    made += [MetricRow("event", 0, 0.0, 0, {"message": "resumed [bold]from[/] a\ncheckpoint " + "x" * 300})]
     for number in range(1, count + 1):
-        made.append(Row("train", 1000 * number, 0.0, 0, {"steps_per_second": 1234.5}))
+        made.append(MetricRow("train", 1000 * number, 0.0, 0, {"steps_per_second": 1234.5}))
         values = {"success/mean": number / count, "return/mean": -5000.0 + 100 * number}
-        made.append(Row("eval", 1000 * number, 0.0, 0, values))
+        made.append(MetricRow("eval", 1000 * number, 0.0, 0, values))
     return tuple(made)
 
 

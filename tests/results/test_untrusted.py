@@ -62,8 +62,9 @@ def test_a_report_a_comparison_and_an_export(tmp_path: Path, seed: int) -> None:
 
     def reported() -> None:
         groups = group_runs(load_runs([whole, folder]))
-        seen = [(group.label, [read_evidence(run) for run in group.runs]) for group in groups]
-        advice = advise([(label, [(one, measure(one)) for one in those]) for label, those in seen])
+        advice = advise(
+            {group.label: [measure(read_evidence(run)) for run in group.runs] for group in groups}
+        )
         render(groups, advice, now=datetime.now(UTC))
         show_advice(advice)
 

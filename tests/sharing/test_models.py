@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import RunError
-from clusterkit.report.metrics import Row
+from clusterkit.report.metrics import MetricRow
 from clusterkit.results.checkpoints import best_step
 from clusterkit.sharing.models import choose, models_here
 
 
-def rows(*rates: float) -> list[Row]:
-    return [Row("eval", 10 * n, 0.0, 0, {"success/mean": rate}) for n, rate in enumerate(rates, start=1)]
+def rows(*rates: float) -> list[MetricRow]:
+    return [
+        MetricRow("eval", 10 * n, 0.0, 0, {"success/mean": rate}) for n, rate in enumerate(rates, start=1)
+    ]
 
 
 def checkpoint(run: Path, step: int, serial: int, *, whole: bool = True) -> None:
@@ -54,7 +56,9 @@ def test_best_by_its_own_evaluation(tmp_path: Path) -> None:
 def test_best_by_the_return_where_no_evaluation_knows_success(tmp_path: Path) -> None:
     for serial, step in enumerate((10, 20)):
         checkpoint(tmp_path, step, serial)
-    found = [Row("eval", step, 0.0, 0, {"return/mean": mean}) for step, mean in ((10, -900.0), (20, -160.25))]
+    found = [
+        MetricRow("eval", step, 0.0, 0, {"return/mean": mean}) for step, mean in ((10, -900.0), (20, -160.25))
+    ]
     model, said = choose("r", models_here(tmp_path, found), found, "best")
     assert (model.step, said) == (20, "best of 2 here: step 20, return -160.2 in training")
     (tmp_path / "metrics.jsonl").write_text(

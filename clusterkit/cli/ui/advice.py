@@ -11,13 +11,13 @@ from rich.text import Text
 from clusterkit.cli.ui.console import err, note, out
 
 if TYPE_CHECKING:
-    from clusterkit.report.advice import Advice
+    from clusterkit.report.advice import GroupAdvice
 
 _HEADLINES = 4
 _VERDICTS = {"fine": "green", "act": "yellow", "not measured": "dim"}
 
 
-def show_headlines(advice: Sequence[Advice]) -> None:
+def show_headlines(advice: Sequence[GroupAdvice]) -> None:
     """A few lines, for the end of another command."""
     for one in advice:
         prefix = f"{one.label}: " if len(advice) > 1 else ""
@@ -27,7 +27,7 @@ def show_headlines(advice: Sequence[Advice]) -> None:
         note("more: the page, or `clusterkit report --advice`")
 
 
-def show_advice(advice: Sequence[Advice]) -> None:
+def show_advice(advice: Sequence[GroupAdvice]) -> None:
     """All of it: what was asked for and used, what binds, what would be faster, the guides' rules."""
     for number, one in enumerate(advice):
         if number:
@@ -46,7 +46,7 @@ def show_advice(advice: Sequence[Advice]) -> None:
         out.print(_checks(one))
 
 
-def _needs(advice: Advice) -> Table:
+def _needs(advice: GroupAdvice) -> Table:
     table = _table("resource", "asked for", "used", "enough", "for the profile")
     for need in advice.needs:
         style = "yellow" if need.too_little else ""
@@ -60,7 +60,7 @@ def _needs(advice: Advice) -> Table:
     return table
 
 
-def _changes(advice: Advice) -> Table:
+def _changes(advice: GroupAdvice) -> Table:
     table = Table.grid(padding=(0, 1, 0, 0))
     for change in advice.changes:
         words = Text.assemble((change.setting, "bold"), f": {change.gain}; {change.why}")
@@ -68,7 +68,7 @@ def _changes(advice: Advice) -> Table:
     return table
 
 
-def _checks(advice: Advice) -> Table:
+def _checks(advice: GroupAdvice) -> Table:
     table = _table("rule", "", "measured")
     for check in advice.checks:
         told = Text(check.measured)

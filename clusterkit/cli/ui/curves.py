@@ -16,7 +16,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import out
 from clusterkit.cli.ui.plot import plot
 from clusterkit.cli.ui.text import format_count, printable
-from clusterkit.report.metrics import Row, latest, own_names, with_number
+from clusterkit.report.metrics import MetricRow, latest, own_names, with_number
 from clusterkit.runs.outlook import time_left
 from clusterkit.units import format_seconds
 
@@ -143,11 +143,11 @@ def panels(one: Curves) -> list[CurvePanel]:
     ]
 
 
-def _points(rows: Sequence[Row], key: str) -> list[tuple[float, float]]:
+def _points(rows: Sequence[MetricRow], key: str) -> list[tuple[float, float]]:
     return [(row.step, value) for row in rows if (value := row.number(key)) is not None]
 
 
-def _means(rows: Sequence[Row], prefix: str) -> list[tuple[float, float]]:
+def _means(rows: Sequence[MetricRow], prefix: str) -> list[tuple[float, float]]:
     """Means over the tasks that a line names."""
     points = []
     for row in rows:

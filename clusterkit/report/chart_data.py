@@ -1,0 +1,176 @@
+"""What a chart shows, as plain data: curves with their intervals, and bars. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from clusterkit.report.groups import Point
+from clusterkit.units import format_duration, format_seconds
+
+INK = "ink"
+"""The colour of text; also of a mean among other curves."""
+_CURVE_COLOURS = 6
+_NARROWEST = 1e-11
+"""Values closer together than this are one value on an axis."""
+_TIME_STEPS = (5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+
+
+class Scale(Enum):
+    """Where the y axis starts and ends."""
+
+    AS_FOUND = auto()
+    FROM_ZERO = auto()
+    """So that small changes look small."""
+    SHARES = auto()
+    """From zero, in percent."""
+    RATES = auto()
+    """From 0 to 100%."""
+
+
+@dataclass(frozen=True)
+class XAxis:
+    """What the x axis shows."""
+
+    name: str
+    show: Callable[[float], str]
+    """The label of a tick."""
+    at: Callable[[float], str]
+    """Words for one position."""
+    ticks: Callable[[float], list[float]] | None = None
+    """Round positions from 0 to the end; None: those that are round in tens."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line, with a band where its points have intervals."""
+
+    label: str
+    colour: str
+    points: Sequence[Point]
+    thick: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves on common axes."""
+
+    title: str
+    curves: tuple[Curve, ...]
+    end: float
+    """Right end of the x axis."""
+    axis: XAxis
+    scale: Scale = Scale.AS_FOUND
+    small: bool = False
+    """One of many side by side: without marks and without the name of its axis."""
+    starts: tuple[tuple[float, str], ...] = ()
+    """(x, text) of later attempts."""
+
+    @property
+    def name(self) -> str:
+        """For readers who cannot see it."""
+        return f"{self.title} over {self.axis.name}"
+
+    @property
+    def legend(self) -> dict[str, str]:
+        """Colours by label; empty where there is nothing to tell apart."""
+        named = {curve.label: curve.colour for curve in self.curves}
+        return named if len(named) > 1 and not self.small else {}
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Lower and upper end of the y axis."""
+        if self.scale is Scale.RATES:
+            return 0.0, 1.0
+        points = [point for curve in self.curves for point in curve.points]
+        values = [value for point in points for value in (point.value, *(point.interval or ()))]
+        finite = [value for value in values if math.isfinite(value)]
+        low, high = min(finite, default=0.0), max(finite, default=1.0)
+        if self.scale is not Scale.AS_FOUND or 0 < low < high / 2:
+            low = min(0.0, low)  # a zero nearby belongs to the picture
+        if high - low < _NARROWEST:
+            high = low + (abs(low) if abs(low) > _NARROWEST else 1.0)
+        return low, high
+
+    def show(self, value: float) -> str:
+        """A value on the y axis."""
+        if self.scale is Scale.RATES:
+            return f"{value:.0%}"
+        return f"{100 * value:.3g}%" if self.scale is Scale.SHARES else format_value(value)
+
+    def describe(self, curve: Curve, point: Point) -> str:
+        """What a pointer shows at a point."""
+        between = point.interval
+        told = f" ({self.show(between.low)} to {self.show(between.high)})" if between else ""
+        return f"{curve.label}: {self.show(point.value)}{told} {self.axis.at(point.step)}"
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of a bar, in the units of its axis."""
+
+    start: float
+    length: float
+    colour: str
+    text: str
+    """What a pointer shows."""
+    label: str = ""
+    """What stands in it, where there is room."""
+
+
+@dataclass(frozen=True)
+class RunBar:
+    """One run."""
+
+    label: str
+    stretches: tuple[Stretch, ...]
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """A bar a run, one below the other."""
+
+    title: str
+    bars: tuple[RunBar, ...]
+    end: float
+    """Right end of the axis."""
+    legend: dict[str, str]
+    """Colours by label."""
+    axis: XAxis | None = None
+    """None: without ticks."""
+
+    @property
+    def name(self) -> str:
+        """For readers who cannot see it."""
+        return self.title
+
+
+def curve_colour(number: int) -> str:
+    """The colour of the so-manyth curve."""
+    return f"c{number % _CURVE_COLOURS}"
+
+
+def time_ticks(end: float) -> list[float]:
+    """About four round positions in 0..end seconds."""
+    days = 86400 * max(1, math.ceil(end / 4 / 86400))
+    step = next((size for size in _TIME_STEPS if size >= end / 4), days)
+    return [float(number * step) for number in range(int(end / step) + 1)]
+
+
+def format_value(value: float) -> str:
+    """A number of any size in three digits: "0.25", "950", "256k", "12.3M"."""
+    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+STEPS = XAxis("environment steps", format_value, lambda step: f"at {step:,.0f} steps")
+TIME = XAxis(
+    "time since the first start",
+    lambda seconds: format_duration(round(seconds)),
+    lambda seconds: f"after {format_seconds(seconds)}",
+    time_ticks,
+)
