@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.checkup.rehearsal import Check, Evidence, checklist, over, read_evidence
+from clusterkit.checkup.rehearsal import RehearsalCheck, RehearsalEvidence, checklist, over, read_evidence
 from clusterkit.runs.record import Attempt, RunRecord
 from clusterkit.runs.state import RunState
 
@@ -20,7 +20,7 @@ SECOND = Attempt(
     start={"started": 1101, "node": "a40n1", "checkpoint": "step-000000016000"},
     exit={"ended": 1120, "why": "completed", "code": 0},
 )
-GOOD = Evidence(
+GOOD = RehearsalEvidence(
     RunRecord(attempts=(FIRST, SECOND)),
     RunState(JobState.COMPLETED),
     signals=("0 [clusterkit] caught SIGUSR1, 31 s before the time limit",),
@@ -33,11 +33,11 @@ GOOD = Evidence(
 )
 
 
-def judged(evidence: Evidence, **how: Any) -> tuple[Check, ...]:
+def judged(evidence: RehearsalEvidence, **how: Any) -> tuple[RehearsalCheck, ...]:
     return checklist(evidence, 120, "requeue", **{"training": True, "signalled": True, **how})
 
 
-def failed(evidence: Evidence, **how: Any) -> list[str]:
+def failed(evidence: RehearsalEvidence, **how: Any) -> list[str]:
     return [check.text for check in judged(evidence, **how) if not check.passed]
 
 

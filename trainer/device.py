@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from trainer.errors import TrainerError
-from trainer.place import ALONE, Place
+from trainer.place import ALONE, RankPlace
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("auto", "fp32", "tf32", "bf16")
@@ -25,7 +25,7 @@ class DeviceError(TrainerError):
 
 
 def configure(
-    device: str = "auto", precision: str = "auto", threads: int = 0, place: Place = ALONE
+    device: str = "auto", precision: str = "auto", threads: int = 0, place: RankPlace = ALONE
 ) -> torch.device:
     """Chooses the device and sets the process-wide precision, thread counts and determinism.
 
@@ -170,7 +170,7 @@ def describe(device: torch.device) -> dict[str, Any]:
     }
 
 
-def _own_gpu(place: Place) -> int:
+def _own_gpu(place: RankPlace) -> int:
     count = torch.cuda.device_count()
     if place.bound and count == 1:  # the scheduler shows each process nothing but its own
         return 0

@@ -15,7 +15,7 @@ import time
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from trainer.place import PARENT, Place
+from trainer.place import PARENT, RankPlace
 
 _INTERVAL = 1.0
 _MOST_MISSED = 30
@@ -33,7 +33,7 @@ class Lookout:
         store: the ranks' common store, used by nobody else.
     """
 
-    def __init__(self, place: Place, store: Store) -> None:
+    def __init__(self, place: RankPlace, store: Store) -> None:
         self._place = place
         self._store = store
         self._seen = dict.fromkeys(set(range(place.size)) - {place.rank}, (0, 0))

@@ -22,7 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from trainer.errors import TrainerError
 from trainer.lookout import Lookout
-from trainer.place import ALONE, Place
+from trainer.place import ALONE, RankPlace
 
 _Thing = TypeVar("_Thing")
 
@@ -48,14 +48,14 @@ class Ranks:
         size: how many there are.
     """
 
-    def __init__(self, place: Place = ALONE, lookout: Lookout | None = None) -> None:
+    def __init__(self, place: RankPlace = ALONE, lookout: Lookout | None = None) -> None:
         self.rank = place.rank
         self.size = place.size
         self._lookout = lookout
 
     @classmethod
     @contextmanager
-    def meet(cls, place: Place, device: torch.device) -> Iterator[Ranks]:
+    def meet(cls, place: RankPlace, device: torch.device) -> Iterator[Ranks]:
         """Lets the ranks find one another; leaving the context with an exception ends all of them.
 
         Args:

@@ -12,7 +12,7 @@ PARENT = "TRAINER_LAUNCHER"
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """A rank: one of the processes that learn one run together, each on a GPU of its own.
 
     Attributes:
@@ -32,10 +32,10 @@ class Place:
     started: bool = True
 
 
-ALONE = Place()
+ALONE = RankPlace()
 
 
-def place_from(environ: Mapping[str, str], asked: int | None) -> Place:
+def place_from(environ: Mapping[str, str], asked: int | None) -> RankPlace:
     """Reads the place of this process from the environment.
 
     Args:
@@ -50,7 +50,7 @@ def place_from(environ: Mapping[str, str], asked: int | None) -> Place:
         return ALONE
     place = _torchrun(environ) or _slurm(environ)
     if place is None:
-        return ALONE if asked is None else Place(size=asked, local_size=asked, started=False)
+        return ALONE if asked is None else RankPlace(size=asked, local_size=asked, started=False)
     if asked not in (None, place.size):
         raise UsageError(
             f"--ranks {asked}, but {place.size} processes have been started",
@@ -59,7 +59,7 @@ def place_from(environ: Mapping[str, str], asked: int | None) -> Place:
     return place
 
 
-def _torchrun(environ: Mapping[str, str]) -> Place | None:
+def _torchrun(environ: Mapping[str, str]) -> RankPlace | None:
     if not {"RANK", "WORLD_SIZE"} <= environ.keys():
         return None
     rank, size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
@@ -67,16 +67,16 @@ def _torchrun(environ: Mapping[str, str]) -> Place | None:
         return ALONE
     _meeting_point(environ, size)
     local_rank = int(environ.get("LOCAL_RANK", rank))
-    return Place(rank, size, local_rank, int(environ.get("LOCAL_WORLD_SIZE", size)))
+    return RankPlace(rank, size, local_rank, int(environ.get("LOCAL_WORLD_SIZE", size)))
 
 
-def _slurm(environ: Mapping[str, str]) -> Place | None:
+def _slurm(environ: Mapping[str, str]) -> RankPlace | None:
     # of the step, not SLURM_NTASKS: that is there in a batch script too, which is one process
     size = int(environ.get("SLURM_STEP_NUM_TASKS") or 1)
     if size == 1 or "SLURM_PROCID" not in environ:
         return None
     _meeting_point(environ, size)
-    return Place(int(environ["SLURM_PROCID"]), size, int(environ.get("SLURM_LOCALID", 0)), bound=True)
+    return RankPlace(int(environ["SLURM_PROCID"]), size, int(environ.get("SLURM_LOCALID", 0)), bound=True)
 
 
 def _meeting_point(environ: Mapping[str, str], size: int) -> None:

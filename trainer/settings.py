@@ -13,7 +13,7 @@ from trainer.arguments import nearest
 from trainer.errors import UsageError
 from trainer.options import NEWEST, train_parser
 from trainer.pacing import helper_count, worker_count
-from trainer.place import ALONE, Place, place_from
+from trainer.place import ALONE, RankPlace, place_from
 from trainer.processors import usable_processors
 from trainer.recipe import Recipe, RecipeError
 
@@ -79,7 +79,7 @@ class TrainSettings:
     lockstep: bool
     resume: str | Path | None
     wandb: str
-    place: Place = ALONE
+    place: RankPlace = ALONE
     wandb_id: str | None = None
     together: int = 1
     resumed_goals: int | None = None
@@ -226,7 +226,7 @@ def _recipe(name: str, pairs: Sequence[str], tasks: str | None, unlock: Sequence
     return recipe.override(overrides, set(unlock))
 
 
-def _workers(values: Mapping[str, object], num_envs: int, place: Place, together: int) -> int:
+def _workers(values: Mapping[str, object], num_envs: int, place: RankPlace, together: int) -> int:
     """Returns environment processes for all ranks, by the processors that each of them has.
 
     Runs that share a process share its learner's processor, and divide the others. SAC on one environment
@@ -243,7 +243,7 @@ def _workers(values: Mapping[str, object], num_envs: int, place: Place, together
     return count(envs, processors) * place.size
 
 
-def _threads(recipe: Recipe, workers: int, place: Place) -> int:
+def _threads(recipe: Recipe, workers: int, place: RankPlace) -> int:
     """Returns PyTorch's threads: one beside workers, with whom more would fight for the processors.
 
     Also one for small networks, which more threads make slower; 0, PyTorch's choice, for others, of which

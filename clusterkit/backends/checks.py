@@ -33,7 +33,7 @@ def parse_answer(text: str) -> Answer:
     return Answer(parts, f"{MARK} end" in text)
 
 
-class Place(StrEnum):
+class CheckPlace(StrEnum):
     """Where a check looks, in the order of the way from the laptop to the program."""
 
     LAPTOP = "laptop"
@@ -60,7 +60,7 @@ class Check:
     """One question. docs/doctor.md lists them all; a test compares the two."""
 
     name: str
-    place: Place
+    place: CheckPlace
     looks_at: str
     needs: tuple[str, ...] = ()
     """Names of checks without which its answer would mean nothing."""
@@ -106,7 +106,7 @@ class SchedulerChecks(Protocol):
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """In the order in which they are made, each of `Place.SCHEDULER`."""
+        """In the order in which they are made, each of `CheckPlace.SCHEDULER`."""
         ...
 
     def script(self, requests: Mapping[str, tuple[str, ...]]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clusterkit.backends.checks import Check, Outcome, Place, Verdict
+from clusterkit.backends.checks import Check, CheckPlace, Outcome, Verdict
 from clusterkit.checkup.catalogue import CHECKS, named, of_place
 from clusterkit.checkup.check import Result, Sheet
 
-__all__ = ["CHECKS", "Check", "Outcome", "Place", "Result", "Sheet", "Verdict", "named", "of_place"]
+__all__ = ["CHECKS", "Check", "CheckPlace", "Outcome", "Result", "Sheet", "Verdict", "named", "of_place"]

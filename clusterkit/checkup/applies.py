@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.checks import Check, Place
+from clusterkit.backends.checks import Check, CheckPlace
 from clusterkit.checkup.catalogue import of_place
 from clusterkit.runs.fitting import wants_gpu
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _SSH = {"rsync-here", "ssh-config", "ssh-key", "kept-login", "reachable", "host-key", "login"}
 _ELSEWHERE = {
-    *(check.name for check in of_place(Place.LOGIN)),
+    *(check.name for check in of_place(CheckPlace.LOGIN)),
     "root-shared",
     "node-clock",
     "job",
@@ -24,7 +24,7 @@ _IMAGE = {"image-here", "image-there", "image-whole", "runtime-there", "runtime"
 
 
 def applicable(
-    place: Place, cluster: Cluster, project: Project, profile: Profile | None = None
+    place: CheckPlace, cluster: Cluster, project: Project, profile: Profile | None = None
 ) -> tuple[Check, ...]:
     """The checks of a place that mean something for a cluster, and for a profile where they are about one."""
     without: set[str] = set()
@@ -32,7 +32,7 @@ def applicable(
         without |= _SSH | {"shell-quiet", "clock", "rsync-there"}
     checks = backend_of(cluster).checks()
     theirs = {check.name for check in checks.checks} if checks else set()
-    without |= {check.name for check in of_place(Place.SCHEDULER)} - theirs
+    without |= {check.name for check in of_place(CheckPlace.SCHEDULER)} - theirs
     if not backend_of(cluster).can.queue:
         without |= _ELSEWHERE
     if cluster.container == "none":

@@ -20,7 +20,7 @@ _SIGNAL = re.compile(
 
 
 @dataclass(frozen=True)
-class Check:
+class RehearsalCheck:
     """One line of the list."""
 
     passed: bool
@@ -31,7 +31,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class RehearsalEvidence:
     """What a rehearsal left."""
 
     record: RunRecord
@@ -74,8 +74,8 @@ def over(record: RunRecord, state: RunState, *, training: bool) -> bool:
 
 
 def checklist(
-    evidence: Evidence, limit: int, way: Way, *, training: bool, signalled: bool
-) -> tuple[Check, ...]:
+    evidence: RehearsalEvidence, limit: int, way: Way, *, training: bool, signalled: bool
+) -> tuple[RehearsalCheck, ...]:
     """What happened, in the order of its happening; nothing is said of what could not happen any more.
 
     Args:
@@ -87,9 +87,9 @@ def checklist(
     """
     starts = [attempt for attempt in evidence.record.attempts if attempt.start is not None]
     if not starts:
-        return (Check(False, f"it did not start: {evidence.state.why or evidence.state.state}"),)
+        return (RehearsalCheck(False, f"it did not start: {evidence.state.why or evidence.state.state}"),)
     first = starts[0]
-    checks = [Check(True, f"started on {(first.start or {}).get('node')}")]
+    checks = [RehearsalCheck(True, f"started on {(first.start or {}).get('node')}")]
     if signalled:
         checks.append(_signal(evidence, first.number, limit))
     if training and all(check.passed for check in checks):
@@ -98,48 +98,48 @@ def checklist(
         checks.append(_left_behind(evidence, way))
         return tuple(checks)
     second = starts[1]
-    checks.append(Check(True, _gone_on(first.exit, second.start, way)))
+    checks.append(RehearsalCheck(True, _gone_on(first.exit, second.start, way)))
     if training:
         checks.append(_resumed(evidence, second.number, second.start))
         if evidence.wandb:
             checks.append(_wandb(evidence))
         finished = evidence.state.state is JobState.COMPLETED
-        checks.append(Check(finished, "finished" if finished else f"not finished: {_why(evidence)}"))
+        checks.append(RehearsalCheck(finished, "finished" if finished else f"not finished: {_why(evidence)}"))
     return tuple(checks)
 
 
-def _signal(evidence: Evidence, attempt: int, limit: int) -> Check:
+def _signal(evidence: RehearsalEvidence, attempt: int, limit: int) -> RehearsalCheck:
     matches = [match for match in map(_SIGNAL.fullmatch, evidence.signals) if match]
     match = next((each for each in matches if int(each["attempt"]) == attempt), None)
     if match is None:
-        return Check(
+        return RehearsalCheck(
             False,
             f"no signal came before the time limit of {limit} s",
             "the scheduler ignores the option for it: see `clusterkit logs`, and ask the administrators",
         )
     if match["left"] is None or (match["side"] == "before" and int(match["left"]) > 0):
         left = f", {match['left']} s before the time limit" if match["left"] else ""
-        return Check(True, f"{match['name']} arrived{left}")
-    return Check(
+        return RehearsalCheck(True, f"{match['name']} arrived{left}")
+    return RehearsalCheck(
         False, f"{match['name']} came only at the time limit", "the scheduler ignores the option for it"
     )
 
 
-def _checkpoint(evidence: Evidence, attempt: int) -> Check:
+def _checkpoint(evidence: RehearsalEvidence, attempt: int) -> RehearsalCheck:
     saved = [line for line in evidence.metrics if line["kind"] == "checkpoint" and line["attempt"] == attempt]
     if not saved:
-        return Check(
+        return RehearsalCheck(
             False,
             "no checkpoint was written after the signal",
             "give it more time: `drill --time 10m` where programs are slow to start, "
             "a larger `signal_before` of the profile where checkpoints are slow to write",
         )
     last = saved[-1]
-    return Check(True, f"checkpoint of step {last['step']:,} written in {last['seconds']:.1f} s")
+    return RehearsalCheck(True, f"checkpoint of step {last['step']:,} written in {last['seconds']:.1f} s")
 
 
-def _left_behind(evidence: Evidence, way: Way) -> Check:
-    return Check(
+def _left_behind(evidence: RehearsalEvidence, way: Way) -> RehearsalCheck:
+    return RehearsalCheck(
         False,
         f"no second attempt by {way}: {_why(evidence)}",
         "set `continue_by` of the cluster to another way: requeue, array or chain",
@@ -152,7 +152,7 @@ def _gone_on(ended: Mapping[str, Any] | None, start: Mapping[str, Any] | None, w
     return f"went on by {way}, {max(0, int(start['started']) - int(ended['ended']))} s later"
 
 
-def _resumed(evidence: Evidence, attempt: int, start: Mapping[str, Any] | None) -> Check:
+def _resumed(evidence: RehearsalEvidence, attempt: int, start: Mapping[str, Any] | None) -> RehearsalCheck:
     checkpoint = str((start or {}).get("checkpoint") or "")
     messages = [
         str(line.get("message"))
@@ -161,20 +161,22 @@ def _resumed(evidence: Evidence, attempt: int, start: Mapping[str, Any] | None) 
     ]
     said = next((text for text in messages if text.startswith("resumed from ")), None)
     if said is not None and checkpoint and checkpoint in said:
-        return Check(True, f"second attempt {said}")
-    return Check(
+        return RehearsalCheck(True, f"second attempt {said}")
+    return RehearsalCheck(
         False, f"second attempt did not resume from {checkpoint or 'a checkpoint'}: {said or 'silent'}"
     )
 
 
-def _wandb(evidence: Evidence) -> Check:
+def _wandb(evidence: RehearsalEvidence) -> RehearsalCheck:
     strangers = [name for name in evidence.wandb if not name.endswith(f"-{evidence.run_id}")]
     if strangers:
-        return Check(False, f"W&B has another run: {strangers[0]}", "let the program keep WANDB_RUN_ID")
-    return Check(True, f"one W&B run, in {len(evidence.wandb)} parts")
+        return RehearsalCheck(
+            False, f"W&B has another run: {strangers[0]}", "let the program keep WANDB_RUN_ID"
+        )
+    return RehearsalCheck(True, f"one W&B run, in {len(evidence.wandb)} parts")
 
 
-def _why(evidence: Evidence) -> str:
+def _why(evidence: RehearsalEvidence) -> str:
     if evidence.record.stopped is not None:
         return str(evidence.record.stopped.get("why"))
     return evidence.state.why or str(evidence.state.state)

@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.checkup import Outcome, Place, Result, Sheet
+from clusterkit.checkup import CheckPlace, Outcome, Result, Sheet
 from clusterkit.cli.common import ClusterOption, ConfigOption, load
 from clusterkit.cli.ui.console import err, out
 from clusterkit.cli.ui.progress import transfer_bar
@@ -79,12 +79,12 @@ SCHEMA = 1
 
 
 _TITLES = {
-    Place.LAPTOP: "On this machine",
-    Place.LOGIN: "On the login node",
-    Place.STORAGE: "Storage",
-    Place.SCHEDULER: "Scheduler",
-    Place.NODE: "On the node",
-    Place.CONTAINER: "Where the program runs",
+    CheckPlace.LAPTOP: "On this machine",
+    CheckPlace.LOGIN: "On the login node",
+    CheckPlace.STORAGE: "Storage",
+    CheckPlace.SCHEDULER: "Scheduler",
+    CheckPlace.NODE: "On the node",
+    CheckPlace.CONTAINER: "Where the program runs",
 }
 
 
@@ -197,7 +197,7 @@ class DoctorList:
             self._skipped = []
 
     def _head(self, result: Result) -> None:
-        profile = "" if result.check.place is Place.LAPTOP else result.profile
+        profile = "" if result.check.place is CheckPlace.LAPTOP else result.profile
         heading = (_TITLES[result.check.place], profile)
         if heading != self._heading:
             if self._heading[0]:
@@ -209,7 +209,7 @@ class DoctorList:
         self._head(result)
         mark, style = _MARKS[result.verdict.outcome]
         name, seen = result.check.name, printable(result.verdict.evidence[:_LONGEST])
-        if result.check.place is Place.LAPTOP and result.profile:
+        if result.check.place is CheckPlace.LAPTOP and result.profile:
             seen = f"{result.profile}: {seen}"
         out.print(_row(Text(f"  {mark}", style), name, Text(seen)))
         if result.verdict.cure:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.checks import skipped
-from clusterkit.checkup import Place, Result, Sheet, Verdict, laptop, named
+from clusterkit.checkup import CheckPlace, Result, Sheet, Verdict, laptop, named
 from clusterkit.commands.doctor_job import examine_nodes
 from clusterkit.commands.doctor_laptop import examine_laptop, log_in
 from clusterkit.commands.doctor_site import examine_site
@@ -116,5 +116,5 @@ def _examine(exam: Examination, wish: Wish, stack: ExitStack) -> Iterator[Result
         yield from examine_nodes(exam, wish.wait)
         return
     for profile in exam.profiles:
-        for place in (Place.NODE, Place.CONTAINER):
+        for place in (CheckPlace.NODE, CheckPlace.CONTAINER):
             yield from exam.leave_out(place, skipped("not checked (--no-job)"), profile)

@@ -16,7 +16,7 @@ from clusterkit import account
 from clusterkit.backends import backend_of
 from clusterkit.backends.checks import Answer, failed, parse_answer, passed, skipped, warned
 from clusterkit.backends.jobs import Job, JobState
-from clusterkit.checkup import Place, Result, Verdict, container, laptop, named, node
+from clusterkit.checkup import CheckPlace, Result, Verdict, container, laptop, named, node
 from clusterkit.checkup.applies import trains
 from clusterkit.checkup.login import Login
 from clusterkit.checkup.node import Node
@@ -94,7 +94,7 @@ def examine_nodes(exam: Examination, wait: int) -> Iterator[Result]:
         because = exam.sheet.because(named("job"), name)
         seen, planned = exam.login, exam.planned.get(name)
         if because or seen is None or planned is None:
-            for place in (Place.NODE, Place.CONTAINER):
+            for place in (CheckPlace.NODE, CheckPlace.CONTAINER):
                 yield from exam.leave_out(place, skipped(because or "the profile does not fit"), profile)
             continue
         options = _options(exam, profile)
@@ -106,18 +106,18 @@ def examine_nodes(exam: Examination, wait: int) -> Iterator[Result]:
 
 def _judge(exam: Examination, profile: Profile, came: _Came) -> Iterator[Result]:
     if backend_of(exam.cluster).can.queue:
-        yield from exam.make(Place.NODE, {"job": lambda _: came.verdict}, None, profile)
+        yield from exam.make(CheckPlace.NODE, {"job": lambda _: came.verdict}, None, profile)
         if came.answer is None and not came.silent:
             judged = skipped("the job did not run")
-            yield from exam.leave_out(Place.NODE, judged, profile, but=("job",))
-            yield from exam.leave_out(Place.CONTAINER, judged, profile)
+            yield from exam.leave_out(CheckPlace.NODE, judged, profile, but=("job",))
+            yield from exam.leave_out(CheckPlace.CONTAINER, judged, profile)
             return
-        yield from exam.make(Place.NODE, {"root-shared": lambda _: _shared(exam, came)}, None, profile)
+        yield from exam.make(CheckPlace.NODE, {"root-shared": lambda _: _shared(exam, came)}, None, profile)
     elif came.answer is None:
-        yield from exam.make(Place.NODE, {"scratch": lambda _: came.verdict}, None, profile)
+        yield from exam.make(CheckPlace.NODE, {"scratch": lambda _: came.verdict}, None, profile)
         judged = skipped("the script gave no answer")
-        yield from exam.leave_out(Place.NODE, judged, profile, but=("scratch",))
-        yield from exam.leave_out(Place.CONTAINER, judged, profile)
+        yield from exam.leave_out(CheckPlace.NODE, judged, profile, but=("scratch",))
+        yield from exam.leave_out(CheckPlace.CONTAINER, judged, profile)
         return
     server, _ = _server()
     evidence = Node(
@@ -130,7 +130,7 @@ def _judge(exam: Examination, profile: Profile, came: _Came) -> Iterator[Result]
         online=exam.settings.project.wandb.mode == "online",
         server=server,
     )
-    for place, judges in ((Place.NODE, node.JUDGES), (Place.CONTAINER, container.JUDGES)):
+    for place, judges in ((CheckPlace.NODE, node.JUDGES), (CheckPlace.CONTAINER, container.JUDGES)):
         yield from exam.make(place, node.as_far_as_it_came(judges), evidence, profile)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from clusterkit import images
 from clusterkit.backends import backend_of
 from clusterkit.backends.checks import Outcome, Verdict, passed, skipped
-from clusterkit.checkup import Place, Result, laptop, login, storage
+from clusterkit.checkup import CheckPlace, Result, laptop, login, storage
 from clusterkit.checkup.login import Login
 from clusterkit.checkup.login_script import login_probe
 from clusterkit.checkup.storage import Storage
@@ -22,7 +22,7 @@ from clusterkit.site import Layout, Site
 
 _SECONDS = 300.0
 """For all of it; each question has its own, shorter, limit there."""
-_PLACES = (Place.LOGIN, Place.STORAGE, Place.SCHEDULER)
+_PLACES = (CheckPlace.LOGIN, CheckPlace.STORAGE, CheckPlace.SCHEDULER)
 _MAKE = 'umask 077; for folder; do mkdir -p "$folder" || exit 1; done'
 
 
@@ -45,17 +45,17 @@ def examine_site(exam: Examination) -> Iterator[Result]:
                 yield from exam.leave_out(place, skipped("it gave no answer"), profile, but=("root",))
         return
     exam.login = seen
-    yield from exam.make(Place.LOGIN, login.JUDGES, seen)
-    yield from exam.make(Place.STORAGE, storage.JUDGES, Storage(seen, exam.image, exam.uploads))
+    yield from exam.make(CheckPlace.LOGIN, login.JUDGES, seen)
+    yield from exam.make(CheckPlace.STORAGE, storage.JUDGES, Storage(seen, exam.image, exam.uploads))
     checks = backend_of(exam.cluster).checks()
     if checks is None:
         return
-    yield from exam.make(Place.SCHEDULER, _made(checks.judges(seen.answer, exam.cluster.name)), None)
+    yield from exam.make(CheckPlace.SCHEDULER, _made(checks.judges(seen.answer, exam.cluster.name)), None)
     for profile in exam.profiles:
         planned = exam.planned.get(profile.name)
         options = planned.options if planned else ()
         judges = checks.judges(seen.answer, exam.cluster.name, profile.name, options)
-        yield from exam.make(Place.SCHEDULER, _made(judges), None, profile)
+        yield from exam.make(CheckPlace.SCHEDULER, _made(judges), None, profile)
 
 
 def _made(judges: Mapping[str, Callable[[], Verdict]]) -> Mapping[str, Callable[[None], Verdict]]:

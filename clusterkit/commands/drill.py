@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation
-from clusterkit.checkup.rehearsal import Check, Evidence, checklist, over, read_evidence
+from clusterkit.checkup.rehearsal import RehearsalCheck, RehearsalEvidence, checklist, over, read_evidence
 from clusterkit.errors import ConfigError
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
@@ -57,7 +57,7 @@ class Drilled:
 
     run: LedgerRun
     continuation: Continuation
-    checks: tuple[Check, ...]
+    checks: tuple[RehearsalCheck, ...]
 
     @property
     def passed(self) -> bool:
@@ -155,7 +155,9 @@ def _end(cluster: Cluster, transport: Transport, row: StatusRow, record: RunReco
     transport.run(backend_of(cluster).cancel_argv([row.run.job_id]), check=False, timeout=_CANCEL_SECONDS)
 
 
-def _evidence(transport: Transport, run: LedgerRun, record: RunRecord, row: StatusRow) -> Evidence:
+def _evidence(transport: Transport, run: LedgerRun, record: RunRecord, row: StatusRow) -> RehearsalEvidence:
     text = transport.run(["sh", "-c", _EVIDENCE, "sh", run.run_dir], check=False).text
     signals, metrics, wandb = read_evidence(text)
-    return Evidence(record, row.state, signals=signals, metrics=metrics, wandb=wandb, run_id=run.run_id)
+    return RehearsalEvidence(
+        record, row.state, signals=signals, metrics=metrics, wandb=wandb, run_id=run.run_id
+    )

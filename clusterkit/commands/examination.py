@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from clusterkit.checkup import Place, Result, Sheet, Verdict, named
+from clusterkit.checkup import CheckPlace, Result, Sheet, Verdict, named
 from clusterkit.checkup.applies import applicable
 from clusterkit.checkup.login import Login
 from clusterkit.images import Image
@@ -54,7 +54,7 @@ class Examination:
 
     def make(
         self,
-        place: Place,
+        place: CheckPlace,
         judges: Mapping[str, Callable[[Evidence], Verdict]],
         evidence: Evidence,
         profile: Profile | None = None,
@@ -67,7 +67,7 @@ class Examination:
                 )
 
     def leave_out(
-        self, place: Place, verdict: Verdict, profile: Profile | None = None, *, but: Sequence[str] = ()
+        self, place: CheckPlace, verdict: Verdict, profile: Profile | None = None, *, but: Sequence[str] = ()
     ) -> Iterator[Result]:
         """Give all checks of a place one verdict, except for those named."""
         for check in applicable(place, self.cluster, self.settings.project, profile):

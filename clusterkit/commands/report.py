@@ -12,7 +12,7 @@ from clusterkit.folders import make_ignored
 from clusterkit.forecast.tuning import PROGRAM
 from clusterkit.report.advice import GroupAdvice, advise
 from clusterkit.report.evidence import read_evidence
-from clusterkit.report.groups import SeedGroup, group_runs, load_runs, read_runs
+from clusterkit.report.groups import ReportGroup, group_runs, load_runs, read_runs
 from clusterkit.report.main_metric import MainResult, result
 from clusterkit.report.main_metric import check as check_metric
 from clusterkit.report.measured import measure
@@ -142,11 +142,11 @@ def _find(results: Path, name: str, ledger: Ledger) -> list[Path]:
     return folders
 
 
-def _advice(groups: Sequence[SeedGroup]) -> list[GroupAdvice]:
+def _advice(groups: Sequence[ReportGroup]) -> list[GroupAdvice]:
     return advise({group.label: [measure(read_evidence(run)) for run in group.runs] for group in groups})
 
 
-def _row(group: SeedGroup, metric: str | None) -> ReportRow:
+def _row(group: ReportGroup, metric: str | None) -> ReportRow:
     found = result(group, metric)
     step = found.point.step if found else max(run.last_step for run in group.runs)
     return ReportRow(group.label, len(group.runs), step, found)

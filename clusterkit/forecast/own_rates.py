@@ -10,7 +10,7 @@ from typing import Any
 from clusterkit.errors import RunError
 from clusterkit.forecast.speed import Rate
 from clusterkit.report.evidence import read_evidence
-from clusterkit.report.groups import LoggedRun, read_runs
+from clusterkit.report.groups import ReportRun, read_runs
 from clusterkit.report.measured import Measured, measure
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.run_dir import read_object, table
@@ -82,7 +82,7 @@ def beating(ledger: Ledger, recipe: str, gpus: Mapping[str, str]) -> list[Rate]:
     return rates
 
 
-def _own(run: LoggedRun) -> OwnRun | None:
+def _own(run: ReportRun) -> OwnRun | None:
     rates = sorted(found for row in run.training if (found := row.number("steps_per_second")))
     if len(rates) < _FEWEST or rates[0] <= 0:
         return None
@@ -112,6 +112,6 @@ def _own(run: LoggedRun) -> OwnRun | None:
     return OwnRun(rate, seen.memory if alone else None, seen.gpu_memory if alone else None)
 
 
-def _overall(run: LoggedRun, seen: Measured) -> float | None:
+def _overall(run: ReportRun, seen: Measured) -> float | None:
     """Steps over all of the run's wall time, start and last evaluation included."""
     return run.last_step / seen.running if seen.completed and seen.running > 0 and run.last_step else None

@@ -8,7 +8,7 @@ from datetime import datetime
 from clusterkit.report.advice import GroupAdvice
 from clusterkit.report.binding import NAMES
 from clusterkit.report.chart_data import TIME, BarChart, RunBar, Stretch, XAxis
-from clusterkit.report.groups import LoggedRun
+from clusterkit.report.groups import ReportRun
 from clusterkit.report.measured import PARTS, Measured
 from clusterkit.report.words import share
 from clusterkit.runs.record import Attempt
@@ -68,7 +68,7 @@ def _parts(measured: Measured) -> tuple[Stretch, ...]:
     return tuple(stretches)
 
 
-def _attempts(run: LoggedRun) -> tuple[Stretch, ...]:
+def _attempts(run: ReportRun) -> tuple[Stretch, ...]:
     """In seconds since submission: waits, and attempts by how they ended."""
     attempts = [attempt for attempt in run.directory.attempts if _time(attempt, "started") is not None]
     if not attempts:
@@ -91,16 +91,16 @@ def _attempts(run: LoggedRun) -> tuple[Stretch, ...]:
     return tuple(stretches)
 
 
-def _count(run: LoggedRun) -> str:
+def _count(run: ReportRun) -> str:
     count = len(run.directory.attempts)
     return f", {count} attempts" if count != 1 else ""
 
 
-def _seed(run: LoggedRun) -> str:
+def _seed(run: ReportRun) -> str:
     return f"seed {run.document.get('seed')}"
 
 
-def _created(run: LoggedRun) -> float | None:
+def _created(run: ReportRun) -> float | None:
     try:
         return datetime.fromisoformat(str(run.document.get("created"))).timestamp()
     except ValueError:

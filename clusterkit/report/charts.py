@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from clusterkit.report.chart_data import INK, STEPS, TIME, Chart, Curve, Scale, curve_colour
-from clusterkit.report.groups import LoggedRun, Point, SeedGroup
+from clusterkit.report.groups import Point, ReportGroup, ReportRun
 from clusterkit.report.main_metric import RETURN, SUCCESS, mean_curve, result
 from clusterkit.report.metrics import MetricRow, with_number
 from clusterkit.report.statistics import iqm, iqm_interval
@@ -23,12 +23,12 @@ _IQM_POINTS, _IQM_DRAWS = 40, 2_000_000
 """Of a curve of interquartile means; draws of a score for all its intervals together."""
 
 
-def task_names(groups: Sequence[SeedGroup]) -> list[str]:
+def task_names(groups: Sequence[ReportGroup]) -> list[str]:
     """The tasks of all groups, each once."""
     return list(dict.fromkeys(task for group in groups for task in group.tasks))
 
 
-def interval_meaning(groups: Sequence[SeedGroup]) -> str:
+def interval_meaning(groups: Sequence[ReportGroup]) -> str:
     """What the bands are, in words."""
     if all(len(group.runs) == 1 for group in groups):
         return "band: 95% Wilson interval over the evaluation episodes"
@@ -36,14 +36,14 @@ def interval_meaning(groups: Sequence[SeedGroup]) -> str:
     return f"band: 95% Student interval over {' or '.join(map(str, counts))} runs"
 
 
-def learning(groups: Sequence[SeedGroup]) -> list[Chart]:
+def learning(groups: Sequence[ReportGroup]) -> list[Chart]:
     """Over steps: success, its interquartile mean over seeds, return."""
     return _with_curves(
         _mean("Evaluation success", groups, "success"), _iqm(groups), _mean("Return", groups, "return")
     )
 
 
-def by_task(groups: Sequence[SeedGroup]) -> list[Chart]:
+def by_task(groups: Sequence[ReportGroup]) -> list[Chart]:
     """A small chart of success for each task, where the tasks do not share one."""
     if _overlaid(groups):
         return []
@@ -57,7 +57,7 @@ def by_task(groups: Sequence[SeedGroup]) -> list[Chart]:
     return _with_curves(*charts)
 
 
-def health(groups: Sequence[SeedGroup]) -> list[Chart]:
+def health(groups: Sequence[ReportGroup]) -> list[Chart]:
     """Over steps: how fit the networks still are to learn."""
     return _with_curves(
         _by_run("Dormant neurons, critics", groups, "diagnostics/dormant/critic", Scale.SHARES),
@@ -66,7 +66,7 @@ def health(groups: Sequence[SeedGroup]) -> list[Chart]:
     )
 
 
-def own(groups: Sequence[SeedGroup], metric: str | None = None) -> list[Chart]:
+def own(groups: Sequence[ReportGroup], metric: str | None = None) -> list[Chart]:
     """Over steps: what programs of the user's own have logged under names of their own, the main one first.
 
     A line a run, and the mean of a group's where they log the same steps; of several groups their means.
@@ -78,7 +78,7 @@ def own(groups: Sequence[SeedGroup], metric: str | None = None) -> list[Chart]:
     return _with_curves(*(_by_seed(name, groups) for name in list(names)[:_MOST_OWN]))
 
 
-def machine(groups: Sequence[SeedGroup]) -> list[Chart]:
+def machine(groups: Sequence[ReportGroup]) -> list[Chart]:
     """Over wall time: steps a second, GPU, processors, memory."""
     return _with_curves(
         _over_time("Environment steps a second", groups, "steps_per_second"),
@@ -94,11 +94,11 @@ def _with_curves(*charts: Chart) -> list[Chart]:
     return [chart for chart in charts if chart.curves]
 
 
-def _overlaid(groups: Sequence[SeedGroup]) -> bool:
+def _overlaid(groups: Sequence[ReportGroup]) -> bool:
     return len(groups) == 1 and len(groups[0].tasks) <= _OVERLAID_TASKS
 
 
-def _mean(title: str, groups: Sequence[SeedGroup], metric: str) -> Chart:
+def _mean(title: str, groups: Sequence[ReportGroup], metric: str) -> Chart:
     if _overlaid(groups):
         (group,) = groups
         curves = [
@@ -115,7 +115,7 @@ def _mean(title: str, groups: Sequence[SeedGroup], metric: str) -> Chart:
     return _over_steps(title, curves, groups, Scale.RATES if metric == "success" else Scale.AS_FOUND)
 
 
-def _iqm(groups: Sequence[SeedGroup]) -> Chart:
+def _iqm(groups: Sequence[ReportGroup]) -> Chart:
     curves = [
         Curve(group.label, curve_colour(number) if len(groups) > 1 else INK, _iqm_curve(group), thick=True)
         for number, group in enumerate(groups)
@@ -124,7 +124,7 @@ def _iqm(groups: Sequence[SeedGroup]) -> Chart:
     return _over_steps("Interquartile mean of success, over tasks and seeds", curves, groups, Scale.RATES)
 
 
-def _iqm_curve(group: SeedGroup) -> list[Point]:
+def _iqm_curve(group: ReportGroup) -> list[Point]:
     """The interquartile mean at the steps at which every run was evaluated, with its bootstrap interval."""
     steps = group.common_steps
     chosen = steps[:: -(-len(steps) // _IQM_POINTS) or 1]
@@ -139,7 +139,7 @@ def _iqm_curve(group: SeedGroup) -> list[Point]:
     return points
 
 
-def _by_run(title: str, groups: Sequence[SeedGroup], key: str, scale: Scale = Scale.AS_FOUND) -> Chart:
+def _by_run(title: str, groups: Sequence[ReportGroup], key: str, scale: Scale = Scale.AS_FOUND) -> Chart:
     """A line a run: of its evaluations, and where these do not have it of its training."""
     curves = [
         Curve(label, colour, _points(with_number(run.rows, key), key)) for run, label, colour in _runs(groups)
@@ -147,7 +147,7 @@ def _by_run(title: str, groups: Sequence[SeedGroup], key: str, scale: Scale = Sc
     return _over_steps(title, curves, groups, scale)
 
 
-def _by_seed(name: str, groups: Sequence[SeedGroup]) -> Chart:
+def _by_seed(name: str, groups: Sequence[ReportGroup]) -> Chart:
     chart = _by_run(name, groups, name)
     if not any(run.recipe for group in groups for run in group.runs):
         chart = replace(chart, axis=replace(chart.axis, name="steps"))
@@ -173,7 +173,7 @@ def _spread(curve: Sequence[Point]) -> list[Point]:
 
 
 def _over_time(
-    title: str, groups: Sequence[SeedGroup], key: str, scale: Scale = Scale.FROM_ZERO, *, unit: float = 1.0
+    title: str, groups: Sequence[ReportGroup], key: str, scale: Scale = Scale.FROM_ZERO, *, unit: float = 1.0
 ) -> Chart:
     curves, starts = [], []
     for run, label, colour in _runs(groups):
@@ -198,14 +198,14 @@ def _drawn(curves: Sequence[Curve]) -> tuple[Curve, ...]:
     return tuple(curve for curve in curves if curve.points)
 
 
-def _began(run: LoggedRun) -> float:
+def _began(run: ReportRun) -> float:
     """Unix seconds of a run's first start; of its first line where no attempt is recorded."""
     starts = [moment(attempt.start or {}, "started") for attempt in run.directory.attempts]
     known = [start for start in starts if start is not None]
     return min(known or [row.time for row in run.rows if row.kind == "train"], default=0.0)
 
 
-def _runs(groups: Sequence[SeedGroup]) -> Iterator[tuple[LoggedRun, str, str]]:
+def _runs(groups: Sequence[ReportGroup]) -> Iterator[tuple[ReportRun, str, str]]:
     """Every run with its label and colour: of its seed, and where there are several groups of its group."""
     for number, group in enumerate(groups):
         for place, run in enumerate(group.runs):
@@ -220,7 +220,7 @@ def _points(rows: Sequence[MetricRow], key: str) -> list[Point]:
 
 
 def _over_steps(
-    title: str, curves: Sequence[Curve], groups: Sequence[SeedGroup], scale: Scale, *, small: bool = False
+    title: str, curves: Sequence[Curve], groups: Sequence[ReportGroup], scale: Scale, *, small: bool = False
 ) -> Chart:
     last = max(run.last_step for group in groups for run in group.runs)
     return Chart(title, _drawn(curves), last, STEPS, scale, small)

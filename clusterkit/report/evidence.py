@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.backends.logs import SCHEDULER_LOG
-from clusterkit.report.groups import LoggedRun
+from clusterkit.report.groups import ReportRun
 from clusterkit.runs.run_dir import newest_request, read_object, table
 from clusterkit.units import parse_duration, parse_size
 from clusterkit.untrusted import whole
@@ -43,7 +43,7 @@ class Asked:
 class RunEvidence:
     """A run with all that its directory holds besides metrics."""
 
-    run: LoggedRun
+    run: ReportRun
     asked: Asked
     heartbeat: Mapping[str, Any]
     gpu_memory_line: str | None = None
@@ -52,7 +52,7 @@ class RunEvidence:
     """The line that says the node's memory was too small."""
 
 
-def read_evidence(run: LoggedRun) -> RunEvidence:
+def read_evidence(run: ReportRun) -> RunEvidence:
     """Read the heartbeat, the newest request and the ends of the logs. Files that are missing say nothing."""
     folder = run.directory.path
     logs = [

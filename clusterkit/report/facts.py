@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clusterkit.numbers import significant
-from clusterkit.report.groups import LoggedRun
+from clusterkit.report.groups import ReportRun
 from clusterkit.report.measured import Measured
 from clusterkit.report.words import size
 from clusterkit.runs.record import Attempt
@@ -42,7 +42,7 @@ class AttemptRow:
 class RunFacts:
     """Everything the page says about one run."""
 
-    run: LoggedRun
+    run: ReportRun
     facts: tuple[Fact, ...]
     attempts: tuple[AttemptRow, ...]
     values: tuple[tuple[str, str], ...]
@@ -66,7 +66,7 @@ def provenance(measured: Sequence[Measured]) -> list[Fact]:
     ]
 
 
-def _machine(run: LoggedRun) -> str:
+def _machine(run: ReportRun) -> str:
     starts = (attempt.start or {} for attempt in run.directory.attempts)
     nodes = dict.fromkeys(str(start["node"]) for start in starts if start.get("node"))
     device = _device(run)
@@ -83,14 +83,14 @@ def _few(texts: Iterable[str]) -> str:
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
 
 
-def _code(run: LoggedRun) -> str:
+def _code(run: ReportRun) -> str:
     snapshot = table(run.document, "snapshot")
     commit = str(snapshot.get("git_commit") or "")[:10]
     git = f"{snapshot.get('git_branch') or 'detached'}@{commit}" if commit else "no git"
     return git + (" with uncommitted changes" if snapshot.get("dirty") else "")
 
 
-def describe(run: LoggedRun) -> RunFacts:
+def describe(run: ReportRun) -> RunFacts:
     """Put a run into words."""
     document = run.document
     profile, snapshot = table(document, "profile"), table(document, "snapshot")
@@ -137,7 +137,7 @@ def _recipe(recipe: Mapping[str, Any]) -> str:
     return f"{recipe['name']} ({recipe['label']})" if recipe.get("label") else str(recipe["name"])
 
 
-def _resources(run: LoggedRun) -> str:
+def _resources(run: ReportRun) -> str:
     """What the profile asked for; "-" when run.json says nothing about it."""
     profile = table(run.document, "profile")
     parts = [
@@ -150,7 +150,7 @@ def _resources(run: LoggedRun) -> str:
     return ", ".join(part for part in parts if part) or "-"
 
 
-def _settings(run: LoggedRun) -> str:
+def _settings(run: ReportRun) -> str:
     header = run.header
     profile = table(run.document, "profile")
     names = ("num_envs", "precision", "eval_every", "checkpoint_every", "workers", "threads")
@@ -158,7 +158,7 @@ def _settings(run: LoggedRun) -> str:
     return ", ".join(f"{name} {_value(value)}" for name, value in found.items() if value is not None) or "-"
 
 
-def _device(run: LoggedRun) -> str:
+def _device(run: ReportRun) -> str:
     header = run.header
     processors = header.get("processors")
     parts = [str(header["device"]) if header.get("device") else ""]
@@ -172,7 +172,7 @@ def _value(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _versions(run: LoggedRun) -> dict[str, str]:
+def _versions(run: ReportRun) -> dict[str, str]:
     """What the node reported, else what the laptop recorded."""
     reported = [row.values["versions"] for row in run.rows if row.kind == "run" and "versions" in row.values]
     newest = reported[-1] if reported else run.document.get("versions")

@@ -23,7 +23,7 @@ _STRETCHES = 50
 
 
 @dataclass(frozen=True)
-class LoggedRun:
+class ReportRun:
     """One pulled run and its metrics."""
 
     directory: RunDirectory
@@ -95,11 +95,11 @@ class Point:
 
 
 @dataclass(frozen=True)
-class SeedGroup:
+class ReportGroup:
     """Runs that differ only in their seed."""
 
     label: str
-    runs: tuple[LoggedRun, ...]
+    runs: tuple[ReportRun, ...]
 
     @cached_property
     def tasks(self) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ def _logged(row: MetricRow, task: str) -> Interval | None:
     return None if low is None or high is None else Interval(low, high)
 
 
-def load_runs(folders: Iterable[Path]) -> list[LoggedRun]:
+def load_runs(folders: Iterable[Path]) -> list[ReportRun]:
     """Read pulled run directories.
 
     Raises:
@@ -210,7 +210,7 @@ def load_runs(folders: Iterable[Path]) -> list[LoggedRun]:
     return runs
 
 
-def read_runs(folders: Iterable[Path]) -> list[LoggedRun]:
+def read_runs(folders: Iterable[Path]) -> list[ReportRun]:
     """Read pulled run directories, evaluated or not.
 
     Raises:
@@ -219,16 +219,16 @@ def read_runs(folders: Iterable[Path]) -> list[LoggedRun]:
     runs = []
     for folder in folders:
         directory = read_run_dir(folder)
-        runs.append(LoggedRun(directory, metrics.read(folder / "metrics.jsonl")))
+        runs.append(ReportRun(directory, metrics.read(folder / "metrics.jsonl")))
     return runs
 
 
-def group_runs(runs: Iterable[LoggedRun]) -> list[SeedGroup]:
+def group_runs(runs: Iterable[ReportRun]) -> list[ReportGroup]:
     """Put runs together that differ in their seed only, in order of first sight.
 
     They have one name, one recipe with the same modified values, and the same values of a sweep.
     """
-    groups: dict[tuple[str, str, str], list[LoggedRun]] = {}
+    groups: dict[tuple[str, str, str], list[ReportRun]] = {}
     for run in runs:
         name = str(run.document.get("name") or run.directory.run_id)
         point = table(run.document, "sweep")
@@ -237,7 +237,9 @@ def group_runs(runs: Iterable[LoggedRun]) -> list[SeedGroup]:
         label = f"{name} {swept}" if swept else name
         groups.setdefault((label, str(run.recipe.get("name") or ""), modified), []).append(run)
     labels = _labels(list(groups))
-    return [SeedGroup(label, tuple(members)) for label, members in zip(labels, groups.values(), strict=True)]
+    return [
+        ReportGroup(label, tuple(members)) for label, members in zip(labels, groups.values(), strict=True)
+    ]
 
 
 def _labels(keys: Sequence[tuple[str, str, str]]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusterkit.errors import RunError
-from clusterkit.report.groups import Point, SeedGroup
+from clusterkit.report.groups import Point, ReportGroup
 from clusterkit.report.metrics import MetricRow, own_names, with_number
 from clusterkit.report.statistics import student
 
@@ -46,7 +46,7 @@ class MainResult:
         return f"95% Student interval {over}" if self.point.interval else f"no interval {over}"
 
 
-def result(group: SeedGroup, wanted: str | None = None) -> MainResult | None:
+def result(group: ReportGroup, wanted: str | None = None) -> MainResult | None:
     """The main number of a group.
 
     The success rate; else the return; else what the program logs first in its evaluations; else what it logs
@@ -64,7 +64,7 @@ def result(group: SeedGroup, wanted: str | None = None) -> MainResult | None:
     return None
 
 
-def check(groups: Sequence[SeedGroup], wanted: str) -> None:
+def check(groups: Sequence[ReportGroup], wanted: str) -> None:
     """Refuse a name that no run logs.
 
     Raises:
@@ -82,7 +82,7 @@ def check(groups: Sequence[SeedGroup], wanted: str) -> None:
     )
 
 
-def mean_curve(group: SeedGroup, name: str) -> list[Point]:
+def mean_curve(group: ReportGroup, name: str) -> list[Point]:
     """The mean over runs with its 95% Student interval, at the steps at which all of them log the number."""
     found = [{row.step: row.number(name) or 0.0 for row in with_number(run.rows, name)} for run in group.runs]
     steps = sorted(set.intersection(*(set(one) for one in found)))
@@ -90,13 +90,13 @@ def mean_curve(group: SeedGroup, name: str) -> list[Point]:
     return [Point(step, statistics.fmean(values), student(values)) for step, values in at]
 
 
-def _own(group: SeedGroup) -> list[str]:
+def _own(group: ReportGroup) -> list[str]:
     """Names that only the program knows: those of evaluations first."""
     rows = [row for run in group.runs if not run.recipe for row in run.rows]
     return list(dict.fromkeys([*own_names(row for row in rows if row.kind == "eval"), *own_names(rows)]))
 
 
-def _final(group: SeedGroup, name: str) -> Point | None:
+def _final(group: ReportGroup, name: str) -> Point | None:
     if name.startswith(("success/", "return/")):
         return group.final(name)
     lasts: list[MetricRow] = [rows[-1] for run in group.runs if (rows := with_number(run.rows, name))]

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from clusterkit.report.evidence import RunEvidence
-from clusterkit.report.groups import LoggedRun
+from clusterkit.report.groups import ReportRun
 from clusterkit.report.metrics import MetricRow
 from clusterkit.runs.run_dir import moment, table
 from clusterkit.untrusted import number, text, whole
@@ -65,7 +65,7 @@ class Measured:
     """Updates that were left out because their numbers were not finite."""
 
     @property
-    def run(self) -> LoggedRun:
+    def run(self) -> ReportRun:
         """The run itself."""
         return self.evidence.run
 
@@ -160,7 +160,7 @@ def _repeated(rows: Sequence[MetricRow]) -> int:
     return repeated
 
 
-def _lasted_each(run: LoggedRun) -> list[float]:
+def _lasted_each(run: ReportRun) -> list[float]:
     lines = {row.attempt: row.time for row in run.rows}
     spans = []
     for attempt in run.directory.attempts:
@@ -174,7 +174,7 @@ def _lasted(start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> f
     return ended - started if started is not None and ended is not None and ended >= started else None
 
 
-def _waited(run: LoggedRun) -> float:
+def _waited(run: ReportRun) -> float:
     attempts = run.directory.attempts
     waits = [
         _lasted({"started": (a.exit or {}).get("ended")}, {"ended": (b.start or {}).get("started")})
@@ -183,7 +183,7 @@ def _waited(run: LoggedRun) -> float:
     return sum(wait for wait in waits if wait is not None)
 
 
-def _completed(run: LoggedRun) -> bool:
+def _completed(run: ReportRun) -> bool:
     last = run.directory.attempts[-1].exit if run.directory.attempts else None
     return bool(last) and (last or {}).get("why") == "completed"
 

@@ -78,7 +78,7 @@ class MetricRows:
                 continue
             kind = self._kinds.setdefault(row.kind, _Kind())
             self._count += 1
-            self._bytes += kind.add(_Place(self._count, len(line), row))
+            self._bytes += kind.add(_BytePlace(self._count, len(line), row))
             while self._bytes > self._budget:
                 most = max(self._kinds.values(), key=lambda each: each.bytes)
                 if not (freed := most.thin()):
@@ -93,7 +93,7 @@ class MetricRows:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _BytePlace:
     """A row, its number in the file and the bytes of its line."""
 
     number: int
@@ -107,10 +107,10 @@ class _Kind:
     def __init__(self) -> None:
         self.bytes = 0
         self._stride, self._seen = 1, 0
-        self._places: list[_Place] = []
-        self._last: _Place | None = None
+        self._places: list[_BytePlace] = []
+        self._last: _BytePlace | None = None
 
-    def add(self, place: _Place) -> int:
+    def add(self, place: _BytePlace) -> int:
         """Take over the next row; returns by how many bytes more is kept."""
         kept = self._seen % self._stride == 0
         self._seen += 1
@@ -130,7 +130,7 @@ class _Kind:
         self.bytes -= gone
         return gone
 
-    def kept(self) -> Iterator[_Place]:
+    def kept(self) -> Iterator[_BytePlace]:
         yield from self._places
         if self._last is not None and self._last is not self._places[-1]:
             yield self._last

@@ -18,7 +18,7 @@ from clusterkit.report.advice import GroupAdvice
 from clusterkit.report.bars import bar_charts
 from clusterkit.report.chart_data import curve_colour
 from clusterkit.report.facts import describe, provenance
-from clusterkit.report.groups import Point, SeedGroup
+from clusterkit.report.groups import Point, ReportGroup
 from clusterkit.report.inline_svg import inline_svg
 from clusterkit.report.main_metric import MainResult, result
 from clusterkit.report.measured import known
@@ -34,7 +34,7 @@ from clusterkit.units import format_seconds
 class Summary:
     """The final numbers of one group."""
 
-    group: SeedGroup
+    group: ReportGroup
     colour: str
     step: int
     success: Point | None
@@ -70,7 +70,7 @@ class GroupDifference:
 
 
 def render(
-    groups: Sequence[SeedGroup], advice: Sequence[GroupAdvice], *, now: datetime, metric: str | None = None
+    groups: Sequence[ReportGroup], advice: Sequence[GroupAdvice], *, now: datetime, metric: str | None = None
 ) -> str:
     """The page as HTML text; everything that comes from a run is escaped, control characters included.
 
@@ -120,7 +120,7 @@ def render(
     return visible(page)
 
 
-def summarise(group: SeedGroup, advice: GroupAdvice, colour: str, metric: str | None = None) -> Summary:
+def summarise(group: ReportGroup, advice: GroupAdvice, colour: str, metric: str | None = None) -> Summary:
     """The final numbers of a group."""
     scores, means = group.final_scores(), group.final_means()
     several = len(group.runs) > 1 and any(scores)
@@ -142,7 +142,7 @@ def summarise(group: SeedGroup, advice: GroupAdvice, colour: str, metric: str | 
     )
 
 
-def _difference(group: SeedGroup, first: SeedGroup) -> GroupDifference | None:
+def _difference(group: ReportGroup, first: ReportGroup) -> GroupDifference | None:
     ours, theirs = group.final_means(), first.final_means()
     if group is first or not ours or not theirs:
         return None

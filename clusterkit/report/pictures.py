@@ -19,7 +19,7 @@ from clusterkit.report.advice import GroupAdvice
 from clusterkit.report.bars import bar_charts
 from clusterkit.report.chart_data import BarChart, Chart
 from clusterkit.report.drawing import COLOURS, STYLE, bars_height, draw, make_visible, place
-from clusterkit.report.groups import SeedGroup
+from clusterkit.report.groups import ReportGroup
 from clusterkit.report.words import shortened
 
 _EM = 9.0
@@ -30,7 +30,7 @@ _LEGEND = 150
 """Characters of a line of the legend."""
 
 
-def write_curves(groups: Sequence[SeedGroup], folder: Path, metric: str | None = None) -> list[Path]:
+def write_curves(groups: Sequence[ReportGroup], folder: Path, metric: str | None = None) -> list[Path]:
     """Write curves.png and curves.svg: success and return, over steps.
 
     Of programs without success rates, and with a metric that was asked for, every number under a name of
@@ -48,7 +48,7 @@ def write_curves(groups: Sequence[SeedGroup], folder: Path, metric: str | None =
     )
 
 
-def write_machine(groups: Sequence[SeedGroup], advice: Sequence[GroupAdvice], folder: Path) -> list[Path]:
+def write_machine(groups: Sequence[ReportGroup], advice: Sequence[GroupAdvice], folder: Path) -> list[Path]:
     """Write machine.png and machine.svg: speed, use of the machine, plasticity, attempts and the time split.
 
     Nothing is written when no run has logged anything of the kind.

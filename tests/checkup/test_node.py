@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.checks import Answer, Outcome, Place, Verdict
+from clusterkit.backends.checks import Answer, CheckPlace, Outcome, Verdict
 from clusterkit.checkup import container, node
 from clusterkit.checkup.applies import applicable
 from clusterkit.checkup.node import Node
@@ -149,7 +149,7 @@ def test_a_node_on_which_something_is_not(
 def test_mps_is_looked_for_where_packs_are_to_use_it(wanted: bool, gpu: str | None) -> None:
     cluster = Cluster(name="uni", host="uni", root="/share/me", mps=wanted)
     profile = Profile.model_validate({"name": "p", "time": "4h", "gpu": gpu, "program": ("x",)})
-    names = {check.name for check in applicable(Place.NODE, cluster, Project(name="p"), profile)}
+    names = {check.name for check in applicable(CheckPlace.NODE, cluster, Project(name="p"), profile)}
     assert ("mps" in names) == (wanted and gpu is not None)
 
 

@@ -39,7 +39,7 @@ from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.resuming import find
 from trainer.model import digest
 from trainer.parallel import Ranks
-from trainer.place import Place, place_from
+from trainer.place import RankPlace, place_from
 from trainer.preemption import StopSignals
 from trainer.replay import Batch
 from trainer.rollout import Rollout
@@ -49,7 +49,7 @@ UPDATES, BATCH = 20, 24
 NETWORKS = ("policy", "critics", "targets", "log_alpha", "skipped")
 
 
-def learn(ranks: Ranks, place: Place, max_grad_norm: float, spoilt: int | None = None) -> dict:
+def learn(ranks: Ranks, place: RankPlace, max_grad_norm: float, spoilt: int | None = None) -> dict:
     """Learns from a fixed stream of batches, of which each rank has its part; returns what was learnt.
 
     Args:
@@ -79,7 +79,7 @@ def learn(ranks: Ranks, place: Place, max_grad_norm: float, spoilt: int | None =
     }
 
 
-def learn_rollouts(ranks: Ranks, place: Place) -> dict:
+def learn_rollouts(ranks: Ranks, place: RankPlace) -> dict:
     """Learns from two rollouts, of whose environments each rank has its part; returns what was learnt."""
     config = replace(
         test_ppo.PPO_CONFIG,
@@ -111,7 +111,7 @@ def learn_rollouts(ranks: Ranks, place: Place) -> dict:
     }
 
 
-def learn_with_a2c(ranks: Ranks, place: Place) -> dict:
+def learn_with_a2c(ranks: Ranks, place: RankPlace) -> dict:
     """Learns from three whole rollouts, of whose environments each rank has its part."""
     config = replace(test_ppo.A2C_CONFIG, normalize_advantages=True, normalize_rewards=True)
     torch.manual_seed(7)
@@ -129,7 +129,7 @@ def learn_with_a2c(ranks: Ranks, place: Place) -> dict:
     }
 
 
-def _own_part(rollout: Rollout, place: Place, own_envs: int) -> Rollout:
+def _own_part(rollout: Rollout, place: RankPlace, own_envs: int) -> Rollout:
     """Returns what a rank has of everybody's rollout, handed over."""
     own = Rollout(rollout.steps, own_envs, test_ppo.OBSERVATION, test_ppo.BOX.dim, torch.device("cpu"))
     envs = slice(place.rank * own_envs, (place.rank + 1) * own_envs)
@@ -180,7 +180,7 @@ def attempt(settings: TrainSettings, ranks: Ranks, after: int | None = None, los
         return [code, fingerprint(shared), fingerprint([held]), said]
 
 
-def drift(ranks: Ranks, folder: Path, place: Place) -> list:
+def drift(ranks: Ranks, folder: Path, place: RankPlace) -> list:
     """Lets the networks of the last rank differ from the others', and aligns them, twice."""
     own = Learner(settings_of(folder, place), CounterFactory(), torch.device("cpu"), print, ranks=ranks)
     if place.rank:
@@ -190,7 +190,7 @@ def drift(ranks: Ranks, folder: Path, place: Place) -> list:
     return [*aligned, fingerprint(own.shared())]
 
 
-def capture(ranks: Ranks, folder: Path, place: Place) -> list:
+def capture(ranks: Ranks, folder: Path, place: RankPlace) -> list:
     """Learns where the last rank cannot capture; returns what each says, has recorded and has learnt."""
     last = place.rank == place.size - 1
     recorder = CpuRecorder(RuntimeError("operation not permitted") if last else None)
@@ -203,7 +203,7 @@ def capture(ranks: Ranks, folder: Path, place: Place) -> list:
     return [own.note, recorder.calls, fingerprint(own.shared())]
 
 
-def fail(place: Place) -> list:
+def fail(place: RankPlace) -> list:
     """Meets the others and fails; returns how the meeting ended."""
     ended = []
     both = patch.object(parallel.dist, "destroy_process_group", lambda: ended.append("destroyed"))
@@ -217,7 +217,7 @@ def fail(place: Place) -> list:
             return ended
 
 
-def settings_of(folder: Path, place: Place, attempt: int = 0) -> TrainSettings:
+def settings_of(folder: Path, place: RankPlace, attempt: int = 0) -> TrainSettings:
     """Four environments on three tasks: on each of two ranks, both move from task to task."""
     argv = ("--total-steps", "300", "--num-envs", "4", "--checkpoint-every", "152", "--log-every", "100")
     rewards = ("--set", "normalize_rewards=returns", "--unlock", "normalize_rewards")
@@ -226,7 +226,7 @@ def settings_of(folder: Path, place: Place, attempt: int = 0) -> TrainSettings:
     return replace(settings, place=place, attempt=attempt)
 
 
-def rollout_settings_of(folder: Path, place: Place, attempt: int = 0) -> TrainSettings:
+def rollout_settings_of(folder: Path, place: RankPlace, attempt: int = 0) -> TrainSettings:
     """PPO on four environments, with everything standardised."""
     argv = ("--total-steps", "384", "--num-envs", "4", "--log-every", "64")
     resume = ("--resume",) if attempt else ()

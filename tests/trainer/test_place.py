@@ -3,7 +3,7 @@
 import pytest
 
 from trainer.errors import UsageError
-from trainer.place import ALONE, Place, place_from
+from trainer.place import ALONE, RankPlace, place_from
 from trainer.recipe import RecipeError
 from trainer.settings import read_settings
 
@@ -17,11 +17,11 @@ def test_nobody_says_anything():
 
 
 def test_torchrun_says_it():
-    assert place_from(TORCHRUN, None) == place_from(TORCHRUN, 4) == Place(3, 4, 1, 2)
+    assert place_from(TORCHRUN, None) == place_from(TORCHRUN, 4) == RankPlace(3, 4, 1, 2)
 
 
 def test_srun_says_it_and_has_bound_each_task():
-    assert place_from(SRUN, None) == Place(5, 8, 1, 1, bound=True)
+    assert place_from(SRUN, None) == RankPlace(5, 8, 1, 1, bound=True)
 
 
 def test_a_batch_script_is_one_process_whatever_it_was_given():
@@ -30,7 +30,7 @@ def test_a_batch_script_is_one_process_whatever_it_was_given():
 
 
 def test_ranks_asked_for_are_to_be_started():
-    assert place_from({}, 2) == Place(0, 2, 0, 2, started=False)
+    assert place_from({}, 2) == RankPlace(0, 2, 0, 2, started=False)
 
 
 def test_a_contradiction_is_one_line():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from clusterkit.backends.checks import Answer, Check, Place, Verdict, failed, passed, warned
+from clusterkit.backends.checks import Answer, Check, CheckPlace, Verdict, failed, passed, warned
 from clusterkit.backends.slurm.explain import sbatch_error
 from clusterkit.backends.slurm.partitions import default, partitions
 from clusterkit.backends.slurm.request import Gpus, JobRequest, held, read
@@ -274,28 +274,37 @@ def submit(slurm: SlurmAnswer) -> Verdict:
 
 
 CHECKS = (
-    Check("slurm-tools", Place.SCHEDULER, "sbatch, squeue and the like are on PATH", ("login",)),
-    Check("controller", Place.SCHEDULER, "Slurm's controller answers", ("slurm-tools",)),
-    Check("accounting", Place.SCHEDULER, "Slurm's accounting answers", ("slurm-tools",)),
+    Check("slurm-tools", CheckPlace.SCHEDULER, "sbatch, squeue and the like are on PATH", ("login",)),
+    Check("controller", CheckPlace.SCHEDULER, "Slurm's controller answers", ("slurm-tools",)),
+    Check("accounting", CheckPlace.SCHEDULER, "Slurm's accounting answers", ("slurm-tools",)),
     Check(
         "partition",
-        Place.SCHEDULER,
+        CheckPlace.SCHEDULER,
         "the partition exists, is open and has nodes",
         ("controller", "profile"),
         True,
     ),
-    Check("account", Place.SCHEDULER, "you may use the account there", ("controller", "profile"), True),
-    Check("qos", Place.SCHEDULER, "your account may use the QOS", ("controller", "account"), True),
+    Check("account", CheckPlace.SCHEDULER, "you may use the account there", ("controller", "profile"), True),
+    Check("qos", CheckPlace.SCHEDULER, "your account may use the QOS", ("controller", "account"), True),
     Check(
-        "gres", Place.SCHEDULER, "the GPU request is spelt as the nodes spell it", ("partition",), True, True
+        "gres",
+        CheckPlace.SCHEDULER,
+        "the GPU request is spelt as the nodes spell it",
+        ("partition",),
+        True,
+        True,
     ),
-    Check("time-limit", Place.SCHEDULER, "the partition allows the time limit", ("partition",), True),
+    Check("time-limit", CheckPlace.SCHEDULER, "the partition allows the time limit", ("partition",), True),
     Check(
-        "size", Place.SCHEDULER, "a node of the partition has the processors and memory", ("partition",), True
+        "size",
+        CheckPlace.SCHEDULER,
+        "a node of the partition has the processors and memory",
+        ("partition",),
+        True,
     ),
     Check(
         "submit",
-        Place.SCHEDULER,
+        CheckPlace.SCHEDULER,
         "`sbatch --test-only` accepts the rendered script",
         ("controller", "profile"),
         True,
