@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from clusterkit import ownership
 from clusterkit.errors import TransportError
-from clusterkit.probes.paths import shell_path
+from clusterkit.probes.framing import shell_path
 from clusterkit.transport.base import Completed, Transport
 from clusterkit.transport.faults import room_hint
 from clusterkit.transport.questions import Ask, ask_on_terminal

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.slurm.options import sbatch_options
-from clusterkit.config.load import load_settings
+from clusterkit.config.settings import load_settings
 from tests import forked
 
 ROOT = Path(__file__).resolve().parent.parent

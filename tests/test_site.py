@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from clusterkit import ownership
 from clusterkit.config.models import Cluster
 from clusterkit.errors import OwnershipError, TransportError
-from clusterkit.probes.paths import shell_path
+from clusterkit.probes.framing import shell_path
 from clusterkit.site import _CREATE, check_script, open_site, resolve_script
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterkit.cli.ui.text import format_bytes, format_count
+from clusterkit.cli.ui.console import format_bytes, format_count
 from clusterkit.units import format_seconds
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from clusterkit.backends.jobs import Found, QueryResult
-from clusterkit.backends.starts import Predictions
 from clusterkit.config.layers import nearest
 from clusterkit.config.options import names_of, parse_options, refuse_secrets
 from clusterkit.errors import ConfigError
@@ -21,6 +20,7 @@ from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
     from clusterkit.backends.checks import SchedulerChecks
+    from clusterkit.backends.starts import Predictions
     from clusterkit.backends.story import JobStory, Subject
     from clusterkit.backends.survey import Surveyor
     from clusterkit.config.models import Cluster, GpuTable, Profile
@@ -79,8 +79,6 @@ class Limits:
     """How many tasks a job array may have; below 2 there are no arrays, None is no limit."""
     preempt_cancels: bool = False
     """Whether a preempted job is cancelled, not requeued."""
-    kill_wait: int = 30
-    """Seconds between SIGTERM at the time limit and SIGKILL."""
     max_time: int | None = None
     """Seconds a job of the partition may have at most; None without a limit."""
     partition: str | None = None
@@ -259,6 +257,8 @@ class Backend:
 
     def starts(self, requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
         """Asks when jobs with such options would start; each has a word to know the answer by."""
+        from clusterkit.backends.starts import Predictions
+
         del requests
         return Probe("starts", "", lambda _: Predictions())
 

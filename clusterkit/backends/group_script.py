@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from clusterkit.backends.base import Backend
 from clusterkit.backends.job_script import templates
-from clusterkit.backends.logs import group_log
+from clusterkit.backends.jobs import group_log
 from clusterkit.exit_codes import REQUEUE_CODE
 from clusterkit.ownership import EXIT_CODE
 

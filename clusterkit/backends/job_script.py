@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from clusterkit.backends.base import Backend, Way
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.errors import ConfigError
 from clusterkit.exit_codes import REQUEUE_CODE
 from clusterkit.ownership import EXIT_CODE

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from clusterkit import ownership
 from clusterkit.backends import backend_of
 from clusterkit.backends.checks import END, Answer, parse_answer
-from clusterkit.images import Image
+from clusterkit.images.image import Image
 from clusterkit.probes import Probe
 from clusterkit.probes.space import SCRIPT as SPACE
 from clusterkit.site import resolve_script

@@ -14,7 +14,7 @@ from clusterkit.backends import backend_of
 from clusterkit.backends.checks import Answer, Verdict, failed, passed, skipped, warned
 from clusterkit.checkup.login import skew
 from clusterkit.evidence_words import listed, size
-from clusterkit.images import Image
+from clusterkit.images.image import Image
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile

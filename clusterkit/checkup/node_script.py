@@ -16,7 +16,7 @@ from clusterkit import ownership
 from clusterkit.backends import backend_of
 from clusterkit.backends.checks import END
 from clusterkit.backends.job_script import passed_on
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.probes.framing import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 SECONDS = 120
 """Time limit of the job."""
-ANSWER, ERRORS = "answer", "errors"
-"""Names of files in its folder: what it found, and what the shell said besides."""
 _PROBE_BYTES = 1 << 20
 # The answer gets its name at the end, or when something ends the script before that.
 _BEGIN = r"""

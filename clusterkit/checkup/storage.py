@@ -11,7 +11,7 @@ from clusterkit import ownership
 from clusterkit.backends.checks import Verdict, failed, passed, warned
 from clusterkit.checkup.login import Login
 from clusterkit.evidence_words import listed, size
-from clusterkit.images import Image
+from clusterkit.images.image import Image
 from clusterkit.probes.framing import TIME_UP
 from clusterkit.probes.space import Space, parse
 

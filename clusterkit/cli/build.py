@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli.common import ConfigOption, load, native_words, open_ledger
-from clusterkit.cli.ui.console import err, note, out
-from clusterkit.cli.ui.text import format_bytes
+from clusterkit.cli.ui.console import err, format_bytes, note, out
 from clusterkit.config.options import NATIVE_OPTION
 
 if TYPE_CHECKING:

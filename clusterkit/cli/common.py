@@ -134,7 +134,7 @@ class ProgramCommand(Command):
 def load(config: Path | None) -> Settings:
     """The settings of this project."""
     with without_plugins():
-        from clusterkit.config.load import load_settings
+        from clusterkit.config.settings import load_settings
 
     return load_settings(config=config)
 
@@ -270,6 +270,9 @@ def large_files(send: bool) -> Allow | None:
     if send:
         return lambda _files, _limit: True
 
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+
     from clusterkit.cli.ui.deploy import ask_about_large
 
-    return ask_about_large if sys.stdin.isatty() and sys.stderr.isatty() else None
+    return ask_about_large

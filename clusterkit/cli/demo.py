@@ -12,9 +12,8 @@ from rich.live import Live
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, load, open_ledger
-from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.ui.console import err, format_bytes, format_count, note, out
 from clusterkit.cli.ui.status import status_table
-from clusterkit.cli.ui.text import format_bytes, format_count
 from clusterkit.numbers import percent, significant
 from clusterkit.units import format_seconds
 

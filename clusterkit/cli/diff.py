@@ -14,8 +14,7 @@ from clusterkit.cli.common import (
     load,
     open_ledger,
 )
-from clusterkit.cli.ui.console import note, out
-from clusterkit.cli.ui.text import format_bytes, printable
+from clusterkit.cli.ui.console import format_bytes, note, out, printable
 from clusterkit.numbers import beside, percents_beside
 from clusterkit.sharing.comparison import as_json
 from clusterkit.sharing.description import DescribedRate

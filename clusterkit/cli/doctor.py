@@ -15,9 +15,8 @@ from rich.text import Text
 
 from clusterkit.checkup import CheckPlace, Outcome, Result, Sheet
 from clusterkit.cli.common import ClusterOption, ConfigOption, load
-from clusterkit.cli.ui.console import err, out
+from clusterkit.cli.ui.console import err, out, printable
 from clusterkit.cli.ui.progress import transfer_bar
-from clusterkit.cli.ui.text import printable
 from clusterkit.transport.base import ProgressCallback
 from clusterkit.transport.questions import Ask, Question
 

@@ -12,8 +12,7 @@ from clusterkit.cli.common import (
     load,
     open_ledger,
 )
-from clusterkit.cli.ui.console import note, out
-from clusterkit.cli.ui.text import format_bytes
+from clusterkit.cli.ui.console import format_bytes, note, out
 
 if TYPE_CHECKING:
     from clusterkit.commands.export import Exported

@@ -11,8 +11,7 @@ import typer
 from rich.table import Table
 
 from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger
-from clusterkit.cli.ui.console import note, out
-from clusterkit.cli.ui.text import format_bytes
+from clusterkit.cli.ui.console import format_bytes, note, out
 
 if TYPE_CHECKING:
     from clusterkit.commands.images import ImageRow

@@ -28,9 +28,8 @@ from clusterkit.cli.common import (
     load,
     native_words,
 )
-from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.console import format_bytes, format_count, note, out
 from clusterkit.cli.ui.plan import FITS, speed_words, time_range
-from clusterkit.cli.ui.text import format_bytes, format_count
 from clusterkit.errors import ConfigError
 from clusterkit.numbers import beside, significant
 

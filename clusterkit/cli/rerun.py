@@ -17,8 +17,8 @@ from clusterkit.cli.common import (
     open_ledger,
 )
 from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.cli.ui.submit import described_way, warn_lacking, warn_untold_seed
-from clusterkit.cli.ui.trusted import warn_of_trusted
 
 if TYPE_CHECKING:
     from clusterkit.runs.pipeline import Submitted

@@ -29,6 +29,7 @@ from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from clusterkit.runs.plan import Plan
+    from clusterkit.runs.sweep import SweepAxis
 
 
 COMMAND = ProgramCommand
@@ -103,19 +104,15 @@ def submit(
 
     Every run is rendered from a profile and checked before anything is sent.
     """
-    from clusterkit.cli.ui.dry_run import print_script, show_dry_run
     from clusterkit.cli.ui.progress import transfer_bar
-    from clusterkit.cli.ui.submit import show_submitted
-    from clusterkit.cli.ui.sweep import show_group
     from clusterkit.commands import submit as verb
     from clusterkit.runs.after import parse_after
     from clusterkit.runs.program import assignments
     from clusterkit.runs.request import SubmitRequest
-    from clusterkit.runs.sweep import axes
 
     settings = load(config)
     chosen = settings.profile(profile).name
-    over = axes(seeds, sweep or ())
+    over = _axes(seeds, sweep) if seeds or sweep else ()
     stages = {
         chosen,
         *(then or ()),
@@ -157,25 +154,40 @@ def submit(
         )
     with open_ledger(settings, only_reads=dry_run or script) as ledger:
         if dry_run or script:
+            from clusterkit.cli.ui.dry_run import print_script, show_dry_run
+
             show = print_script if script else show_dry_run
             show(verb.dry_run(settings, request, ledger, bar=transfer_bar))
             return
         done = verb.submit(
             settings, request, ledger, on_plan=lambda plan: _agree(plan, yes=yes), bar=transfer_bar
         )
-        (show_group if done.plan.group else show_submitted)(done)
+        if done.plan.group:
+            from clusterkit.cli.ui.sweep import show_group
+
+            show_group(done)
+        else:
+            from clusterkit.cli.ui.submit import show_submitted
+
+            show_submitted(done)
         if done.trouble:
             raise done.trouble
 
 
+def _axes(seeds: str | None, sweep: list[str] | None) -> tuple[SweepAxis, ...]:
+    from clusterkit.runs.sweep import axes
+
+    return axes(seeds, sweep or ())
+
+
 def _agree(plan: Plan, *, yes: bool) -> None:
     """Show a group, and ask about a large one."""
+    if plan.group is None:
+        return
     import sys
 
     from clusterkit.cli.ui.sweep import ASK_ABOVE, confirmed, show_plan
 
-    if plan.group is None:
-        return
     show_plan(plan)
     if len(plan.runs) > ASK_ABOVE and not yes:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):

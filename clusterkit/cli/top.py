@@ -16,8 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
-from clusterkit.cli.ui.console import note, out
-from clusterkit.cli.ui.text import format_bytes, format_count
+from clusterkit.cli.ui.console import format_bytes, format_count, note, out
 from clusterkit.numbers import percent, significant
 from clusterkit.runs.outlook import time_left
 from clusterkit.units import format_seconds

@@ -22,8 +22,7 @@ from clusterkit.cli.common import (
     load,
     open_ledger,
 )
-from clusterkit.cli.ui.console import err, note, out
-from clusterkit.cli.ui.text import format_bytes
+from clusterkit.cli.ui.console import err, format_bytes, note, out
 from clusterkit.config.sources import display_path
 from clusterkit.forecast.measurements import FILE
 from clusterkit.forecast.tuning import NEAR

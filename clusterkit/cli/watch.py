@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
+from clusterkit.cli.ui.console import format_count, printable
 from clusterkit.cli.ui.curves import CurvePanel, panels
-from clusterkit.cli.ui.text import format_count, printable
 
 if TYPE_CHECKING:
     from clusterkit.commands.watch import Curves

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
-from clusterkit.cli.ui.console import note, out
-from clusterkit.cli.ui.text import printable
+from clusterkit.cli.ui.console import note, out, printable
 
 if TYPE_CHECKING:
     from clusterkit.commands.why_group import Causes

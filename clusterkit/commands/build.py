@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit.errors import ImageError
 from clusterkit.folders import make_ignored
-from clusterkit.images import Image
 from clusterkit.images.building import apptainer
 from clusterkit.images.building.packages import PackageChanges, compare
 from clusterkit.images.building.work import Request, definition_text, prepare
+from clusterkit.images.image import Image
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import hash_image
 from clusterkit.runs.spec import timestamp

@@ -15,10 +15,10 @@ from clusterkit.backends.base import Backend
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
 from clusterkit.probes import ask
-from clusterkit.runs.handover import settle
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import query
 from clusterkit.runs.record import records
+from clusterkit.runs.settling import settle
 from clusterkit.runs.status import StatusRow
 from clusterkit.site import connected
 from clusterkit.transport.base import Transport

@@ -14,9 +14,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit import images, snapshots
+from clusterkit import snapshots
 from clusterkit.errors import ImageError
-from clusterkit.images import Image
+from clusterkit.images.image import Image
+from clusterkit.images.image import present as image_present
+from clusterkit.images.planning import UploadPlan, Way
+from clusterkit.images.planning import inquiry as image_inquiry
+from clusterkit.images.planning import plan as plan_image
+from clusterkit.images.upload import Sent
+from clusterkit.images.upload import upload as upload_image
 from clusterkit.probes import ask
 from clusterkit.probes.space import Space, space
 from clusterkit.runs.deployment import DeploymentPlan, TransferRate
@@ -190,13 +196,13 @@ def _looked(
     basis = ledger.snapshot(cluster.name)
     inquiries = [snapshots.inquiry(snapshot, basis=basis, use=wishes.use)]
     if wanted and path:
-        inquiries.append(images.inquiry(wanted))
+        inquiries.append(image_inquiry(wanted))
     with open_site(cluster, create=wishes.use, login=login, inquiries=inquiries) as site:
-        image_plan = images.UploadPlan(images.Way.PRESENT, 0, 0)
+        image_plan = UploadPlan(Way.PRESENT, 0, 0)
         if wanted and path:
             cache = wishes.cache or chunk_cache(settings)
-            image_plan = images.plan(site, path, wanted, cache=cache, verify=wishes.verify_image)
-        elif wanted and not images.present(site, wanted):
+            image_plan = plan_image(site, path, wanted, cache=cache, verify=wishes.verify_image)
+        elif wanted and not image_present(site, wanted):
             raise ImageError(
                 f"{site.transport.where}: image {wanted.digest[:12]} is not there any more",
                 hint=f"`clusterkit build --on {cluster.name}` builds it again; or use --image FILE",
@@ -222,11 +228,11 @@ def _send_image(
     site: Site,
     path: Path,
     wanted: Image,
-    image_plan: images.UploadPlan,
+    image_plan: UploadPlan,
     ledger: Ledger,
     bar: Bar,
-) -> images.Sent:
-    sent = images.upload(site, path, wanted, image_plan, cache=chunk_cache(settings), bar=bar)
+) -> Sent:
+    sent = upload_image(site, path, wanted, image_plan, cache=chunk_cache(settings), bar=bar)
     if sent.seconds and sent.bytes >= RATE_FROM:
         ledger.set_rate(site.cluster.name, sent.bytes / sent.seconds, datetime.now(UTC).date().isoformat())
     return sent

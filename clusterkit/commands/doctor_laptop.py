@@ -23,7 +23,7 @@ from clusterkit.errors import ClusterkitError, TransportError, WandbError
 from clusterkit.runs.fitting import another, hardware_of, lacks
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import image_of, take_snapshot
-from clusterkit.runs.own_script import check_script
+from clusterkit.runs.own_words import check_script
 from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.resolve import resolve
 from clusterkit.site import connected

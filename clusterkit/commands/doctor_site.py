@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from clusterkit import images
 from clusterkit.backends import backend_of
 from clusterkit.backends.checks import Outcome, Verdict, passed, skipped
 from clusterkit.checkup import CheckPlace, Result, laptop, login, storage
@@ -16,6 +15,8 @@ from clusterkit.checkup.login_script import login_probe
 from clusterkit.checkup.storage import Storage
 from clusterkit.commands.examination import Examination
 from clusterkit.errors import ClusterkitError, TransportError, last_words
+from clusterkit.images.planning import plan as plan_image
+from clusterkit.images.upload import upload as upload_image
 from clusterkit.probes import ask
 from clusterkit.runs.materials import chunk_cache
 from clusterkit.site import Layout, Site
@@ -124,8 +125,8 @@ def _send_image(exam: Examination, seen: Login) -> None:
     cache = chunk_cache(exam.settings)
     try:
         exam.transport.run(["sh", "-c", _MAKE, "sh", site.layout.images])
-        plan = images.plan(site, exam.cluster.image, exam.image, cache=cache, verify=True)
-        sent = images.upload(site, exam.cluster.image, exam.image, plan, cache=cache, bar=exam.bar)
+        plan = plan_image(site, exam.cluster.image, exam.image, cache=cache, verify=True)
+        sent = upload_image(site, exam.cluster.image, exam.image, plan, cache=cache, bar=exam.bar)
     except ClusterkitError as error:
         exam.sheet.fixes["image-there"] = f"nothing: the image could not be sent: {error.cause}"
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from clusterkit.checkup import CheckPlace, Result, Sheet, Verdict, named
 from clusterkit.checkup.applies import applicable
 from clusterkit.checkup.login import Login
-from clusterkit.images import Image
+from clusterkit.images.image import Image
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.plan import PlannedRun
 from clusterkit.transport.base import Bar

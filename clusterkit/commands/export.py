@@ -14,11 +14,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterkit import images
 from clusterkit.errors import ImageError, RunError
 from clusterkit.folders import make_ignored, work_folder
-from clusterkit.images import Image
-from clusterkit.images.image import sha256_of
+from clusterkit.images.image import Image, sha256_of
+from clusterkit.images.image import present as image_present
 from clusterkit.results.pull import RUN_ID, pull_runs
 from clusterkit.results.pulled import folder_of, pulled_run, runs_meant
 from clusterkit.results.selection import Checkpoints
@@ -207,7 +206,7 @@ class _ExportSource:
         local = self._cluster.image
         if local and local.is_file() and hash_image(local, self._ledger, self._bar) == wanted:
             return local
-        if not images.present(self._site, wanted):
+        if not image_present(self._site, wanted):
             raise ImageError(
                 f"{self._site.transport.where}: image {wanted.digest[:12]} is not there any more",
                 hint="without --with-image its digest alone goes into the archive",

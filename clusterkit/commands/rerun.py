@@ -10,10 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterkit import images, snapshots
+from clusterkit import snapshots
 from clusterkit.commands.export import SUFFIXES
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.folders import work_folder
+from clusterkit.images.image import present as image_present
+from clusterkit.images.planning import plan as plan_image
+from clusterkit.images.upload import upload as upload_image
 from clusterkit.results.recorded import Recorded, read_recorded
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import chunk_cache, must_have_image, snapshots_home
@@ -170,13 +173,13 @@ def _publish(
 ) -> None:
     """See that the run's image and its code are there; bring what can be brought."""
     image, path = Materials.recorded(document).image, origin.image
-    if path is None or image is None or images.present(site, image):
+    if path is None or image is None or image_present(site, image):
         hint = f"`clusterkit deploy --cluster {site.cluster.name} --image FILE.sif` brings the same file"
         must_have_image(site, image, hint=hint)
     else:
         cache_folder = chunk_cache(settings)
-        todo = images.plan(site, path, image, cache=cache_folder, verify=False)
-        images.upload(site, path, image, todo, cache=cache_folder, bar=bar)
+        todo = plan_image(site, path, image, cache=cache_folder, verify=False)
+        upload_image(site, path, image, todo, cache=cache_folder, bar=bar)
     for identity in snapshot_ids(document):
         there = f"{site.layout.snapshots}/{identity}"
         if site.transport.run(["sh", "-c", _THERE, "sh", there], check=False).returncode != 0:

@@ -11,8 +11,8 @@ from clusterkit.backends import backend_of
 from clusterkit.backends.base import Backend
 from clusterkit.backends.jobs import JobState
 from clusterkit.diagnosis import Diagnosis, Evidence, Subject, diagnose, parse_evidence, question
-from clusterkit.runs.handover import settle
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.settling import settle
 from clusterkit.site import connected
 from clusterkit.transport.base import Transport
 

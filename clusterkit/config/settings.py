@@ -12,10 +12,13 @@ from pydantic import BaseModel, ValidationError
 from clusterkit.config.layers import COMMAND_LINE, DEFAULT, Layer, Merged, Origin, merge, nearest
 from clusterkit.config.lines import Key, join_key, split_key
 from clusterkit.config.models import Cluster, Document, Profile, Project
-from clusterkit.config.problems import config_error
+from clusterkit.config.sources import built_in_layers, find_project_file, read_layer, user_file
+from clusterkit.config.whose import refuse_foreign
 from clusterkit.errors import ConfigError
 
 _LIST_ALL = "`clusterkit config --all` lists all"
+
+
 _Named = TypeVar("_Named", Cluster, Profile)
 
 
@@ -131,6 +134,8 @@ def settings_from(layers: tuple[Layer, ...], project_dir: Path, files: tuple[Pat
     try:
         document = Document.model_validate(_with_names(merged), context={"project_dir": project_dir})
     except ValidationError as error:
+        from clusterkit.config.problems import config_error
+
         raise config_error(error, merged, Document) from None
     return Settings(
         clusters=document.clusters,
@@ -202,3 +207,29 @@ def _walk(model: BaseModel, raw: Mapping[str, Any], key: Key) -> Iterator[tuple[
         else:
             derived = name in model.model_fields_set
             yield (*key, name), value if derived else field.default
+
+
+def load_settings(
+    *, config: Path | None = None, start: Path | None = None, values: Mapping[str, object] | None = None
+) -> Settings:
+    """Reads and checks all settings: built-in < user file < project file < command line.
+
+    Args:
+        config: the project's file (`--config`); None looks for clusterkit.toml from `start` upwards.
+        start: where to look; None is the current folder.
+        values: values of the command line by dotted key, e.g. ``{"profiles.a40-2m.time": "2h"}``.
+
+    Raises:
+        ConfigError: the file that was found is another user's or came with results, or a file cannot be
+            read, is not TOML, or holds a wrong key or value; then one line per fault.
+    """
+    begin = (start or Path.cwd()).resolve()
+    found = config.resolve() if config else find_project_file(begin)
+    if found and not config:
+        refuse_foreign(found, begin)
+    project_dir = found.parent if found else begin
+    files = tuple(file for file in (user_file(), found) if file)
+    layers = [*built_in_layers(project_dir), *(read_layer(file) for file in files)]
+    if values:
+        layers.append(command_line(values))
+    return settings_from(tuple(layers), project_dir, files)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from clusterkit.backends import backend_of_kind
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.backends.story import Subject
 from clusterkit.probes import Probe
 from clusterkit.runs.record import records

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from clusterkit.backends.causes import Cause, Finding, Line, Sure, Text
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules import findings
 

@@ -9,8 +9,7 @@ from typing import Any
 from clusterkit.backends import backend_of_kind
 from clusterkit.backends.base import Backend
 from clusterkit.backends.causes import Line, Text
-from clusterkit.backends.jobs import JobState
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG, JobState
 from clusterkit.backends.story import JobStory, Subject
 from clusterkit.config.kinds import find_kind
 from clusterkit.runs.record import RunRecord

@@ -9,8 +9,7 @@ from dataclasses import replace
 from clusterkit.backends import backend_of_kind
 from clusterkit.backends.base import Backend
 from clusterkit.backends.causes import Text
-from clusterkit.backends.jobs import Found
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG, Found
 from clusterkit.backends.story import Subject, texts
 from clusterkit.diagnosis.evidence import DiskSpace, Evidence
 from clusterkit.errors import RunError, last_words

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from clusterkit.errors import ImageError
+from clusterkit.site import Site
 
 # A SIF starts with a run script line and has its magic at byte 32 (github.com/apptainer/sif, header.go).
 _MAGIC_OFFSET, _MAGIC = 32, b"SIF_MAGIC"
@@ -85,3 +86,11 @@ def sha256_of(path: Path, hashed: Callable[[int], None] | None = None) -> str:
             if hashed:
                 hashed(done)
     return digest.hexdigest()
+
+
+def present(site: Site, image: Image) -> bool:
+    """Whether the cluster has the image, whole (its size tells: it was verified when published)."""
+    from clusterkit.images.scripts import PRESENT
+
+    arguments = [site.layout.images, image.digest, str(image.bytes)]
+    return site.transport.run(["sh", "-c", PRESENT, "sh", *arguments], check=False).returncode == 0

@@ -58,12 +58,6 @@ class UploadPlan:
         return self.way is Way.PRESENT
 
 
-def present(site: Site, image: Image) -> bool:
-    """Whether the cluster has the image, whole (its size tells: it was verified when published)."""
-    arguments = [site.layout.images, image.digest, str(image.bytes)]
-    return site.transport.run(["sh", "-c", scripts.PRESENT, "sh", *arguments], check=False).returncode == 0
-
-
 def plan(site: Site, path: Path, image: Image, *, cache: Path, verify: bool = False) -> UploadPlan:
     """How to bring an image to a cluster with the fewest bytes.
 

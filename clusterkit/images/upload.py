@@ -18,8 +18,8 @@ from pathlib import Path
 from clusterkit.errors import ImageError, TransportError
 from clusterkit.images import scripts
 from clusterkit.images.delta import Delta, write_pack
-from clusterkit.images.image import Image, sha256_of
-from clusterkit.images.planning import UploadPlan, Way, local_chunks, pack_name, present
+from clusterkit.images.image import Image, present, sha256_of
+from clusterkit.images.planning import UploadPlan, Way, local_chunks, pack_name
 from clusterkit.site import Site
 from clusterkit.transport.base import Completed, ProgressCallback, SyncOptions
 

@@ -7,16 +7,24 @@ them. A section is a line `begin NAME`, a text, a line `status N`, and what was 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 MARK = "\x1eclusterkit"
 """Begins our own lines."""
+
+
 SECONDS = 20
 """How long a command may take; squeue itself tries for 29 s when the controller is away."""
+
+
 TIME_UP = 124
 """Exit status of timeout(1)."""
+
+
 _BYTES = 60_000
+
 
 # ck_run NAME COMMAND...: a section with the command's output, exit status and standard error. ck_part has
 # both streams in one text, of which it keeps the end; $ck_bytes says how much. ck_own is ck_part without a
@@ -113,3 +121,28 @@ def _pieces(output: str) -> Iterator[tuple[str, bool, str]]:
     for chunk in output.replace("\r\n", "\n").split(f"{MARK} ")[1:]:
         head, newline, body = chunk.partition("\n")
         yield head, bool(newline), body
+
+
+_VARIABLE = re.compile(r"\$(?:USER|HOME)\b|\$\{(?:USER|HOME)\}")
+
+
+def shell_path(path: str) -> str:
+    r"""A path from the configuration as one shell word: `~/`, $USER and $HOME are left to the shell.
+
+    >>> shell_path("/share/$USER/my runs")
+    '/share/"$USER"\'/my runs\''
+    """
+    words = []
+    if path == "~" or path.startswith("~/"):
+        words.append('"$HOME"')
+        path = path[1:]
+    position = 0
+    for match in _VARIABLE.finditer(path):
+        if match.start() > position:
+            words.append(shlex.quote(path[position : match.start()]))
+        words.append(f'"{match.group()}"')
+        position = match.end()
+    if position < len(path):
+        rest = path[position:]
+        words.append(shlex.quote(rest))
+    return "".join(words)

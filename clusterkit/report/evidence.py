@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.report.groups import ReportRun
 from clusterkit.runs.run_dir import newest_request, read_object, table
 from clusterkit.units import parse_duration, parse_size

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.results.listing import RemoteFile
 from clusterkit.results.selection import CLEANED
 from clusterkit.runs.run_dir import read_object

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from clusterkit.backends.logs import GROUP_LOG, SCHEDULER_LOG
+from clusterkit.backends.jobs import GROUP_LOG, SCHEDULER_LOG
 
 NO_SUCH_ROOT = 3
 """Exit status of the listing when the folder of all runs does not exist."""

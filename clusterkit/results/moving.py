@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clusterkit import images, snapshots
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit import snapshots
+from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.errors import ConfigError, ImageError, RunError
-from clusterkit.images import Image
+from clusterkit.images.image import Image
+from clusterkit.images.image import present as image_present
 from clusterkit.results.pull import NOT_HOME, PulledRun, pull_runs
 from clusterkit.results.selection import Checkpoints
 from clusterkit.runs.ledger import LedgerRun
@@ -44,7 +45,7 @@ def check_target(target: Site, run: LedgerRun, document: Mapping[str, Any]) -> N
             f'{run.run_id} began {began}, and {cluster.name} has container = "{cluster.container}"',
             hint="choose a cluster that runs programs in the same way",
         )
-    if facts and not images.present(target, Image(str(facts["digest"]), int(facts["bytes"]))):
+    if facts and not image_present(target, Image(str(facts["digest"]), int(facts["bytes"]))):
         raise ImageError(
             f"{target.transport.where}: the run's image {str(facts['digest'])[:12]} is not there",
             hint=f"`clusterkit deploy --cluster {cluster.name} --image FILE.sif` brings the same file",

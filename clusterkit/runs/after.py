@@ -13,7 +13,6 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.observe import query
 from clusterkit.site import Site
 
 if TYPE_CHECKING:
@@ -77,6 +76,8 @@ def parents(site: Site, ledger: Ledger, after: Sequence[After]) -> tuple[Parent,
     wanted = _runs(ledger, after)
     if not wanted:
         return ()
+    from clusterkit.runs.observe import query  # most runs wait for nothing
+
     states = query(site.cluster, site.transport, [run for run, _ in wanted])
     found: list[tuple[LedgerRun, Kind]] = []
     for (run, kind), state in zip(wanted, states, strict=True):

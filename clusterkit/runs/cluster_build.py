@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from clusterkit import images
 from clusterkit.backends import backend_of
 from clusterkit.errors import ConfigError
-from clusterkit.images import Image, chunks
+from clusterkit.images import chunks
 from clusterkit.images.building.apptainer import save, workshop
 from clusterkit.images.building.work import Request, Work, daemon_image, prepare
+from clusterkit.images.image import Image
+from clusterkit.images.image import present as image_present
 from clusterkit.runs.image_build import RemoteBuild
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import hash_image
@@ -116,7 +117,7 @@ def _base_from_store(site: Site, work: Work, ledger: Ledger, bar: Bar) -> Work:
     for name, path in work.files.items():
         if path.suffix == ".sif" and path.is_file() and f"From: {name}\n" in text:
             base = hash_image(path, ledger, bar)
-            if images.present(site, base):
+            if image_present(site, base):
                 text = text.replace(f"From: {name}\n", f"From: {base.path(site.layout.images)}\n")
                 del files[name]
     return replace(work, files=files, texts={**work.texts, work.target: text}) if text else work

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusterkit import images
-from clusterkit.images import Image
+from clusterkit.images.image import Image
+from clusterkit.images.planning import UploadPlan
+from clusterkit.images.upload import Sent
 from clusterkit.probes.space import Space
 from clusterkit.snapshots import Snapshot, Standing
 
@@ -28,9 +29,9 @@ class DeploymentPlan:
     root: str
     image: Image | None
     image_path: Path | None
-    image_plan: images.UploadPlan
+    image_plan: UploadPlan
     standing: Standing
-    image_sent: images.Sent | None = None
+    image_sent: Sent | None = None
     """What the upload of the image took; None before it, or without one."""
     spaces: tuple[Space, ...] = ()
     rate: TransferRate | None = None

@@ -10,7 +10,7 @@ from clusterkit.errors import SchedulerError
 from clusterkit.hardware import Hardware, HardwareNeed, Shortage, shortages
 from clusterkit.known_gpus import memory_of
 from clusterkit.probes import ask
-from clusterkit.probes.paths import shell_path
+from clusterkit.probes.framing import shell_path
 from clusterkit.runs.program import option_of, trains
 from clusterkit.site import connected
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ImageError, TransportError
 from clusterkit.images.building import job

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import make_ignored
-from clusterkit.runs import names as naming
-from clusterkit.runs.ledger_faults import ledger_fault
 
 _VERSION = 3
 _BUSY_SECONDS = 10.0
@@ -130,6 +128,8 @@ class Ledger:
                 _copy(path, self.connection)
             self._migrate(path)
         except sqlite3.DatabaseError as error:
+            from clusterkit.runs.ledger_faults import ledger_fault
+
             raise ledger_fault(error, path) or error from error
 
     @classmethod
@@ -269,6 +269,8 @@ class Ledger:
         Raises:
             RunError: a name matches no run, or several.
         """
+        from clusterkit.runs import names as naming
+
         return naming.find(self.runs(), names)
 
     def find_one(self, name: str) -> LedgerRun:
@@ -277,6 +279,8 @@ class Ledger:
         Raises:
             RunError: as `find`; or it is the name of a group.
         """
+        from clusterkit.runs import names as naming
+
         return naming.find_one(self.runs(), name)
 
     def digest(self, path: Path) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.errors import TransportError
 from clusterkit.probes import Probe, ask
 from clusterkit.runs.ledger import LedgerRun

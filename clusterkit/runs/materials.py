@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit import images, snapshots
+from clusterkit import snapshots
 from clusterkit.errors import ImageError
-from clusterkit.images import Image
+from clusterkit.images.image import Image, local_image
+from clusterkit.images.image import present as image_present
 from clusterkit.runs.ledger import Ledger
 from clusterkit.site import Layout, Site, open_site
 from clusterkit.snapshots import Allow, Snapshot, Standing
@@ -60,7 +61,7 @@ def layout_of(cluster: Cluster) -> Layout:
 
 def must_have_image(site: Site, image: Image | None, *, hint: str) -> None:
     """Raises ImageError, with the hint, where a cluster does not have the image of its runs."""
-    if image and not images.present(site, image):
+    if image and not image_present(site, image):
         raise ImageError(f"{site.transport.where}: image {image.digest[:12]} is not there", hint=hint)
 
 
@@ -82,7 +83,7 @@ def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
             show = show or stack.enter_context(bar("hashing the image", size))
             show(TransferProgress(done, size, 0.0))
 
-        return images.local_image(path, ledger, hashed=hashed)
+        return local_image(path, ledger, hashed=hashed)
 
 
 def excluded(settings: Settings) -> list[str]:

@@ -9,8 +9,7 @@ from dataclasses import replace
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation, Kind, Parent
 from clusterkit.backends.group_script import GroupScript, render_group
-from clusterkit.backends.jobs import JobState
-from clusterkit.backends.logs import SCHEDULER_LOG, group_log
+from clusterkit.backends.jobs import SCHEDULER_LOG, JobState, group_log
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import work_folder
 from clusterkit.runs.group import GroupPart, group_json, members_file, parts

@@ -19,12 +19,11 @@ from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation, Limits, Parent
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError, ConfigError, SchedulerError
-from clusterkit.images import Image
+from clusterkit.images.image import Image
 from clusterkit.probes import ask
 from clusterkit.runs.after import check_after, parents
 from clusterkit.runs.fitting import check_fit
-from clusterkit.runs.group import GroupPart
-from clusterkit.runs.handover import Parcel, hand_over_parcel, settle
+from clusterkit.runs.handover import Parcel, hand_over_parcel
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.materials import (
     image_of,
@@ -33,8 +32,7 @@ from clusterkit.runs.materials import (
     send_snapshot,
     take_snapshot,
 )
-from clusterkit.runs.own_script import check_script
-from clusterkit.runs.parts import GroupHandover, part_options, part_script, split_group
+from clusterkit.runs.own_words import check_script
 from clusterkit.runs.plan import PREVIOUS, Materials, PlacedRun, Plan, place
 from clusterkit.runs.submission import SubmissionOutcome
 from clusterkit.site import Site, open_site
@@ -43,6 +41,7 @@ from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
+    from clusterkit.runs.group import GroupPart
 
 _DIFFS = 16 << 20
 """Characters of the working tree's changes in all run.json of a group; beyond, only the first has them."""
@@ -69,7 +68,6 @@ class Submitted:
     """A line for each folder there that a user whom the settings trust could change."""
     lacking: tuple[str, ...] = ()
     """What they request and the machine lacks, though they start."""
-    snapshot_sent: bool = False
 
     @property
     def jobs(self) -> tuple[str, ...]:
@@ -110,9 +108,9 @@ def submit(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> Submi
         settled = settle_unclear(site, ledger)
         ready = prepare(site, ledger, plan, Materials.taken(snapshot, image))
         must_have_image(site, image, hint=f"run `clusterkit deploy --cluster {plan.cluster.name}` first")
-        sent = send_snapshot(site, snapshot, ledger, bar)
+        send_snapshot(site, snapshot, ledger, bar)
         done = hand_over(site, ledger, ready)
-    return replace(done, settled=settled, lacking=lacking, snapshot_sent=sent)
+    return replace(done, settled=settled, lacking=lacking)
 
 
 def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryRun:
@@ -132,12 +130,17 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
             continuation = _continuation(site, plan, ask_limits(site, plan))
     else:
         layout = layout_of(plan.cluster)
-    split = split_group(plan, None, continuation)
     first = plan.runs[0]
     placed = place(
         first, Materials.taken(snapshot, image), plan.cluster, layout, continuation if first.goes_on else None
     )
-    scripts = tuple(part_script(plan, part, layout, part_options(plan, part)) for part in split)
+    split: tuple[GroupPart, ...] = ()
+    scripts: tuple[str, ...] = ()
+    if plan.group is not None:
+        from clusterkit.runs.parts import part_options, part_script, split_group
+
+        split = split_group(plan, None, continuation)
+        scripts = tuple(part_script(plan, part, layout, part_options(plan, part)) for part in split)
     return DryRun(plan, split, scripts, placed, snapshot, image, continuation)
 
 
@@ -160,7 +163,11 @@ def check(settings: Settings, plan: Plan, ledger: Ledger) -> tuple[str, ...]:
 def settle_unclear(site: Site, ledger: Ledger) -> dict[str, SubmissionOutcome]:
     """What has come of earlier submissions to this cluster that were interrupted, by run id."""
     unclear = [run for run in ledger.runs(cluster=site.cluster.name) if run.state == JobState.SUBMITTING]
-    return settle(site.cluster, site.transport, ledger, unclear) if unclear else {}
+    if not unclear:
+        return {}
+    from clusterkit.runs.settling import settle
+
+    return settle(site.cluster, site.transport, ledger, unclear)
 
 
 def ask_limits(site: Site, plan: Plan) -> Limits | None:
@@ -206,7 +213,11 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials) -> Rea
     asks = any(run.goes_on for run in plan.runs) or (several and backend_of(site.cluster).can.arrays)
     limits = ask_limits(site, plan) if asks else None
     continuation = _continuation(site, plan, limits)
-    split = split_group(plan, limits.array_size if limits else None, continuation)
+    split: tuple[GroupPart, ...] = ()
+    if plan.group is not None:
+        from clusterkit.runs.parts import split_group
+
+        split = split_group(plan, limits.array_size if limits else None, continuation)
     part_of = {index: part.number for part in split for index in part.members}
     leaner = replace(materials, facts={**materials.facts, "diff": None})
     large = len(materials.facts.get("diff") or "") * len(plan.runs) > _DIFFS
@@ -271,6 +282,8 @@ def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
     """
     trouble: ClusterkitError | None = None
     if ready.split:
+        from clusterkit.runs.parts import GroupHandover
+
         accepted, trouble = GroupHandover(
             site, ledger, ready.plan, ready.split, ready.placed, ready.after
         ).over()

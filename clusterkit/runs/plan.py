@@ -17,10 +17,9 @@ from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation, JobResources
 from clusterkit.backends.job_script import JobScript, render
 from clusterkit.backends.jobs import JobState
-from clusterkit.images import Image
+from clusterkit.images.image import Image
 from clusterkit.resources import launcher
 from clusterkit.runs.after import After
-from clusterkit.runs.group import JobBatch
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import TOTAL_STEPS, Program, option_of, trains
 from clusterkit.runs.spec import RunSpec, snapshot_ids
@@ -30,6 +29,7 @@ from clusterkit.snapshots import Allow, Snapshot
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
+    from clusterkit.runs.group import JobBatch
 
 PREVIOUS = "CLUSTERKIT_PREVIOUS_RUN_DIR"
 """Where a program finds the run directory of the pipeline's stage before."""

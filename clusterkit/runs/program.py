@@ -11,7 +11,6 @@ from clusterkit.config.exposure import HINT, secret_argument
 from clusterkit.errors import ConfigError, RecipeLockedError
 from clusterkit.resources import page
 from clusterkit.runs.placeholders import fill, has_place
-from clusterkit.runs.recipe_names import load, resolve
 from trainer import recipe as recipes
 
 if TYPE_CHECKING:
@@ -125,6 +124,8 @@ def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]
         RecipeLockedError: a locked value is overridden without being named in `unlock`.
         ConfigError: the recipe or a value is unknown or wrong.
     """
+    from clusterkit.runs.recipe_names import load, resolve
+
     name, overrides, unlock = resolve(name, overrides, unlock)
     locked = load(name)
     try:
@@ -198,6 +199,8 @@ def program(
         _no_secret(own_argv)
         check_places(own_argv, env)
         return Program(own_argv, None, env, has_places=True)
+    from clusterkit.runs.recipe_names import resolve
+
     name, overrides, unlock = resolve(profile.recipe, overrides, unlock)
     recipe = choose_recipe(name, overrides, unlock)
     _check_batches(recipe, profile.num_envs)

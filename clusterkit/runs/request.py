@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.runs.after import After
-from clusterkit.runs.sweep import SweepAxis
 from clusterkit.snapshots import Allow
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
     from clusterkit.config.settings import Settings
+    from clusterkit.runs.sweep import SweepAxis
 
 
 @dataclass(frozen=True)

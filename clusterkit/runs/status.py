@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.probes.paths import shell_path
+from clusterkit.probes.framing import shell_path
 from clusterkit.runs.adopt import adopt
-from clusterkit.runs.handover import settle_open
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
 from clusterkit.runs.roster import roster
 from clusterkit.runs.selection import Selection, known_state, recent, settled
+from clusterkit.runs.settling import settle_open
 from clusterkit.runs.state import RunState, to_text
 
 if TYPE_CHECKING:

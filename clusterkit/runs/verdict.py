@@ -34,8 +34,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clusterkit.backends.jobs import ENDS, Job, JobState, unix_seconds
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import ENDS, SCHEDULER_LOG, Job, JobState, unix_seconds
 from clusterkit.runs.record import Attempt, RunRecord
 from clusterkit.units import CLOCKS_DIFFER
 from clusterkit.untrusted import number as finite

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError, TransportError
-from clusterkit.runs.handover import settle_open
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
 from clusterkit.runs.selection import Selection, settled
+from clusterkit.runs.settling import settle_open
 from clusterkit.runs.state import RunState
 from clusterkit.runs.status import (
     StatusReport,

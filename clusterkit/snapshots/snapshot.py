@@ -13,11 +13,9 @@ from typing import NamedTuple
 
 from clusterkit.errors import ClusterkitError
 from clusterkit.snapshots import git
-from clusterkit.snapshots.collect import collect, walk
-from clusterkit.snapshots.digests import Digests
+from clusterkit.snapshots.collect import ALWAYS_EXCLUDED, Patterns, collect, walk
 from clusterkit.snapshots.git import Git
-from clusterkit.snapshots.manifest import Manifest, ManifestEntry, address, render
-from clusterkit.snapshots.patterns import ALWAYS_EXCLUDED, Patterns
+from clusterkit.snapshots.manifest import Digests, Manifest, ManifestEntry, address, render
 
 _CHUNK = 1 << 20
 
@@ -86,10 +84,6 @@ class Snapshot:
     def path(self, snapshots: str) -> str:
         """Where the working tree lies below a cluster's snapshots folder, in `project/`."""
         return f"{snapshots}/{self.id}"
-
-    def bundle_path(self, snapshots: str) -> str:
-        """The folder there that has the trainer package in it."""
-        return f"{snapshots}/{self.bundle.id}/bundle"
 
 
 def take(

@@ -6,11 +6,13 @@ A login that a background process keeps is used where there is one; nothing here
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clusterkit.transport.base import Transport
-from clusterkit.transport.link import Link
 from clusterkit.transport.questions import Ask, Question, ask_on_terminal
-from clusterkit.transport.start_up import without_invoke
+
+if TYPE_CHECKING:
+    from clusterkit.transport.link import Link
 
 __all__ = ["Ask", "connect", "kept_link"]
 
@@ -44,6 +46,7 @@ def connect(
     from clusterkit.transport.dial import dial
     from clusterkit.transport.reconnect import log_in_again
     from clusterkit.transport.ssh import SshTransport
+    from clusterkit.transport.start_up import without_invoke
 
     def log_in(answer: Ask) -> Link:
         dialled = dial(host, config=ssh_config)

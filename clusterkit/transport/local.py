@@ -13,10 +13,8 @@ from pathlib import Path
 
 from clusterkit import account
 from clusterkit.errors import TransportError
-from clusterkit.transport import faults, own, rsync
+from clusterkit.transport import faults, rsync
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
-from clusterkit.transport.copying import copy, say_once
-from clusterkit.transport.sides import ThisMachine
 from clusterkit.transport.transfer import find_rsync, make_folders, run_rsync
 
 _WHERE = "this machine"
@@ -86,6 +84,8 @@ class LocalTransport:
     def attach(self, argv: Sequence[str], *, terminal: bool, leash: bool = False) -> int:
         """See `Transport.attach`; on a terminal the command shares ours, and Ctrl-C is its own."""
         if terminal:
+            from clusterkit.transport import own
+
             own.require()
         stdin = None if terminal else subprocess.PIPE if leash else subprocess.DEVNULL
         try:
@@ -163,10 +163,12 @@ def _copy(
     try:
         find_rsync()
     except rsync.NoRsyncError as missing:
+        from clusterkit.transport.copying import copy, say_once
+        from clusterkit.transport.sides import ThisMachine
+
         say_once(missing.where)
-        return copy(
-            ThisMachine(), str(source), ThisMachine(), str(target), options, progress, pulling=pulling
-        )
+        here = ThisMachine()
+        return copy(here, str(source), here, str(target), options, progress, pulling=pulling)
     folder = source.is_dir()
     if not folder and target.is_dir():
         raise TransportError(f"{target} on {_WHERE} is a folder, and {source} is a file")

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from clusterkit.asking import UnansweredError, ask, ask_hidden
 from clusterkit.errors import TransportError
 
 
@@ -83,6 +82,8 @@ def ask_on_terminal(question: Question) -> list[str]:
 
 
 def _ask(text: str, *, echo: bool) -> str:
+    from clusterkit.asking import UnansweredError, ask, ask_hidden  # most logins ask nothing
+
     try:
         return ask(text) if echo else ask_hidden(text)
     except UnansweredError as error:

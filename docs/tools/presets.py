@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from clusterkit.cli.ui.text import format_bytes
+from clusterkit.cli.ui.console import format_bytes
 from clusterkit.config.models import Cluster, Profile
 from clusterkit.forecast.memory import Machine, Memory, judge
 from clusterkit.forecast.planned_run import sizes_of, with_gpu

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.group_script import GroupScript, render_group
-from clusterkit.backends.logs import group_log
+from clusterkit.backends.jobs import group_log
 from clusterkit.backends.slurm.backend import SlurmBackend
 from tests.backends.runs import until
 

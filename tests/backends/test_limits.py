@@ -46,7 +46,7 @@ def config(**changes: str) -> str:
 
 def test_a_usual_site() -> None:
     expected = Limits(
-        requeue=True, array_size=1001, kill_wait=5, max_time=86400, partition="gpu-a40", preempt_cancels=False
+        requeue=True, array_size=1001, max_time=86400, partition="gpu-a40", preempt_cancels=False
     )
     assert parse_limits(answer()) == expected
 

@@ -11,8 +11,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from clusterkit.commands.deploy import deploy
-from clusterkit.config.load import load_settings
 from clusterkit.config.models import Cluster
+from clusterkit.config.settings import load_settings
 from clusterkit.runs.ledger import Ledger
 from clusterkit.site import log_in_ahead, open_site
 from clusterkit.snapshots import look, publish, take

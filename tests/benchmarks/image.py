@@ -27,8 +27,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from clusterkit.config.models import Cluster
-from clusterkit.images import Sent, local_image, plan, upload
 from clusterkit.images.chunks import chunk_file
+from clusterkit.images.image import local_image
+from clusterkit.images.planning import plan
+from clusterkit.images.upload import Sent, upload
 from clusterkit.runs.ledger import Ledger
 from clusterkit.site import open_site
 from clusterkit.transport.base import ProgressCallback

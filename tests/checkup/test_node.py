@@ -13,7 +13,7 @@ from clusterkit.checkup import container, node
 from clusterkit.checkup.applies import applicable
 from clusterkit.checkup.node import Node
 from clusterkit.config.models import Cluster, Profile, Project
-from clusterkit.images import Image
+from clusterkit.images.image import Image
 from clusterkit.probes.framing import Section
 from tests.checkup.sites import answer
 

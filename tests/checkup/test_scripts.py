@@ -28,7 +28,7 @@ from clusterkit.checkup.node_script import (
 )
 from clusterkit.checkup.storage import Storage
 from clusterkit.config.models import Cluster
-from clusterkit.images import Image
+from clusterkit.images.image import Image
 from clusterkit.probes import script
 from clusterkit.probes.framing import MARK
 

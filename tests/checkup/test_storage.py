@@ -7,7 +7,7 @@ import pytest
 from clusterkit.backends.checks import Outcome, Verdict
 from clusterkit.checkup import storage
 from clusterkit.checkup.storage import Storage
-from clusterkit.images import Image
+from clusterkit.images.image import Image
 from tests.checkup.sites import answer, login
 
 ABOUT = "root /share/me\nscratch /fast\nstore /share/me/images\nhost uni\nnow 1000"

@@ -352,7 +352,7 @@ def ask(person: User, name: str, run_id: str, expected: str) -> dict[str, Any]:
 
 def record(person: User, name: str, run_id: str, cause: str) -> None:
     from clusterkit.commands.why import ask as asked
-    from clusterkit.config.load import load_settings
+    from clusterkit.config.settings import load_settings
     from clusterkit.runs.ledger import Ledger
     from clusterkit.site import connected
 

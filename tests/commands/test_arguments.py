@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from clusterkit.config.load import load_settings
+from clusterkit.config.settings import load_settings
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.pipeline import submit
 from clusterkit.runs.request import SubmitRequest

@@ -219,7 +219,7 @@ def test_a_run_that_was_submitted_again_meanwhile(site: SlurmSite, monkeypatch: 
     monkeypatch.setattr(verb, "_digests", resumed)
     from contextlib import nullcontext
 
-    from clusterkit.config.load import load_settings
+    from clusterkit.config.settings import load_settings
 
     settings = load_settings(config=site.project / "clusterkit.toml")
     request = verb.CleanRequest((DONE.run_id,))

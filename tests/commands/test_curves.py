@@ -16,7 +16,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import load, open_ledger
 from clusterkit.commands import watch as module
 from clusterkit.commands.watch import Curves, curves
-from clusterkit.config.load import load_settings
+from clusterkit.config.settings import load_settings
 from clusterkit.errors import TransportError
 from clusterkit.runs.state import RunState, to_text
 from tests.commands.conftest import Project

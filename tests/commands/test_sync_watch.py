@@ -14,7 +14,7 @@ import pytest
 from clusterkit.backends.jobs import JobState
 from clusterkit.commands.sync import SyncRequest
 from clusterkit.commands.sync_watch import PACES, SyncLook, watch_results
-from clusterkit.config.load import load_settings
+from clusterkit.config.settings import load_settings
 from clusterkit.errors import TransportError
 from clusterkit.runs.watching import Paces
 from tests.doubles.slurm_site import Member, SlurmSite

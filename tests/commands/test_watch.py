@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.config.load import load_settings
+from clusterkit.config.settings import load_settings
 from clusterkit.runs.watching import LONGEST_PAUSE, LookPace, Paces, Watched, watch
 from tests.doubles.slurm_site import Member, SlurmSite, queue_row
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.config.load import load_settings
-from clusterkit.config.settings import Settings
+from clusterkit.config.settings import Settings, load_settings
 
 
 @dataclass(frozen=True)

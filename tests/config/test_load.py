@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.config.load import load_settings
+from clusterkit.config.settings import load_settings
 from clusterkit.errors import ConfigError
 from tests.config.conftest import Place
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.config.models import Cluster
-from clusterkit.images import Image, local_image
+from clusterkit.images.image import Image, local_image
 from clusterkit.runs.ledger import Ledger
 from clusterkit.site import Site, open_site
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import ImageError
-from clusterkit.images import Image, local_image
+from clusterkit.images.image import Image, local_image
 from clusterkit.runs.ledger import Ledger
 from clusterkit.site import Layout
 

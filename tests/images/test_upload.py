@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import ImageError
-from clusterkit.images import Image, Way, local_image, present, upload
+from clusterkit.images.image import Image, local_image, present
+from clusterkit.images.planning import Way
+from clusterkit.images.upload import upload
 from tests.backends.runs import until
 from tests.images.uploads import HEADER, Store, age, at_work, flip, no_bar, sha256
 

@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusterkit.images import Sent, UploadPlan, local_image, plan, upload
+from clusterkit.images.image import local_image
+from clusterkit.images.planning import UploadPlan, plan
+from clusterkit.images.upload import Sent, upload
 from clusterkit.runs.ledger import Ledger
 from clusterkit.site import Site
 from clusterkit.transport.base import ProgressCallback

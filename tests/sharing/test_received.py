@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.config.load import load_settings
+from clusterkit.config.settings import load_settings
 from clusterkit.errors import RunError
 from clusterkit.sharing.received import check_document
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import ConfigError
-from clusterkit.snapshots.patterns import SECRETS, Patterns, ignore_file, looks_secret
+from clusterkit.snapshots.collect import SECRETS, Patterns, ignore_file, looks_secret
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 

@@ -31,7 +31,7 @@ def test_publish_once_and_edits_do_not_reach_it(project: Path, site: Site) -> No
     assert (folder / "project/pkg/a.py").read_text() == "a = 1\n"
     assert (folder / "project/link").readlink() == Path("pkg/a.py")
     assert (folder / "project/train me.sh").stat().st_mode & 0o777 == 0o500
-    bundle = Path(snapshot.bundle_path(site.layout.snapshots))
+    bundle = Path(site.layout.snapshots, snapshot.bundle.id, "bundle")
     assert (bundle / "trainer/__init__.py").is_file()
     there = {path.name for path in Path(site.layout.snapshots).iterdir()}
     assert there == {snapshot.id, snapshot.bundle.id}

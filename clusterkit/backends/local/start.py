@@ -19,8 +19,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.backends.local.processes import job_id
-from clusterkit.backends.logs import SCHEDULER_LOG
 
 _ARRAY = re.compile(r"(\d+)-(\d+)(?:%(\d+))?")
 

@@ -140,7 +140,7 @@ class SlurmBackend(Backend):
         return EarlySignal(match[1], int(match[2])) if match else None
 
     def limits(self, options: Sequence[str]) -> Probe[Limits]:
-        """JobRequeue, MaxArraySize, PreemptMode, KillWait; the partition's MaxTime."""
+        """JobRequeue, MaxArraySize, PreemptMode; the partition's MaxTime."""
         from clusterkit.backends.slurm import limits
 
         return limits.probe(_value(options, "partition"))

@@ -59,7 +59,6 @@ def parse_limits(answer: str) -> Limits:
         requeue=config.get("JobRequeue", "1") != "0",
         array_size=array_size(said.text),
         preempt_cancels=preempting and "CANCEL" in preempt.upper(),
-        kill_wait=_number(config.get("KillWait", ""), 30),
         max_time=parse_time(partition.get("MaxTime", "")),
         partition=name,
     )
@@ -122,8 +121,3 @@ def _partition(text: str) -> tuple[str | None, Mapping[str, str]]:
     told = partitions(text)
     name = next(iter(told)) if len(told) == 1 else default(told)
     return name, told.get(name, {}) if name else {}
-
-
-def _number(text: str, otherwise: int) -> int:
-    match = re.match(r"\d+", text)
-    return int(match[0]) if match else otherwise

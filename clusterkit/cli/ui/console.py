@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     out: Console
     err: Console
 
+
 _PIPED_WIDTH = 220
 """Columns where there is no terminal: wide enough that no table is cut for the program that reads it."""
+
+
 _UNTAMED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -85,3 +88,29 @@ def note(message: str) -> None:
     from clusterkit.cli.ui.console import err
 
     err.print(message, markup=False, style="dim", soft_wrap=True)
+
+
+def format_bytes(size: float) -> str:
+    """A size with three digits at most, e.g. "547 MiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def format_count(count: float) -> str:
+    """A count of steps, e.g. "2M", "256k", "1.25M"."""
+    for factor, unit in ((1_000_000, "M"), (1_000, "k")):
+        if count >= factor:
+            return f"{count / factor:.2f}".rstrip("0").rstrip(".") + unit
+    return f"{count:.0f}"
+
+
+def printable(name: str) -> str:
+    r"""A file name on one line, whatever is in it: control characters and what is no Unicode are escaped.
+
+    >>> printable("new\nline")
+    'new\\nline'
+    """
+    return name if name.isprintable() else name.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -13,9 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.ui.console import out
+from clusterkit.cli.ui.console import format_count, out, printable
 from clusterkit.cli.ui.plot import plot
-from clusterkit.cli.ui.text import format_count, printable
 from clusterkit.report.metrics import MetricRow, latest, own_names, with_number
 from clusterkit.runs.outlook import time_left
 from clusterkit.units import format_seconds

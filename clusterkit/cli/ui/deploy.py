@@ -11,9 +11,8 @@ from rich.text import Text
 
 from clusterkit.asking import agree
 from clusterkit.cli.ui import console
-from clusterkit.cli.ui.console import bold, say
-from clusterkit.cli.ui.text import format_bytes, printable
-from clusterkit.cli.ui.trusted import warn_of_trusted
+from clusterkit.cli.ui.console import bold, format_bytes, printable, say
+from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:

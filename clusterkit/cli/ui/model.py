@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.ui.console import err, note, out
-from clusterkit.cli.ui.text import printable
+from clusterkit.cli.ui.console import err, note, out, printable
 
 if TYPE_CHECKING:
     from clusterkit.commands.model import ChosenModel, Evaluated, Score

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.ui.console import err, format_bytes, format_count, note, out
 from clusterkit.cli.ui.lines import labelled
-from clusterkit.cli.ui.text import format_bytes, format_count
 from clusterkit.numbers import significant
 from clusterkit.units import format_duration, format_seconds
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from clusterkit.cli.ui.text import format_bytes
+from clusterkit.cli.ui.console import format_bytes
 from clusterkit.transport.base import ProgressCallback
 from clusterkit.transport.base import TransferProgress as Report
 from clusterkit.units import format_seconds

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 from clusterkit.asking import agree
-from clusterkit.cli.ui.console import note
-from clusterkit.cli.ui.text import format_bytes
+from clusterkit.cli.ui.console import format_bytes, note
 from clusterkit.errors import ConfigError
 
 

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.ui.console import err, note, out
-from clusterkit.cli.ui.text import format_count, printable
+from clusterkit.cli.ui.console import err, format_count, note, out, printable
 from clusterkit.numbers import percent, significant
 from clusterkit.units import format_seconds
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from clusterkit.cli.ui.console import err, note, out
-from clusterkit.cli.ui.trusted import warn_of_trusted
+from clusterkit.cli.ui.lines import warn_of_trusted
 
 if TYPE_CHECKING:
     from clusterkit.backends.base import Continuation

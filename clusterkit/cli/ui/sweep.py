@@ -10,8 +10,8 @@ from rich.table import Table
 
 from clusterkit.asking import agree
 from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.cli.ui.submit import warn_lacking
-from clusterkit.cli.ui.trusted import warn_of_trusted
 from clusterkit.units import format_duration, format_size
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import preview, settings, submit
 from clusterkit.diagnosis.rules.said import exited, said

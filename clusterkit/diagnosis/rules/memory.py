@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
-from clusterkit.backends.jobs import JobState
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG, JobState
 from clusterkit.backends.story import Topic
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import logs, resume

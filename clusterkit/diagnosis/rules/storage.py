@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from clusterkit.backends.causes import Cause, Finding, Line, Sure, Text
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.diagnosis.evidence import DiskSpace, Evidence
 from clusterkit.diagnosis.rules.commands import logs
 from clusterkit.diagnosis.rules.said import last_words, refused

@@ -16,7 +16,7 @@ import shlex
 from dataclasses import dataclass
 
 from clusterkit import ownership
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.errors import TransportError
 from clusterkit.images.building.apptainer import EPOCH, PACKED
 from clusterkit.images.building.packages import READ

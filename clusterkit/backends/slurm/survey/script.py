@@ -10,8 +10,7 @@ import shlex
 from collections.abc import Iterable
 
 from clusterkit import ownership
-from clusterkit.probes.framing import MARK
-from clusterkit.probes.paths import shell_path
+from clusterkit.probes.framing import MARK, shell_path
 
 SECONDS = 240.0
 """How long the whole may take; it takes a second where nothing hangs."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from clusterkit.backends.causes import Finding, Line, Text
-from clusterkit.backends.jobs import JobState
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG, JobState
 from clusterkit.backends.slurm.why.told import Told
 from clusterkit.backends.story import JobStory, Topic
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from clusterkit.backends.causes import Line, Text
-from clusterkit.backends.jobs import Job, JobState
-from clusterkit.backends.logs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG, Job, JobState
 from clusterkit.backends.slurm.explain import explain
 from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, job_state
 from clusterkit.backends.slurm.times import parse_time
