@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from clusterkit.runs.ledger import Ledger
-from clusterkit.snapshots import Snapshot, digests, snapshot, take
+from clusterkit.snapshots import Snapshot, snapshot, take
+from clusterkit.snapshots import manifest as digests
 
 
 @pytest.fixture
