@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from clusterkit.probes.framing import FUNCTIONS, MARK
@@ -36,14 +37,18 @@ class Answers:
 
     text: str
 
+    @cached_property
+    def _lines(self) -> str:
+        """The text with the line ends of one system."""
+        return self.text.replace("\r\n", "\n") if "\r" in self.text else self.text
+
     def of(self, probe: Probe[T]) -> T:
         """The answer to one of the probes.
 
         Raises:
             ClusterkitError: the probe's own reader found no answer.
         """
-        text = self.text.replace("\r\n", "\n")
-        before, begun, rest = text.partition(f"{MARK} probe {probe.name}\n")
+        before, begun, rest = self._lines.partition(f"{MARK} probe {probe.name}\n")
         said = rest.partition(f"\n{MARK} done {probe.name}\n")[0] if begun else before
         return probe.read(said.partition(f"{MARK} probe ")[0] if probe.script else "")
 

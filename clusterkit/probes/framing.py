@@ -118,7 +118,7 @@ def marked(output: str, word: str) -> str | None:
 
 def _pieces(output: str) -> Iterator[tuple[str, bool, str]]:
     """Each of our lines, whether it came to its end, and the text up to the next one."""
-    for chunk in output.replace("\r\n", "\n").split(f"{MARK} ")[1:]:
+    for chunk in (output.replace("\r\n", "\n") if "\r" in output else output).split(f"{MARK} ")[1:]:
         head, newline, body = chunk.partition("\n")
         yield head, bool(newline), body
 

@@ -99,7 +99,9 @@ class Observer:
             return last  # there may be no job, or it was not asked about yet
         if job is not None and not job.state.active:
             job = self._task(job, record)
-        limit = backend_of(self.cluster).asked(record.options).seconds
+        limit = None
+        if job is None or job.limit_seconds is None:
+            limit = backend_of(self.cluster).asked(record.options).seconds
         state = fold(record, job, limit=limit, last=last, until_done=run.until_done, moment=moment)
         return replace(state, job_id=job_id, submission=number)
 

@@ -16,12 +16,12 @@ from clusterkit import __version__
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation, JobResources
 from clusterkit.backends.job_script import JobScript, render
-from clusterkit.backends.jobs import JobState
 from clusterkit.images.image import Image
 from clusterkit.resources import launcher
 from clusterkit.runs.after import After
 from clusterkit.runs.ledger import LedgerRun
-from clusterkit.runs.program import TOTAL_STEPS, Program, option_of, trains
+from clusterkit.runs.ledger_row import ledger_row
+from clusterkit.runs.program import Program
 from clusterkit.runs.spec import RunSpec, snapshot_ids
 from clusterkit.runs.submission import job_name, request_json
 from clusterkit.site import Layout
@@ -352,27 +352,3 @@ def place(
 def _meeting(layout: Layout, member: GroupMember) -> str:
     """Where the runs that one process trains meet when their group has no job of its own."""
     return f"{layout.root}/groups/{member.group['id']}/together-{member.together[0].rpartition('-')[2]}"
-
-
-def ledger_row(document: Mapping[str, Any], *, cluster: str, run_dir: str) -> LedgerRun:
-    """A run as the ledger knows it, out of what its run.json says; its job is not known yet.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: the document is none of clusterkit's.
-    """
-    argv, env = list(document.get("argv") or ()), document.get("env") or {}
-    steps = option_of(argv, "--total-steps") if trains(argv) else env.get(TOTAL_STEPS)
-    return LedgerRun(
-        run_id=str(document["run_id"]),
-        cluster=cluster,
-        name=str(document["name"]),
-        profile=str(document["profile"]["name"]),
-        recipe=str((document["recipe"] or {}).get("name", "")),
-        seed=int(document["seed"] or 0),
-        job_id="",
-        submitted=str(document["created"]),
-        run_dir=run_dir,
-        total_steps=int(steps) if steps and steps.isdigit() else int(document["total_steps"] or 0),
-        state=JobState.PENDING,
-        group=str((document.get("group") or {}).get("id", "")),
-    )
