@@ -17,7 +17,7 @@ from clusterkit.config.lines import quoted
 from clusterkit.config.merge import merged
 from clusterkit.config.settings import Settings, settings_from
 from clusterkit.config.settings_file import Proposal, checked, read
-from clusterkit.config.sources import built_in_layers
+from clusterkit.config.sources import built_in_layer
 from clusterkit.errors import ConfigError, OwnershipError
 from clusterkit.ownership import trust_line
 from clusterkit.transport.questions import Ask, HostKeyQuestion, Question
@@ -94,7 +94,7 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
             hint += f"; if you trust them, first write {line} under [clusters.{name}] of {request.file.name}"
         raise OwnershipError(cause, hint=hint)
     said = _settled(surveyor, survey, request, name, before, choose)
-    shipped = settings_from(tuple(built_in_layers(request.file.parent)), request.file.parent, ()).profiles
+    shipped = settings_from((built_in_layer(request.file.parent),), request.file.parent, ()).profiles
     drafted = surveyor.draft(survey, said, before=before, shipped=shipped)
     new = merged(old or "", drafted)
     settings = checked(request.file, new)

@@ -7,7 +7,7 @@ is replaced as a whole. A profile with `extends` then takes what it does not set
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -98,8 +98,12 @@ class Merged:
         return DEFAULT
 
 
-def merge(layers: Sequence[Layer]) -> Merged:
+def merge(layers: Sequence[Layer], others: Iterable[str] = ()) -> Merged:
     """One document out of all layers, `extends` resolved.
+
+    Args:
+        layers: weakest first.
+        others: names of profiles that are in none of them, for hints.
 
     Raises:
         ConfigError: a profile extends an unknown profile or, in the end, itself.
@@ -111,7 +115,7 @@ def merge(layers: Sequence[Layer]) -> Merged:
     profiles = data.get("profiles")
     if isinstance(profiles, dict):
         for name in list(profiles):
-            _inherit(profiles, name, sources, ())
+            _inherit(profiles, name, sources, (), others)
     return Merged(data, sources)
 
 
@@ -129,7 +133,9 @@ def _overlay(
             onto[name] = value
 
 
-def _inherit(profiles: Table, name: str, sources: dict[Key, Source], children: tuple[str, ...]) -> None:
+def _inherit(
+    profiles: Table, name: str, sources: dict[Key, Source], children: tuple[str, ...], others: Iterable[str]
+) -> None:
     """Fills a profile from the one it extends, which is filled first; `extends` is then gone."""
     profile = profiles[name]
     if not isinstance(profile, dict) or "extends" not in profile:
@@ -138,14 +144,14 @@ def _inherit(profiles: Table, name: str, sources: dict[Key, Source], children: t
     where = f"{sources[key].origin}: {join_key(key)}"
     base = profile["extends"]
     if not isinstance(base, str) or base not in profiles:
-        hint = nearest(base, profiles) if isinstance(base, str) else "write the name of a profile"
+        hint = nearest(base, [*profiles, *others]) if isinstance(base, str) else "write the name of a profile"
         raise ConfigError(f"{where}: there is no profile {base!r}", hint=hint)
     if base in (*children, name):
         raise ConfigError(
             f"{where}: {' extends '.join((*children, name, base))}",
             hint="remove one `extends`; to change a built-in profile, just name the keys to change",
         )
-    _inherit(profiles, base, sources, (*children, name))
+    _inherit(profiles, base, sources, (*children, name), others)
     del profile["extends"]
     if isinstance(profiles[base], dict):
         _fill(profile, profiles[base], ("profiles", name), ("profiles", base), sources)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -12,7 +12,14 @@ from pydantic import BaseModel, ValidationError
 from clusterkit.config.layers import COMMAND_LINE, DEFAULT, Layer, Merged, Origin, merge, nearest
 from clusterkit.config.lines import Key, join_key, split_key
 from clusterkit.config.models import Cluster, Document, Profile, Project
-from clusterkit.config.sources import built_in_layers, find_project_file, read_layer, user_file
+from clusterkit.config.sources import (
+    built_in_layer,
+    find_project_file,
+    read_layer,
+    shipped_layer,
+    shipped_profiles,
+    user_file,
+)
 from clusterkit.config.whose import refuse_foreign
 from clusterkit.errors import ConfigError
 
@@ -28,6 +35,35 @@ class Setting(NamedTuple):
     key: Key
     value: object
     origin: Origin
+
+
+class Profiles(Mapping[str, Profile]):
+    """All profiles by name. Of those that ship with clusterkit, one is read when it is asked for."""
+
+    def __init__(self, checked: Mapping[str, Profile], check: Callable[[str], Profile]) -> None:
+        """Take what was read.
+
+        Args:
+            checked: those that a settings file names or builds upon.
+            check: reads one more.
+        """
+        self._checked, self._check = dict(checked), check
+        self._names = dict.fromkeys([*shipped_profiles(), *checked])
+
+    def __getitem__(self, name: str) -> Profile:
+        """Raises KeyError where there is none of the name."""
+        if name not in self._checked and name in self._names:
+            self._checked[name] = self._check(name)
+        return self._checked[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 @dataclass(frozen=True)
@@ -77,16 +113,20 @@ class Settings:
         layers = (*self.layers, command_line(values))
         return settings_from(layers, self.project_dir, self.files)
 
+    def whole(self) -> Settings:
+        """The same with every shipped profile among its merged values."""
+        return settings_from(self.layers, self.project_dir, self.files, also=shipped_profiles())
+
     def origin(self, dotted: str) -> Origin:
         """Where the value of a dotted key was written.
 
         Raises:
             ConfigError: there is no such key.
         """
-        key = _parsed(dotted)
-        if not any(known[: len(key)] == key for known, _ in self._leaves()):
+        key, whole = _parsed(dotted), self.whole()
+        if not any(known[: len(key)] == key for known, _ in whole._leaves()):
             raise ConfigError(f"there is no setting {dotted}", hint=_LIST_ALL)
-        return self._origin(key)
+        return whole._origin(key)
 
     def values(self, under: str = "") -> list[Setting]:
         """Every setting that has a value, below the dotted key `under` if given.
@@ -94,10 +134,10 @@ class Settings:
         Raises:
             ConfigError: there is nothing below `under`.
         """
-        prefix = _parsed(under) if under else ()
+        prefix, whole = _parsed(under) if under else (), self.whole()
         found = [
-            Setting(key, value, self._origin(key))
-            for key, value in self._leaves()
+            Setting(key, value, whole._origin(key))
+            for key, value in whole._leaves()
             if key[: len(prefix)] == prefix
         ]
         if not found:
@@ -124,28 +164,64 @@ class Settings:
         raise ConfigError(f"{where}there is no {kind} {wanted!r}", hint=nearest(wanted, known))
 
 
-def settings_from(layers: tuple[Layer, ...], project_dir: Path, files: tuple[Path, ...]) -> Settings:
-    """Merges and checks layers, weakest first.
+def settings_from(
+    layers: tuple[Layer, ...], project_dir: Path, files: tuple[Path, ...], *, also: Iterable[str] = ()
+) -> Settings:
+    """Merges and checks layers.
+
+    Args:
+        layers: the built-in one and those of settings files, weakest first.
+        project_dir: absolute folder of clusterkit.toml.
+        files: that were read.
+        also: shipped profiles to be checked besides those that the layers name or build upon.
 
     Raises:
         ConfigError: a key or value is wrong; one line per fault.
     """
-    merged = merge(layers)
+    shipped = shipped_profiles()
+    merged = merge((*_shipped_layers(layers, shipped, also), *layers), shipped)
     try:
         document = Document.model_validate(_with_names(merged), context={"project_dir": project_dir})
     except ValidationError as error:
         from clusterkit.config.problems import config_error
 
         raise config_error(error, merged, Document) from None
+
+    def checked(name: str) -> Profile:
+        return settings_from(layers, project_dir, files, also=(name,)).profiles[name]
+
     return Settings(
         clusters=document.clusters,
-        profiles=document.profiles,
+        profiles=Profiles(document.profiles, checked),
         project=document.project,
         project_dir=project_dir,
         files=files,
         layers=layers,
         merged=merged,
     )
+
+
+def _shipped_layers(
+    layers: Sequence[Layer], shipped: Mapping[str, Path], also: Iterable[str]
+) -> Iterator[Layer]:
+    """Those shipped profiles that are asked for, that a file changes, or that one of these is built upon."""
+    wanted, seen = set(also), set[str]()
+    for layer in layers:
+        tables = layer.data.get("profiles")
+        for name, table in tables.items() if isinstance(tables, Mapping) else ():
+            wanted |= {name, _base(table)}
+    while names := sorted(name for name in shipped if name in wanted and name not in seen):
+        for name in names:
+            layer = shipped_layer(shipped[name])
+            wanted.add(_base(layer.data["profiles"][name]))
+            seen.add(name)
+            yield layer
+
+
+def _base(table: object) -> str:
+    """The profile that a profile's table extends; empty for none."""
+    base = table.get("extends") if isinstance(table, Mapping) else None
+    return base if isinstance(base, str) else ""
 
 
 def _with_names(merged: Merged) -> dict[str, Any]:
@@ -229,7 +305,7 @@ def load_settings(
         refuse_foreign(found, begin)
     project_dir = found.parent if found else begin
     files = tuple(file for file in (user_file(), found) if file)
-    layers = [*built_in_layers(project_dir), *(read_layer(file) for file in files)]
+    layers = [built_in_layer(project_dir), *(read_layer(file) for file in files)]
     if values:
         layers.append(command_line(values))
     return settings_from(tuple(layers), project_dir, files)

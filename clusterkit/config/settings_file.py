@@ -13,7 +13,7 @@ from clusterkit.config.layers import Layer
 from clusterkit.config.settings import Settings, settings_from
 from clusterkit.config.sources import (
     PROJECT_FILE,
-    built_in_layers,
+    built_in_layer,
     display_path,
     find_project_file,
     home_folder,
@@ -139,7 +139,7 @@ def checked(file: Path, text: str) -> Settings:
         ConfigError: a key or value is wrong.
     """
     layer = Layer(display_path(file), tomllib.loads(text), file, text)
-    layers, files = [*built_in_layers(file.parent)], [file]
+    layers, files = [built_in_layer(file.parent)], [file]
     own = user_file()
     if own is not None and own != file:
         layers.append(read_layer(own))

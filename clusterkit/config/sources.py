@@ -47,17 +47,25 @@ def find_project_file(start: Path) -> Path | None:
     return None
 
 
-def built_in_layers(project_dir: Path) -> list[Layer]:
-    """The cluster `local`, the project's name, and the profiles that ship with clusterkit."""
+def built_in_layer(project_dir: Path) -> Layer:
+    """The cluster `local` and the project's name."""
     root = str(project_dir / ".clusterkit" / "local")
     values = {
         "clusters": {"local": {"kind": "local", "container": "none", "root": root}},
         "project": {"name": project_dir.name or "project"},
+        "profiles": {},
     }
-    layers = [Layer(BUILT_IN, values)]
-    for file in sorted(resource("templates", "profiles").glob("*.toml")):
-        layers.append(read_layer(file, label=f"{BUILT_IN} {file.name}", prefix=("profiles", file.stem)))
-    return layers
+    return Layer(BUILT_IN, values)
+
+
+def shipped_profiles() -> dict[str, Path]:
+    """The files of the profiles that ship with clusterkit, by name and in its order."""
+    return {file.stem: file for file in sorted(resource("templates", "profiles").glob("*.toml"))}
+
+
+def shipped_layer(file: Path) -> Layer:
+    """A profile that ships with clusterkit."""
+    return read_layer(file, label=f"{BUILT_IN} {file.name}", prefix=("profiles", file.stem))
 
 
 def read_layer(file: Path, *, label: str | None = None, prefix: tuple[str, ...] = ()) -> Layer:

@@ -10,9 +10,9 @@ from clusterkit.backends import backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.ledger_row import ledger_row
 from clusterkit.runs.record import RunRecord, records
 from clusterkit.runs.roster import Roster, details
+from clusterkit.runs.spec import ledger_row
 from clusterkit.transport.base import Transport
 
 if TYPE_CHECKING:

@@ -20,9 +20,8 @@ from clusterkit.images.image import Image
 from clusterkit.resources import launcher
 from clusterkit.runs.after import After
 from clusterkit.runs.ledger import LedgerRun
-from clusterkit.runs.ledger_row import ledger_row
 from clusterkit.runs.program import Program
-from clusterkit.runs.spec import RunSpec, snapshot_ids
+from clusterkit.runs.spec import RunSpec, ledger_row, snapshot_ids
 from clusterkit.runs.submission import job_name, request_json
 from clusterkit.site import Layout
 from clusterkit.snapshots import Allow, Snapshot

@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 from clusterkit.config.layers import Layer
 from clusterkit.config.models import Cluster, GpuTable, Profile, Project, Wandb
 from clusterkit.config.settings import settings_from
-from clusterkit.config.sources import built_in_layers
+from clusterkit.config.sources import built_in_layer
 from clusterkit.errors import ConfigError
 
 HERE = Path("/project")
-BUILT_IN = tuple(
-    layer for layer in built_in_layers(HERE) if layer.prefix[1:] in ((), ("a40-2m",), ("local-demo",))
-)
+BUILT_IN = (built_in_layer(HERE),)
 
 _fields = {name for model in (Cluster, GpuTable, Profile, Project, Wandb) for name in model.model_fields}
 _keys = st.one_of(

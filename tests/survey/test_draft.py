@@ -17,11 +17,11 @@ from clusterkit.backends.survey import SiteDraft, Wishes, root_choice
 from clusterkit.config.layers import Layer
 from clusterkit.config.merge import merged
 from clusterkit.config.settings import Settings, settings_from
-from clusterkit.config.sources import built_in_layers
+from clusterkit.config.sources import built_in_layer
 from tests.survey.sites import ALL, EMPTY, LABELLED, MANY_RULES, TESTBED, UNIVERSITY, Parts, answer, text_of
 
 HERE = Path("/project")
-LAYERS = tuple(built_in_layers(HERE))
+LAYERS = (built_in_layer(HERE),)
 
 
 def drafted(parts: Parts, *, before: dict[str, Any] | None = None, **wishes: Any) -> SiteDraft:
