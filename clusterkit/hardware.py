@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_GIB = 2**30
+from clusterkit.units import format_bytes
+
 _SAME_GPU = 0.9
 """Of the size on a GPU's box: driver and ECC keep some, so a card shows a little less."""
 
@@ -30,7 +31,7 @@ class Hardware:
     def words(self) -> str:
         """On one line."""
         parts = [f"{self.cpus} CPU{'' if self.cpus == 1 else 's'}" if self.cpus else ""]
-        parts.append(f"{_gib(self.memory)} memory" if self.memory else "")
+        parts.append(f"{format_bytes(self.memory)} memory" if self.memory else "")
         if self.gpus is not None:
             parts.append(f"{len(self.gpus)} {self.gpu_name or 'GPU'}" if self.gpus else "no GPU")
         return ", ".join(part for part in parts if part)
@@ -77,7 +78,9 @@ def shortages(has: Hardware, need: HardwareNeed) -> tuple[Shortage, ...]:
     found = [*_gpus(has, need), *_disk(has, need)]
     if has.memory is not None and need.memory is not None and need.memory > has.memory:
         then = "it starts, and is killed if it needs more"
-        found.append(Shortage(f"{_gib(need.memory)} memory", f"{_gib(has.memory)} there", False, then))
+        found.append(
+            Shortage(f"{format_bytes(need.memory)} memory", f"{format_bytes(has.memory)} there", False, then)
+        )
     if has.cpus is not None and need.cpus > has.cpus:
         found.append(Shortage(f"{need.cpus} CPUs", f"{has.cpus} there", False, "it is slower"))
     return tuple(sorted(found, key=lambda one: not one.never))
@@ -93,21 +96,17 @@ def _gpus(has: Hardware, need: HardwareNeed) -> list[Shortage]:
         return [Shortage(named, there, not then, then)]
     least = min((memory for memory in has.gpus if memory is not None), default=None)
     if least is not None and need.gpu_memory is not None and least < need.gpu_memory * _SAME_GPU:
-        there = f"{has.gpu_name or 'a GPU'} with {_gib(least)} there"
-        return [Shortage(f"{named} with {_gib(need.gpu_memory)}", there, False, "it may not fit")]
+        there = f"{has.gpu_name or 'a GPU'} with {format_bytes(least)} there"
+        return [Shortage(f"{named} with {format_bytes(need.gpu_memory)}", there, False, "it may not fit")]
     return []
 
 
 def _disk(has: Hardware, need: HardwareNeed) -> list[Shortage]:
     if need.scratch is None:
         return []
-    asked = f"{_gib(need.scratch)} scratch"
+    asked = f"{format_bytes(need.scratch)} scratch"
     if has.disk is not None and need.scratch > has.disk:
-        return [Shortage(asked, f"a disk of {_gib(has.disk)} there", True)]
+        return [Shortage(asked, f"a disk of {format_bytes(has.disk)} there", True)]
     if has.disk_free is not None and need.scratch > has.disk_free:
-        return [Shortage(asked, f"{_gib(has.disk_free)} free", False, "it may run out of room")]
+        return [Shortage(asked, f"{format_bytes(has.disk_free)} free", False, "it may run out of room")]
     return []
-
-
-def _gib(size: int) -> str:
-    return f"{size / _GIB:,.0f} GiB" if size >= 10 * _GIB else f"{size / _GIB:,.1f} GiB"

@@ -54,6 +54,15 @@ def format_size(size: int) -> str:
     return f"{size // 1024}K" if size % 1024 == 0 else f"{size / 1024:.3f}K"
 
 
+def format_bytes(size: float) -> str:
+    """A size as a person reads it, with three digits at most, e.g. "547 MiB" or "1.5 GiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB" if size < 10 else f"{size:.0f} TiB"
+
+
 def format_duration(seconds: int) -> str:
     """The shortest text that `parse_duration` reads back, e.g. "1d12h"."""
     minutes, second = divmod(seconds, 60)

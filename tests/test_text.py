@@ -2,8 +2,8 @@
 
 import pytest
 
-from clusterkit.cli.ui.console import format_bytes, format_count
-from clusterkit.units import format_seconds
+from clusterkit.cli.ui.console import format_count
+from clusterkit.units import format_bytes, format_seconds
 
 
 @pytest.mark.parametrize(

@@ -129,3 +129,9 @@ class SchedulerChecks(Protocol):
             options: of its job.
         """
         ...
+
+
+def shortlist(names: list[str], most: int = 6) -> str:
+    """Names separated by commas; of many only the first, followed by an ellipsis."""
+    shown = ", ".join(names[:most])
+    return f"{shown}, ..." if len(names) > most else shown or "none"

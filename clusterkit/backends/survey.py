@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from clusterkit.config.merge import SettingsDraft
 from clusterkit.config.models import Profile
 from clusterkit.ownership import OwnershipFault
+from clusterkit.units import format_bytes
 
 _ROOMY = 50 * 2**30
 """Bytes: an image, its unpacked copy and a few runs."""
@@ -234,7 +235,7 @@ class Surveyor(Protocol):
 
 def _about(root: Root) -> str:
     """A folder's file system in a few words that stay true; what is free does not."""
-    words = [root.why if root.why != "usual" else "", f"{_size(root.total)}" if root.total else ""]
+    words = [root.why if root.why != "usual" else "", f"{format_bytes(root.total)}" if root.total else ""]
     words.append(root.file_system or "")
     if root.quota_left is not None:
         words.append("with a quota")
@@ -251,7 +252,3 @@ def _merit(root: Root) -> tuple[object, ...]:
 
 def _fleeting(root: Root) -> bool:
     return "scratch" in f"{root.why} {root.path}".lower()
-
-
-def _size(size: int) -> str:
-    return f"{size / 2**40:.1f} TiB" if size >= 2**40 else f"{size / 2**30:.0f} GiB"

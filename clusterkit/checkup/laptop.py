@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from clusterkit.backends.checks import Verdict, failed, passed, warned
 from clusterkit.errors import ClusterkitError
-from clusterkit.evidence_words import size
 from clusterkit.hardware import Hardware, Shortage
+from clusterkit.units import format_bytes
 
 OLDEST_PYTHON, FIRST_UNTRIED_PYTHON = (3, 11), (3, 14)
 OLDEST_RSYNC = (3, 1)
@@ -57,7 +57,7 @@ def fit(lacking: Sequence[Shortage], has: Hardware, asks: str, cure: str) -> Ver
 
 def disk_here(free: int, folder: str) -> Verdict:
     """Room for results."""
-    text = f"{size(free)} free in {folder}"
+    text = f"{format_bytes(free)} free in {folder}"
     if free < _LITTLE:
         return failed(text, "make room, or set `results` of [project] to a larger disk")
     if free < _SCARCE:

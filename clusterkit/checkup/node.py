@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit import ownership
 from clusterkit.backends import backend_of
-from clusterkit.backends.checks import Answer, Verdict, failed, passed, skipped, warned
+from clusterkit.backends.checks import Answer, Verdict, failed, passed, shortlist, skipped, warned
 from clusterkit.checkup.login import skew
-from clusterkit.evidence_words import listed, size
 from clusterkit.images.image import Image
+from clusterkit.units import format_bytes
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -148,7 +148,7 @@ def image_visible(node: Node) -> Verdict:
     part = node.answer["image"]
     found = part.text.split()[4:5]
     if part.status == 0 and found == [str(node.image.bytes)]:
-        return passed(f"{size(node.image.bytes)}")
+        return passed(f"{format_bytes(node.image.bytes)}")
     return failed(
         f"{node.name}: {part.last}"
         if part.status
@@ -170,10 +170,12 @@ def scratch(node: Node) -> Verdict:
     free = next((int(word) << 10 for word in part.text.split()[-3:-2] if word.isdigit()), None)
     if free is None:
         return passed(f"{where} can be written to")
-    text = f"{size(free)} free in {where} on {node.name}"
+    text = f"{format_bytes(free)} free in {where} on {node.name}"
     wanted = node.profile.scratch
     if wanted is not None and free < wanted:
-        return failed(f"{text}, {size(wanted)} asked for", f"set `scratch` of {node.table} to a larger disk")
+        return failed(
+            f"{text}, {format_bytes(wanted)} asked for", f"set `scratch` of {node.table} to a larger disk"
+        )
     return passed(text)
 
 
@@ -181,7 +183,7 @@ def binds(node: Node) -> Verdict:
     """Their sources."""
     missing = node.answer["binds"].lines
     if missing:
-        return failed(f"not on {node.name}: {listed(missing)}", f"correct `binds` of {node.table}")
+        return failed(f"not on {node.name}: {shortlist(missing)}", f"correct `binds` of {node.table}")
     return passed(f"{len(node.cluster.binds)} there")
 
 
@@ -239,10 +241,10 @@ def shared_memory(node: Node) -> Verdict:
     if free is None:
         return warned(f"{node.name} does not tell", "df /dev/shm")
     wanted = max(SHARED_MEMORY, _PER_WORKER * (node.profile.workers or 0))
-    text = f"{size(free)} free"
+    text = f"{format_bytes(free)} free"
     if free < wanted:
         return failed(
-            f"{text} on {node.name}, {size(wanted)} needed",
+            f"{text} on {node.name}, {format_bytes(wanted)} needed",
             "workers = 0 in the profile; or ask for a larger one",
         )
     return passed(text)

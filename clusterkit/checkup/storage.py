@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from clusterkit import ownership
-from clusterkit.backends.checks import Verdict, failed, passed, warned
+from clusterkit.backends.checks import Verdict, failed, passed, shortlist, warned
 from clusterkit.checkup.login import Login
-from clusterkit.evidence_words import listed, size
 from clusterkit.images.image import Image
 from clusterkit.probes.framing import TIME_UP
 from clusterkit.probes.space import Space, parse
+from clusterkit.units import format_bytes
 
 _MODE = re.compile(
     r"^(?P<mode>d[-rwxsStT]{9})\S*\s+\d+\s+(?P<uid>\d+)\s+\d+\s.*?\s(?P<path>/.*)$", re.MULTILINE
@@ -71,9 +71,9 @@ def owners(storage: Storage) -> Verdict:
     faults, _, rest = storage.login.answer["owners"].text.rpartition("--")
     found, notes = ownership.parse(faults), ownership.parse(rest)
     if found:
-        text = listed([fault.text for fault in found], 2)
+        text = shortlist([fault.text for fault in found], 2)
         return failed(text, ownership.cure(found, storage.login.about("user"), storage.table))
-    told = f"; you trust whoever could: {listed([note.text for note in notes], 2)}" if notes else ""
+    told = f"; you trust whoever could: {shortlist([note.text for note in notes], 2)}" if notes else ""
     return passed(f"nobody else can change the work root, scratch or images{told}")
 
 
@@ -81,7 +81,7 @@ def modes(storage: Storage) -> Verdict:
     """Nobody else's: unless a group may read images and code."""
     wide = open_folders(storage)
     if wide:
-        text = listed([f"{path} ({mode})" for path, mode in wide.items()], 3)
+        text = shortlist([f"{path} ({mode})" for path, mode in wide.items()], 3)
         return warned(f"others may look into {text}", f"chmod go= {shlex.join(wide)}")
     group = storage.login.cluster.group
     return passed("only you can look in" + (f", and group {group} into images and code" if group else ""))
@@ -112,12 +112,12 @@ def room(storage: Storage) -> Verdict:
         if space.left is None:
             continue
         quota = " by quota" if space.left == space.quota_left else ""
-        text = f"{space.role} {size(space.left)}{quota}"
+        text = f"{space.role} {format_bytes(space.left)}{quota}"
         texts.append(text)
         if space.left < _LITTLE and space.role != "home":
             return failed(f"{text} left in {space.path}", _MAKE_ROOM)
         if space.role == "images" and space.left < (needed := storage.to_send):
-            return failed(f"{text} left in {space.path}, the image needs {size(needed)}", _MAKE_ROOM)
+            return failed(f"{text} left in {space.path}, the image needs {format_bytes(needed)}", _MAKE_ROOM)
         if space.left < _SCARCE and scarce is None:
             scarce = warned(f"{text} left in {space.path}", _MAKE_ROOM)
     return scarce or passed(", ".join(texts))
@@ -135,7 +135,7 @@ def image_there(storage: Storage) -> Verdict:
         return failed(f"{image.name[:19]}... is not in {storage.login.about('store')}", cure)
     if found[0] != str(image.bytes):
         return failed(f"{image.name[:19]}... has {found[0]} bytes there, not {image.bytes}", cure)
-    return passed(f"{image.name[:19]}..., {size(image.bytes)}")
+    return passed(f"{image.name[:19]}..., {format_bytes(image.bytes)}")
 
 
 def image_whole(storage: Storage) -> Verdict:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli.common import ConfigOption, load, native_words, open_ledger
-from clusterkit.cli.ui.console import err, format_bytes, note, out
+from clusterkit.cli.ui.console import err, note, out
 from clusterkit.config.options import NATIVE_OPTION
+from clusterkit.units import format_bytes
 
 if TYPE_CHECKING:
     from clusterkit.commands.build import Built

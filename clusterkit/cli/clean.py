@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
-from clusterkit.cli.ui.console import err, format_bytes, note, out
+from clusterkit.cli.ui.console import err, note, out
 from clusterkit.cli.ui.removal import may_remove
 from clusterkit.errors import ConfigError, TransportError
+from clusterkit.units import format_bytes
 
 if TYPE_CHECKING:
     from clusterkit.commands.clean import Cleaned, Removables

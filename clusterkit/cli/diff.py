@@ -14,11 +14,11 @@ from clusterkit.cli.common import (
     load,
     open_ledger,
 )
-from clusterkit.cli.ui.console import format_bytes, note, out, printable
+from clusterkit.cli.ui.console import note, out, printable
 from clusterkit.numbers import beside, percents_beside
 from clusterkit.sharing.comparison import as_json
 from clusterkit.sharing.description import DescribedRate
-from clusterkit.units import format_seconds
+from clusterkit.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.sharing.comparison import Changed, Comparison

@@ -12,7 +12,8 @@ from clusterkit.cli.common import (
     load,
     open_ledger,
 )
-from clusterkit.cli.ui.console import format_bytes, note, out
+from clusterkit.cli.ui.console import note, out
+from clusterkit.units import format_bytes
 
 if TYPE_CHECKING:
     from clusterkit.commands.export import Exported

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger
-from clusterkit.cli.ui.console import format_bytes, note, out
+from clusterkit.cli.ui.console import note, out
 from clusterkit.cli.ui.removal import may_remove
+from clusterkit.units import format_bytes
 
 if TYPE_CHECKING:
     from clusterkit.commands.images import Garbage, Rubbish, Young

@@ -11,7 +11,8 @@ import typer
 from rich.table import Table
 
 from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger
-from clusterkit.cli.ui.console import format_bytes, note, out
+from clusterkit.cli.ui.console import note, out
+from clusterkit.units import format_bytes
 
 if TYPE_CHECKING:
     from clusterkit.commands.images import ImageRow

@@ -28,10 +28,11 @@ from clusterkit.cli.common import (
     load,
     native_words,
 )
-from clusterkit.cli.ui.console import format_bytes, format_count, note, out
+from clusterkit.cli.ui.console import format_count, note, out
 from clusterkit.cli.ui.plan import FITS, speed_words, time_range
 from clusterkit.errors import ConfigError
 from clusterkit.numbers import beside, significant
+from clusterkit.units import format_bytes
 
 if TYPE_CHECKING:
     from clusterkit.commands.compare import ComparisonRow

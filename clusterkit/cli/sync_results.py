@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
-from clusterkit.cli.ui.console import err, format_bytes, note, out, say
+from clusterkit.cli.ui.console import err, note, out, say
 from clusterkit.errors import ConfigError, WandbError
 from clusterkit.results.selection import Checkpoints
+from clusterkit.units import format_bytes
 from clusterkit.wandb.uploaded import UploadState
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 from clusterkit import account
-from clusterkit import evidence_words as words
 from clusterkit.backends.checks import failed, passed, warned
 from clusterkit.checkup import Result, Verdict, laptop
 from clusterkit.commands.examination import Examination
@@ -27,6 +26,7 @@ from clusterkit.runs.own_words import check_script
 from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.resolve import resolve
 from clusterkit.site import connected
+from clusterkit.units import format_bytes
 from clusterkit.wandb import client, credentials
 
 _SERVER_SECONDS = 10.0
@@ -184,7 +184,7 @@ def _code(exam: Examination) -> Verdict:
     except ClusterkitError as error:
         return laptop.fault(error)
     count = len(snapshot.project.files)
-    return passed(f"{count} file{'' if count == 1 else 's'}, {words.size(snapshot.bytes)} with the trainer")
+    return passed(f"{count} file{'' if count == 1 else 's'}, {format_bytes(snapshot.bytes)} with the trainer")
 
 
 def _disk(exam: Examination) -> Verdict:

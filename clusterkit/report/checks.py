@@ -12,8 +12,8 @@ from enum import StrEnum
 from clusterkit.report.binding import Binding
 from clusterkit.report.measured import Measured, known
 from clusterkit.report.metrics import first_not_finite
-from clusterkit.report.words import share, size
-from clusterkit.units import format_seconds
+from clusterkit.report.words import share
+from clusterkit.units import format_bytes, format_seconds
 
 GPU_LOW = 0.3
 """The optimisation guide's "Low GPU Utilization (<30%)"."""
@@ -99,7 +99,7 @@ def _memory(runs: Sequence[Measured]) -> RuleCheck:
     peaks = [one.memory for one in runs if one.memory]
     if not peaks and not any(one.run.directory.ended for one in runs):
         return RuleCheck(rule, "no log of an end, no memory was logged", RuleVerdict.UNKNOWN)
-    return _judged(rule, f"never; at most {size(max(peaks))}" if peaks else "not in its log", "")
+    return _judged(rule, f"never; at most {format_bytes(max(peaks))}" if peaks else "not in its log", "")
 
 
 def _physics(runs: Sequence[Measured]) -> RuleCheck:

@@ -11,10 +11,9 @@ from typing import Any
 from clusterkit.numbers import significant
 from clusterkit.report.groups import ReportRun
 from clusterkit.report.measured import Measured
-from clusterkit.report.words import size
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import moment, table
-from clusterkit.units import format_seconds
+from clusterkit.units import format_bytes, format_seconds
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ def _resources(run: ReportRun) -> str:
     ]
     parts += [f"{profile['cpus']} CPUs" if profile.get("cpus") else ""]
     memory, seconds = profile.get("memory"), run.document.get("time_limit_seconds")
-    parts += [f"{size(memory)} memory" if isinstance(memory, int) else ""]
+    parts += [f"{format_bytes(memory)} memory" if isinstance(memory, int) else ""]
     parts += [f"{format_seconds(seconds)} an attempt" if isinstance(seconds, int) else ""]
     return ", ".join(part for part in parts if part) or "-"
 

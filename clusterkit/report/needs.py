@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusterkit.report.measured import Measured, known
-from clusterkit.report.words import GIB, share, size
-from clusterkit.units import format_duration, format_seconds
+from clusterkit.report.words import GIB, share
+from clusterkit.units import format_bytes, format_duration, format_seconds
 
 MEMORY_MARGIN = 1.3
 """Samples are seconds apart and miss short peaks."""
@@ -48,7 +48,7 @@ def _memory(runs: Sequence[Measured]) -> ResourceNeed | None:
     if not used:
         return None
     killed = any(one.evidence.memory_line for one in runs)
-    told = f"{size(used)}, {share(used / asked)}" if asked else size(used)
+    told = f"{format_bytes(used)}, {share(used / asked)}" if asked else format_bytes(used)
     gib = max(1, math.ceil(used * MEMORY_MARGIN / GIB))
     short = killed or 0 < asked < used / _TIGHT
     if killed and asked:
@@ -59,7 +59,7 @@ def _memory(runs: Sequence[Measured]) -> ResourceNeed | None:
 
 def _sized(asked: int, told: str, gib: int, short: bool) -> ResourceNeed:
     differs = not asked or short or gib * GIB <= _SMALLER * asked
-    shown = size(asked) if asked else "not given"
+    shown = format_bytes(asked) if asked else "not given"
     return ResourceNeed("memory", shown, told, f"{gib} GiB", f'memory = "{gib}G"' if differs else "", short)
 
 
@@ -135,11 +135,10 @@ def _gpu_memory(runs: Sequence[Measured]) -> ResourceNeed | None:
     killed = any(one.evidence.gpu_memory_line for one in runs)
     wanted = used * MEMORY_MARGIN / GIB
     gib = next((size for size in _GPU_SIZES if size >= wanted), None)
-    told = f"{size(used)}, {share(used / total)}" + ("; it was full" if killed else "")
-    enough = (
-        "more" if killed else f"a GPU or slice of {gib} GiB" if gib and gib * GIB < total else size(total)
-    )
-    return ResourceNeed("GPU memory", size(total), told, enough, too_little=killed)
+    told = f"{format_bytes(used)}, {share(used / total)}" + ("; it was full" if killed else "")
+    smaller = f"a GPU or slice of {gib} GiB" if gib and gib * GIB < total else format_bytes(total)
+    enough = "more" if killed else smaller
+    return ResourceNeed("GPU memory", format_bytes(total), told, enough, too_little=killed)
 
 
 def _gpu(runs: Sequence[Measured]) -> ResourceNeed | None:

@@ -1,4 +1,4 @@
-"""Sizes and shares as a report writes them. Pure."""
+"""Shares and names as a report writes them. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,6 @@ _DIRECTIONS = (*range(0x2028, 0x202F), *range(0x2066, 0x206A))
 _UNSEEN = dict.fromkeys((*_CONTROLS, *_DIRECTIONS, *range(0xD800, 0xE000)), 0xFFFD)
 _LONGEST = 60
 """Characters of a name in a picture."""
-
-
-def size(count: float) -> str:
-    """Bytes: "640 MiB", "3.2 GiB", "48 GiB"."""
-    if count < GIB:
-        return f"{count / (1 << 20):.0f} MiB"
-    return f"{count / GIB:.0f} GiB" if count >= 10 * GIB else f"{count / GIB:.1f} GiB"
 
 
 def share(value: float) -> str:

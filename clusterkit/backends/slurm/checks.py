@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from clusterkit.backends.checks import Answer, Check, CheckPlace, Verdict, failed, passed, warned
+from clusterkit.backends.checks import Answer, Check, CheckPlace, Verdict, failed, passed, shortlist, warned
 from clusterkit.backends.slurm.explain import sbatch_error
 from clusterkit.backends.slurm.partitions import default, partitions
 from clusterkit.backends.slurm.request import Gpus, JobRequest, held, read
 from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT
 from clusterkit.backends.slurm.times import parse_time
-from clusterkit.evidence_words import listed, size
-from clusterkit.units import format_duration
+from clusterkit.units import format_bytes, format_duration
 
 _BUSY = re.compile(r"down|drain|fail|maint|unknown|power|reboot|inval", re.IGNORECASE)
 
@@ -140,7 +139,8 @@ def partition(slurm: SlurmAnswer) -> Verdict:
     facts = slurm.partitions.get(name)
     if facts is None:
         return failed(
-            f"there is no partition {name}; there are: {listed(known)}", f"partition = ... in {slurm.table}"
+            f"there is no partition {name}; there are: {shortlist(known)}",
+            f"partition = ... in {slurm.table}",
         )
     if (state := facts.get("State", "UP")) != "UP":
         return failed(f"{name} is {state}", "wait for the administrators, or choose another partition")
@@ -159,7 +159,7 @@ def account(slurm: SlurmAnswer) -> Verdict:
     facts = slurm.partitions.get(slurm.partition, {})
     allowed, denied = facts.get("AllowAccounts", "ALL"), facts.get("DenyAccounts", "")
     if wanted and mine and wanted not in mine:
-        text = f"you have no account {wanted}; yours: {listed(sorted(mine))}"
+        text = f"you have no account {wanted}; yours: {shortlist(sorted(mine))}"
         cure = f"account = ... in {slurm.table}"
         return (
             failed(text, cure)
@@ -188,14 +188,14 @@ def qos(slurm: SlurmAnswer) -> Verdict:
         return passed("none is named")
     known = slurm.answer["qos"].text.split()
     if known and wanted not in known:
-        return failed(f"there is no QOS {wanted}; there are: {listed(sorted(known))}", cure)
+        return failed(f"there is no QOS {wanted}; there are: {shortlist(sorted(known))}", cure)
     allowed = slurm.partitions.get(slurm.partition, {}).get("AllowQos", "ALL")
     if allowed not in ("ALL", "") and wanted not in allowed.split(","):
         return failed(f"{slurm.partition} takes only QOS {allowed}", f"qos or partition in {slurm.table}")
     mine = slurm.accounts
     of_account = mine.get(slurm.request.account) or set().union(*mine.values())
     if of_account and wanted not in of_account:
-        text = f"your account may not use {wanted}; it may: {listed(sorted(of_account))}"
+        text = f"your account may not use {wanted}; it may: {shortlist(sorted(of_account))}"
         return failed(text, cure) if slurm.enforces("qos") else warned(f"{text}; it is not enforced", cure)
     return passed(wanted)
 
@@ -209,7 +209,7 @@ def gres(slurm: SlurmAnswer) -> Verdict:
         return failed("the options ask for no GPU", f'request = "--gres=gpu:{{type}}:{{count}}" in {table}')
     spelt = [gpus for node in slurm.nodes for gpus in node.gpus if wanted.type in ("", gpus.type)]
     if not spelt:
-        has = f"have {listed(there)}" if there else "have no GPU"
+        has = f"have {shortlist(there)}" if there else "have no GPU"
         untyped = any(gpus.type == "" for node in slurm.nodes for gpus in node.gpus)
         cure = (
             f'request = "--gres=gpu:{{count}}" in {table}'
@@ -223,7 +223,7 @@ def gres(slurm: SlurmAnswer) -> Verdict:
             f"{option}: a node of {slurm.partition} has {most}",
             f"gpus = {most} in [profiles.{slurm.profile}]",
         )
-    return passed(f"{option}; the nodes have {listed(there)}")
+    return passed(f"{option}; the nodes have {shortlist(there)}")
 
 
 def time_limit(slurm: SlurmAnswer) -> Verdict:
@@ -255,10 +255,10 @@ def fits(slurm: SlurmAnswer) -> Verdict:
         )
     if (wanted.memory or 0) > memory:
         most = f"{memory >> 30}G" if memory >= 1 << 30 else f"{memory >> 20}M"
-        text = f"{size(wanted.memory or 0)} asked for, the nodes have {size(memory)}"
+        text = f"{format_bytes(wanted.memory or 0)} asked for, the nodes have {format_bytes(memory)}"
         return failed(text, f'memory = "{most}" in {table}')
-    asked = f"{wanted.cpus} processors" + (f", {size(wanted.memory)}" if wanted.memory else "")
-    return passed(f"{asked} of {cpus}, {size(memory)}")
+    asked = f"{wanted.cpus} processors" + (f", {format_bytes(wanted.memory)}" if wanted.memory else "")
+    return passed(f"{asked} of {cpus}, {format_bytes(memory)}")
 
 
 def submit(slurm: SlurmAnswer) -> Verdict:

@@ -90,15 +90,6 @@ def note(message: str) -> None:
     err.print(message, markup=False, style="dim", soft_wrap=True)
 
 
-def format_bytes(size: float) -> str:
-    """A size with three digits at most, e.g. "547 MiB"."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
 def format_count(count: float) -> str:
     """A count of steps, e.g. "2M", "256k", "1.25M"."""
     for factor, unit in ((1_000_000, "M"), (1_000, "k")):

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from clusterkit.asking import agree
 from clusterkit.cli.ui import console
-from clusterkit.cli.ui.console import bold, format_bytes, printable, say
+from clusterkit.cli.ui.console import bold, printable, say
 from clusterkit.cli.ui.lines import warn_of_trusted
-from clusterkit.units import format_seconds
+from clusterkit.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.runs.deployment import DeploymentPlan

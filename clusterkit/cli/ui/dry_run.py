@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends import backend_of
-from clusterkit.cli.ui.console import format_bytes, note, out, printable
+from clusterkit.cli.ui.console import note, out, printable
 from clusterkit.cli.ui.deploy import described, warn_of
 from clusterkit.cli.ui.lines import labelled
 from clusterkit.cli.ui.submit import described_way
 from clusterkit.cli.ui.sweep import show_plan
-from clusterkit.units import format_duration
+from clusterkit.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from clusterkit.runs.pipeline import DryRun

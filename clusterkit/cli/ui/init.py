@@ -11,10 +11,10 @@ from rich.text import Text
 
 from clusterkit.asking import agree, ask
 from clusterkit.backends.survey import Choice
-from clusterkit.cli.ui.console import err, format_bytes, note, out
+from clusterkit.cli.ui.console import err, note, out
 from clusterkit.config.sources import display_path
 from clusterkit.errors import ConfigError
-from clusterkit.units import format_duration
+from clusterkit.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from clusterkit.commands.init import Described

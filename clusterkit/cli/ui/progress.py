@@ -6,10 +6,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from clusterkit.cli.ui.console import format_bytes
 from clusterkit.transport.base import ProgressCallback
 from clusterkit.transport.base import TransferProgress as Report
-from clusterkit.units import format_seconds
+from clusterkit.units import format_bytes, format_seconds
 
 
 @contextmanager

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 from clusterkit.asking import agree
-from clusterkit.cli.ui.console import format_bytes, note
+from clusterkit.cli.ui.console import note
 from clusterkit.errors import ConfigError
+from clusterkit.units import format_bytes
 
 
 def may_remove(command: str, size: int, where: str, *, dry_run: bool, yes: bool) -> bool:
