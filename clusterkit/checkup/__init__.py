@@ -1,4 +1,7 @@
-"""Is all on the way from the laptop to the program as a run needs it? Scripts that look, and judges. Pure."""
+"""Checks of everything a run needs, from the laptop to the container.
+
+The `examine_*` modules ask; the others hold the scripts and judge the answers without I/O.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_l
 from clusterkit.cli.ui.console import note, out, printable
 
 if TYPE_CHECKING:
-    from clusterkit.commands.why_group import Causes
+    from clusterkit.commands.why import Causes
     from clusterkit.diagnosis import Diagnosis, Finding
 
 
@@ -34,7 +34,7 @@ def why(
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
         if len(runs) > 1:
-            from clusterkit.commands.why_group import why_group
+            from clusterkit.commands.why import why_group
 
             causes = why_group(settings, ledger, runs)
             (print_group_json if as_json else show_causes)(causes)

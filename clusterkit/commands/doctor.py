@@ -1,7 +1,6 @@
-"""doctor: is everything on the way from this laptop to a program in a container as a run needs it?
+"""doctor: check everything a run needs, from this laptop to a program in a container.
 
-The checks are in `clusterkit.checkup`, pure; here is what must be asked for them, step by step. Each result
-is handed out as soon as it is there.
+The checks are in `clusterkit.checkup`; each result is handed out as soon as it is known.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends.checks import skipped
 from clusterkit.checkup import CheckPlace, Result, Sheet, Verdict, laptop, named
-from clusterkit.commands.doctor_job import examine_nodes
-from clusterkit.commands.doctor_laptop import examine_laptop, log_in
-from clusterkit.commands.doctor_site import examine_site
-from clusterkit.commands.examination import Examination
+from clusterkit.checkup.examination import Examination
+from clusterkit.checkup.examine_laptop import examine_laptop, log_in
+from clusterkit.checkup.examine_nodes import examine_nodes
+from clusterkit.checkup.examine_site import examine_site
 from clusterkit.errors import ConfigError
 from clusterkit.transport.base import Bar
 from clusterkit.transport.questions import Ask, ask_on_terminal

@@ -1,4 +1,4 @@
-"""doctor on compute nodes: one short job for each different request, whose answer comes through a file."""
+"""Examines compute nodes: one short job for each different request, whose answer comes through a file."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from clusterkit.backends.checks import Answer, failed, parse_answer, passed, ski
 from clusterkit.backends.jobs import Job, JobState
 from clusterkit.checkup import CheckPlace, Result, Verdict, container, laptop, named, node
 from clusterkit.checkup.applies import trains
+from clusterkit.checkup.examination import Examination
+from clusterkit.checkup.examine_site import layout_of
 from clusterkit.checkup.login import Login
 from clusterkit.checkup.node import Node
 from clusterkit.checkup.node_script import (
@@ -27,8 +29,6 @@ from clusterkit.checkup.node_script import (
     inside_request,
     node_script,
 )
-from clusterkit.commands.doctor_site import layout_of
-from clusterkit.commands.examination import Examination
 from clusterkit.errors import ClusterkitError, WandbError
 from clusterkit.runs.fitting import wants_gpu
 from clusterkit.runs.handover import SubmissionRefusedError, hand_over_job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from clusterkit.commands.doctor_job import LOOK
+from clusterkit.checkup.examine_nodes import LOOK
 
 
 def look(folder: Path, how: str) -> str:

@@ -1,4 +1,4 @@
-"""doctor on this machine: Python, settings, ledger, disk, image, W&B, keys, and the login."""
+"""Examines this laptop: Python, settings, ledger, disk, image, W&B, keys, and the login."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from clusterkit import account
 from clusterkit.backends.checks import failed, passed, warned
 from clusterkit.checkup import Result, Verdict, laptop
-from clusterkit.commands.examination import Examination
+from clusterkit.checkup.examination import Examination
 from clusterkit.errors import ClusterkitError, TransportError, WandbError
 from clusterkit.runs.fitting import another, hardware_of, lacks
 from clusterkit.runs.ledger import Ledger

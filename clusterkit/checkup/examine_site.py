@@ -1,4 +1,4 @@
-"""doctor on the login node: one round trip for it, its roots and the scheduler; what `--fix` does there."""
+"""Examines the login node, its storage and the scheduler in one round trip, and fixes what `--fix` allows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from functools import partial
 from clusterkit.backends import backend_of
 from clusterkit.backends.checks import Outcome, Verdict, passed, skipped
 from clusterkit.checkup import CheckPlace, Result, laptop, login, storage
+from clusterkit.checkup.examination import Examination
 from clusterkit.checkup.login import Login
 from clusterkit.checkup.login_script import login_probe
 from clusterkit.checkup.storage import Storage
-from clusterkit.commands.examination import Examination
 from clusterkit.errors import ClusterkitError, TransportError, last_words
 from clusterkit.images.planning import plan as plan_image
 from clusterkit.images.upload import upload as upload_image
