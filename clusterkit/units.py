@@ -60,7 +60,7 @@ def format_bytes(size: float) -> str:
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
         size /= 1024
-    return f"{size:.1f} TiB" if size < 10 else f"{size:.0f} TiB"
+    return f"{size:.1f} TiB"
 
 
 def format_duration(seconds: int) -> str:

@@ -57,8 +57,6 @@ class Measured:
     gpu_memory: float | None
     """Highest sample, bytes."""
     gpu_memory_total: float | None
-    evaluating: float | None
-    """Wall time that the evaluations took beside training, over that of the loop."""
     dormant: float | None
     """Share of the critics' neurons at the last evaluation."""
     skipped: int
@@ -81,7 +79,6 @@ def measure(evidence: RunEvidence) -> Measured:
     lasted = _lasted_each(run)
     capability = _number(table(header, "versions").get("capability"))
     cpus = [share for row, _ in weighed if (share := row.number("cpu/share")) is not None]
-    evaluations = [spent for row in run.rows if row.kind == "eval" and (spent := row.number("seconds"))]
     return Measured(
         evidence=evidence,
         seconds=seconds,
@@ -107,7 +104,6 @@ def measure(evidence: RunEvidence) -> Measured:
         gpu_memory=_highest(run.rows, "gpu/memory_bytes", gpu.get("memory_used_bytes")),
         gpu_memory_total=_number(gpu.get("memory_total_bytes"))
         or _number(table(header, "versions").get("memory_bytes")),
-        evaluating=sum(evaluations) / seconds if evaluations and seconds else None,
         dormant=_last(run.evaluations, "diagnostics/dormant/critic"),
         skipped=int(_last(run.training, "updates_skipped") or 0),
     )

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from clusterkit.cli.ui.console import format_bytes
 from clusterkit.config.models import Cluster, Profile
 from clusterkit.forecast.memory import Machine, Memory, judge
 from clusterkit.forecast.planned_run import sizes_of, with_gpu
 from clusterkit.resources import resource
 from clusterkit.runs.program import train_options
+from clusterkit.units import format_bytes
 from trainer import recipe as recipes
 
 ANY = Cluster(name="any", root="/any")

@@ -56,7 +56,7 @@ def test_a_request_that_fits(name: str) -> None:
         ("gres", ["--gres=gpu:a40:9"], "a node of gpu has 8", "gpus = 8 in [profiles.a40]"),
         ("time-limit", ["--time=2-00:00:00"], "2d asked for, gpu allows 1d", 'time = "1d"'),
         ("size", ["--cpus-per-task=65"], "65 processors asked for, the nodes have 64", "cpus = 64"),
-        ("size", ["--mem=600G"], "600.0 GiB asked for, the nodes have 500.0 GiB", 'memory = "500G"'),
+        ("size", ["--mem=600G"], "600 GiB asked for, the nodes have 500 GiB", 'memory = "500G"'),
     ],
 )
 def test_a_request_that_does_not(name: str, options: list[str], evidence: str, cure: str) -> None:

@@ -58,7 +58,7 @@ def test_storage_on_which_all_is_well(name: str) -> None:
             Outcome.PASS,
             "you trust whoever could: /share can be written to by the group lab",
         ),
-        ("room", {"space": space(1000)}, Outcome.FAIL, "work root 1000 KiB left in /share/me"),
+        ("room", {"space": space(1000)}, Outcome.FAIL, "work root 1.0 MiB left in /share/me"),
         ("room", {"space": space(500_000)}, Outcome.WARN, "work root 488 MiB left in /share/me"),
         ("room", {"space": space(9_999_999, home=10)}, Outcome.WARN, "home 10 KiB left in /home/me"),
         ("room", {"space": space(9_999_999, quota="/share/me 990 0 1000\n")}, Outcome.FAIL, "by quota"),

@@ -75,7 +75,6 @@ class UsageReader:
 
     _rest: str = ""
     _ticks: float = 100.0
-    _page: int = 4096
     _cpus: int | None = None
     _node: str = ""
     _before: tuple[float, Mapping[int, float]] | None = None
