@@ -98,7 +98,7 @@ def test_a_shell_has_keys_sizes_interrupts_and_a_status(way: str, sshd: Loopback
         time.sleep(0.5)
         person.types("\x03")
         person.reads("ready$ ")
-        person.types("sleep 4712 & exit 7\n")
+        person.types("sleep 47 & exit 7\n")
         person.reads("status 7")
     finally:
         person.leaves()

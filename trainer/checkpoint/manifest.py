@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself: `manifest.json`, from and to bytes. Nothing here trusts the file."""
+"""Reads and writes `manifest.json`, a checkpoint's description. The file is not trusted."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 SCHEMA = 3
 _WITHOUT_DIGEST = 2
-"""The format before this one, which has no digest of itself: of it only the structure can be checked."""
+"""The previous format, which has no digest of itself: only its structure can be checked."""
 _SEAL = b', "sha256": "%s"}\n'
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class ForeignFormatError(ValueError):
-    """The manifest is whole, but of a format that this trainer does not read."""
+    """The manifest is complete, but this trainer does not read its format."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Manifest:
 
     Attributes:
         step: environment steps.
-        serial: counts the checkpoints of the folder in the order they were saved. A run that goes on from
-            an older checkpoint may save lower steps than there are.
+        serial: counts the folder's checkpoints in the order they were saved. A run that resumes from an
+            older checkpoint may save lower steps than existing ones.
         time: Unix seconds.
         run_id: the run that saved it.
         recipe: its recipe's name.

@@ -1,6 +1,6 @@
-"""What goes when a checkpoint has been saved, and what must stay.
+"""Removes old checkpoints after a save.
 
-Nothing here may cost a run anything: what cannot be removed now goes after a later save.
+A failure here never harms a run: what cannot be removed now is removed after a later save.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from trainer.files import sync_directory
 
 
 def prune(home: Path, keep: int, refused: Collection[Path]) -> None:
-    """Puts away all but the newest good checkpoints, and what is damaged and older than those.
+    """Removes all but the newest good checkpoints, and damaged ones older than those.
 
     Args:
         home: the folder of checkpoints.
         keep: how many good ones stay.
-        refused: known to be damaged. Of the others those are good whose files are there in their sizes.
+        refused: known to be damaged. Of the others, those with all files in the right sizes are good.
     """
     held: dict[Path, Manifest] = {}
     torn: list[Path] = []
@@ -50,7 +50,7 @@ def prune(home: Path, keep: int, refused: Collection[Path]) -> None:
 def clear(home: Path, in_use: StoredReplay | None) -> None:
     """Removes hidden folders, temporary files, and the segments that no checkpoint lists.
 
-    While any manifest cannot be read, no segment goes: it may be one of those.
+    While any manifest is unreadable no segment is removed: that manifest may list it.
 
     Args:
         home: the folder of checkpoints.
@@ -73,7 +73,7 @@ def clear(home: Path, in_use: StoredReplay | None) -> None:
 
 
 def hide(path: Path) -> Path:
-    """Renames a checkpoint so that it counts no more, in one stroke; returns where it waits for `clear`."""
+    """Atomically renames a checkpoint so that it no longer counts; returns its new path, for `clear`."""
     hidden = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     path.rename(hidden)
     return hidden

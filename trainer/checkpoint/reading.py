@@ -66,8 +66,8 @@ def verify(path: Path, *, replay: bool = False) -> Manifest:
 
     Args:
         path: the checkpoint.
-        replay: also checks the segments of its replay. Only who resumes needs them: they may have stayed
-            behind on the cluster.
+        replay: also checks the segments of its replay. Only a resume needs them: they may have stayed on
+            the cluster.
 
     Raises:
         CheckpointError: with the reason it cannot be used.
@@ -88,9 +88,9 @@ def newest(
 
     Args:
         run_dir: the run.
-        refused: told the reason of each one that cannot be used and is newer, or does not tell its age.
+        refused: called with the reason for each one that cannot be used and is newer or of unknown age.
         replay: whether the rows of the replay must be good too.
-        loads: whether what is in its files must be data, too: a forged one fits its own manifest.
+        loads: whether its files must also hold nothing but data: a forged one matches its own manifest.
     """
     held = []
     for path in folders(directory(run_dir)):

@@ -1,8 +1,8 @@
-"""Segments: the rows that a replay took in between two checkpoints, in a file that never changes.
+"""Segments: the rows added to a replay between two checkpoints, in files that never change.
 
 A file holds nothing but float32 numbers, little-endian, row after row, lane after lane; the manifest says
-which rows they are. Its name has the step and a part of its sha256, so that two branches of a run (one goes
-on from an older checkpoint) never mean two contents by one name.
+which rows they are. Its name holds the step and part of its sha256, so that two branches of a run (one
+resumed from an older checkpoint) never give one name to two contents.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REPLAY = "replay"
 
 
 class ReplaySegments(Protocol):
-    """What a store of checkpoints asks of a replay; rows are numbered from 0 and never renumbered."""
+    """The interface of a replay to the checkpoint store; rows are numbered from 0 and never renumbered."""
 
     def position(self) -> Sequence[int]:
         """Of each lane, the row that is being filled: all rows before it are final."""

@@ -95,7 +95,7 @@ class CheckpointStore:
         """Returns the checkpoint to resume from: the last one that is good with all of its replay, or None.
 
         Args:
-            refused: told the reason of each one that cannot be used and is newer, or does not tell its age.
+            refused: called with the reason for each one that cannot be used and is newer or of unknown age.
         """
         found = reading.newest(self._run_dir, refused, replay=True, loads=True)
         last = 0 if found is None else reading.serial(found)
@@ -103,7 +103,7 @@ class CheckpointStore:
         return found
 
     def load(self, path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-        """Reads the parts of a checkpoint to go on from; the rows of its replay are `restore_replay`'s.
+        """Reads the parts of a checkpoint to resume from; `restore_replay` reads the rows of its replay.
 
         Raises:
             CheckpointError: it is damaged, or holds more than data.
@@ -113,7 +113,7 @@ class CheckpointStore:
         return parts
 
     def restore_replay(self, path: Path, replay: ReplaySegments) -> None:
-        """Fills a replay of the same layout as it was, and goes on from its last segment.
+        """Restores a replay of the same layout; later saves continue after its last segment.
 
         Raises:
             CheckpointError: the checkpoint holds no replay, or a file of it is missing or damaged.
@@ -136,7 +136,7 @@ class CheckpointStore:
         return state, segments
 
     def _write(self, final: Path, step: int, parts: Mapping[str, Any], replay: ReplaySegments | None) -> int:
-        """Makes the checkpoint appear; returns the bytes written."""
+        """Writes the checkpoint and renames it into place; returns the bytes written."""
         temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=self._home))
         undo = contextlib.ExitStack()
         try:
@@ -178,7 +178,7 @@ class CheckpointStore:
         return StoredReplay(mark, (*needed, segment)), segment.bytes
 
     def _is_there(self, final: Path) -> bool:
-        """Tells whether this very state is on disk already, and would be resumed."""
+        """Tells whether exactly this state is on disk already, as the checkpoint to resume from."""
         if self._last not in (None, final) or not final.exists():
             return False
         return reading.newest(self._run_dir, lambda _: None, replay=True) == final

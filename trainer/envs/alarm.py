@@ -1,4 +1,4 @@
-"""Interrupts environments of the learner's own process that do not come back, as nobody else would."""
+"""Interrupts environments in the learner's own process that hang: no other process watches them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from types import FrameType
 
 
 class OverdueError(BaseException):
-    """It has taken too long. Not an `Exception`, for environments may catch those and go on."""
+    """An environment takes too long. Not an `Exception`: environments may catch those and carry on."""
 
 
 def set_alarm(seconds: float) -> bool:
-    """Has `OverdueError` raised here after so long, and again after as long, until `clear_alarm`.
+    """Raises `OverdueError` in this thread after the given time, repeatedly, until `clear_alarm`.
 
     Waiting and Python's own code are interrupted; a loop within a library's is not, before it returns.
 
     Returns:
-        Whether it is set: not outside the main thread, nor where the process has other use for SIGALRM.
+        Whether it is set: never outside the main thread, nor when the process already uses SIGALRM.
     """
     if threading.get_ident() != threading.main_thread().ident:
         return False
@@ -30,7 +30,7 @@ def set_alarm(seconds: float) -> bool:
 
 
 def clear_alarm() -> None:
-    """Calls off what `set_alarm` has set."""
+    """Cancels the alarm of `set_alarm`."""
     signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 

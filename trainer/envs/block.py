@@ -13,7 +13,7 @@ _ALIGNMENT = 64
 """Bytes; every array starts on a cache line of its own."""
 
 Shape = tuple[int, int, int]
-"""Number of environments, numbers in an observation, numbers in an action."""
+"""Number of environments, size of an observation, size of an action."""
 
 
 class Block:
@@ -24,12 +24,12 @@ class Block:
         task: int32 (num_envs,), the task a reset starts.
         goal: int32 (num_envs,), its goal.
         action: float32 (num_envs, action_dim).
-        observation: float32 (num_envs, observation_dim), what to act on next.
-        next_observation: float32 (num_envs, observation_dim), what the last action led to.
+        observation: float32 (num_envs, observation_dim), the observation to act on next.
+        next_observation: float32 (num_envs, observation_dim), the result of the last action.
         reward: float32 (num_envs,).
         success: bool (num_envs,).
         terminated: bool (num_envs,), whether the last step ended the episode for good.
-        truncated: bool (num_envs,), whether it was the last the environment allows.
+        truncated: bool (num_envs,), whether the environment's time limit ended it.
     """
 
     command: npt.NDArray[np.int8]

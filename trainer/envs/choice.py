@@ -1,4 +1,4 @@
-"""Which environments a recipe's values ask for."""
+"""Chooses the environments that a recipe asks for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainer.recipe.kinds import FIXED_GOALS, on_metaworld, on_policy
 def factory_for(
     values: Mapping[str, Any], tasks: Sequence[str], seed: int = 0, goals: int = FIXED_GOALS
 ) -> EnvFactory:
-    """Returns what makes the environments of a recipe.
+    """Returns the factory of a recipe's environments.
 
     Args:
         values: of the recipe. SAC learns actions in [-1, 1], recipes with rollouts learn them as they are.

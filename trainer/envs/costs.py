@@ -1,4 +1,4 @@
-"""How long a step of each task takes beside the others, so that workers can be given even shares.
+"""Relative time of a step of each task, so that workers get equal shares.
 
 Measured, not computed, and shipped, not measured at the start: the environments are dealt before any of them
 is made, and the same way each time. Only the ratios matter, which differ little between processors.

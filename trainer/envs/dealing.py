@@ -1,23 +1,23 @@
-"""Which worker steps which environments: an arithmetic that evens out their times."""
+"""Assigns environments to workers so that every worker takes about the same time."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
 _SLACK = 0.05
-"""How much of a fair share a worker may be ahead and still be given what it has the model of: a model takes
-long to read, but only once."""
+"""Share by which a worker with a loaded model may be ahead and still get the model's environments: reading a
+model is slow."""
 
 
 def dealt(costs: Sequence[float], models: Sequence[Hashable], workers: int) -> list[list[int]]:
-    """Deals environments to workers so that every worker's costs add up to about the same.
+    """Assigns environments to workers so that their costs add up to about the same.
 
-    The longest first, each to the worker with the least to do, or nearly so if it has the model already.
+    The longest go first, each to the worker with the least to do, or nearly the least if it has the model.
     Source of the rule without models: https://doi.org/10.1137/0117039
 
     Args:
         costs: relative time of a step, by environment; positive.
-        models: what is read for the environment, of which a worker needs each but once.
+        models: the model that each environment reads; a worker reads each model only once.
         workers: at least 1, at most one for each environment.
 
     Returns:

@@ -1,9 +1,8 @@
-"""Where an episode of Meta-World is, as plain values that go through JSON to the bit, and back again.
+"""The state of a Meta-World episode as plain values that survive a round trip through JSON bit for bit.
 
-The goal fixes the model, and a reset to it everything that stays for the episode. What comes on top is the
-physics' state and the few attributes that steps give the environment, such as its count of steps and the
-last frame. Which these are is not listed here: they are those that are bound to something else than after
-the reset.
+The goal fixes the model, and a reset to that goal fixes everything that is constant during an episode. The
+rest is the physics' state and the few attributes that steps change, such as the step count and the last
+frame. They are not listed here: they are those bound to a different object than just after the reset.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def bindings(env: Any) -> dict[str, Any]:
 
 
 def taken(env: Any, at_reset: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns where the episode is.
+    """Returns the state of the episode.
 
     Args:
         env: an environment of Meta-World, between two steps.

@@ -1,8 +1,8 @@
-"""The helpers that Meta-World's reward code calls most, for scalars and short vectors: the same bits, sooner.
+"""Faster versions of the helpers that Meta-World's reward code calls most, with bit-identical results.
 
-Each takes what the official helper takes and returns the same type with the same bits; what it is not made
-for it hands to the official one. The types matter as much as the values: a Python float times a float32
-is a float32, a float64 times a float32 is not.
+Each takes the official helper's arguments and returns the same type with the same bits; inputs other than
+scalars and short vectors are passed to the official helper. The types matter as much as the values: a Python
+float times a float32 is a float32, a float64 times a float32 is not.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class _Quaternion:
 
 @cache
 def replacements() -> dict[str, Any]:
-    """Returns what a task's code is to find under its module-level names instead of the official helpers."""
+    """Returns the replacements for the official helpers, by module-level name."""
     numpy = types.ModuleType("numpy")
     numpy.__dict__.update(vars(np))
     numpy.clip = clip  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Meta-World's environments to the bit, without the time the official code spends around the physics.
+"""Meta-World's environments, bit-identical, without the official code's overhead around the physics.
 
 A fast class is the official class of a task with three things changed. Its methods are copies that find
 quicker helpers under their module-level names (`fast_helpers`, `rebinding`). Named parts of the simulation
@@ -48,7 +48,7 @@ def fast_class(task: str) -> Any:
 
 
 class _Fast:
-    """What a fast class puts between a task's own methods and the official class."""
+    """The methods of a fast class that override the official class."""
 
     starts: dict[bytes, npt.NDArray[np.float64]]
     """By what the hand's way depends on: the physics' state one step before its end."""

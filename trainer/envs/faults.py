@@ -1,4 +1,4 @@
-"""How a fault in somebody else's environment is told: in its own words, and where in its own lines it is."""
+"""Describes an exception from a user's environment: its message, and the lines of that code behind it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OURS = Path(__file__).resolve().parents[1]
 
 
 class Fault(NamedTuple):
-    """What is told of an exception.
+    """The description of an exception.
 
     Attributes:
         cause: its type and the first line of its text; one line.
@@ -22,7 +22,7 @@ class Fault(NamedTuple):
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Returns what is told of an exception that an environment has raised.
+    """Describes an exception that an environment raised.
 
     The frames of the trainer that led to the environment's are left out: they are not at fault.
     """

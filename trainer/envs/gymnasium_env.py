@@ -1,8 +1,8 @@
 """Any registered Gymnasium environment, `module:EnvId` included, behind the interface of the vector.
 
 A goal is the number of a seed: the environment starts the episode with a seed made of the factory's and of
-that number. Episodes end by themselves, and what comes after is drawn from the environment's own random
-numbers, as Gymnasium's vectors do.
+that number. Episodes end by themselves, and later ones draw from the environment's own random numbers, as
+in Gymnasium's vector environments.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class GymnasiumEnv:
         return self._read(observation), float(reward), success
 
     def state(self) -> dict[str, Any]:
-        """Returns where the episode is, for JSON; or `{"lost": reason}` if it could not be put back."""
+        """Returns the state of the episode, for JSON; or `{"lost": reason}` if it could not be restored."""
         if reason := _fault(self._factory):
             return {"lost": reason}
         return self.take()
 
     def take(self) -> dict[str, Any]:
-        """Returns where the episode is, whether or not it could be put back."""
+        """Returns the state of the episode, whether or not it could be restored."""
         return self._snapshots.take()
 
     def restore(self, goal: int, state: Mapping[str, Any]) -> None:
@@ -100,8 +100,8 @@ class GymnasiumFactory:
         observation_dim: numbers in an observation.
         action_space: what an action is.
         horizon: steps after which Gymnasium truncates an episode; None if it does not.
-        reports_success: whether the environment's info speaks of success (`is_success` or `success`).
-        step_seconds: what a step took when it was tried; another one each time.
+        reports_success: whether the environment's info reports success (`is_success` or `success`).
+        step_seconds: seconds of a step as measured here; it differs each time.
         solved_ends: no; the environment ends its episodes itself.
 
     Raises:

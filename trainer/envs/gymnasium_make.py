@@ -1,4 +1,4 @@
-"""Making a Gymnasium environment, and trying it: whatever is wrong with it becomes one line."""
+"""Makes and tries a Gymnasium environment; any fault becomes a one-line error."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def tried(
         read: flattens an observation.
 
     Returns:
-        Whether the environment speaks of success, and the seconds that most steps take at the most.
+        Whether the environment reports success, and the seconds within which most steps finish.
 
     Raises:
-        UsageError: the environment fails, or shows something else than it declares.
+        UsageError: the environment fails, or contradicts its declared spaces.
     """
     speaks, seconds = False, []
     try:
@@ -90,6 +90,6 @@ def tried(
 
 
 def success_of(info: Mapping[str, Any]) -> bool | None:
-    """Returns what an environment's info says of success; None if it says nothing."""
+    """Returns the success in an environment's info; None if there is none."""
     found = info.get("is_success", info.get("success"))
     return None if found is None else bool(found)

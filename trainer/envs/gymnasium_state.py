@@ -1,9 +1,9 @@
-"""Where an episode of a Gymnasium environment is, as plain values that go through JSON to the bit, and back.
+"""The state of a Gymnasium episode as plain values that survive a round trip through JSON bit for bit.
 
-There is no interface for it, so it is taken from outside: of the environment and of each wrapper round it all
-attributes that are plain data or random generators, and MuJoCo's whole state. That is enough for classic
-control, MuJoCo's and toy-text environments and many of one's own, and not for those that hide their state in
-a compiled library. Whether it is enough is never assumed: `fault` plays and compares.
+Gymnasium has no interface for this, so the state is read from outside: all attributes of the environment and
+its wrappers that are plain data or random generators, and MuJoCo's whole state. That suffices for classic
+control, MuJoCo and toy-text environments and for many of a user's own, but not for those that keep state in
+a compiled library. Sufficiency is never assumed: `fault` plays an episode and compares.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Taken(Env, Protocol):
     """What `fault` looks at."""
 
     def take(self) -> dict[str, Any]:
-        """Returns where the episode is, whether or not it could be put back."""
+        """Returns the state of the episode, whether or not it could be restored."""
 
     def close(self) -> None:
         """Frees what the environment holds."""
 
 
 class Snapshots:
-    """Takes and puts back the state of one environment.
+    """Takes and restores the state of one environment.
 
     Args:
         env: just made, not yet reset: what it holds now need not be written down.
@@ -53,7 +53,7 @@ class Snapshots:
         self._made = [dict(_plain_attributes(layer)) for layer in _layers(env)]
 
     def take(self) -> dict[str, Any]:
-        """Returns where the episode is, for JSON."""
+        """Returns the state of the episode, for JSON."""
         layers = [
             {name: value for name, value in _plain_attributes(layer) if made.get(name) != value}
             for layer, made in zip(_layers(self._env), self._made, strict=True)

@@ -1,4 +1,4 @@
-"""What the vector asks of an environment and of the factory that makes them."""
+"""The interface of an environment, and of the factory that makes environments, to the vector."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ OWN_CHOICE = -1
 
 
 class Env(Protocol):
-    """What the vector steps."""
+    """One environment."""
 
     @property
     def note(self) -> str:
-        """What the run should say of this environment; empty where there is nothing to say."""
+        """A remark for the run's log; empty if there is none."""
 
     @property
     def terminated(self) -> bool:
@@ -27,23 +27,23 @@ class Env(Protocol):
 
     @property
     def truncated(self) -> bool:
-        """Whether the last step was the last that is allowed: what would come after it has a value."""
+        """Whether a time limit ended the episode: the state after it still has a value."""
 
     def reset(self, goal: int) -> npt.NDArray[Any]:
         """Starts an episode with that goal; returns the observation.
 
-        What a goal is belongs to the environment: where it stands in a list, or the number of a seed. One
-        that ends episodes by itself also takes `OWN_CHOICE`.
+        The environment decides what a goal is: an index into a list, or the number of a seed. One that ends
+        episodes by itself also takes `OWN_CHOICE`.
         """
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], float, bool]:
         """Returns the observation, the reward and whether the task is solved at this step."""
 
     def state(self) -> dict[str, Any]:
-        """Returns where the episode is, for JSON: all but the goal that the coming steps depend on.
+        """Returns the state of the episode, for JSON: everything but the goal that later steps depend on.
 
-        Only between a reset and the end of its episode, not within a step. `{"lost": reason}` is the answer
-        of an environment whose episodes cannot be continued.
+        Call it between a reset and the end of the episode, not within a step. Environments whose episodes
+        cannot be continued return `{"lost": reason}`.
         """
 
     def restore(self, goal: int, state: Mapping[str, Any]) -> None:
@@ -55,19 +55,19 @@ class EnvFactory(Protocol):
 
     @property
     def tasks(self) -> Sequence[str]:
-        """Names of the tasks; an id is a place in it."""
+        """Names of the tasks; a task's id is its index."""
 
     @property
     def observation_dim(self) -> int:
-        """Numbers in an observation."""
+        """Size of an observation."""
 
     @property
     def action_dim(self) -> int:
-        """Numbers in an action."""
+        """Size of an action."""
 
     @property
     def action_space(self) -> ActionSpace:
-        """What the numbers of an action are."""
+        """The action space."""
 
     @property
     def horizon(self) -> int | None:
@@ -75,18 +75,18 @@ class EnvFactory(Protocol):
 
     @property
     def reports_success(self) -> bool:
-        """Whether success means anything here."""
+        """Whether the environments report success."""
 
     @property
     def step_seconds(self) -> float:
-        """About what a step takes, to tell those that are over before a process has been woken."""
+        """Approximate seconds of a step; steps faster than waking a process need no workers."""
 
     @property
     def solved_ends(self) -> bool:
         """Whether an episode of an evaluation is over once it is solved."""
 
     def for_evaluation(self) -> Self:
-        """Returns what makes the environments of an evaluation."""
+        """Returns the factory of the evaluation's environments."""
 
     def cost(self, task: int, /) -> float:
         """Relative time of a step of that task: workers get shares of about the same sum."""

@@ -1,4 +1,4 @@
-"""Meta-World as the official package computes it: its rewards, its lists of goals; only sooner."""
+"""Meta-World with the official package's rewards and goal lists, stepped faster."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class MetaworldEnv:
         return observation, float(reward), bool(info["success"])
 
     def state(self) -> dict[str, Any]:
-        """Returns where the episode is, for JSON; only after a reset."""
+        """Returns the state of the episode, for JSON; only after a reset."""
         return taken(self._env, self._at_reset)
 
     def restore(self, goal: int, state: Mapping[str, Any]) -> None:
@@ -110,7 +110,7 @@ class MetaworldFactory:
         return model_file(self.tasks[task])
 
     def for_evaluation(self) -> Self:
-        """Returns itself: what is evaluated is the goals, and they are told."""
+        """Returns itself: evaluations name the goals they play."""
         return self
 
     def __call__(self, task: int) -> MetaworldEnv:

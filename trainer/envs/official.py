@@ -1,8 +1,7 @@
 """Meta-World's classes as installed, extended so that a second copy of a task is cheap.
 
-Nothing of the installed package is changed: environments of one class read the model's XML file once a
-process and copy the parsed model, and what takes time can be left out of a reset where only its draws are
-wanted.
+The installed package is not modified. Environments of one class read the model's XML file once a process and
+copy the parsed model, and a reset can skip its slow parts when only its random draws are wanted.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _parsed: dict[str, mujoco.MjModel] = {}
 
 @cache
 def official_class(task: str) -> Any:
-    """Returns the official class, extended to share parsed models and to do no more than draw if asked to."""
+    """Returns the official class, extended to share parsed models and, if asked, only draw in a reset."""
     official: Any = ALL_V3_ENVIRONMENTS[task]
 
     class SharedModel(official):  # type: ignore[misc]
         only_draws = False
-        """Leave out of a reset what its draws do not depend on: the hand's way and the observation."""
+        """Skip the parts of a reset that its draws do not depend on: the hand's path and the observation."""
 
         def _initialize_simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
             if self.fullpath not in _parsed:
@@ -76,7 +75,7 @@ def goal_vectors(task: str, count: int, seed: int) -> npt.NDArray[np.float64]:
 
     The official package draws a goal in each of 50 resets, with the global random state, and simulates
     the hand's way to its start each time. The draws do not depend on the hand, so that part is left out
-    here. Every seed means something, 0 included, and the global random state is left as it was.
+    here. Every seed counts, 0 included, and the global random state is left unchanged.
     """
     env = scratch_environment(task)
     env._freeze_rand_vec = False  # until the next `set_task`

@@ -1,8 +1,7 @@
-"""Whose code an environment's `module:EnvId` would run: looked up without importing anything.
+"""Finds out whose code an environment's `module:EnvId` would run, without importing anything.
 
-The name may come out of a model that somebody else has made, and importing a module runs it. So it must be an
-installed package or a file that git tracks here, or else the user has to name it; and never code that came
-with results.
+The name may come from someone else's model, and importing a module runs it. So the module must be an
+installed package, a file that git tracks here, or one the user names, and never code that came with results.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _GIT_SECONDS = 20.0
 
 
 def add_whose_code(parser: Parser) -> None:
-    """Adds the options that say whose code may run."""
+    """Adds the options that name trusted code."""
     parser.add_argument(
         "--environment",
         metavar="MODULE:ID",
@@ -50,10 +49,10 @@ def refuse_foreign(
     A module of the working directory can be imported afterwards, also where Python itself leaves that out.
 
     Args:
-        model: the file or checkpoint; what lies in its run is never run either.
+        model: the file or checkpoint; code inside its run is never executed either.
         values: of the recipe that the model was trained with, as the model has them.
-        named: the environment that the user has named, whose module is then taken to be theirs.
-        pulled: folders with other people's files; what lies there is never run.
+        named: the environment that the user named, whose module is then trusted.
+        pulled: folders with other people's files; code there is never executed.
 
     Raises:
         UsageError: the module is neither installed, nor tracked by git here, nor named; or it lies in

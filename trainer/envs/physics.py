@@ -1,4 +1,4 @@
-"""Steps of MuJoCo's physics between two forward passes, with nothing computed twice.
+"""Steps MuJoCo's physics between two forward passes without computing anything twice.
 
 An environment's step ends with a forward pass, for the observation, and the next one begins with a physics
 step whose first half is a forward pass again, at the same positions and velocities. Only the mocap body
@@ -33,14 +33,13 @@ class Physics:
         self._known = False
 
     def forget(self) -> None:
-        """To be called when anything but `advance` has changed the model or the data."""
+        """Call this when anything but `advance` has changed the model or the data."""
         self._known = False
 
     def advance(self, steps: int) -> None:
         """Does what `mj_step(model, data, steps)` and `mj_forward(model, data)` do.
 
-        Since the last call nothing but controls and the mocap body's position may have changed, or `forget`
-        been called.
+        Between calls only controls and the mocap body's position may change; otherwise call `forget`.
         """
         model, data = self._model, self._data
         begun = data.time

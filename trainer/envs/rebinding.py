@@ -1,4 +1,4 @@
-"""Copies of a class's methods that find other things under their module-level names.
+"""Copies of a class's methods with other objects under their module-level names.
 
 The class, its module and its functions stay as they are: only the copies look names up in a private
 dictionary.
@@ -16,8 +16,8 @@ class Rebinding:
 
     Args:
         source: the class whose methods are copied.
-        names: what the copies find under a module-level name; a name that the source's module does not
-            use does no harm.
+        names: replacement objects by module-level name; names that the source's module does not use
+            are ignored.
     """
 
     def __init__(self, source: type, names: Mapping[str, Any]) -> None:

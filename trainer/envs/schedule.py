@@ -1,7 +1,7 @@
-"""Which task each environment plays, and when it starts the next episode: pure bookkeeping, no simulation.
+"""Decides which task each environment plays and when it starts the next episode. No simulation.
 
-Training episodes have a fixed length, so who ends when is known in advance and can be decided in one
-place. That is what makes a run independent of the number of worker processes: they only obey.
+Training episodes have a fixed length, so their ends are known in advance and decided in one place. This
+makes a run independent of the number of worker processes, which only follow orders.
 
 The number of environments changes neither the ratio of updates to steps nor a batch, a buffer, the warm-up or
 how many steps a task gets. It does change how fresh the policy is that acts (with 48 environments and an
@@ -26,7 +26,7 @@ _GOALS = 2**30
 
 
 class WorkerCommand(IntEnum):
-    """What an environment is told to do in one vector step.
+    """An environment's order for one vector step.
 
     `STEP_AUTORESET` is for environments that end their episodes themselves: one that has just ended its
     episode starts another in the same vector step, of its own choice.
@@ -132,7 +132,7 @@ class Schedule:
         return self._ends - self._now
 
     def state(self) -> dict[str, Any]:
-        """Returns where the schedule is, as plain values; the generator of the goals is not in it."""
+        """Returns the schedule's state as plain values, without the generator of the goals."""
         return {"remaining": self.remaining.tolist(), "tasks": self._tasks.tolist(), "turn": self._turn}
 
     def first(self) -> Orders:
@@ -193,7 +193,7 @@ class Autoreset:
 
     @property
     def remaining(self) -> npt.NDArray[np.int64]:
-        """What nobody knows: at least the coming step is left of each episode, shape (num_envs,)."""
+        """At least the coming step is left of each episode, shape (num_envs,); more is not known."""
         return np.ones(self._orders.task.shape, np.int64)
 
     def state(self) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""Trust, but verify: a task's fast class is used only where it agrees with the official one, bit for bit.
+"""Checks that a task's fast class agrees with the official one bit for bit before it is used.
 
-Other versions of the packages, or another processor, could change what was equal where this was written.
-So the first environment of a task in a process comes after three short episodes in both classes; where
-they differ, the task is played by the official class.
+Other package versions or another processor could break the equality. So before the first environment of a
+task in a process, both classes play three short episodes; if they differ, the official class is used.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _EPISODES = ((0, 36), (1, 2), (0, 2))
 
 @cache
 def environment_class(task: str) -> tuple[Any, str]:
-    """Returns the fast class of a task and nothing to say, or the official class and what made it so."""
+    """Returns the fast class of a task and an empty remark, or the official class and the reason for it."""
     found = difference(task, fast_class)
     if found is None:
         return fast_class(task), ""
@@ -37,7 +36,7 @@ def difference(task: str, make: Callable[[str], Any]) -> str | None:
     """Plays the check's episodes in the class that `make` returns and in the official one.
 
     Returns:
-        Where they differ first, or how the class failed; None if they agree to the bit.
+        The first difference, or how the class failed; None if they agree to the bit.
     """
     theirs = scratch_environment(task)
     rng = np.random.default_rng(0)

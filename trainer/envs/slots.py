@@ -1,4 +1,4 @@
-"""A share of the environments, stepped in the process it lives in."""
+"""Steps a share of the environments in the current process."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Slots:
 
     Args:
         factory: makes the environments.
-        block: orders, actions and what comes of them.
+        block: orders, actions and results.
         share: which of the block's environments are here.
 
     Attributes:
         share: the environments that are here.
-        notes: what the environments made since the last look have to say.
+        notes: remarks of the environments made since the last look.
     """
 
     def __init__(self, factory: EnvFactory, block: Block, share: Iterable[int]) -> None:

@@ -1,7 +1,7 @@
 """Gymnasium's spaces as rows of float32 numbers, and back.
 
-An observation becomes its numbers one after the other; what counts rather than measures becomes one-hot. An
-action is a row of the shared block: the numbers of a box, or the choices 0..n-1 of a discrete space.
+An observation becomes a flat row of numbers, with discrete parts one-hot. An action is a row of the shared
+block: the numbers of a box, or the choices 0..n-1 of a discrete space.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from gymnasium import spaces
 from trainer.errors import UsageError
 
 Scaling = Literal["scaled", "clipped"]
-"""What a box's action in a row is: in [-1, 1], stretched to the bounds; or raw, clipped to them."""
+"""How a box's action is written in a row: in [-1, 1], scaled to the bounds; or raw, clipped to them."""
 
 
 @dataclass(frozen=True)
 class ActionSpace:
-    """What an action is, free of Gymnasium.
+    """An action space, independent of Gymnasium.
 
     Attributes:
         kind: `box` for numbers, `discrete` for choices.
         low: of a box, the lower bound of each number; may be infinite.
         high: of a box, the upper bound of each number; may be infinite.
-        nvec: of a discrete space, how many there are to choose from, choice by choice.
+        nvec: of a discrete space, the number of options of each choice.
         start: of a discrete space, what the environment calls the first of each; rows count from 0.
     """
 
@@ -80,7 +80,7 @@ def action_space(space: spaces.Space[Any], name: str) -> ActionSpace:
 def translator(
     space: spaces.Space[Any], described: ActionSpace, scaling: Scaling, name: str
 ) -> Callable[[npt.NDArray[np.float32]], Any]:
-    """Returns what turns a row of the block into an action of the environment.
+    """Returns the function from a row of the block to an action of the environment.
 
     Raises:
         UsageError: a box without finite bounds is to be scaled.
@@ -113,7 +113,7 @@ def translator(
 
 
 def observation_reader(space: spaces.Space[Any], name: str) -> tuple[int, Callable[[Any], npt.NDArray[Any]]]:
-    """Returns how many numbers an observation has, and what reads them as a flat array.
+    """Returns the size of an observation and the function that flattens one.
 
     A box is flattened, a discrete space becomes one-hot, a dictionary or a tuple one after the other.
 

@@ -1,7 +1,7 @@
-"""Whether a task's hand comes to its start in the same way whatever the goal is.
+"""Whether a task's hand reaches its start by the same path for every goal.
 
-Where the goal moves nothing that the hand or a loose object meets on the way, the physics comes out the same
-to the bit, and simulating the way for one goal is enough for all.
+If the goal moves nothing that the hand or a loose object meets on the way, the physics is bit-identical, and
+simulating the path for one goal is enough for all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from trainer.envs.official import goal_vectors
 from trainer.recipe.kinds import FIXED_GOALS
 
 STANDARD = {"count": 50, "seed": FIXED_GOALS}
-"""The list of goals that nearly every run plays."""
+"""The goal list that nearly every run uses."""
 _SAME_WAY = frozenset(
     {
         "assembly-v3",
@@ -40,12 +40,12 @@ _SAME_WAY = frozenset(
         "window-open-v3",
     }
 )
-"""Found by simulating the way for each goal of the standard list; a test does so again. Of the other tasks
-ten have a way of their own for each goal, and 18 move nothing before the hand has arrived."""
+"""Found by simulating the path for each goal of the standard list, as a test does again. Of the other tasks
+ten have a different path for each goal, and 18 move nothing before the hand has arrived."""
 
 
 def way_depends_on_goal(task: str, goals: npt.NDArray[np.float64]) -> bool:
-    """Returns False where every one of these goals, of shape (goals, n), is known to have the same way."""
+    """Returns False if all of these goals, shape (goals, n), are known to have the same path."""
     if task not in _SAME_WAY:
         return True
     standard = goal_vectors(task, **STANDARD)

@@ -37,13 +37,13 @@ STEP_TIMEOUT = 60.0
 
 
 class StepOutcome(NamedTuple):
-    """What a vector step brought; the arrays are overwritten by the next step.
+    """The result of a vector step; the next step overwrites the arrays.
 
     Attributes:
         reward: float32, shape (num_envs,).
         success: bool, shape (num_envs,): solved at this step (not latched).
-        next_observation: float32, shape (num_envs, observation_dim): what the action led to, also where
-            the episode was cut and the environment has started another since.
+        next_observation: float32, shape (num_envs, observation_dim): the result of the action,
+            even if the episode was cut off and the environment has started another since.
         terminated: bool, shape (num_envs,): the environment ended the episode for good.
         truncated: bool, shape (num_envs,): it was the last step that the environment allows. Meta-World's
             never end by themselves: there both are false.
@@ -63,14 +63,14 @@ class VectorEnv:
         factory: makes the environments.
         num_envs: how many.
         workers: worker processes; 0 steps the environments in this process, inside `wait`.
-        helping: whether this process takes a share too, inside `wait`, unless the workers have one
-            environment each: for whoever has nothing else to do meanwhile.
+        helping: whether this process steps a share too, inside `wait`, unless the workers have one
+            environment each: for callers with nothing else to do meanwhile.
         step_timeout: seconds after which a worker that does not answer counts as hung, and so do environments
             of this process, as far as `set_alarm` reaches.
         processors: how many there are for this process and these workers; by default all it may use.
 
     Attributes:
-        spoilt: which environments have given numbers that are not finite, in the order of their notes.
+        spoilt: which environments have returned numbers that are not finite, in the order of their notes.
 
     Raises:
         WorkerError: from `wait`.
@@ -110,14 +110,14 @@ class VectorEnv:
 
     @property
     def observation(self) -> npt.NDArray[np.float32]:
-        """What each environment shows now, shape (num_envs, observation_dim); a copy."""
+        """The current observation of each environment, shape (num_envs, observation_dim); a copy."""
         return self._block.observation.copy()
 
     def start(self, orders: Orders, action: npt.NDArray[np.float32] | None = None) -> None:
         """Starts a vector step and returns at once.
 
         Args:
-            orders: what each environment is to do.
+            orders: each environment's order.
             action: shape (num_envs, action_dim), as the environments read it; None when none steps.
         """
         block = self._block
@@ -151,7 +151,7 @@ class VectorEnv:
         )
 
     def take_notes(self) -> list[str]:
-        """Returns what environments made since the last call have to say, each sentence once."""
+        """Returns the remarks of environments made since the last call, each once."""
         ends: list[Worker | Slots] = [*self._workers, *([self._own] if self._own else [])]
         notes = list(dict.fromkeys(note for end in ends for note in end.notes)) + self._unsaid
         for end in ends:
@@ -165,7 +165,7 @@ class VectorEnv:
         self.wait()
 
     def state(self) -> list[dict[str, Any]]:
-        """Returns where each environment is: task, goal, observation and its own state, for JSON.
+        """Returns each environment's task, goal, observation and own state, for JSON.
 
         Only between vector steps.
 
@@ -186,10 +186,10 @@ class VectorEnv:
         ]
 
     def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Continues where `state` was taken, in the place of the first reset; to the bit.
+        """Continues from a `state`, bit for bit, instead of the first reset.
 
         Args:
-            states: one for each environment. The number of workers may be another.
+            states: one for each environment. The number of workers may differ.
 
         Raises:
             WorkerError: as from `wait`.
@@ -223,10 +223,9 @@ class VectorEnv:
                     break  # what it shows next is often the same
 
     def _deal(self) -> None:
-        """At the first orders: gives everyone their environments, by the cost of the tasks they begin with.
+        """At the first orders: assigns the environments, by the cost of the tasks they begin with.
 
-        Where an environment steps changes nothing that comes out, so a task that it plays later may weigh
-        more or less.
+        Results do not depend on the assignment, so it need not follow the tasks that come later.
         """
         if self._workers and not self._workers[0].share:
             tasks = self._block.task.tolist()
@@ -261,7 +260,7 @@ class VectorEnv:
 
     @contextmanager
     def _fault_named(self, share: list[int]) -> Iterator[None]:
-        """Makes of a fault in this process what it would be in a worker.
+        """Turns an exception in this process into the one a worker would cause.
 
         Raises:
             WorkerError: an environment failed, or did not come back in time.

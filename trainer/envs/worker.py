@@ -32,9 +32,9 @@ _PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR
 AWAKE = 200e-6
 """Seconds to look for the next order, or for the answer, before sleeping."""
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-"""What numerical libraries read at their import: each would start a thread for every processor."""
+"""Variables that numerical libraries read when imported: each library would start a thread per processor."""
 START_TIMEOUT = 300.0
-"""Seconds for the first answer of anyone's environments: imports from a slow file system take their time."""
+"""Seconds until the first answer: imports from a slow file system take long."""
 
 
 class Worker:
@@ -48,8 +48,8 @@ class Worker:
         awake: seconds that `gather` looks for the answer before it sleeps.
 
     Attributes:
-        share: the environments it has been given.
-        notes: what they had to say since the last look.
+        share: its environments.
+        notes: their remarks since the last look.
         started: whether it has answered.
     """
 
@@ -78,7 +78,7 @@ class Worker:
             self.pipe.send(_GO)
 
     def ask_state(self) -> None:
-        """Asks where the episodes are; `gather` returns the answer."""
+        """Asks for the state of the episodes; `gather` returns the answer."""
         with contextlib.suppress(OSError):
             self.pipe.send(_STATE)
 
@@ -176,14 +176,14 @@ def ignore_parents_signals() -> None:
 
 
 def ending(code: int | None) -> str:
-    """Says how a process of that exit code ended."""
+    """Describes how a process with that exit code ended."""
     if code is not None and code < 0:
         return f"by {signal.Signals(-code).name}"
     return f"with exit code {code}"
 
 
 def remedy(code: int | None) -> str:
-    """Returns what may help where a process ended with that exit code."""
+    """Returns advice for a process that ended with that exit code."""
     if code is None:
         return "it was still ending when it was looked at; its own lines above may say why"
     if code == -signal.SIGKILL:
@@ -194,9 +194,9 @@ def remedy(code: int | None) -> str:
 
 
 def end_all(workers: Sequence[Worker]) -> None:
-    """Ends the workers: the end of the stream is their order to go, and whoever does not is killed.
+    """Ends the workers: the end of the stream tells them to exit; those that do not are killed.
 
-    One that is still importing has nothing to finish, and could not look at the stream.
+    A worker that is still importing has nothing to finish and could not read the stream.
     """
     for worker in workers:
         worker.pipe.close()
@@ -211,7 +211,7 @@ def end_all(workers: Sequence[Worker]) -> None:
 
 @contextlib.contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Holds back the signals meant for the parent while workers start, who inherit the mask.
+    """Blocks the signals meant for the parent while workers, which inherit the mask, start.
 
     A signal to the whole process group would otherwise kill a worker that is still importing.
     """
@@ -225,10 +225,9 @@ def signals_blocked() -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Has the processes started meanwhile compute in one thread each, whatever the parent was told to take.
+    """Makes processes started within it compute in one thread each, whatever the parent's setting.
 
-    Workers are many already: with a thread for each processor in each of them they would only wait for one
-    another.
+    There are many workers already: with a thread per processor in each they would only wait for one another.
     """
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
@@ -243,10 +242,10 @@ def one_thread_each() -> Iterator[None]:
 
 
 def _looked(pipe: socket.socket, seconds: float) -> bytes | None:
-    """Waits awake for a byte, for to be woken takes longer than most gaps between steps; None if none came.
+    """Polls for a byte, because waking up takes longer than most gaps between steps; None if none came.
 
     Args:
-        pipe: with no timeout, or it would be waited for in each look.
+        pipe: without a timeout, which would make each poll wait.
         seconds: how long.
     """
     until = time.perf_counter() + seconds
@@ -264,7 +263,7 @@ def _order(pipe: socket.socket) -> bytes:
 
 
 def _serve(pipe: socket.socket, factory: EnvFactory, memory: Any, shape: Shape) -> None:
-    """A worker's life: carry out the orders in the block at each byte, end with the stream."""
+    """Serves as a worker: carries out the orders in the block at each byte, ends with the stream."""
     ignore_parents_signals()
     try:
         if pipe.recv(1) != _SHARE:

@@ -1,1 +1,1 @@
-"""Evaluation: what a policy achieves on goals and in environments of its own, beside training or alone."""
+"""Evaluates a policy on separate goals and environments, beside training or alone."""

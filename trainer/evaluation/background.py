@@ -1,8 +1,8 @@
-"""Evaluation beside training: a process of its own plays while the learner goes on.
+"""Evaluation beside training, in a separate process while the learner continues.
 
-Timing never changes a result: an evaluation is of the weights that were submitted, on goals fixed in
-advance, in environments that nobody else uses, on the CPU. What was not finished when a run is interrupted
-goes into its checkpoint and is submitted again.
+Timing never changes a result: an evaluation uses the weights that were submitted, goals fixed in advance and
+its own environments, on the CPU. Evaluations unfinished when a run is interrupted go into its checkpoint and
+are submitted again.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from trainer.nn.actor import Actor
 
 _MOST_PENDING = 2
 _LOOK = 0.1
-"""Seconds between two looks around while something is waited for."""
+"""Seconds between two polls while waiting."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """An evaluation that has been played.
+    """A finished evaluation.
 
     Attributes:
         step: environment steps that the weights had been trained for.
-        evaluation: what was found.
+        evaluation: the result.
         notes: numbers that were submitted with it.
         seconds: time it took to play.
     """
@@ -55,7 +55,7 @@ class _EvaluationJob:
 
 
 class BackgroundEvaluator:
-    """Evaluates weights in a process of its own.
+    """Evaluates weights in a separate process.
 
     Args:
         factory: makes the environments.
@@ -108,7 +108,7 @@ class BackgroundEvaluator:
         *,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Has weights evaluated; blocks while more than two evaluations are not finished.
+        """Submits weights for evaluation; blocks while more than two evaluations are unfinished.
 
         Args:
             step: environment steps the weights were trained for.
@@ -127,7 +127,7 @@ class BackgroundEvaluator:
             self._listen(_LOOK)
 
     def poll(self) -> list[Finished]:
-        """Returns what has finished since the last call, in the order of submission; never blocks.
+        """Returns evaluations finished since the last call, in order of submission; never blocks.
 
         Raises:
             WorkerError: the evaluator died, failed or hangs, and nothing finished before.
@@ -141,7 +141,7 @@ class BackgroundEvaluator:
         return self._hand_out()
 
     def wait(self, interrupted: Callable[[], bool] = lambda: False) -> list[Finished]:
-        """Returns what has finished once nothing is left to play, or sooner if interrupted.
+        """Waits until all evaluations are finished, or until interrupted, and returns the finished ones.
 
         Args:
             interrupted: asked several times a second.
@@ -154,7 +154,7 @@ class BackgroundEvaluator:
         return self._hand_out()
 
     def pending(self) -> list[dict[str, Any]]:
-        """Returns what has been submitted and not been returned as finished: keyword arguments of `submit`.
+        """Returns unfinished submissions as keyword arguments of `submit`.
 
         They are plain values and tensors, for a checkpoint.
         """
@@ -169,7 +169,7 @@ class BackgroundEvaluator:
         ]
 
     def restart(self) -> None:
-        """Ends the evaluator, dead or alive, and starts another, which plays what has not finished."""
+        """Replaces the evaluator, dead or alive, by a new one that plays the unfinished evaluations."""
         self.close()
         self._process = EvaluatorProcess(self._setup)
         self._send()
@@ -185,7 +185,7 @@ class BackgroundEvaluator:
         self.close()
 
     def _send(self) -> None:
-        """Has the evaluator play the next evaluation if it is free."""
+        """Sends the next evaluation if the evaluator is free."""
         if self._jobs and not self._process.playing:
             self._policy.load_state_dict(self._jobs[0].weights)
             self._process.play(self._jobs[0].goals)

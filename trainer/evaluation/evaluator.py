@@ -22,7 +22,7 @@ Act = Callable[[npt.NDArray[np.float32], npt.NDArray[np.int32]], npt.NDArray[np.
 """Maps observations (n, observation_dim) and task ids (n,) to actions (n, action_dim)."""
 
 _LONGEST = 10_000
-"""Steps after which an episode is over where the environment sets no limit."""
+"""Steps after which an episode ends if the environment sets no limit."""
 
 
 class Evaluator:
@@ -63,7 +63,7 @@ class Evaluator:
         Args:
             act: the policy.
             goals: see `evaluation_goals`.
-            interrupted: asked at every step; the evaluation is given up if true.
+            interrupted: called at every step; true aborts the evaluation.
 
         Returns:
             The result, or None if interrupted.

@@ -38,11 +38,11 @@ def wilson(rate: Rates, trials: npt.NDArray[np.float64] | float) -> tuple[Rates,
 def wilson_of_mean(rates: Rates, trials: int) -> tuple[float, float]:
     """Wilson's interval of the mean over tasks, at the effective number of episodes.
 
-    Tasks are strata: how far easy and hard ones lie apart is no uncertainty. The effective number of episodes
-    is that of a single task with the same variance of its rate (Kish 1965; in Wilson's interval Korn and
-    Graubard 1998, Franco et al. 2019). Each task's variance is taken at (successes + 1) / (trials + 2), for a
-    task solved 10 times out of 10 is not certain. A bootstrap within tasks and the normal approximation take
-    it to be, and then hold the truth in as little as a third of all cases.
+    Tasks are strata: the difference between easy and hard ones is not uncertainty. The effective number of
+    episodes is that of a single task with the same variance of its rate (Kish 1965; in Wilson's interval Korn
+    and Graubard 1998, Franco et al. 2019). Each task's variance is taken at (successes + 1) / (trials + 2),
+    because a task solved 10 times out of 10 is not certain. A bootstrap within tasks and the normal
+    approximation treat it as certain, and then cover the truth in as few as a third of all cases.
 
     Args:
         rates: the success rate of each task, shape (tasks,).

@@ -1,4 +1,4 @@
-"""The process that evaluates, and the parent's end of it: goals go in, what was found comes out.
+"""The evaluating process and the parent's end of it: goals go in, results come out.
 
 The weights lie in shared memory, so that an order is a few bytes and never waits for the other side.
 """
@@ -31,7 +31,7 @@ from trainer.evaluation.result import Evaluation
 from trainer.nn.actor import Actor
 
 _NICENESS = 10
-"""Training goes first; among other work of this weight the evaluator still gets a tenth of a processor."""
+"""Training has priority; beside other normal work the evaluator still gets a tenth of a processor."""
 _START_TIMEOUT = 330.0
 """Seconds until the first step: a little longer than the evaluator itself waits for its workers to start."""
 _PATIENCE = 1.5
@@ -42,7 +42,7 @@ Goals = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Setup:
-    """What the process is given at its start.
+    """The process's inputs at its start.
 
     Attributes:
         policy: lies in shared memory, where the parent writes the weights of the coming evaluation.
@@ -68,7 +68,7 @@ class Played:
 
 @dataclass(frozen=True)
 class _EvaluationFault:
-    """Why there will be no answer: the second half of a sentence, and the hint to it."""
+    """Why there will be no answer: the predicate of a sentence, and a hint."""
 
     cause: str
     hint: str | None
@@ -81,7 +81,7 @@ class EvaluatorProcess:
         setup: what the process plays with.
 
     Attributes:
-        playing: whether an answer is to come.
+        playing: whether an answer is expected.
         close: ends the process and its workers, whatever they are doing, within two seconds.
     """
 
@@ -151,7 +151,7 @@ class EvaluatorProcess:
 
 
 def _end(process: SpawnProcess, pipe: Connection[Goals, Played | _EvaluationFault]) -> None:
-    """Ends the process: the end of the stream is its order to go, and if it does not it is killed."""
+    """Ends the process: the end of the stream tells it to exit; if it does not, it is killed."""
     pipe.close()
     process.join(1)
     if process.exitcode is None:
@@ -160,7 +160,7 @@ def _end(process: SpawnProcess, pipe: Connection[Goals, Played | _EvaluationFaul
 
 
 def _serve(pipe: Connection[Played | _EvaluationFault, Goals], setup: Setup, beats: ctypes.c_int64) -> None:
-    """The life of the process.
+    """Serves as the evaluating process.
 
     Args:
         pipe: goals come in, answers go out.
@@ -199,9 +199,9 @@ def _serve(pipe: Connection[Played | _EvaluationFault, Goals], setup: Setup, bea
 
 
 def _take_orders(pipe: Connection[Played | _EvaluationFault, Goals], orders: SimpleQueue[Goals]) -> None:
-    """Passes orders on. The end of the stream ends the process, whatever its main thread waits for.
+    """Forwards orders. The end of the stream ends the process, whatever its main thread is waiting for.
 
-    The workers are killed, for one that hangs would not see the end of its own stream.
+    The workers are killed, because a hung one would not see the end of its own stream.
     """
     with contextlib.suppress(EOFError, OSError):
         while True:

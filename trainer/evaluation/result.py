@@ -1,4 +1,4 @@
-"""What an evaluation found, and the numbers to report of it."""
+"""The result of an evaluation, and the numbers reported from it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from trainer.evaluation.intervals import student, wilson, wilson_of_mean
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation found.
+    """The result of an evaluation.
 
     Attributes:
         tasks: task names.
         goals: int (episodes,), the goal that each task's episode was played with.
-        success: bool (tasks, episodes), solved at any step; None where the environment knows no success.
+        success: bool (tasks, episodes), solved at any step; None if the environment does not report success.
         returns: float (tasks, episodes), the rewards up to the episode's end; a solved episode of Meta-World
             ends at once.
         lengths: int (tasks, episodes), the steps up to the episode's end.
@@ -63,7 +63,7 @@ class Evaluation:
 def table(result: Evaluation) -> str:
     """Returns success with its interval, and return, of each task and of their mean, aligned.
 
-    Where success means nothing: the return with its interval, and the length of an episode.
+    Without success: the return with its interval, and the length of an episode.
     """
     metrics = result.metrics()
     width = max(len(name) for name in ("task", *result.tasks))

@@ -1,4 +1,4 @@
-"""What evaluates and plays asks of a policy, whatever algorithm it learns by."""
+"""The interface of a policy to evaluation and play, whatever the algorithm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 
 class Actor(nn.Module):
-    """A policy that acts for the host."""
+    """A policy that acts on host arrays."""
 
     @abstractmethod
     def act(
@@ -21,8 +21,8 @@ class Actor(nn.Module):
 
         Args:
             observation: (batch, observation_dim).
-            task: (batch,), which task each of them is of.
-            greedy: without chance.
+            task: (batch,), the task of each row.
+            greedy: deterministic.
 
         Returns:
             (batch, action_dim).

@@ -1,4 +1,4 @@
-"""Policy and value of on-policy algorithms: two networks apart, behind one view of the observation."""
+"""Policy and value networks of on-policy algorithms, separate but with the same inputs."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from trainer.nn.moments import RunningMoments
 from trainer.nn.perceptron import Perceptron
 
 _POLICY_GAIN = 0.01
-"""Of the policy's last layer, as in OpenAI's baselines: at first it hardly depends on what it sees."""
+"""Gain of the policy's last layer, as in OpenAI's baselines: first actions hardly depend on observations."""
 
 
 class ActorCritic(Actor):
-    """A policy and, apart from it, a network for the value of a state.
+    """A policy network and a separate value network.
 
     Args:
         observation_dim: numbers in an observation.
-        head: what the policy's outputs mean.
+        head: the distribution over actions.
         hidden: widths of the hidden layers, of both networks.
         activation: `tanh` or `relu`.
         normalize: standardise observations by `moments`.
-        with_critic: have the network for values.
+        with_critic: include the value network.
 
     Attributes:
-        inputs: numbers in what both networks see.
+        inputs: size of both networks' inputs.
         action_dim: numbers in an action.
-        moments: of the observations; they change only where someone merges new ones.
+        moments: of the observations; they change only when new ones are merged.
     """
 
     def __init__(
@@ -71,17 +71,17 @@ class ActorCritic(Actor):
     def shown(
         self, observation: npt.NDArray[np.float32], task: npt.NDArray[np.integer[Any]]
     ) -> npt.NDArray[np.float32]:
-        """Returns what the policy is shown, (rows, inputs): the observations as they are.
+        """Returns the policy's inputs, (rows, inputs): the observations unchanged.
 
         Args:
             observation: (rows, observation_dim).
-            task: (rows,), not looked at, for there is only one.
+            task: (rows,), ignored: there is only one task.
         """
         del task
         return observation
 
     def features(self, observation: Tensor) -> Tensor:
-        """Maps observations (..., observation_dim) to what both networks see, of the same shape."""
+        """Maps observations (..., observation_dim) to both networks' inputs, of the same shape."""
         return observation if self.moments is None else self.moments.standardised(observation)
 
     def value(self, features: Tensor) -> Tensor:
@@ -107,8 +107,8 @@ class ActorCritic(Actor):
 
         Args:
             observation: (batch, observation_dim).
-            task: (batch,), which task each of them is of.
-            greedy: no chance.
+            task: (batch,), the task of each row.
+            greedy: deterministic.
         """
         seen = torch.from_numpy(self.shown(observation, task)).to(self.device)
         if greedy:

@@ -1,4 +1,4 @@
-"""What the networks see of an observation and its task."""
+"""Encodes an observation and its task as network inputs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 class ObservationEncoder(nn.Module):
     """Standardises observations with fixed statistics and appends the task's one-hot id.
 
-    The statistics start as the identity. They are set at most once and then frozen: a moving
-    normalisation would change the meaning of everything in the replay under the networks' feet.
+    The statistics start as the identity. They are set at most once and then frozen: a moving normalisation
+    would change the meaning of everything already in the replay.
 
     Args:
         observation_dim: numbers in an observation.

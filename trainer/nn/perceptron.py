@@ -21,9 +21,9 @@ class Perceptron(nn.Module):
     """Linear layers with tanh or ReLU between them.
 
     Weights start orthogonal (Saxe et al. 2014) with a gain of sqrt(2) in the hidden layers, as in OpenAI's
-    baselines; biases start at zero. Its gradients are written out: PyTorch's way to them costs a small
-    network more than they do. With parameters that are stacked (see `trainer.nn.stacking`) it is several
-    perceptrons, each with rows of its own.
+    baselines; biases start at zero. Its gradients are written out: autograd's overhead would cost a small
+    network more than the gradients themselves. With parameters that are stacked (see `trainer.nn.stacking`)
+    it is several perceptrons, each with rows of its own.
 
     Args:
         inputs: numbers in a row.
@@ -78,7 +78,7 @@ class Perceptron(nn.Module):
         return found
 
     def _through(self, rows: Tensor) -> Iterator[Tensor]:
-        """Yields what each layer makes of rows, one after the other."""
+        """Yields each layer's outputs, one after the other."""
         last = len(self.layers) - 1
         for number, (weight, bias) in enumerate(self._parameters_of_layers()):
             if number < last:

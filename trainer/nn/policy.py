@@ -1,4 +1,4 @@
-"""The stochastic policy with its view of the world: all that is needed to act."""
+"""The stochastic policy with its observation encoder: everything needed to act."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Policy(Actor):
         """Draws actions (batch, action_dim) in (-1, 1) for observations (batch, observation_dim).
 
         Args:
-            observation: what is seen.
+            observation: the observations.
             task: int64 (batch,).
             noise: (batch, action_dim), standard normal; drawn here if absent.
         """

@@ -1,4 +1,4 @@
-"""What is computed in float32 whatever the precision of the layers before it."""
+"""Computes in float32 whatever the precision of the layers before."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 def in_float32(layer: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     """Computes a network's last layer without autocast, from rows in float32.
 
-    What a bfloat16 layer gives has 8 bits: a value about 700 would be a multiple of 4, where rewards differ
-    by less. Float32 that goes through no autocast is computed as it always was.
+    A bfloat16 result has 8 bits: a value near 700 would be a multiple of 4, while rewards differ by less.
+    Without autocast the result is unchanged.
 
     Args:
         layer: maps rows (..., inputs) to (..., outputs).

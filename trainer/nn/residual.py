@@ -1,4 +1,4 @@
-"""A perceptron whose layers stand beside a bypass and are normalised: it can be wide and still be trained."""
+"""A residual, normalised perceptron, which stays trainable when wide."""
 
 from __future__ import annotations
 

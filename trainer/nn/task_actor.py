@@ -1,4 +1,4 @@
-"""A policy for several tasks without a network for values: it is shown which task it plays."""
+"""A multi-task policy without a value network; its inputs include the task."""
 
 from __future__ import annotations
 

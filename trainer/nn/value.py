@@ -1,4 +1,4 @@
-"""What a critic's outputs say of a value, and how far they are from a target, in float32."""
+"""Maps a critic's outputs to values, and to losses against targets, in float32."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 
 class Value(Protocol):
-    """A way to read a critic's outputs.
+    """An interpretation of a critic's outputs.
 
     Attributes:
-        outputs: numbers that a critic gives for one value.
+        outputs: outputs of a critic for one value.
     """
 
     outputs: int

@@ -1,4 +1,4 @@
-"""Recipes: named, locked sets of algorithm hyperparameters, and what they need of memory.
+"""Recipes: named, locked sets of algorithm hyperparameters, and the memory they need.
 
 Standard library only, and free of the rest of the trainer: the laptop imports it to check a run before it is
 sent anywhere.

@@ -1,4 +1,4 @@
-"""How an on-policy rollout is cut into steps and batches, by arithmetic alone."""
+"""Computes how an on-policy rollout is divided into steps and batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer.recipe.recipe import task_names
 
 AUTO = "auto"
 ON_POLICY_ENVS = 8
-"""Environments of a run with rollouts on one environment that does not say how many."""
+"""Default number of environments of an on-policy run on one Gymnasium environment."""
 
 _AUTO_MOST = 4096
 _AUTO_BATCHES = 4
@@ -20,7 +20,7 @@ _AUTO_BATCHES = 4
 
 @dataclass(frozen=True)
 class Batches:
-    """The cuts of a rollout.
+    """The division of a rollout.
 
     Attributes:
         steps: that each environment makes between two phases of learning.
@@ -39,7 +39,7 @@ class Batches:
 
 
 def batches(name: str, values: Mapping[str, Any], num_envs: int) -> Batches:
-    """Cuts the rollouts of a recipe.
+    """Divides the rollouts of a recipe.
 
     Args:
         name: the recipe's.
@@ -69,7 +69,7 @@ def batches(name: str, values: Mapping[str, Any], num_envs: int) -> Batches:
 
 
 def usual_envs(values: Mapping[str, Any]) -> int:
-    """Returns the environments of a run of a recipe with these values that does not say how many."""
+    """Returns the default number of environments of a recipe with these values."""
     if on_metaworld(values):
         return len(task_names(values["tasks"]))
     return ON_POLICY_ENVS if on_policy(values) else 1

@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, or with what was asked of it."""
+"""Errors of recipes and of their use."""
 
 from __future__ import annotations
 

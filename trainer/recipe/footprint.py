@@ -1,4 +1,4 @@
-"""What a recipe needs of memory, by arithmetic alone."""
+"""The memory that a recipe needs, by arithmetic alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the keys of a recipe's values say of its kind."""
+"""Tells a recipe's kind from the keys of its values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What training a recipe takes of memory, part by part, by arithmetic alone.
+"""The memory that training a recipe takes, part by part, by arithmetic alone.
 
-Tensors that stay are counted to the byte. What comes and goes, and what libraries and processes take, is
-estimated: an estimate says so.
+Permanent tensors are counted to the byte. Temporary memory, and that of libraries and processes, is marked
+as an estimate.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MODELS_A_TASK = 0.8
 
 @dataclass(frozen=True)
 class Part:
-    """One part of what is taken.
+    """One part of the memory.
 
     Attributes:
         name: for a table.

@@ -1,6 +1,6 @@
-"""What PPO on Meta-World's tasks takes of memory where it learns, part by part; all of it of one rank.
+"""The learner's memory of PPO on Meta-World's tasks, part by part, for one rank.
 
-Rollouts and what is kept of them are counted to the byte, what comes and goes is estimated.
+Rollouts and the rows kept from them are counted to the byte; temporary memory is estimated.
 """
 
 from __future__ import annotations

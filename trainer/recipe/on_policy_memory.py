@@ -1,4 +1,4 @@
-"""What PPO and A2C take of memory where they learn, by arithmetic alone; all of it of one rank."""
+"""The learner's memory of PPO and A2C, by arithmetic alone, for one rank."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Student's t: of intervals that the trainer logs and that a report draws.
+"""Quantiles of Student's t, for intervals that the trainer logs and a report draws.
 
-It lies here because this package is the one that both read.
+It is in this package because both the trainer and clusterkit import it.
 """
 
 from __future__ import annotations

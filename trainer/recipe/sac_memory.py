@@ -1,4 +1,4 @@
-"""What SAC takes of memory where it learns, by arithmetic alone; all of it of one rank."""
+"""The learner's memory of SAC, by arithmetic alone, for one rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each of several ranks gets of a run's environments, batch and replay: arithmetic alone."""
+"""The share of a run's environments, batch and replay that each rank gets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainer.recipe.recipe import Recipe
 
 
 def check_shares(recipe: Recipe, num_envs: int | None, ranks: int) -> None:
-    """Checks that a run can be shared by so many ranks, with the same total batch.
+    """Checks that the given number of ranks can share a run with the same total batch.
 
     Args:
         recipe: its batch and its replay are shared.

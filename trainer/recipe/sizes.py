@@ -1,4 +1,4 @@
-"""What of a run decides how much memory it takes, for all of its ranks and for one."""
+"""The sizes that determine a run's memory, for all of its ranks and for one."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from trainer.recipe.spaces import Spaces, alike, spaces_of
 
 @dataclass(frozen=True)
 class Sizes:
-    """What of a run decides how much memory it takes.
+    """The sizes that determine a run's memory.
 
     Attributes:
-        recipe: any; memory can be reckoned where the sizes of its environment are known, see `unknown`.
+        recipe: any; memory can be computed if the sizes of its environment are known, see `unknown`.
         num_envs: environments; None is as many as the trainer takes.
         precision: `fp32`, `tf32` or `bf16`.
         on_gpu: whether it learns on a GPU.
         lag: vector steps the acting policy is behind; on a GPU 1, unless the run is in lockstep.
         ranks: processes that learn together, each on a GPU of its own, which `check_shares` allows.
-        given: the sizes of the environment where somebody says them; else they are looked up.
+        given: the sizes of the environment, if the user gives them; else they are looked up.
     """
 
     recipe: Recipe
@@ -47,7 +47,7 @@ class Sizes:
 
     @property
     def unknown(self) -> str:
-        """Why memory cannot be reckoned; empty if it can."""
+        """Why memory cannot be computed; empty if it can."""
         found = self.given or spaces_of(self.recipe)
         if self.on_metaworld:
             return ""

@@ -1,4 +1,4 @@
-"""How many numbers an environment shows and takes, as far as that is known without making one.
+"""Sizes of observations and actions, as far as they are known without making the environment.
 
 The table `recipes/benchmarks/gymnasium.toml` has the environments that come with Gymnasium; it is made from
 the environments themselves.
@@ -53,7 +53,7 @@ def spaces_of(recipe: Recipe) -> Spaces | None:
 
 
 def alike(name: str) -> list[str]:
-    """Returns the ids in the table that an unknown one may be meant for; none for `module:EnvId`."""
+    """Returns ids in the table that resemble an unknown one; none for `module:EnvId`."""
     return [] if ":" in name else difflib.get_close_matches(name, known_spaces(), n=2, cutoff=_ALIKE)
 
 

@@ -1,4 +1,4 @@
-"""What a learner is given to learn from."""
+"""A batch of transitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Batch(NamedTuple):
         next_observation: (batch, observation_dim).
         task: int64 (batch,).
         goes_on: float (batch,), 0 where the environment terminated the episode and nothing follows, else 1;
-            None where none is terminated, for Meta-World's episodes are only cut off and bootstrapped.
+            None if none is terminated: Meta-World's episodes are only cut off and bootstrapped.
     """
 
     observation: Tensor

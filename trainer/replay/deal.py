@@ -1,4 +1,4 @@
-"""The episodes of a replay dealt to the lanes of another, when the number of environments has changed."""
+"""Moves a replay's episodes to the lanes of another after the number of environments has changed."""
 
 from __future__ import annotations
 

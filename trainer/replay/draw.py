@@ -1,6 +1,6 @@
-"""Which transitions a batch is made of: uniform within each task, over all its lanes, with replacement.
+"""Draws the transitions of a batch: uniform within each task, over all its lanes, with replacement.
 
-A draw in [0, 1) becomes the rank of a transition, the rank a row by way of tables. Draws are float64, for a
+A draw in [0, 1) becomes the rank of a transition, and tables map the rank to a row. Draws are float64: a
 float32 in [0, 1) has too few values to reach every row of a large ring. Here is the same arithmetic twice: in
 numpy, whose operations cost half a microsecond on a batch where torch's cost two, and on a device, where it
 can be captured in a CUDA graph.
@@ -24,7 +24,7 @@ from trainer.replay.lanes import Integers, Lanes
 from trainer.replay.tables import Tables
 
 Sent = tuple[Tensor, npt.NDArray[Any]]
-"""A tensor, and what is to be copied into it."""
+"""A tensor, and the array to copy into it."""
 _BLOCK = 16
 """Batches that the host draws the random numbers of at once."""
 _ROWS = 65_536

@@ -1,4 +1,4 @@
-"""Where in the rings each transition lies: bookkeeping in whole numbers, free of tensors.
+"""Tracks the position of each transition in the rings, in integers without tensors.
 
 The transitions of a lane are numbered in the order of the run. All episodes have the same length T; only the
 first of a lane may begin in its middle, and is then numbered so that it too ends at a multiple of T. So

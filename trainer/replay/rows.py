@@ -1,4 +1,4 @@
-"""A piece of a replay: some rows of each lane, as a checkpoint keeps them."""
+"""Part of a replay: some rows of each lane, as stored in a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small arrays on their way from the host to a device: all of a vector step in one copy."""
+"""Sends all small arrays of a vector step from the host to a device in one copy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Sender:
     """Sends arrays to a GPU through one pinned buffer, which costs one copy and no allocation.
 
     Args:
-        device: where to; one that is no GPU gets each array by itself.
+        device: the target; without a GPU each array is copied separately.
     """
 
     def __init__(self, device: torch.device) -> None:

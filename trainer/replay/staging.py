@@ -1,4 +1,4 @@
-"""Batches of a replay that lies on the host, on their way to the device."""
+"""Sends batches of a replay on the host to the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way from a transition's rank in its task to its row, in tables that both kinds of draw use."""
+"""Tables that map a transition's rank in its task to its row, for both kinds of draw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy has just lived through, and what each of its actions was worth."""
+"""Rollouts, and the advantages of their actions."""
 
 from trainer.rollout.advantages import advantages, discounted_returns
 from trainer.rollout.rollout import Rollout, Rollouts

@@ -1,4 +1,4 @@
-"""Sums along time of a whole rollout, in a number of operations that grows with its length's logarithm.
+"""Sums over a rollout's time axis in a number of operations logarithmic in its length.
 
 All shapes may have axes before those named, for several rollouts of one shape.
 """
@@ -15,7 +15,7 @@ class Ends(NamedTuple):
     """Where episodes end, all float32 (steps, envs) of 0 and 1.
 
     Attributes:
-        terminated: the world is over: nothing follows.
+        terminated: the episode ended for good: nothing follows.
         done: another episode follows, terminated or not.
     """
 

@@ -1,4 +1,4 @@
-"""The transitions between two phases of learning: filled on the host, learnt from on the device."""
+"""The transitions between two phases of learning, filled on the host and used on the device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.rollout.advantages import Ends
 class Rollout:
     """A fixed number of steps of every environment.
 
-    On a GPU the host's side is pinned and goes over once, when the rollout is full; on a CPU both are one.
+    On a GPU the host's side is pinned and copied once, when the rollout is full; on a CPU both are the same.
 
     Args:
         steps: of each environment.
@@ -107,7 +107,7 @@ class Rollout:
 
 
 class Rollouts:
-    """Full rollouts of one shape beside each other: what one has, with an axis of rollouts before all.
+    """Stacks full rollouts of one shape: the attributes of one, with a leading axis of rollouts.
 
     Args:
         each: the rollouts, handed over.

@@ -1,4 +1,4 @@
-"""What a run tells the outside: metrics, heartbeat, progress and W&B, all behind `Telemetry`."""
+"""What a run reports: metrics, heartbeat, progress and W&B, all behind `Telemetry`."""
 
 from trainer.telemetry.progress import Opens, Progress, SharedProgress, open_progress
 from trainer.telemetry.session import Telemetry

@@ -1,4 +1,4 @@
-"""Where the time goes: the share of each part of the loop, from one line of the log to the next."""
+"""Measures the share of time in each part of the loop, between two lines of the log."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Clock:
     def drain(self) -> dict[str, float]:
         """Returns `time/<name>`, the shares of the time since the last call, and `time/other`, the rest.
 
-        Together they are 1. A part that was seen once stays, with 0; a part that is running counts so far.
+        They sum to 1. A part seen once stays, with 0; a running part counts up to now.
         Nothing is returned before the first part.
         """
         now = perf_counter_ns()

@@ -33,7 +33,7 @@ class GpuReader:
             self._watts += [] if watts is None else [watts]
 
     def read(self) -> dict[str, Any]:
-        """Returns what the GPU did since the last reading, and what it holds now.
+        """Returns the GPU's activity since the last reading and its memory now.
 
         Returns:
             `name`, `utilization` and `utilization_max` (mean and maximum, 0..1), `memory_used_bytes`,

@@ -1,4 +1,4 @@
-"""`heartbeat.json`: where the program is; the form is in docs/run-directory.md."""
+"""Writes `heartbeat.json`, the program's progress; docs/run-directory.md has its format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Heartbeat:
     """Keeps the newest facts and writes them from a thread, at most once in `interval` seconds.
 
     `update` costs a few dictionary writes, so a loop may call it at every step. The file's `time` is that
-    of the last `update`, not of the write: a program that hangs looks as old as it is, although its threads
+    of the last `update`, not of the write: a hung program looks as old as it is, although its threads
     live on.
 
     Args:
@@ -85,7 +85,7 @@ class Heartbeat:
 
     @property
     def steps_per_second(self) -> float | None:
-        """Environment steps a second of late; None until there is enough to tell."""
+        """Recent environment steps a second; None until there is enough data."""
         with self._lock:
             return self._rate.steps_per_second
 

@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: every logged metric, one JSON object a line, in the form of docs/run-directory.md."""
+"""Writes `metrics.jsonl`: every logged metric, one JSON object a line, as in docs/run-directory.md."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Metrics:
 
         Raises:
             ValueError: an unknown kind, or a field that would hide one of the line's own keys.
-            OSError: the line cannot be written, for want of space for example.
+            OSError: the line cannot be written, for example for lack of space.
         """
         line = {"kind": kind, "step": int(step), "time": time.time(), "attempt": self._attempt}
         hidden = line.keys() & fields.keys()

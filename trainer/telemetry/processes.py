@@ -1,4 +1,4 @@
-"""What this process and its descendants take of the machine: memory and processor time."""
+"""Memory and processor time of this process and its descendants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHORTEST_SECONDS = 0.25
 
 
 def resident_bytes() -> int:
-    """Returns the resident memory of this process and what all its descendants add to it, in bytes.
+    """Returns the resident memory of this process and its descendants, in bytes.
 
     Of a descendant only anonymous memory is counted: the rest (shared blocks, libraries) is mostly this
     process's own and would be counted many times. Where there is no /proc the peak of this process alone is

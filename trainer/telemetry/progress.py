@@ -1,4 +1,4 @@
-"""Progress for a person: a live bar on a terminal for each run, plain lines now and then in a log file."""
+"""Progress for people: a live bar for each run on a terminal, occasional plain lines in a log file."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Progress(Protocol):
 
 
 class Opens(Protocol):
-    """What opens the progress of a run."""
+    """Opens the progress of a run."""
 
     def __call__(self, total_steps: int, step: int = 0) -> Progress:
-        """Shows a run that is to make so many steps and has made some."""
+        """Shows a run with a total and a current number of steps."""
 
 
 def open_progress(total_steps: int, step: int = 0, stream: TextIO | None = None) -> Progress:

@@ -1,15 +1,15 @@
-"""How fast a run goes of late, from which follows how long it still takes. Pure."""
+"""The recent speed of a run, from which the time left follows. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
 
 WINDOW_SECONDS = 30.0
-"""The rate is that of so long."""
+"""The window of the rate."""
 ENOUGH_SECONDS = 3.0
-"""A rate of less says little: there is none."""
+"""Shorter windows say little and give no rate."""
 _MARK_SECONDS = 1.0
-"""A mark a second is enough, and keeps the window short however often it is told."""
+"""One mark a second is enough and keeps the window small however often `update` is called."""
 
 
 class RecentRate:
@@ -28,7 +28,7 @@ class RecentRate:
         self._marks: deque[tuple[float, int]] = deque()
 
     def update(self, now: float, step: int, phase: str) -> None:
-        """Takes over where the run is.
+        """Records the run's position.
 
         Args:
             now: monotonic seconds.

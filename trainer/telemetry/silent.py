@@ -1,4 +1,4 @@
-"""The telemetry of a rank that does not write: only what a person should know is printed, with its number."""
+"""The telemetry of a rank that writes nothing: it only prints events, with its rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer.telemetry.session import Telemetry
 
 
 class SilentTelemetry(Telemetry):
-    """Takes everything that `Telemetry` takes, and writes no file.
+    """Has the interface of `Telemetry`, and writes no file.
 
     Args:
         rank: of this process.

@@ -1,4 +1,4 @@
-"""What a run takes of its machine, as fields of a `train` line."""
+"""A run's use of its machine, as fields of a `train` line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GPU = {
 
 
 class UsageMeter:
-    """Reads GPU, processors and memory; what lies between two readings belongs to the second.
+    """Reads GPU, processors and memory; a reading covers the time since the one before.
 
     Args:
         gpu: the sampler, if there is a GPU.
@@ -26,7 +26,7 @@ class UsageMeter:
         self._processors = ProcessorMeter()
 
     def read(self) -> dict[str, float]:
-        """Returns `gpu/...`, `cpu/share` and `memory/rss_bytes`; what cannot be told is left out."""
+        """Returns `gpu/...`, `cpu/share` and `memory/rss_bytes`; unknown values are left out."""
         gpu = self._gpu.read() if self._gpu else {}
         found = {field: gpu.get(key) for key, field in _GPU.items()}
         found |= {"cpu/share": self._processors.read(), "memory/rss_bytes": resident_bytes()}

@@ -26,7 +26,7 @@ PROJECT = "clusterkit"
 INIT_SECONDS = 30.0
 FLUSH_SECONDS = 2.0
 FINISH_SECONDS = 30.0
-"""An online run that cannot be brought up by then stays on disk; `clusterkit sync-results` sends the rest.
+"""An online run that is not uploaded by then stays on disk; `clusterkit sync-results` sends the rest.
 
 Less than a scheduler leaves after its warning: the exit code, with which a run is requeued, comes after it.
 """
@@ -190,7 +190,7 @@ def _settings() -> Any:
 
 
 def _abandon() -> None:
-    """Ends a client that is no use: it would print a traceback in the end and keep the run id taken.
+    """Ends a broken client, which would print a traceback at exit and keep the run id taken.
 
     Not while it serves other runs: if it is gone, each of them will notice.
     """
@@ -210,7 +210,7 @@ def _earlier_id(run_dir: Path) -> str | None:
 
 
 def _has_key() -> bool:
-    """Tells whether the client will find a key; without one it would ask, and nobody may sit there."""
+    """Tells whether the client will find a key; without one it would prompt, and nobody may answer."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     host = urlsplit(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai").hostname or ""
