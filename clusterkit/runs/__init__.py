@@ -1,1 +1,1 @@
-"""The life of a run: what is asked for, what is submitted, what is recorded, and what state it is in."""
+"""The life of a run: request, plan, submission, record and state."""

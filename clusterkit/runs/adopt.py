@@ -1,4 +1,4 @@
-"""Takes into the ledger what lies on a cluster and is not in it: it was lost, or another laptop submitted."""
+"""Adds runs found on a cluster to the ledger, after the ledger was lost or another laptop submitted them."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 def adopt(
     settings: Settings, ledger: Ledger, cluster: Cluster, transport: Transport, roster: Roster
 ) -> list[LedgerRun]:
-    """Record the runs of this project that the ledger does not know, in one round trip if there are any.
+    """Record this project's runs that the ledger does not know, in one round trip if there are any.
 
-    Runs of other projects below the same work root, and those that went on on another cluster, are remembered
-    as such, and not looked at again.
+    Runs of other projects in the same work root, and runs that moved to another cluster, are remembered as
+    such and not read again.
 
     Args:
         settings: of the project.
         ledger: to add to.
         cluster: whose work root it is.
         transport: the connection to it.
-        roster: the run directories there.
+        roster: the run directories on the cluster.
 
     Returns:
-        The new ones, oldest first. They are yet to be asked about.
+        The new runs, oldest first, with their states still unknown.
 
     Raises:
-        TransportError, RunError: there was no answer, or half of one.
+        TransportError, RunError: there was no complete answer.
     """
     known = ledger.ids() | ledger.strangers(cluster.name)
     unknown = [f"{roster.runs}/{name}" for name in roster.names if name not in known]
@@ -63,7 +63,7 @@ def adopt(
 
 
 def _entry(detail: Mapping[str, Any], path: str, cluster: Cluster, record: RunRecord) -> LedgerRun | None:
-    """The ledger's line of a run; None when its run.json is not one of ours."""
+    """A run's ledger row; None when clusterkit did not write its run.json."""
     name = path.rpartition("/")[2]
     newest, started = record.submission, record.started
     start = (started.start if started else None) or {}
@@ -85,6 +85,6 @@ def _entry(detail: Mapping[str, Any], path: str, cluster: Cluster, record: RunRe
 
 
 def _part(record: RunRecord) -> int:
-    """Of its group's submissions, the one a run was handed over with."""
+    """The number of the submission, within its group, that a run belongs to."""
     first = next((each for each in record.submissions if each.number == 0), None)
     return int(((first.request if first else None) or {}).get("part") or 0)

@@ -1,4 +1,4 @@
-"""Runs that start only after others: from names to what the scheduler is told."""
+"""Resolves `--after` names to the jobs that the scheduler waits for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class After:
-    """One `--after`: a run or a group, and how it must end."""
+    """One `--after` value: a run or a group, and how it must end."""
 
     name: str
     kind: Kind = "ok"
@@ -31,7 +31,7 @@ def parse_after(texts: Sequence[str]) -> tuple[After, ...]:
     """Read `RUN`, `RUN:ok` and `RUN:any`.
 
     Raises:
-        ConfigError: another word stands behind the colon.
+        ConfigError: the word after the colon is unknown.
     """
     found = []
     for text in texts:
@@ -43,11 +43,11 @@ def parse_after(texts: Sequence[str]) -> tuple[After, ...]:
 
 
 def check_after(ledger: Ledger, cluster: Cluster, after: Sequence[After], native: Sequence[str]) -> None:
-    """Check what can be seen here: the runs are known, and on this cluster.
+    """Check without a connection that the runs are known and on this cluster.
 
     Raises:
         RunError: a run is not known.
-        ConfigError: it is on another cluster, or two ways of waiting are asked for.
+        ConfigError: it is on another cluster, or two ways of waiting are requested.
     """
     if after and "dependency" in backend_of(cluster).names(native):
         raise ConfigError(
@@ -67,11 +67,11 @@ def check_after(ledger: Ledger, cluster: Cluster, after: Sequence[After], native
 
 
 def parents(site: Site, ledger: Ledger, after: Sequence[After]) -> tuple[Parent, ...]:
-    """The jobs to wait for; runs that have ended well are waited for no more.
+    """The jobs to wait for, without runs that have already completed.
 
     Raises:
-        RunError: a run has ended and not completed, or has no job, so that waiting would be in vain.
-        TransportError, SchedulerError: there was no answer.
+        RunError: a run ended without completing, or has no job, so the wait would never end.
+        TransportError, SchedulerError: the cluster did not answer.
     """
     wanted = _runs(ledger, after)
     if not wanted:
@@ -105,7 +105,7 @@ def _runs(ledger: Ledger, after: Sequence[After]) -> list[tuple[LedgerRun, Kind]
 
 
 def _folded(backend: Backend, found: Sequence[tuple[LedgerRun, Kind]], ledger: Ledger) -> list[Parent]:
-    """One parent for a whole job array."""
+    """Merges the parents of one job array."""
     wanted = Counter((backend.array_id(run.job_id), kind) for run, kind in found)
     tasks = Counter(backend.array_id(run.job_id) for run in ledger.runs() if run.state != JobState.COMPLETED)
     folded: dict[tuple[str, Kind], Parent] = {}

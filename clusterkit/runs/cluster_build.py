@@ -1,4 +1,4 @@
-"""Builds an image on a cluster, as a job, and puts it into the image store there."""
+"""Builds an image in a job on a cluster and puts it into the cluster's image store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
 
 _SECONDS, _CPUS, _MEMORY = 2 * 3600, 4, "16G"
-"""What the job asks for; mksquashfs takes a quarter of the memory it sees."""
+"""The job's request; mksquashfs takes a quarter of the memory it sees."""
 
 
 @dataclass(frozen=True)
@@ -46,22 +46,22 @@ def build_on(
     say: Callable[[str], None],
     bar: Bar,
 ) -> BuiltThere:
-    """Build an image on a cluster; it becomes the image this project uses there.
+    """Build an image on a cluster and make it this project's image there.
 
-    A build of the same that is under way is watched, not started again. Interrupted with Ctrl-C, the job is
-    cancelled; when the connection breaks, it goes on.
+    If the same build is already running, it is watched instead of started again. Ctrl-C cancels the job; a
+    lost connection does not.
 
     Args:
-        cluster: where.
+        cluster: the target.
         request: the image.
         ledger: remembers digests and what is deployed.
-        native: more options of the scheduler for the job, e.g. `--partition=cpu`.
-        say: given each line of the job's log.
+        native: additional scheduler options for the job, e.g. `--partition=cpu`.
+        say: called with each line of the job's log.
         bar: opens progress bars.
 
     Raises:
         ConfigError: the request, or an sbatch option, is wrong.
-        ImageError: a file is missing, or the build failed; says why.
+        ImageError: a file is missing, or the build failed, with the reason.
         SchedulerError: the scheduler refused the job.
         TransportError: the cluster cannot be reached.
     """
@@ -99,7 +99,7 @@ def _job_options(cluster: Cluster, native: tuple[str, ...]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _portable(request: Request) -> Iterator[Work]:
-    """The build for another machine; an image of this machine's Docker is taken out of it first."""
+    """The build in a portable form: a local Docker image is exported first."""
     name = daemon_image(request)
     if name is None:
         yield prepare(request, here=False)
@@ -111,7 +111,7 @@ def _portable(request: Request) -> Iterator[Work]:
 
 
 def _base_from_store(site: Site, work: Work, ledger: Ledger, bar: Bar) -> Work:
-    """A base that is one of the cluster's own images is taken from there and does not travel."""
+    """Uses the cluster's copy of a base image that it already has, instead of uploading it."""
     text = work.texts.get(work.target, "")
     files = dict(work.files)
     for name, path in work.files.items():

@@ -1,4 +1,4 @@
-"""What a deploy finds on a cluster and what it will send: what `--plan` shows, and whether it fits."""
+"""A deployment's plan, as `--plan` shows it: what the cluster has, what will be sent, and whether it fits."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from clusterkit.snapshots import Snapshot, Standing
 
 @dataclass(frozen=True)
 class TransferRate:
-    """How fast an upload to a cluster is."""
+    """The speed of uploads to a cluster."""
 
     bytes_per_second: float
     measured: str | None
-    """Day of the upload it is remembered from; None was measured just now."""
+    """Day of the upload that it was measured in; None when measured just now."""
 
 
 @dataclass(frozen=True)
 class DeploymentPlan:
-    """What a deploy finds on a cluster, and what it will send."""
+    """What a cluster has and what a deployment will send."""
 
     cluster: str
     root: str
@@ -32,11 +32,11 @@ class DeploymentPlan:
     image_plan: UploadPlan
     standing: Standing
     image_sent: Sent | None = None
-    """What the upload of the image took; None before it, or without one."""
+    """The finished image upload; None before it or without one."""
     spaces: tuple[Space, ...] = ()
     rate: TransferRate | None = None
     trusted: tuple[str, ...] = ()
-    """A line for each folder there that a user whom the settings trust could change."""
+    """A line for each folder on the cluster that a trusted other user could change."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -45,17 +45,17 @@ class DeploymentPlan:
 
     @property
     def bytes_to_send(self) -> int:
-        """Of image and code together."""
+        """Bytes of image and code."""
         return self.image_plan.bytes_to_send + self.standing.bytes_to_send
 
     @property
     def seconds(self) -> float | None:
-        """About how long the transfer takes."""
+        """Estimated transfer time."""
         return self.bytes_to_send / self.rate.bytes_per_second if self.rate else None
 
     @property
     def shortage(self) -> str | None:
-        """Why it does not fit, if it does not; roots on one file system share its room."""
+        """Why it does not fit, if so; roots on one file system share its free space."""
         needs = {"images": self.image_plan.disk_bytes, "work root": self.standing.bytes_to_send}
         for space in self.spaces:
             needed = sum(

@@ -1,4 +1,4 @@
-"""Asks a cluster for the run.json of one run."""
+"""Reads the run.json of one run on a cluster."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ck_begin document; [ ! -f "$ck_here/run.json" ] || head -c {DOCUMENT_BYTES} "$ck
 
 @dataclass(frozen=True)
 class RunDocument:
-    """What lies in a run directory."""
+    """A run directory's run.json."""
 
     exists: bool
     """Whether there is a run.json."""
     moved: bool
-    """Whether the run has gone on on another cluster."""
+    """Whether the run has moved to another cluster."""
     content: Mapping[str, Any] | None
-    """Of run.json; None where it cannot be read, or is no JSON object."""
+    """The content of run.json; None when it cannot be read or is not a JSON object."""
 
 
 def document(run_dir: str) -> Probe[RunDocument]:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 _SECONDS = 60.0
 _NAMED = 3
-"""Profiles that a hint names."""
+"""Most profiles that a hint names."""
 _FIRST = ("local-demo", "check")
 """Shipped profiles that run nearly everywhere."""
 
 
 def hardware_of(cluster: Cluster) -> Hardware | None:
-    """What the machine has on which the cluster's jobs start at once; None where they queue."""
+    """The hardware of a cluster that starts jobs at once; None for one that queues."""
     probe = backend_of(cluster).machine(shell_path(cluster.scratch_root))
     if probe is None:
         return None
@@ -35,17 +35,17 @@ def hardware_of(cluster: Cluster) -> Hardware | None:
 
 
 def wants_gpu(cluster: Cluster, profile: Profile) -> bool:
-    """Whether a run needs a GPU there; where nothing is allocated the profile's `device` decides."""
+    """Whether a run needs a GPU; without allocations the profile's `device` decides."""
     return profile.device == "cuda" if not backend_of(cluster).can.queue else profile.gpu_count > 0
 
 
 def need_of(cluster: Cluster, profile: Profile, argv: Sequence[str] = ()) -> HardwareNeed:
-    """What a run of a profile asks for there.
+    """The hardware that a run of a profile needs.
 
     Args:
-        cluster: where.
-        profile: which.
-        argv: of its program; an option of the bundled trainer's own wins over the profile's device.
+        cluster: the target.
+        profile: of the run.
+        argv: its program; the bundled trainer's own options win over the profile's device.
     """
     device = option_of(argv, "--device") if trains(argv) else None
     needs_gpu = wants_gpu(
@@ -66,19 +66,19 @@ def need_of(cluster: Cluster, profile: Profile, argv: Sequence[str] = ()) -> Har
 def check_fit(
     settings: Settings, cluster: Cluster, wanted: Iterable[tuple[Profile, Sequence[str]]]
 ) -> tuple[str, ...]:
-    """Check that runs can do their work there at all.
+    """Check that runs can work on a cluster at all.
 
     Args:
         settings: of the project, for the hint.
-        cluster: where.
+        cluster: the target.
         wanted: profile and argv of each run.
 
     Returns:
-        What they request and the machine lacks, though they start.
+        Requested hardware that the machine lacks, although the runs can start.
 
     Raises:
-        SchedulerError: one can never run there; the hint names profiles that can.
-        TransportError: the machine gave no answer.
+        SchedulerError: a run can never work there; the hint names profiles that can.
+        TransportError: the machine did not answer.
     """
     has = hardware_of(cluster)
     if has is None:
@@ -98,12 +98,12 @@ def check_fit(
 def lacks(
     cluster: Cluster, profile: Profile, argv: Sequence[str], has: Hardware | None
 ) -> tuple[Shortage, ...]:
-    """What a run asks for and the machine does not have; nothing where jobs queue."""
+    """Requested hardware that the machine lacks; empty for a cluster that queues."""
     return () if has is None else shortages(has, need_of(cluster, profile, argv))
 
 
 def another(settings: Settings, cluster: Cluster, has: Hardware) -> str:
-    """What to do about a run that can never run there."""
+    """The hint for a run that can never work on a cluster."""
     names = [*(name for name in _FIRST if name in settings.profiles), *settings.profiles]
     missing = {
         name: shortages(has, need_of(cluster, settings.profiles[name])) for name in dict.fromkeys(names)

@@ -1,7 +1,7 @@
-"""Runs that are submitted together: their order, the job arrays they make, and their files. Pure: no I/O.
+"""Runs submitted together: their order, their job arrays and their files. Pure: no I/O.
 
-A group's runs are dealt to tasks (one run each, or several that share a GPU), and its tasks to parts: a part
-is one job array, or one job, and one submission. A task's runs are lines of the file `members`.
+A group's runs are divided into tasks (one run each, or several that share a GPU), and its tasks into parts.
+A part is one job array or one job, and one submission. The file `members` lists the runs of each task.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class JobBatch:
-    """Consecutive tasks that ask the scheduler for the same."""
+    """Consecutive tasks with the same request to the scheduler."""
 
     first: int
     """Number of its first task in the group."""
     tasks: tuple[tuple[int, ...], ...]
-    """Of each task, the indices of its runs."""
+    """The indices of each task's runs."""
     options: tuple[str, ...]
     stage: int = 0
-    """Of a pipeline, the stage."""
+    """The pipeline's stage."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class GroupPart:
     options: tuple[str, ...]
     stage: int = 0
     at_once: int | None = None
-    """How many tasks may run at a time; None for no limit."""
+    """Most tasks that may run at a time; None for no limit."""
     turn: int | None = None
-    """The part whose end it awaits, so that not too many tasks run at a time."""
+    """The part that must end first, to limit the tasks that run at a time."""
     before: int | None = None
-    """The part of the pipeline's stage before, with the same tasks."""
+    """The part with the same tasks in the pipeline's previous stage."""
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -52,10 +52,10 @@ class GroupPart:
         return tuple(index for task in self.tasks for index in task)
 
     def tasks_of_array(self, *, always: bool) -> tuple[int, int, int | None] | None:
-        """The first and last task of its job array, and how many run at a time; None for a single job.
+        """First task, last task and concurrency of its job array; None for a single job.
 
         Args:
-            always: also where there is one task.
+            always: make an array even of one task.
         """
         if len(self.tasks) == 1 and not always:
             return None
@@ -72,12 +72,12 @@ class GroupPart:
 
 
 def batches(options: Sequence[tuple[str, ...]], stages: Sequence[int], pack: int) -> list[JobBatch]:
-    """Deal runs to tasks; only neighbours that ask for the same share a task or an array.
+    """Divide runs into tasks; only adjacent runs with equal requests share a task or an array.
 
     Args:
-        options: of each run, what it asks the scheduler for.
-        stages: of each run, its stage.
-        pack: runs a task.
+        options: each run's request to the scheduler.
+        stages: each run's stage.
+        pack: runs in a task.
     """
     found: list[JobBatch] = []
     index = first = 0
@@ -92,13 +92,13 @@ def batches(options: Sequence[tuple[str, ...]], stages: Sequence[int], pack: int
 
 
 def parts(dealt: Iterable[JobBatch], *, array_size: int | None, at_once: int | None) -> list[GroupPart]:
-    """Split batches at what the site allows of an array.
+    """Split batches at the site's limits for arrays.
 
     Args:
         dealt: the batches.
-        array_size: tasks of an array, and one more than the highest task number; None without a limit,
-            below 2 where there are no arrays.
-        at_once: how many tasks of a batch may run at a time; None for no limit.
+        array_size: most tasks of an array, and one more than the highest task number; None without a limit,
+            below 2 if the site has no arrays.
+        at_once: most tasks of a batch that may run at a time; None for no limit.
     """
     size = None if array_size is None else max(1, array_size)
     found: list[GroupPart] = []
@@ -128,7 +128,7 @@ def parts(dealt: Iterable[JobBatch], *, array_size: int | None, at_once: int | N
 
 
 def member_id(group: str, index: int, size: int) -> str:
-    """A run id of a group: it begins with the group's, and sorts by index.
+    """The run id of a group's member: it starts with the group's id and sorts by index.
 
     >>> member_id("a40-2m-20260102-030405-k3f9", 7, 12)
     'a40-2m-20260102-030405-k3f9-07'
@@ -137,7 +137,7 @@ def member_id(group: str, index: int, size: int) -> str:
 
 
 def members_file(run_dirs: Sequence[str], dealt: Iterable[JobBatch], pack: int) -> bytes:
-    """The file `members`: run directories, `pack` lines a task; a task that is not full has empty lines."""
+    """The file `members`: run directories, `pack` lines per task; a task that is not full has empty lines."""
     lines: list[str] = []
     for batch in dealt:
         for task in batch.tasks:
@@ -156,7 +156,7 @@ def group_json(
     split: Iterable[GroupPart],
     in_one: int = 1,
 ) -> bytes:
-    """group.json: what the group is, for people and for other laptops."""
+    """group.json: the description of the group, for people and other laptops."""
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "id": identity,

@@ -28,57 +28,57 @@ from clusterkit.transport import faults
 from clusterkit.transport.base import Transport
 
 _SECONDS = 180.0
-"""sbatch itself gives up after its MessageTimeout and some retries, well below this."""
+"""sbatch itself gives up well before this, after its MessageTimeout and some retries."""
 _OPEN_HINT = (
     "`clusterkit status` tells whether there is a job, once the scheduler answers; do not submit again before"
 )
 
 
 class SubmissionRefusedError(SchedulerError):
-    """The scheduler said no: there is no job."""
+    """The scheduler refused: there is no job."""
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """One submission: what is written, and what is asked. Paths of files are relative to the work root."""
+    """One submission: the files to write and the request to make. Paths are relative to the work root."""
 
     runs: tuple[LedgerRun, ...]
-    """As the ledger shall know them; several share one job array."""
+    """The ledger's rows; several runs share one job array."""
     owner: str
     """`runs/<run id>` or `groups/<group>`: it holds job.sh and `submissions/`."""
     files: Mapping[str, bytes | str]
-    """Contents; a text is the target of a symbolic link, a path that ends with a slash a folder."""
+    """Contents by path; a str is the target of a symbolic link, a path ending in a slash is a folder."""
     options: tuple[str, ...]
     number: int = 0
     tasks: tuple[int | None, ...] = (None,)
-    """Of each run, its index in the job array."""
+    """Each run's index in the job array."""
     later: tuple[LedgerRun, ...] = ()
-    """More runs whose directories are among the files; they are handed over with parcels to come."""
+    """More runs whose directories are among the files; later parcels submit them."""
 
     @property
     def job_name(self) -> str:
-        """The token by which the job is found again."""
+        """The token that identifies the job."""
         return job_name(posixpath.basename(self.owner), self.number)
 
 
 def hand_over_parcel(site: Site, ledger: Ledger, parcel: Parcel, alive: str = "") -> str:
-    """Write what a submission needs and ask the scheduler, in one remote command.
+    """Write a submission's files and ask the scheduler, in one remote command.
 
-    The ledger knows the runs before (SUBMITTING), so whatever is interrupted can be settled later.
+    The ledger records the runs first (SUBMITTING), so an interrupted submission can be settled later.
 
     Args:
         site: the open cluster.
         ledger: of the project.
         parcel: the submission.
-        alive: a work folder that is held until the last parcel of the group is handed over.
+        alive: a work folder that is held until the group's last parcel has been submitted.
 
     Returns:
-        The job id; of the first run's task for an array.
+        The job id; for an array, that of the first run's task.
 
     Raises:
-        RefusedError: it refused, and nothing is left of new runs.
-        SchedulerError: its answer is unclear, and the submission stays open.
-        TransportError: nothing could be written, or the connection failed and the submission stays open.
+        RefusedError: the scheduler refused; nothing of new runs remains.
+        SchedulerError: its answer is unclear; the submission stays open.
+        TransportError: nothing could be written, or the connection failed; then the submission stays open.
     """
     if not alive:
         with work_folder(ledger.folder) as folder:
@@ -141,7 +141,7 @@ def hand_over_job(
     options: Sequence[str],
     new: bool,
 ) -> str:
-    """Hand over a job that is no run, and of which no ledger knows, in one remote command.
+    """Submit a job that is not a run and not in the ledger, in one remote command.
 
     Args:
         site: the open cluster.
@@ -149,14 +149,14 @@ def hand_over_job(
         files: by path below the work root, `job.sh` in that folder among them.
         job_name: the token by which the job is found again.
         options: of the backend.
-        new: the folder does not exist yet; else only `job.sh` is replaced.
+        new: the folder does not exist yet; otherwise only `job.sh` is replaced.
 
     Returns:
         The job id.
 
     Raises:
-        RefusedError: the scheduler refused.
-        SchedulerError: its answer is unclear, and no job of the name is there.
+        RefusedError: the scheduler refused the job.
+        SchedulerError: its answer is unclear, and no job with the name exists.
         TransportError: nothing could be written, or the connection failed.
     """
     transport, backend, root = site.transport, backend_of(site.cluster), site.layout.root
@@ -182,7 +182,7 @@ def hand_over_job(
 
 
 def _clear(site: Site, parcel: Parcel) -> None:
-    """Remove what was written for new runs, after a refusal."""
+    """Remove the files of new runs after a refusal."""
     if parcel.number == 0:
         gone = [run.run_dir for run in (*parcel.runs, *parcel.later)]
         gone.append(f"{site.layout.root}/{parcel.owner}")
@@ -190,7 +190,7 @@ def _clear(site: Site, parcel: Parcel) -> None:
 
 
 def _unwritten(transport: Transport, root: str, words: str) -> TransportError:
-    """The error for a run that could not be written to the cluster: the scheduler was not asked."""
+    """The error for a run that could not be written; the scheduler was not asked."""
     said = faults.telling(words) or f"cannot write below {root}"
     return TransportError(
         f"{transport.where}: the run could not be written, and nothing was submitted: {said}",
@@ -199,7 +199,7 @@ def _unwritten(transport: Transport, root: str, words: str) -> TransportError:
 
 
 def _open(transport: Transport, answer: Submission | None, words: str) -> SchedulerError:
-    """The error for a submission that may or may not have made a job, in the tools' words."""
+    """The error for a submission that may have made a job, with the tools' messages."""
     if answer is None:
         cause = f"the submission was cut off there: {last_words(words)}"
     elif answer.refusal is not None:

@@ -1,4 +1,4 @@
-"""One build on a cluster: its files go there, a job is submitted and watched until it has ended."""
+"""Runs one build on a cluster: uploads its files, submits a job and follows it to its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from clusterkit.site import Site
 from clusterkit.transport.base import Bar, MissingFileError, SyncOptions
 
 _PAUSES = (1.0, 5.0)
-"""Seconds between two looks at the log: while it grows, and at most."""
+"""Seconds between reads of the log: while it grows, and at most."""
 _ASK_SCHEDULER = 15.0
 
 
@@ -33,9 +33,9 @@ class RemoteBuild:
 
         Args:
             site: the cluster.
-            work: what to build.
-            options: of the scheduler.
-            say: told what happens, line by line.
+            work: the build.
+            options: scheduler options.
+            say: called with each line of progress.
             chunker: see `job.render`.
         """
         self.site, self.work, self.options, self.say, self.chunker = site, work, options, say, chunker
@@ -45,10 +45,10 @@ class RemoteBuild:
         self.job_id = ""
         self.log, self.shown = b"", 0
         self.waiting: str | None = None
-        """Why the job has not started, as last said."""
+        """Why the job has not started, as last reported."""
 
     def find(self) -> bool:
-        """Whether a job for the same build is waiting or running already."""
+        """Whether a job for the same build is already waiting or running."""
         answer = self._sh(job.RUNNING, self.folder)
         self.job_id = self.backend.accepted(answer) or ""
         if "ended" in answer.split() or not self.job_id:
@@ -60,7 +60,7 @@ class RemoteBuild:
         return True
 
     def send(self, bar: Bar) -> None:
-        """Bring the build's files into its folder."""
+        """Upload the build's files into its folder."""
         self._sh(job.PREPARE, self.all, self.name)
         for name, path in self.work.files.items():
             size = path.stat().st_size if path.is_file() else None
@@ -71,7 +71,7 @@ class RemoteBuild:
             self.site.transport.write(f"{self.folder}/{name}", text.encode())
 
     def submit(self) -> None:
-        """Hand the job to the scheduler."""
+        """Submit the job."""
         layout, cluster = self.site.layout, self.site.cluster
         script = job.render(
             self.work,
@@ -106,11 +106,11 @@ class RemoteBuild:
         self.say(f"job {self.job_id} on {cluster.name}")
 
     def watch(self) -> job.BuildResult:
-        """Pass the log on until the job has ended.
+        """Forward the log until the job ends.
 
         Raises:
-            ImageError: it failed, or the scheduler ended it.
-            TransportError: the connection failed; the job goes on.
+            ImageError: the build failed, or the scheduler ended it.
+            TransportError: the connection failed; the job continues.
         """
         try:
             result, log = self._follow()
@@ -129,18 +129,18 @@ class RemoteBuild:
         return result
 
     def packages(self) -> dict[str, str]:
-        """What the image holds, if anything in it could be run."""
+        """The packages in the image, if anything in it could be run."""
         try:
             return parse(self.site.transport.read(f"{self.folder}/packages.txt").decode(errors="replace"))
         except MissingFileError:
             return {}
 
     def remove(self) -> None:
-        """The build's folder has served."""
+        """Remove the build's folder."""
         self.site.transport.run(["rm", "-rf", self.folder], check=False)
 
     def _follow(self) -> tuple[job.BuildResult, str]:
-        """The result and the whole log."""
+        """Follow the log; return the result and the whole log."""
         pause, asked, ended = _PAUSES[0], time.monotonic(), ""
         while True:
             result, grown = self._read_on()
@@ -155,7 +155,7 @@ class RemoteBuild:
             time.sleep(pause)
 
     def _read_on(self) -> tuple[job.BuildResult | None, bool]:
-        """Pass on what the log has got since; the result, if there is one, and whether the log has grown."""
+        """Forward new log lines; return the result, if there is one, and whether the log has grown."""
         before, new = len(self.log), b" " * job.LOG_BYTES
         result = None
         while len(new) >= job.LOG_BYTES:
@@ -169,7 +169,7 @@ class RemoteBuild:
         return result, len(self.log) > before
 
     def _how_it_ended(self) -> str:
-        """The scheduler's word on a job that is over; empty while it waits or runs."""
+        """The scheduler's description of an ended job; empty while it waits or runs."""
         known = ask_job(self.site, self.job_id)
         if known and known.state.active:
             if not self.log and known.reason != self.waiting:

@@ -1,4 +1,4 @@
-"""inside: what `shell` and `top` share, a way into the allocation of a run that runs."""
+"""Runs commands inside the allocation of a running run, for `shell` and `top`."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ class Inside:
 
     @property
     def attempt(self) -> int:
-        """The attempt that runs."""
+        """The running attempt."""
         return self.state.attempt or 0
 
     @property
     def job_id(self) -> str:
-        """The scheduler's number of the job."""
+        """The scheduler's job id."""
         return self.state.job_id or self.run.job_id
 
     @property
     def leash(self) -> bool:
-        """Whether what `argv` gives without a terminal ends with its standard input."""
+        """Whether the command of `argv` ends with its standard input when it has no terminal."""
         return backend_of(self.cluster).can.steps
 
     def argv(self, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
-        """What to run on the login node to have argv run beside the program."""
+        """The command for the login node that runs argv beside the program."""
         return backend_of(self.cluster).inside_argv(self.job_id, argv, terminal=terminal)
 
 
 @contextmanager
 def inside(settings: Settings, run: LedgerRun) -> Iterator[Inside]:
-    """Log in and make sure that the run runs.
+    """Log in and check that the run is running.
 
     Raises:
-        RunError: it does not.
+        RunError: it is not running.
         TransportError: the cluster cannot be reached.
     """
     cluster = settings.cluster(run.cluster)
@@ -69,10 +69,10 @@ def inside(settings: Settings, run: LedgerRun) -> Iterator[Inside]:
 
 @contextmanager
 def inside_all(settings: Settings, runs: Sequence[LedgerRun]) -> Iterator[list[Inside]]:
-    """Log in to each cluster once, and find the runs that are running.
+    """Log in to each cluster once and find the running runs.
 
     Raises:
-        RunError: none does.
+        RunError: none is running.
         TransportError: a cluster cannot be reached.
     """
     places: list[Inside] = []

@@ -1,6 +1,6 @@
 """The ledger: the runs this project has submitted, in SQLite.
 
-A cache of convenience: the run directories on the cluster are the truth.
+It is only a cache: the run directories on the clusters are authoritative.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BUSY_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class LedgerRun:
-    """One submitted run as the laptop knows it."""
+    """One submitted run as the ledger knows it."""
 
     run_id: str
     cluster: str
@@ -37,17 +37,17 @@ class LedgerRun:
     """Absolute path on the cluster."""
     total_steps: int
     state: str
-    """The last state seen (JobState)."""
+    """The last state seen (a JobState)."""
     group: str = ""
-    """The group it was submitted with, of a sweep or a pipeline."""
+    """Id of the sweep or pipeline it was submitted with."""
     submission: int = 0
     """Number of its newest submission."""
     until_done: str = ""
-    """How it goes on past its time limit: `requeue`, `array`, `chain`; empty when it does not."""
+    """How it continues past its time limit: `requeue`, `array`, `chain`; empty when it does not."""
     last: str = ""
-    """The last RunState seen, as JSON: for ended runs and clusters that give no answer."""
+    """The last RunState seen, as JSON, for ended runs and clusters that do not answer."""
     part: int = 0
-    """Of its group's submissions, the one it was handed over with."""
+    """Number of its submission within its group."""
 
 
 _COLUMNS = [f'"{field.name}"' for field in fields(LedgerRun)]
@@ -58,7 +58,7 @@ _ADDED = {
     "last": "TEXT NOT NULL DEFAULT ''",
     "part": "INTEGER NOT NULL DEFAULT 0",
 }
-"""Columns that earlier formats did not have."""
+"""Columns missing from earlier formats."""
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS runs (
         run_id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, profile TEXT NOT NULL,
@@ -91,7 +91,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _copy(path: Path, memory: sqlite3.Connection) -> None:
-    """What the file and its log hold; SQLite itself reads a log only where it may write beside it."""
+    """A copy of the file and its write-ahead log, which SQLite reads only where it may write."""
     import shutil
     import tempfile
 
@@ -108,17 +108,17 @@ class Ledger:
     """The project's ledger, `.clusterkit/ledger.sqlite3`. Use as a context manager.
 
     Args:
-        path: the file, which is made where it is missing.
-        copy: leave the file as it is, and use a copy in memory, empty where there is no file.
+        path: the file, created if missing.
+        copy: leave the file unchanged and use a copy in memory, empty if there is no file.
 
     Raises:
-        ClusterkitError: it cannot be used; see `ledger_fault`.
+        ClusterkitError: it is unusable; see `ledger_fault`.
         OSError: the file cannot be copied.
     """
 
     def __init__(self, path: Path, *, copy: bool = False) -> None:
         self.folder = path.parent
-        """Private to the project's commands."""
+        """The project's private folder."""
         if not copy:
             _make_folder(self.folder)
         try:
@@ -134,7 +134,7 @@ class Ledger:
 
     @classmethod
     def for_reading(cls, path: Path) -> Ledger:
-        """For a command that can do without remembering what it learns, where nothing can be written."""
+        """Opens a ledger for commands that only read; falls back to a copy where nothing can be written."""
         places = [each for each in (path, path.parent, path.parent.parent) if each.exists()][:2]
         return cls(path, copy=not all(os.access(each, os.W_OK) for each in places))
 
@@ -160,7 +160,7 @@ class Ledger:
         self.connection.execute("COMMIT")
 
     def _write_ahead(self) -> None:
-        """Let readers and a writer go on side by side; SQLite does not wait for another that sets this."""
+        """Allow readers beside a writer; SQLite does not wait for another process that sets this mode."""
         until = time.monotonic() + _BUSY_SECONDS
         while True:
             try:
@@ -183,7 +183,7 @@ class Ledger:
         self.add_all([run])
 
     def add_all(self, runs: Iterable[LedgerRun]) -> None:
-        """Record several runs, or none; a known one keeps its place among those of the same second."""
+        """Record all of these runs or none; a known one keeps its place among those of the same second."""
         marks = ", ".join("?" for _ in _COLUMNS)
         changes = ", ".join(f"{column} = excluded.{column}" for column in _COLUMNS[1:])
         self.connection.execute("BEGIN IMMEDIATE")
@@ -195,7 +195,7 @@ class Ledger:
         self.connection.execute("COMMIT")
 
     def get(self, run_id: str) -> LedgerRun | None:
-        """One run by its whole id; None when it is not known."""
+        """The run with this id; None when unknown."""
         row = self.connection.execute(
             f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE run_id = ?",  # noqa: S608 - constants
             (run_id,),
@@ -203,7 +203,7 @@ class Ledger:
         return LedgerRun(*row) if row else None
 
     def restore(self, runs: Iterable[LedgerRun], before: Iterable[LedgerRun | None]) -> None:
-        """Put back what was recorded of runs; those of which nothing was are forgotten."""
+        """Restore earlier rows of runs; runs without one are removed."""
         pairs = list(zip(runs, before, strict=True))
         self.connection.executemany(
             "DELETE FROM runs WHERE run_id = ?", [(run.run_id,) for run, old in pairs if old is None]
@@ -211,9 +211,9 @@ class Ledger:
         self.add_all(old for _, old in pairs if old is not None)
 
     def settle(self, run_id: str, job_id: str, state: str, last: str, token: str = "") -> None:
-        """Record what came of a submission, unless the submitting process has done so meanwhile.
+        """Record a submission's outcome, unless the submitting process has done so already.
 
-        With the `token` that its `last` has, nothing is recorded of a later submission.
+        The `token` in its `last` ensures that a later submission is not overwritten.
         """
         self.connection.execute(
             "UPDATE runs SET job_id = ?, state = ?, last = ? "
@@ -222,7 +222,7 @@ class Ledger:
         )
 
     def update(self, runs: Iterable[LedgerRun]) -> None:
-        """Record what was learned of runs, except of those that were submitted again meanwhile."""
+        """Record new states of runs, except of those that were submitted again in the meantime."""
         self.connection.execute("BEGIN IMMEDIATE")
         self.connection.executemany(
             "UPDATE runs SET job_id = ?2, state = ?3, last = ?4, submission = ?5 "
@@ -232,16 +232,16 @@ class Ledger:
         self.connection.execute("COMMIT")
 
     def ids(self) -> set[str]:
-        """The run ids of all runs."""
+        """All run ids."""
         return {row[0] for row in self.connection.execute("SELECT run_id FROM runs")}
 
     def strangers(self, cluster: str) -> set[str]:
-        """Run directories of a cluster that are none of this project's, by name."""
+        """Names of run directories on a cluster that belong to other projects."""
         rows = self.connection.execute("SELECT run_id FROM strangers WHERE cluster = ?", (cluster,))
         return {row[0] for row in rows}
 
     def add_strangers(self, cluster: str, names: Iterable[str]) -> None:
-        """Remember run directories that are none of this project's."""
+        """Remember run directories of other projects."""
         self.connection.execute("BEGIN")
         self.connection.executemany(
             "INSERT OR IGNORE INTO strangers VALUES (?, ?)", [(cluster, name) for name in names]
@@ -249,13 +249,13 @@ class Ledger:
         self.connection.execute("COMMIT")
 
     def set_states(self, states: Iterable[tuple[str, str]]) -> None:
-        """Remember the last state seen, (run id, state) pairs."""
+        """Record the last states seen, as (run id, state) pairs."""
         self.connection.execute("BEGIN")
         self.connection.executemany("UPDATE runs SET state = ?2 WHERE run_id = ?1", states)
         self.connection.execute("COMMIT")
 
     def runs(self, *, cluster: str | None = None) -> list[LedgerRun]:
-        """All runs, oldest first; those of one second as they were submitted."""
+        """All runs, oldest first; those of one second in order of submission."""
         rows = self.connection.execute(
             f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE ?1 IS NULL OR cluster = ?1 "  # noqa: S608
             "ORDER BY submitted, rowid",
@@ -264,7 +264,7 @@ class Ledger:
         return [LedgerRun(*row) for row in rows]
 
     def find(self, names: Iterable[str]) -> list[LedgerRun]:
-        """Runs by what a person types; see `clusterkit.runs.names.find`.
+        """Runs by the user's names; see `clusterkit.runs.names.find`.
 
         Raises:
             RunError: a name matches no run, or several.
@@ -274,7 +274,7 @@ class Ledger:
         return naming.find(self.runs(), names)
 
     def find_one(self, name: str) -> LedgerRun:
-        """The one run of a name.
+        """The single run that a name means.
 
         Raises:
             RunError: as `find`; or it is the name of a group.
@@ -284,7 +284,7 @@ class Ledger:
         return naming.find_one(self.runs(), name)
 
     def digest(self, path: Path) -> str | None:
-        """The recorded sha256 of a local file, if its size and time have not changed since."""
+        """The recorded sha256 of a local file, if its size and time are unchanged."""
         stat = path.stat()
         row = self.connection.execute(
             "SELECT digest FROM digests WHERE path = ? AND size = ? AND mtime_ns = ?",
@@ -293,7 +293,7 @@ class Ledger:
         return str(row[0]) if row else None
 
     def set_digest(self, path: Path, digest: str) -> None:
-        """Record the sha256 of a local file as it is now."""
+        """Record the current sha256 of a local file."""
         stat = path.stat()
         self.connection.execute(
             "INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?)",
@@ -314,12 +314,12 @@ class Ledger:
         )
 
     def snapshot(self, cluster: str) -> str | None:
-        """Id of the snapshot this project last brought to a cluster."""
+        """Id of the snapshot this project last sent to a cluster."""
         row = self.connection.execute("SELECT id FROM snapshots WHERE cluster = ?", (cluster,)).fetchone()
         return str(row[0]) if row else None
 
     def set_snapshot(self, cluster: str, identity: str) -> None:
-        """Record the snapshot brought to a cluster."""
+        """Record the snapshot sent to a cluster."""
         self.connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (cluster, identity))
 
     def rate(self, cluster: str) -> tuple[float, str] | None:
@@ -330,7 +330,7 @@ class Ledger:
         return (float(row[0]), str(row[1])) if row else None
 
     def set_rate(self, cluster: str, bytes_per_second: float, day: str) -> None:
-        """Record how fast an upload to a cluster was."""
+        """Record the speed of an upload to a cluster."""
         self.connection.execute(
             "INSERT OR REPLACE INTO rates VALUES (?, ?, ?)", (cluster, bytes_per_second, day)
         )

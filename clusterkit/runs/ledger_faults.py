@@ -1,4 +1,4 @@
-"""What SQLite says of the ledger, as faults."""
+"""Translates SQLite's errors about the ledger."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _CAUSES = {
     sqlite3.SQLITE_IOERR: ("input/output error", "the disk is full, or it or its server has a fault"),
     sqlite3.SQLITE_NOMEM: ("out of memory", "end other programs, then try again"),
 }
-"""Result code -> what happened, and what to do; nothing is wrong with the ledger itself."""
+"""Result code -> cause and remedy, for errors that are not faults of the ledger itself."""
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def ledger_fault(error: sqlite3.DatabaseError, path: Path | None = None) -> ClusterkitError | None:
-    """The fault that an error of SQLite means; None where it can only be our mistake."""
+    """The user's error for an error of SQLite; None where it can only be a bug of ours."""
     name = path or "the ledger, .clusterkit/ledger.sqlite3"
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in _DAMAGED:

@@ -1,4 +1,4 @@
-"""Where logs come from: a run directory on its cluster, read by offsets that survive a dropped link."""
+"""Reads logs from a run directory on its cluster, by offsets that survive a dropped connection."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from clusterkit.transport.base import Transport
 from clusterkit.transport.faults import LostError, UnreachableError
 
 SCHEDULER = -1
-"""Stands for the scheduler's own log, in the place of an attempt's number."""
+"""The scheduler's own log, in place of an attempt number."""
 
 _RELOGINS = 8
-"""Connections that may die one after the other without a byte between them."""
+"""Most consecutive connections that may die without delivering a byte."""
 _PATIENCE_SECONDS = 900.0
-"""How long a follower waits for the network to come back."""
+"""How long to wait for the network to return while following."""
 _WINDOW = 8 << 20
-"""Bytes at the end of a log in which its last lines are looked for."""
+"""Bytes at the end of a log searched for its last lines."""
 _QUIET_SECONDS = 60
-"""A log that does not grow for so long may be one of a job that is gone; whoever follows looks again."""
+"""Seconds without growth after which a follower checks whether the job still exists."""
 
 _SIZE = re.compile(r"^(-?\d+) +(\d+)$", re.MULTILINE)
 
@@ -84,49 +84,49 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Look:
-    """What there is of a run at one moment."""
+    """A run's logs at one moment."""
 
     record: RunRecord
     sizes: Mapping[int, int]
-    """Bytes of each attempt's file, by number; of the scheduler's own log under SCHEDULER."""
+    """Bytes of each attempt's file by number; the scheduler's log is under SCHEDULER."""
 
     def attempt(self, number: int) -> Attempt:
-        """The records of one start; empty where there are none."""
+        """The records of one attempt; empty if there are none."""
         found = (one for one in self.record.attempts if one.number == number)
         return next(found, Attempt(number))
 
     @property
     def numbers(self) -> list[int]:
-        """The attempts that were started, in order."""
+        """Numbers of the attempts that were started, in order."""
         started = {one.number for one in self.record.attempts if one.start is not None}
         return sorted(started | (self.sizes.keys() - {SCHEDULER}))
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What of a run's logs is wanted."""
+    """Which of a run's logs to read."""
 
     lines: int | None = 50
-    """How many of the last lines; None is all."""
+    """How many last lines; None means all."""
     attempt: int | None = None
-    """Which start of the run; None is the newest."""
+    """Which attempt; None means the newest."""
     everything: bool = False
-    """All attempts, one after the other."""
+    """All attempts, in order."""
     stderr: bool = False
-    """Only what came on standard error."""
+    """Only standard error."""
     follow: bool = False
-    """Go on until the run, or the attempt that was asked for, has ended."""
+    """Continue until the run, or the chosen attempt, has ended."""
 
 
 class LogSource:
-    """The logs of one run over one connection; reads on where it was when that dies.
+    """Reads the logs of one run; after a lost connection it continues where it was.
 
     Args:
         transport: to the cluster.
-        run: which.
+        run: whose logs.
         name: the file of each attempt: `log` or `stderr`.
-        patient: wait for the network when it is gone, for some time.
-        say: told of it.
+        patient: wait some time for a lost network.
+        say: called with a line about it.
     """
 
     def __init__(
@@ -140,16 +140,16 @@ class LogSource:
     ) -> None:
         self.transport, self.run = transport, run
         self.offset: int | None = None
-        """How far the file that `stream` reads was read; None before its first byte."""
+        """Offset of `stream` in its file; None before the first byte."""
         self._name, self._say = name, say
         self._patience = _PATIENCE_SECONDS if patient else 0.0
         self._losses = 0
 
     def look(self) -> Look:
-        """What there is now, in one round trip.
+        """The current logs, in one round trip.
 
         Raises:
-            TransportError: the connection died, and no new one could be made.
+            TransportError: the connection was lost and could not be replaced.
         """
         names = f"ck_dir={shlex.quote(self.run.run_dir)} ck_name={self._name}\n"
         sizes, files = Probe("sizes", names + _SIZES, _SIZE.findall), records([self.run.run_dir])
@@ -158,12 +158,12 @@ class LogSource:
         return Look(answers.of(files)[self.run.run_dir], told)
 
     def stream(self, number: int, *, lines: int | None, follow: bool) -> Iterator[bytes]:
-        """The bytes of an attempt's file from `offset` on; without one, its last lines, or all of it.
+        """The bytes of an attempt's file from `offset`; without an offset its last lines, or all of it.
 
-        May end early; then `offset` is less than what `look` finds.
+        It may end early, with `offset` less than the size that `look` reports.
 
         Raises:
-            TransportError: the file cannot be read, or no new connection could be made.
+            TransportError: the file cannot be read, or a lost connection could not be replaced.
         """
         file = SCHEDULER_LOG if number == SCHEDULER else f"attempts/{number}/{self._name}"
         offset = "" if self.offset is None else str(self.offset)
@@ -188,10 +188,10 @@ class LogSource:
             self._count_loss()
 
     def patiently(self, work: Callable[[], T]) -> T:
-        """Do what may be done twice until the connection holds.
+        """Repeat an idempotent action until the connection holds.
 
         Raises:
-            TransportError: the network did not come back, or the login was refused.
+            TransportError: the network did not return, or the login was refused.
         """
         began, told = time.monotonic(), False
         while True:
@@ -208,7 +208,7 @@ class LogSource:
                 told = True
 
     def _count_loss(self) -> None:
-        """Call while the exception is handled: it goes on when there were too many."""
+        """Counts a lost connection; call it in an exception handler. It re-raises after too many."""
         self._losses += 1
         if self._losses > _RELOGINS:
             raise

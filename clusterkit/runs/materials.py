@@ -1,4 +1,4 @@
-"""Brings what runs are made of to a cluster: the image and the snapshot of the working tree."""
+"""Sends a run's image and the snapshot of the working tree to a cluster."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 RATE_FROM = 4 << 20
-"""Bytes; a smaller transfer says more about round trips than about the line."""
+"""Bytes; smaller transfers measure round trips rather than bandwidth."""
 
 
 def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
-    """The image that new runs use there; None without a container.
+    """The image of new runs on a cluster; None without a container.
 
     Raises:
-        ImageError: none is configured, and none was deployed.
+        ImageError: none is configured and none was deployed.
     """
     if cluster.container == "none":
         return None
@@ -47,10 +47,10 @@ def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
 
 
 def layout_of(cluster: Cluster) -> Layout:
-    """The paths of a cluster's work root; a login is only needed when they depend on the account there.
+    """The paths of a cluster's work root; it logs in only when they depend on the account.
 
     Raises:
-        TransportError: it cannot be reached.
+        TransportError: the cluster cannot be reached.
     """
     roots = [path.rstrip("/") for path in (cluster.root, cluster.scratch_root, cluster.image_root)]
     if not any(mark in path for path in roots for mark in "$~"):
@@ -60,20 +60,20 @@ def layout_of(cluster: Cluster) -> Layout:
 
 
 def must_have_image(site: Site, image: Image | None, *, hint: str) -> None:
-    """Raises ImageError, with the hint, where a cluster does not have the image of its runs."""
+    """Raises ImageError, with a hint, if a cluster does not have its runs' image."""
     if image and not image_present(site, image):
         raise ImageError(f"{site.transport.where}: image {image.digest[:12]} is not there", hint=hint)
 
 
 def send_snapshot(site: Site, snapshot: Snapshot, ledger: Ledger, bar: Bar) -> bool:
-    """Bring a snapshot to a cluster; returns False when it was there already."""
+    """Send a snapshot to a cluster; returns False when it was already there."""
     standing = snapshots.look(site, snapshot, basis=ledger.snapshot(site.cluster.name), use=True)
     publish_snapshot(site, standing, ledger, bar)
     return not standing.present
 
 
 def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
-    """The image by content, with a bar while it is hashed for the first time."""
+    """The image with its digest; shows a bar while hashing it for the first time."""
     size = path.stat().st_size if path.is_file() else None
     with ExitStack() as stack:
         show: ProgressCallback | None = None
@@ -87,7 +87,7 @@ def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
 
 
 def excluded(settings: Settings) -> list[str]:
-    """Patterns of what stays on this machine by the settings, the results among it."""
+    """Patterns of files that the settings exclude from snapshots, including the results."""
     project, folder = settings.project, settings.project_dir
     results = project.results
     own = [f"/{results.relative_to(folder).as_posix()}"] if results.is_relative_to(folder) else []
@@ -95,12 +95,12 @@ def excluded(settings: Settings) -> list[str]:
 
 
 def take_snapshot(settings: Settings, allow: Allow | None = None, ledger: Ledger | None = None) -> Snapshot:
-    """The working tree of the project, ready to be sent.
+    """The snapshot of the project's working tree.
 
     Args:
         settings: of the project.
-        allow: asked about files over the size limit; None refuses them.
-        ledger: remembers the digests of files that do not change.
+        allow: called about files over the size limit; None refuses them.
+        ledger: caches the digests of unchanged files.
     """
     project = settings.project
     return snapshots.take(
@@ -114,12 +114,12 @@ def take_snapshot(settings: Settings, allow: Allow | None = None, ledger: Ledger
 
 
 def chunk_cache(settings: Settings) -> Path:
-    """Where this project keeps chunk lists of images."""
+    """The folder of this project's chunk lists of images."""
     return settings.project_dir / ".clusterkit" / "chunks"
 
 
 def publish_snapshot(site: Site, standing: Standing, ledger: Ledger, bar: Bar) -> None:
-    """Send what of a snapshot is not there yet, and remember it as the last one."""
+    """Send the missing parts of a snapshot and record it as the last one sent."""
     start = time.monotonic()
     if not standing.present:
         with bar("code", standing.snapshot.bytes) as progress:
@@ -132,5 +132,5 @@ def publish_snapshot(site: Site, standing: Standing, ledger: Ledger, bar: Bar) -
 
 
 def snapshots_home(settings: Settings) -> Path:
-    """Where copies of snapshots lie on this machine."""
+    """The folder of snapshots on this machine."""
     return settings.project_dir / ".clusterkit" / "snapshots"

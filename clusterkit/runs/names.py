@@ -1,4 +1,4 @@
-"""Which runs a person means by a name: one rule for every command. Pure."""
+"""Finds the runs that a name means, by one rule for every command. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clusterkit.errors import RunError
 
 
 class Named(Protocol):
-    """By what a run is known."""
+    """The names of a run."""
 
     @property
     def run_id(self) -> str: ...  # noqa: D102
@@ -22,21 +22,21 @@ class Named(Protocol):
 _Run = TypeVar("_Run", bound=Named)
 
 _NAMED = 4
-"""Run ids that a message lists."""
+"""Most run ids that a message lists."""
 
 
 def find(known: list[_Run], names: Iterable[str]) -> list[_Run]:
-    """Runs by run id, unique beginning of a run id, job id, or `last`; all members of a group by its id.
+    """Finds runs by run id, unique prefix, job id or `last`, and all members of a group by its id.
 
-    A group's id, the beginning of one, the id of its job array, and `last` after it was submitted, mean all
-    of its runs.
+    A group's id, a prefix of it, its job array's id, and `last` just after submitting it mean all of its
+    runs.
 
     Args:
         known: all runs, oldest first.
-        names: as they were typed.
+        names: as typed.
 
     Raises:
-        RunError: a name matches no run, or several that are no group, or is empty.
+        RunError: a name is empty, matches no run, or matches several that are not a group.
     """
     found: list[_Run] = []
     for name in names:
@@ -60,7 +60,7 @@ def find(known: list[_Run], names: Iterable[str]) -> list[_Run]:
 
 
 def find_one(known: list[_Run], name: str) -> _Run:
-    """The one run of a name, for a command that takes no more.
+    """The single run that a name means, for commands that take one.
 
     Raises:
         RunError: as `find`; or the name means several runs.
@@ -69,7 +69,7 @@ def find_one(known: list[_Run], name: str) -> _Run:
 
 
 def only(runs: Sequence[_Run], name: str) -> _Run:
-    """The run that a name means, of those that `find` found by it.
+    """The single run among those that `find` returned for a name.
 
     Raises:
         RunError: there are several.
@@ -83,7 +83,7 @@ def only(runs: Sequence[_Run], name: str) -> _Run:
 
 
 def _matching(name: str, known: list[_Run]) -> list[_Run]:
-    """The runs a name may mean: the first kind of name that fits decides."""
+    """The runs that a name may mean; the first kind of name that fits decides."""
     if name == "last":
         newest = known[-1:]
         group = newest[0].group if newest else ""
@@ -97,13 +97,13 @@ def _matching(name: str, known: list[_Run]) -> list[_Run]:
 
 
 def _is_group(name: str, runs: list[_Run]) -> bool:
-    """Whether runs are meant as a group: not by a text longer than its id, the beginning of some members'."""
+    """Whether runs are meant as a group: a text longer than the group's id means single members."""
     groups = {run.group for run in runs}
     return len(groups) == 1 and "" not in groups and (name == "last" or len(name) <= len(runs[0].group))
 
 
 def _choices(runs: Sequence[_Run]) -> list[str]:
-    """What an ambiguous name may mean: runs, and groups as a whole where it is not about their members."""
+    """The runs and whole groups that an ambiguous name may mean."""
     if len({run.group for run in runs}) == 1:
         return [run.run_id for run in runs]
     sizes: dict[str, int] = {}

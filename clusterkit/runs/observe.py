@@ -1,4 +1,4 @@
-"""Asks one cluster about runs, over a connection that is open: one round trip a question."""
+"""Queries one cluster about runs over an open connection, one round trip per query."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
 
 @dataclass
 class Observer:
-    """The runs of one cluster. What the scheduler said last is kept for looks in between."""
+    """Observes the runs of one cluster; the scheduler's last answer is kept for reads in between."""
 
     cluster: Cluster
     transport: Transport
     trouble: str | None = None
-    """Why the scheduler could not be asked last time."""
+    """Why the last query to the scheduler failed."""
     seconds: float = 0.0
-    """How long the last question to it took."""
+    """How long that query took."""
     _jobs: Mapping[str, Job] = field(default_factory=dict)
     _ids: frozenset[str] = frozenset()
-    """What the scheduler was asked about last time; of others it has not said that it does not know them."""
+    """Job ids in the last query; about others the scheduler has not said that it does not know them."""
     _asked: float = 0.0
-    """When, seconds of the monotonic clock."""
+    """Time of the last query, seconds of the monotonic clock."""
 
     def ask(self, runs: Sequence[LedgerRun], *also: Probe[object]) -> tuple[list[RunState], Answers]:
-        """Ask the scheduler and read the run directories.
+        """Query the scheduler and read the run directories.
 
-        A run directory may name a later job than the ledger knows. Where the scheduler has not told of it by
-        itself, it is asked once more.
+        A run directory may name a later job than the ledger knows. If the scheduler's answer lacks it, the
+        scheduler is asked once more.
 
         Args:
-            runs: of this cluster.
+            runs: runs of this cluster.
             also: more probes for the same round trip.
 
         Returns:
             States in the order of the runs, and the answers to the other probes.
 
         Raises:
-            TransportError, SchedulerError, RunError: there was no answer, or half of one.
+            TransportError, SchedulerError, RunError: there was no complete answer.
         """
         ids = [run.job_id for run in runs if run.job_id]
         found, answers = self._question(ids, runs, *also)
@@ -63,10 +63,10 @@ class Observer:
         return self._states(runs, found), answers
 
     def look(self, runs: Sequence[LedgerRun]) -> list[RunState]:
-        """Read the run directories only; what the scheduler said last still counts.
+        """Read only the run directories; the scheduler's last answer still counts.
 
         Raises:
-            TransportError, RunError: there was no answer, or half of one.
+            TransportError, RunError: there was no complete answer.
         """
         probe = records([run.run_dir for run in runs])
         return self._states(runs, ask(self.transport, probe).of(probe))
@@ -84,7 +84,7 @@ class Observer:
         return answers.of(files), answers
 
     def _unheard(self, job_id: str) -> bool:
-        """Whether the scheduler has neither told of a job nor been asked about it."""
+        """Whether the scheduler has neither mentioned a job nor been asked about it."""
         return job_id != "" and job_id not in self._ids and job_id not in self._jobs
 
     def _states(self, runs: Sequence[LedgerRun], found: Mapping[str, RunRecord]) -> list[RunState]:
@@ -106,10 +106,10 @@ class Observer:
         return replace(state, job_id=job_id, submission=number)
 
     def _newest(self, run: LedgerRun, record: RunRecord) -> tuple[str, int]:
-        """Id of the job that counts, and the number of its submission.
+        """Id of the current job, and the number of its submission.
 
-        The run directory may know of later ones than the ledger: of another laptop, or, where a run goes on
-        in a chain of jobs, the next link, which is handed over before the one it follows has ended.
+        The run directory may know later jobs than the ledger: those of another laptop or, in a chain of jobs,
+        the next link, which is submitted before the current one ends.
         """
         job_id, number, backend = run.job_id, run.submission, backend_of(self.cluster)
         for later in record.submissions:
@@ -136,7 +136,7 @@ class Observer:
         return after is not None and after.state.active
 
     def _task(self, job: Job, record: RunRecord) -> Job:
-        """Of an array whose tasks come one after the other, the one that started last."""
+        """The task that started last, of an array whose tasks run one after the other."""
         start = (record.started.start if record.started else None) or {}
         recorded = str(start.get("job_id") or "")
         tasks = (known for known in self._jobs if known.partition(";")[0] == recorded)
@@ -146,7 +146,7 @@ class Observer:
         return replace(self._jobs[task], job_id=job.job_id)
 
     def _job(self, job_id: str, run: LedgerRun) -> Job | None:
-        """What the scheduler knows of a run's job; one with the name of something else is not the run's."""
+        """The scheduler's record of a run's job; a job with another name is not the run's."""
         job = self._jobs.get(job_id)
         if job is None and self.trouble is not None:
             return Job(job_id, JobState.UNKNOWN, "", reason=self.trouble, confirmed=False)
@@ -158,21 +158,21 @@ class Observer:
 
 
 def _owner(job_name: str) -> str:
-    """The run or group of a job: its name is that, and the number of a later submission."""
+    """The run or group in a job's name, without the number of a later submission."""
     owner, dot, number = job_name.rpartition(".")
     return owner if dot and number.isdigit() else job_name
 
 
 def ask_job(site: Site, job_id: str) -> Job | None:
-    """What the scheduler knows of one job; None when it does not know it.
+    """The scheduler's record of one job; None when it does not know it.
 
     Raises:
-        TransportError, SchedulerError: there was no answer.
+        TransportError, SchedulerError: the cluster did not answer.
     """
     probe = backend_of(site.cluster).query([job_id])
     return ask(site.transport, probe, check=False).of(probe).jobs.get(job_id)
 
 
 def query(cluster: Cluster, transport: Transport, runs: Sequence[LedgerRun]) -> list[RunState]:
-    """States of runs of one cluster, in their order, in one round trip; nothing is recorded."""
+    """States of one cluster's runs, in order, in one round trip; nothing is recorded."""
     return Observer(cluster, transport).ask(runs)[0]

@@ -1,4 +1,4 @@
-"""Predicts how a run goes on: at what rate, until when, and what its time limit will do to it. Pure."""
+"""Predicts a run's rate, its end, and the effect of its time limit. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, replace
 
 SMOOTHING_SECONDS = 20.0
-"""After so long an earlier rate counts for a third."""
+"""Seconds after which an earlier rate counts for a third."""
 ENOUGH_SECONDS = 5.0
-"""A rate from two sightings that are closer says little."""
+"""Seconds; two sightings closer together give no useful rate."""
 LONG_SECONDS = 300.0
-"""Seconds after which the start-up hardly changes the mean since the start."""
+"""Seconds after which the start-up hardly affects the mean rate."""
 _ENDINGS = {
     "": "will not finish: stops at {share}%, at its time limit",
     "requeue": "will hit the time limit at {share}%, will be requeued",
@@ -20,7 +20,7 @@ _GOES_ON = "will hit the time limit at {share}%, will go on in the next job"
 
 @dataclass(frozen=True)
 class Sighting:
-    """Where a run was at a moment of its own clock."""
+    """A run's step at a time of its own clock."""
 
     step: float
     time: float
@@ -32,20 +32,20 @@ class Pace:
     """The recent speed of a run."""
 
     rate: float | None = None
-    """Steps a second; None until there is enough to tell."""
+    """Steps a second; None until there is enough data."""
     since: Sighting | None = None
-    """Where the next rate is taken from, for a program that tells none."""
+    """The start of the next rate, for a program that reports none."""
 
 
 def pace(now: Sighting, began: Sighting | None, before: Pace) -> Pace:
-    """The recent rate of a program that reports none, from one look to the next.
+    """The recent rate of a program that reports none, from successive looks.
 
-    What a run did before the first look counts only where it has run for long: a start-up is no progress.
+    Steps before the first look count only for a run that has run for long: a start-up makes no progress.
 
     Args:
-        now: by its newest heartbeat.
-        began: when and where this attempt started; None where nobody can tell.
-        before: what the look before said of this attempt; empty when there was none.
+        now: from the newest heartbeat.
+        began: time and step at which this attempt started; None if unknown.
+        before: this attempt's pace at the previous look; empty if there was none.
     """
     since = before.since
     if since is None or now.step < since.step or now.time < since.time:
@@ -65,11 +65,11 @@ def _since_start(now: Sighting, began: Sighting | None) -> float | None:
 
 
 def smoothed(rate: float, before: float | None, seconds: float) -> float:
-    """A rate that does not jump with every look: an earlier one still counts, the less the older it is.
+    """Smooths a rate: the earlier rate counts less the older it is.
 
     Args:
         rate: steps a second now.
-        before: the smoothed rate of the look before; None when there was none.
+        before: the smoothed rate at the previous look; None if there was none.
         seconds: between the two looks.
     """
     if before is None or seconds < 0:
@@ -81,23 +81,23 @@ def time_left(*, step: float, total: float, rate: float, age: float) -> float:
     """Seconds until the last step.
 
     Args:
-        step: the last one known.
-        total: steps of the whole run.
+        step: the last known step.
+        total: steps steps of the whole run.
         rate: steps a second.
-        age: how long ago `step` was true, in seconds.
+        age: age of `step`, in seconds.
     """
     return max(0.0, (total - step) / rate - age)
 
 
 def at_the_limit(*, left: float, share: float, elapsed: float, limit: float, goes_on: str) -> str | None:
-    """One line about a run that its time limit will stop; None when it fits.
+    """One line about a run that will exceed its time limit; None for one that fits.
 
     Args:
         left: seconds until the last step.
-        share: of the steps done, 0..1.
+        share: share of the steps done, 0..1.
         elapsed: seconds since the job's start.
         limit: the job's time limit, in seconds.
-        goes_on: how it continues past the limit: `requeue`, `array`, `chain`; "" is not at all.
+        goes_on: how it continues past the limit: `requeue`, `array`, `chain`; "" means not at all.
     """
     room = max(0.0, limit - elapsed)
     if left <= room:

@@ -1,4 +1,4 @@
-"""Words behind `--` that are a program: without one that is set they would reach the bundled trainer."""
+"""Detects a program among the arguments after `--`, which would otherwise go to the bundled trainer."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _INTERPRETER = re.compile(
 
 
 _SCRIPTS = {"py": "python", "sh": "bash", "jl": "julia", "R": "Rscript", "js": "node"}
-"""Interpreters by the ending of a script."""
+"""Interpreters by script suffix."""
 
 
 def check_arguments(project: Path, arguments: Sequence[str], program: Sequence[str] | None) -> None:
-    """Refuse words that name a program, before they are taken for its arguments.
+    """Refuse arguments that name a program instead of its arguments.
 
     Args:
-        project: the folder of the project.
-        arguments: what stands behind `--`.
-        program: the program of the user's own that they are appended to; None is the bundled trainer.
+        project: the project's folder.
+        arguments: the arguments after `--`.
+        program: the user's own program that they are appended to; None means the bundled trainer.
 
     Raises:
-        ConfigError: they name a program where none is set, and the hint has the lines to write; or they
-            repeat the one that is.
+        ConfigError: they name a program although none is set, with a hint of the lines to write; or they
+            repeat the one that is set.
     """
     if program:
         own = list(program)
@@ -62,7 +62,7 @@ def check_arguments(project: Path, arguments: Sequence[str], program: Sequence[s
 
 
 def started(named: Sequence[str]) -> list[str]:
-    """Argv that starts a program as a person names it: a script alone needs its interpreter.
+    """The argv that starts a program as the user named it; a bare script gets its interpreter.
 
     >>> started(["train.py"])
     ['python', 'train.py']
@@ -77,7 +77,7 @@ def started(named: Sequence[str]) -> list[str]:
 
 
 def _named(project: Path, arguments: Sequence[str], at: int) -> bool:
-    """Whether a word is an interpreter, a script or a file of the project, and no option's value."""
+    """Whether a word is an interpreter, a script or a project file, and not an option's value."""
     word, before = arguments[at], arguments[at - 1] if at else ""
     if not word or word.startswith("-") or before.startswith("-") or "=" in word or "{" in word:
         return False
@@ -91,7 +91,7 @@ def _named(project: Path, arguments: Sequence[str], at: int) -> bool:
 
 
 def _length(words: Sequence[str]) -> int:
-    """How many words are the program itself: an interpreter with its options and its script or module."""
+    """How many words are the program itself: an interpreter, its options, and its script or module."""
     if not _INTERPRETER.fullmatch(words[0]):
         return 1
     for at in range(1, len(words)):
@@ -126,14 +126,14 @@ _SHELL_OR_PYTHON = re.compile(r"(.*/)?(python[0-9.]*|(ba|z|da)?sh)")
 
 
 def check_script(tree: Tree, argv: Sequence[str]) -> None:
-    """Find out here what would else be found out when a job has waited for its turn.
+    """Check before submission that the program's script will exist in the job.
 
     Args:
-        tree: the project's files that travel; an empty one says nothing.
-        argv: the program, which starts in the project folder.
+        tree: the project files that are sent; an empty one disables the check.
+        argv: the program, started in the project folder.
 
     Raises:
-        ConfigError: it names a script of the project that does not travel.
+        ConfigError: it names a project script that is not sent.
     """
     script = _script(argv)
     if not tree.files or script is None:
@@ -156,7 +156,7 @@ def check_script(tree: Tree, argv: Sequence[str]) -> None:
 
 
 def _script(argv: Sequence[str]) -> str | None:
-    """The relative path that will be opened; None where it is looked up elsewhere."""
+    """The relative path that will be opened; None if it is looked up elsewhere."""
     first, *rest = argv
     if _SHELL_OR_PYTHON.fullmatch(first):
         script = rest[0] if rest else "-"

@@ -1,4 +1,4 @@
-"""A group's submissions: what each asks for, its job script, and how one after the other is handed over."""
+"""A group's submissions: their options, their job scripts, and their hand-over in order."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from clusterkit.site import Layout, Site
 def split_group(
     plan: Plan, array_size: int | None, continuation: Continuation | None
 ) -> tuple[GroupPart, ...]:
-    """The submissions of a group, with what their runs need to go on; none for a run of its own.
+    """The submissions of a group, with what their runs need to continue; none for a single run.
 
     Args:
         plan: the group.
-        array_size: how many tasks a job array may have; None without a limit.
-        continuation: how runs go on past their time limits.
+        array_size: most tasks of a job array; None without a limit.
+        continuation: how runs continue past their time limits.
     """
     if plan.group is None:
         return ()
@@ -47,7 +47,7 @@ def split_group(
 
 
 def part_options(plan: Plan, part: GroupPart) -> tuple[str, ...]:
-    """Without what it waits for."""
+    """The options of a part, without its dependencies."""
     backend = backend_of(plan.cluster)
     tasks = part.tasks_of_array(always=not backend.can.arrays)
     return (*part.options, backend.array(*tasks)) if tasks else part.options
@@ -79,10 +79,10 @@ def part_script(plan: Plan, part: GroupPart, layout: Layout, options: tuple[str,
 
 
 class GroupHandover:
-    """Hands over one part of a group after the other.
+    """Submits the parts of a group in order.
 
-    The first part's remote command writes the whole group and all its run directories; those of the others
-    only ask the scheduler.
+    The first part's remote command writes the whole group and all its run directories; the others only ask
+    the scheduler.
     """
 
     def __init__(
@@ -102,13 +102,14 @@ class GroupHandover:
         self._alone = not self._backend.can.arrays
         """Whether each run is a job of its own."""
         self._first_jobs: dict[int, str] = {}
-        """Id of the first job of each part that was accepted."""
+        """First job id of each accepted part."""
 
     def over(self) -> tuple[tuple[LedgerRun, ...], ClusterkitError | None]:
-        """The runs of the parts that were accepted, and why one was not.
+        """The runs of accepted parts, and the reason why a part was not accepted.
 
         Raises:
-            SchedulerError, TransportError: the first part was not; nothing is left then, or it stays open.
+            SchedulerError, TransportError: the first part was not accepted; then nothing remains, or it stays
+                open.
         """
         trouble: ClusterkitError | None = None
         with work_folder(self._ledger.folder) as alive:  # those of later parts wait for the ones before
@@ -189,7 +190,7 @@ class GroupHandover:
         return files
 
     def _waiting(self, part: GroupPart) -> tuple[str, ...]:
-        """What this part waits for: the user's `--after`, its turn, the stage before."""
+        """This part's dependencies: the user's `--after`, its turn, the previous stage."""
         found = list(self._after) if part.stage == 0 else []
         if part.turn is not None and not self._alone:
             found.append(Parent(self._backend.array_id(self._first_jobs[part.turn]), "", "any"))
@@ -198,7 +199,7 @@ class GroupHandover:
         return self._backend.dependency(found)
 
     def _stage_before(self, part: GroupPart, before: str) -> list[Parent]:
-        """A run of a stage starts after the run of the same place in the stage before."""
+        """The dependency of a stage's run on the corresponding run of the previous stage."""
         always = self._group.then_always
         if not self._alone:
             several = part.tasks_of_array(always=False) is not None
@@ -214,7 +215,7 @@ class GroupHandover:
         return found
 
     def _give_up(self, refused: GroupPart, error: ClusterkitError) -> None:
-        """Note that there are no jobs for this part and those behind it."""
+        """Record that this part and the following ones have no jobs."""
         last = json.dumps({"state": JobState.NOT_SUBMITTED, "why": error.cause})
         for one in self._placed:
             if one.row.part >= refused.number:

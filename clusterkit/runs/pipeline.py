@@ -1,12 +1,12 @@
-"""From a plan to jobs: check, publish, hand over. Every command that makes a job goes this way.
+"""From a plan to jobs: check, publish, hand over. Every command that makes a job uses this pipeline.
 
-    plan = resolve(settings, request)          what is asked for, worked out; or resume_plan, rerun_plan
-    check(settings, plan, ledger)              everything that can be wrong, before any work
+    plan = resolve(settings, request)          the request, worked out; or resume_plan, rerun_plan
+    check(settings, plan, ledger)              finds all errors before any work
     ready = prepare(site, ledger, plan, ...)   all files, with the absolute paths of the cluster
-    (runs/materials.py)                        the image is there, the code is sent
-    hand_over(site, ledger, ready)             exactly once, by one remote command for each submission
+    (runs/materials.py)                        checks the image and sends the code
+    hand_over(site, ledger, ready)             submits exactly once, one remote command per submission
 
-A dry run is the same, stopped after the check. One run is a group of one: it has one part, which is its own.
+A dry run stops after the check. A single run is a group of one, with one part.
 """
 
 from __future__ import annotations
@@ -44,47 +44,47 @@ if TYPE_CHECKING:
     from clusterkit.runs.group import GroupPart
 
 _DIFFS = 16 << 20
-"""Characters of the working tree's changes in all run.json of a group; beyond, only the first has them."""
+"""Most characters of the working tree's diff in all run.json of a group; above it only the first has it."""
 _LIMITS_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """What has become of a plan."""
+    """The result of submitting a plan."""
 
     plan: Plan
     placed: tuple[PlacedRun, ...]
     runs: tuple[LedgerRun, ...]
-    """Those that the scheduler has accepted."""
+    """The accepted runs."""
     missing: tuple[str, ...]
-    """Run ids of the others."""
+    """Run ids of runs that were not accepted."""
     trouble: ClusterkitError | None
-    """Why some are missing."""
+    """Why runs are missing."""
     continuation: Continuation | None
-    """How they go on past their time limits."""
+    """How the runs continue past their time limits."""
     settled: Mapping[str, SubmissionOutcome] = field(default_factory=dict)
-    """Earlier runs whose submission was interrupted, and what has come of it, by run id."""
+    """Outcomes of earlier interrupted submissions, by run id."""
     trusted: tuple[str, ...] = ()
-    """A line for each folder there that a user whom the settings trust could change."""
+    """A line for each folder on the cluster that a trusted other user could change."""
     lacking: tuple[str, ...] = ()
-    """What they request and the machine lacks, though they start."""
+    """Requested hardware that the machine lacks, although the runs can start."""
 
     @property
     def jobs(self) -> tuple[str, ...]:
-        """Ids of the jobs, that of a job array once."""
+        """Job ids, each job array once."""
         backend = backend_of(self.plan.cluster)
         return tuple(dict.fromkeys(backend.array_id(run.job_id) for run in self.runs))
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a plan would do."""
+    """The effect a plan would have."""
 
     plan: Plan
     parts: tuple[GroupPart, ...]
-    """Of a group."""
+    """The group's parts."""
     scripts: tuple[str, ...]
-    """Of each part of a group."""
+    """The job script of each part of a group."""
     first: PlacedRun
     snapshot: Snapshot
     image: Image | None
@@ -92,15 +92,15 @@ class DryRun:
 
 
 def submit(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> Submitted:
-    """Check a plan of new runs, publish what they are made of, and hand them over, all over one login.
+    """Check a plan of new runs, publish their code, and submit them, over one login.
 
-    What is accepted stays, whatever becomes of the rest of a group.
+    Accepted parts of a group stay, whatever happens to the rest.
 
     Raises:
         ConfigError, RunError: the request is wrong; nothing was sent.
         ImageError: the cluster does not have the image.
-        SchedulerError: a run can never run there; or the scheduler refused, its words are in the message and
-            the run directory is gone.
+        SchedulerError: a run can never work there; or the scheduler refused: the message quotes it, and the
+            run directory is removed.
         TransportError: the cluster cannot be reached.
     """
     lacking, snapshot, image = _check_new(settings, plan, ledger, bar)
@@ -114,10 +114,10 @@ def submit(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> Submi
 
 
 def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryRun:
-    """What `submit` would do; nothing is changed on the cluster, and its array limits are not asked for.
+    """Returns what `submit` would do, without changing anything or reading the cluster's array limits.
 
-    It is logged in to only when its root depends on the account there (`~`, `$USER`), or to ask how runs can
-    go on past their time limit.
+    It logs in only when the root depends on the account (`~`, `$USER`), or to ask how runs can continue past
+    their time limit.
 
     Raises:
         ConfigError, RunError, ImageError, SchedulerError, TransportError: as `submit`.
@@ -145,15 +145,15 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
 
 
 def check(settings: Settings, plan: Plan, ledger: Ledger) -> tuple[str, ...]:
-    """Find out what is wrong with a plan before any work.
+    """Find the errors in a plan before any work.
 
     Returns:
-        What the runs request and the machine lacks, though they start.
+        Requested hardware that the machine lacks, although the runs can start.
 
     Raises:
-        ConfigError, RunError: what it waits for is not known, or elsewhere.
-        SchedulerError: a run can never run there.
-        TransportError: the machine gave no answer.
+        ConfigError, RunError: a dependency is unknown or on another cluster.
+        SchedulerError: a run can never work there.
+        TransportError: the machine did not answer.
     """
     check_after(ledger, plan.cluster, plan.after, plan.native)
     wanted = {run.profile.name: (run.profile, run.program.argv) for run in plan.runs}
@@ -161,7 +161,7 @@ def check(settings: Settings, plan: Plan, ledger: Ledger) -> tuple[str, ...]:
 
 
 def settle_unclear(site: Site, ledger: Ledger) -> dict[str, SubmissionOutcome]:
-    """What has come of earlier submissions to this cluster that were interrupted, by run id."""
+    """Settles earlier interrupted submissions to this cluster; returns their outcomes by run id."""
     unclear = [run for run in ledger.runs(cluster=site.cluster.name) if run.state == JobState.SUBMITTING]
     if not unclear:
         return {}
@@ -171,10 +171,10 @@ def settle_unclear(site: Site, ledger: Ledger) -> dict[str, SubmissionOutcome]:
 
 
 def ask_limits(site: Site, plan: Plan) -> Limits | None:
-    """What the cluster allows jobs like those of the plan; None where its scheduler does not say.
+    """The cluster's limits for the plan's jobs; None if its scheduler does not report them.
 
     Raises:
-        SchedulerError: it does not say, and the settings leave it to the scheduler how runs go on.
+        SchedulerError: it does not report them, and the settings let the scheduler decide how runs continue.
         TransportError: the connection failed.
     """
     probe = backend_of(site.cluster).limits(plan.runs[0].options)
@@ -189,24 +189,24 @@ def ask_limits(site: Site, plan: Plan) -> Limits | None:
 
 @dataclass(frozen=True)
 class Ready:
-    """A plan with everything that is written of it, for one cluster."""
+    """A plan with all its files, for one cluster."""
 
     plan: Plan
     placed: tuple[PlacedRun, ...]
     split: tuple[GroupPart, ...]
-    """The submissions of a group."""
+    """The group's submissions."""
     after: tuple[Parent, ...]
-    """What the first stage waits for."""
+    """The first stage's dependencies."""
     continuation: Continuation | None
 
 
 def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials) -> Ready:
-    """Ask the cluster what decides about the jobs of a plan, and work out all files; nothing is written yet.
+    """Ask the cluster what a plan's jobs depend on and compute all files; nothing is written yet.
 
     Raises:
-        ConfigError: it cannot go on past its time limit as the settings want.
-        RunError: it waits for a run that has failed.
-        SchedulerError, TransportError: the cluster did not say.
+        ConfigError: it cannot continue past its time limit as configured.
+        RunError: it depends on a run that has failed.
+        SchedulerError, TransportError: the cluster did not answer.
     """
     after = parents(site, ledger, plan.after)
     several = plan.group is not None and plan.group.jobs > 1
@@ -237,11 +237,11 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials) -> Rea
 
 
 def _continuation(site: Site, plan: Plan, limits: Limits | None) -> Continuation | None:
-    """How the runs go on past their time limits; None when none is to.
+    """How the runs continue past their time limits; None when none does.
 
     Raises:
-        ConfigError: they cannot in the wanted way; or those of a group cannot be requeued, and a group is a
-            job array itself, and no chain.
+        ConfigError: they cannot continue as configured; or a group's runs cannot be requeued: a group is a
+            job array and cannot be a chain.
     """
     going = [run for run in plan.runs if run.goes_on]
     if not going:
@@ -272,12 +272,12 @@ def _check_new(
 
 
 def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
-    """Hand a plan over to a cluster that has what its runs are made of.
+    """Submit a plan to a cluster that has its image and code.
 
-    All of it is accepted or nothing, or the first parts of a group.
+    The scheduler accepts all of it, nothing, or the first parts of a group.
 
     Raises:
-        SchedulerError, TransportError: the first submission was not accepted; nothing is left then, or it
+        SchedulerError, TransportError: the first submission was not accepted; then nothing remains, or it
             stays open.
     """
     trouble: ClusterkitError | None = None
@@ -302,7 +302,7 @@ def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
 
 
 def _previous_there(site: Site, env: Mapping[str, str]) -> bool:
-    """Whether a pipeline's stage before, of a run that is submitted again, has a run directory there."""
+    """Whether the previous pipeline stage of a resubmitted run has a run directory on this cluster."""
     before = env.get(PREVIOUS, "")
     if not before or before != site.layout.run(
         before.rpartition("/")[2]

@@ -1,7 +1,7 @@
-"""What will be submitted: runs with all that is known of them, and what is written once it is known where.
+"""A plan of what to submit, and the files written for it once the cluster's paths are known.
 
-A plan is made without any connection (`resolve`, `resubmit`). Where its files lie is known after the login:
-`place` then makes run.json, the job script, request.json and the ledger's row of a run, each in one place.
+A plan is made without a connection (`resolve`, `resubmit`). After the login `place` makes a run's run.json,
+job script, request.json and ledger row, each in one place.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ if TYPE_CHECKING:
     from clusterkit.runs.group import JobBatch
 
 PREVIOUS = "CLUSTERKIT_PREVIOUS_RUN_DIR"
-"""Where a program finds the run directory of the pipeline's stage before."""
+"""Environment variable with the run directory of the previous pipeline stage."""
 
 
 @dataclass(frozen=True)
 class Materials:
-    """What a run is made of, by content: its code, its trainer and its image."""
+    """A run's code, trainer and image, by content."""
 
     code: str
-    """Id of the snapshot with the project."""
+    """Id of the project's snapshot."""
     trainer: str
-    """Folder with the trainer package, below the snapshots."""
+    """The trainer package's folder, relative to the snapshots."""
     facts: Mapping[str, Any]
-    """What run.json says of the snapshot."""
+    """The snapshot's description in run.json."""
     image: Image | None
 
     @classmethod
     def taken(cls, snapshot: Snapshot, image: Image | None) -> Materials:
-        """Of the working tree."""
+        """The materials of the working tree."""
         return cls(
             snapshot.id, f"{snapshot.bundle.id}/bundle", {"id": snapshot.id, **snapshot.git.facts}, image
         )
 
     @classmethod
     def recorded(cls, document: Mapping[str, Any]) -> Materials:
-        """Of a run that was submitted before."""
+        """The materials of an earlier run."""
         code, trainer = snapshot_ids(document)
         image = document.get("image")
         return cls(
@@ -68,22 +68,22 @@ class Materials:
 
 @dataclass(frozen=True)
 class GroupMember:
-    """The place of a run among those that are submitted together."""
+    """A run's position in its group."""
 
     index: int
     stage: int
     group: Mapping[str, Any]
     """`id`, `index` and `size`."""
     values: Mapping[str, str]
-    """Its values of the sweep, by name."""
+    """Its sweep values, by name."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """More variables of the program."""
+    """Additional environment variables."""
     unused: tuple[str, ...] = ()
-    """Swept names that the program can only know from its environment."""
+    """Swept names that the program can only read from its environment."""
     previous: str | None = None
-    """Run id of the pipeline's stage before."""
+    """Run id of the previous pipeline stage."""
     together: tuple[str, ...] = ()
-    """Run ids of those that one process trains, its own among them; empty for a run with one of its own."""
+    """Run ids, its own included, that one process trains; empty for a run with its own process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,70 +93,70 @@ class PlannedRun:
     run_id: str
     name: str
     created: str
-    """When this submission was asked for; UTC, ISO 8601."""
+    """Time of the request; UTC, ISO 8601."""
     profile: Profile
     program: Program
     options: tuple[str, ...]
-    """The backend's, without those for going on, waiting and sharing."""
+    """The backend's options, without those for continuation, dependencies and sharing."""
     goes_on: bool
-    """Past its time limit."""
+    """Whether it continues past its time limit."""
     seed: int | None
     total_steps: int | None
     seed_in_environment: bool = False
-    """A seed was asked for, and the program learns it only from its environment."""
+    """A seed was requested that the program can only read from its environment."""
     verify_image: bool = False
     wandb: Mapping[str, Any] = field(default_factory=dict)
     project: str = ""
     member: GroupMember | None = None
     command: tuple[str, ...] | None = None
-    """The words behind `submit` that ask for it; None where no such line would."""
+    """The arguments of `submit` that reproduce it; None if none do."""
     number: int = 0
-    """Of the submission."""
+    """Number of the submission."""
     before: RunSpec | None = None
-    """The run that is repeated, or, from the second submission on, this run as it was submitted first."""
+    """The run being repeated or, from the second submission on, this run as first submitted."""
 
     @property
     def recipe(self) -> str:
-        """Name of the recipe; "" where the bundled trainer does not train."""
+        """Name of the recipe; "" without the bundled trainer."""
         return str((self.program.recipe or {}).get("name", ""))
 
     @property
     def modified(self) -> tuple[str, ...]:
-        """Recipe values that are not the recipe's own."""
+        """Names of modified recipe values."""
         return tuple((self.program.recipe or {}).get("modified", ()))
 
     @property
     def again(self) -> bool:
-        """Whether it goes on in a run directory that is there already."""
+        """Whether it continues in an existing run directory."""
         return self.number > 0
 
 
 @dataclass(frozen=True)
 class PlannedGroup:
-    """Runs that are submitted together, as tasks of job arrays or one by one."""
+    """Runs submitted together, as tasks of job arrays or one by one."""
 
     id: str
     name: str
     created: datetime
     dealt: tuple[JobBatch, ...]
     at_once: int | None
-    """Tasks that run at a time."""
+    """Most tasks that run at a time."""
     pack: int = 1
-    """Runs that share a job."""
+    """Runs per job."""
     in_one: int = 1
-    """Runs that one process trains."""
+    """Runs per training process."""
     then_always: bool = False
-    """A stage starts also when the one before has failed."""
+    """A stage starts even if the previous one failed."""
 
     @property
     def jobs(self) -> int:
-        """Tasks of all arrays."""
+        """The number of tasks in all arrays."""
         return sum(len(batch.tasks) for batch in self.dealt)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be submitted to one cluster: one run, or a group."""
+    """What to submit to one cluster: a run or a group."""
 
     cluster: Cluster
     runs: tuple[PlannedRun, ...]
@@ -164,17 +164,17 @@ class Plan:
     after: tuple[After, ...] = ()
     """What the first stage waits for."""
     native: tuple[str, ...] = ()
-    """Options of the command line for the scheduler itself."""
+    """Scheduler options from the command line."""
     allow_large: Allow | None = None
-    """Asked whether files over the size limit may travel; None refuses."""
+    """Decides whether files over the size limit may be sent; None refuses."""
 
     def asked(self, batch: JobBatch) -> JobResources:
-        """What each job of a batch asks for."""
+        """The resources that each job of a batch requests."""
         return backend_of(self.cluster).asked(batch.options)
 
     @property
     def hours(self) -> tuple[float, float]:
-        """GPU hours and CPU hours asked for: limits, not what it will take."""
+        """Requested GPU hours and CPU hours: upper limits, not a forecast."""
         gpu = cpu = 0.0
         for batch in self.group.dealt if self.group else ():
             asked = self.asked(batch)
@@ -187,23 +187,23 @@ class Plan:
 
 @dataclass(frozen=True)
 class PlacedRun:
-    """A run with everything that is written of it."""
+    """A run with all files written for it."""
 
     planned: PlannedRun
     spec: RunSpec
-    """What it is; written as run.json when it is new."""
+    """Its description; written as run.json when it is new."""
     job: JobScript
     script: str
     row: LedgerRun
-    """As the ledger shall know it, before there is a job."""
+    """Its ledger row before it has a job."""
 
     @property
     def folder(self) -> str:
-        """Its run directory, below the work root."""
+        """Its run directory, relative to the work root."""
         return f"runs/{self.spec.run_id}"
 
     def files(self) -> dict[str, bytes | str]:
-        """Its files by path below the work root, without those of its submission."""
+        """Its files by path in the work root, without those of its submission."""
         script = {f"{self.folder}/job.sh": self.script.encode("utf-8", "surrogateescape")}
         if self.planned.again:
             return {**script}
@@ -220,9 +220,9 @@ class PlacedRun:
         """request.json of its submission.
 
         Args:
-            options: as they are given to the scheduler.
-            task: its number in the job array, for a member of one.
-            part: of its group's submissions, the one it is handed over with.
+            options: as given to the scheduler.
+            task: index in its job array, if any.
+            part: number of its submission within its group.
             pack: how many runs share the job.
         """
         planned, spec = self.planned, self.spec
@@ -257,19 +257,19 @@ def place(
     part: int = 0,
     previous_there: bool = True,
 ) -> PlacedRun:
-    """Everything that is written of a run.
+    """Make all files and the ledger row of a run.
 
     Args:
         planned: the run.
-        materials: what it is made of.
-        cluster: where.
+        materials: its code and image.
+        cluster: the target.
         layout: the cluster's paths.
-        continuation: how it goes on past its time limit; None when it does not.
-        part: of its group's submissions, the one it is handed over with.
-        previous_there: whether the run directory of the stage before is, or will be, there.
+        continuation: how it continues past its time limit; None when it does not.
+        part: number of its submission within its group.
+        previous_there: whether the previous stage's run directory exists, or will exist, on the cluster.
 
     Raises:
-        ConfigError: a value cannot be said in a job script.
+        ConfigError: a value cannot be written in a job script.
     """
     member, backend = planned.member, backend_of(cluster)
     run_dir, code = layout.run(planned.run_id), f"{layout.snapshots}/{materials.code}"
@@ -349,5 +349,5 @@ def place(
 
 
 def _meeting(layout: Layout, member: GroupMember) -> str:
-    """Where the runs that one process trains meet when their group has no job of its own."""
+    """The meeting folder of runs that one process trains, for a backend without job arrays."""
     return f"{layout.root}/groups/{member.group['id']}/together-{member.together[0].rpartition('-')[2]}"

@@ -1,4 +1,4 @@
-"""From profile, recipe and arguments to the program's argv and environment. Pure: no I/O."""
+"""Builds a program's argv and environment from profile, recipe and arguments. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 
 _TRAIN = ["python", "-m", "trainer", "train"]
 SEED, TOTAL_STEPS = "CLUSTERKIT_SEED", "CLUSTERKIT_TOTAL_STEPS"
-"""Where such a program finds the two in its environment."""
+"""Environment variables with the seed and the steps, for a user's own program."""
 _SWEPT_SEED = "CLUSTERKIT_SWEEP_SEED"
-"""Where a program of one's own reads its seed, when it was one of several."""
+"""Environment variable with a swept seed, for a user's own program."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Program:
-    """What a run executes, before it is known where its run directory lies."""
+    """What a run executes, independent of its run directory."""
 
     argv: tuple[str, ...]
     recipe: Mapping[str, Any] | None
-    """`name`, `values`, `modified`; None when the bundled trainer does not train."""
+    """`name`, `values`, `modified`; None without the bundled trainer."""
     env: Mapping[str, str]
     has_places: bool = False
-    """Whether `{seed}`, `{total_steps}`, `{run_id}` and `{run_dir}` in argv stand for what they name."""
+    """Whether argv contains the placeholders `{seed}`, `{total_steps}`, `{run_id}` and `{run_dir}`."""
     home: str = ""
-    """The run directory that paths in `env` lie in, of a run that was submitted before."""
+    """The earlier run directory that paths in `env` refer to."""
 
     def placed(self, run_id: str, run_dir: str) -> tuple[tuple[str, ...], dict[str, str]]:
         """Argv and environment for a run directory, an absolute path on the cluster.
 
         Raises:
-            ConfigError: `{total_steps}` stands among the arguments, and the run has none.
+            ConfigError: the arguments contain `{total_steps}`, and the run has none.
         """
         env = {name: moved(value, self.home, run_dir) for name, value in self.env.items()}
         env = {"WANDB_RUN_ID": run_id, "WANDB_DIR": run_dir, **env}
@@ -49,11 +49,11 @@ class Program:
 
     @classmethod
     def recorded(cls, document: Mapping[str, Any], request: Mapping[str, Any], home: str) -> Program:
-        """That of a run that was submitted before.
+        """The program of an earlier run.
 
         Args:
             document: its run.json.
-            request: request.json of its newest submission, whose arguments count.
+            request: request.json of its newest submission, whose arguments take precedence.
             home: its run directory.
         """
         template = document.get("template")
@@ -63,13 +63,13 @@ class Program:
 
     @property
     def total_steps(self) -> int | None:
-        """How many steps its arguments, or its environment, ask for; None where they do not say."""
+        """The steps in its arguments or environment; None if absent."""
         text = option_of(self.argv, "--total-steps") if trains(self.argv) else self.env.get(TOTAL_STEPS)
         return int(text) if text and text.isdigit() else None
 
     @property
     def keeps_seed(self) -> bool:
-        """Whether the arguments are the same whatever the seed is."""
+        """Whether the arguments do not depend on the seed."""
         return not trains(self.argv) and not (self.has_places and has_place(self.argv, "seed"))
 
     def with_seed(self, seed: int) -> Program:
@@ -80,10 +80,10 @@ class Program:
         return replace(self, env={**self.env, SEED: str(seed), **swept})
 
     def with_steps(self, steps: int) -> Program:
-        """The same program for so many steps.
+        """The same program with another number of steps.
 
         Raises:
-            ConfigError: nothing tells the program of the user's own how many they are.
+            ConfigError: the user's own program has no placeholder for the steps.
         """
         if trains(self.argv):
             return replace(self, argv=with_option(self.argv, "--total-steps", str(steps)))
@@ -97,7 +97,7 @@ class Program:
     def with_hardware(self, profile: Profile) -> Program:
         """The same program on the hardware of another profile.
 
-        A training keeps its recipe, its number of environments and its precision, and so its numbers.
+        A training run keeps its recipe, number of environments and precision, and thus its results.
         """
         changed = self.argv
         if trains(changed):
@@ -113,7 +113,7 @@ class Program:
 
 
 def moved(value: str, old: str, new: str) -> str:
-    """A path in, or of, the folder `old` as it is in `new`; any other text as it is."""
+    """Rewrites the folder `old`, or a path in it, to `new`; other text stays unchanged."""
     return new + value[len(old) :] if old and (value == old or value.startswith(f"{old}/")) else value
 
 
@@ -121,7 +121,7 @@ def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]
     """The recipe with its overrides, checked on the laptop before anything is sent.
 
     Raises:
-        RecipeLockedError: a locked value is overridden without being named in `unlock`.
+        RecipeLockedError: an overridden locked value is not named in `unlock`.
         ConfigError: the recipe or a value is unknown or wrong.
     """
     from clusterkit.runs.recipe_names import load, resolve
@@ -137,7 +137,7 @@ def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]
 
 
 def _check_batches(recipe: recipes.Recipe, num_envs: int | None) -> None:
-    """Refuses, before a job waits hours for it, a rollout that its batches do not divide."""
+    """Refuses a rollout that its batches do not divide, before a job queues for hours."""
     if recipes.on_policy(recipe.values):
         try:
             recipes.batches(recipe.name, recipe.values, num_envs or recipes.usual_envs(recipe.values))
@@ -149,7 +149,7 @@ def assignments(texts: Sequence[str], option: str) -> dict[str, str]:
     """Parse `name=value` options.
 
     Raises:
-        ConfigError: a text is not of that form.
+        ConfigError: a text has another form.
     """
     parsed = {}
     for text in texts:
@@ -174,13 +174,13 @@ def program(
 
     Args:
         profile: hardware settings and the recipe's name.
-        own_program: argv of the user's own program; None is the bundled trainer.
-        arguments: the user's arguments, appended to the letter; in those of their own program, and in the
-            program itself, `{seed}`, `{total_steps}`, `{run_id}` and `{run_dir}` stand for what they name.
+        own_program: argv of the user's own program; None means the bundled trainer.
+        arguments: the user's arguments, appended verbatim. The user's own program and its arguments may
+            contain the placeholders `{seed}`, `{total_steps}`, `{run_id}` and `{run_dir}`.
         overrides: recipe values as text, by name.
         unlock: recipe values that may be overridden.
-        seed: of the run.
-        wandb: where the run appears in W&B.
+        seed: the run's seed.
+        wandb: the run's W&B project.
 
     Raises:
         ConfigError, RecipeLockedError: as `choose_recipe`; a batch size that does not divide the rollout;
@@ -215,7 +215,7 @@ def program(
 
 
 def _no_secret(argv: Sequence[str]) -> None:
-    """Raises ConfigError where a program's arguments hold a secret."""
+    """Raises ConfigError if a program's arguments contain a secret."""
     if name := secret_argument(argv):
         raise ConfigError(
             f"{name} among the program's arguments looks like a secret: run.json and `ps` show it", hint=HINT
@@ -223,7 +223,7 @@ def _no_secret(argv: Sequence[str]) -> None:
 
 
 def train_options(profile: Profile, seed: int) -> list[str]:
-    """What a profile and a seed say of a training, as the trainer's options."""
+    """A profile and a seed as options of the trainer."""
     options: dict[str, object] = {
         "total-steps": profile.total_steps,
         "num-envs": profile.num_envs,
@@ -242,15 +242,15 @@ def train_options(profile: Profile, seed: int) -> list[str]:
 
 
 def filled(argv: Sequence[str], env: Mapping[str, str], run_id: str, run_dir: str) -> tuple[str, ...]:
-    """The argv of a program of the user's own with the values of its run in their places.
+    """The argv of a user's own program with its placeholders filled.
 
     >>> filled(["--seed={seed}", "{run_dir}/logs", "{lr}"], {"CLUSTERKIT_SEED": "7"}, "a-1", "/r/a-1")
     ('--seed=7', '/r/a-1/logs', '{lr}')
 
     Args:
-        argv: as it was written.
-        env: of the program; it has the seed and the steps.
-        run_id: of the run.
+        argv: as written.
+        env: the program's environment, with the seed and the steps.
+        run_id: the run's id.
         run_dir: absolute path on the cluster.
 
     Raises:
@@ -262,7 +262,7 @@ def filled(argv: Sequence[str], env: Mapping[str, str], run_id: str, run_dir: st
 
 
 def check_places(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Raises ConfigError where `{seed}` or `{total_steps}` is among the arguments, and the run has none."""
+    """Raises ConfigError if the arguments contain `{seed}` or `{total_steps}` and the run has none."""
     known = _of_environment(env)
     for name in ("seed", "total_steps"):
         if name not in known and has_place(argv, name):
@@ -278,11 +278,11 @@ def _of_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ranks(profile: Profile, recipe: recipes.Recipe) -> list[str]:
-    """How many processes learn together, one a GPU, as the trainer's option; nothing for one.
+    """The trainer's option for one learner process per GPU; empty for one GPU.
 
     Raises:
-        ConfigError: they cannot share the environments, the batch or the replay; or they would lie on several
-            nodes, of which the job script knows nothing.
+        ConfigError: the processes cannot share the environments, the batch or the replay; or they would need
+            several nodes, which the job script does not support.
     """
     if profile.gpu_count < 2:
         return []
@@ -316,18 +316,18 @@ def _environment(profile: Profile, wandb: Wandb) -> dict[str, str]:
 
 
 def wandb_environment(wandb: Wandb) -> dict[str, str]:
-    """Where a run appears in W&B, as its client reads it."""
+    """The environment variables that tell the W&B client where a run belongs."""
     entity = {"WANDB_ENTITY": wandb.entity} if wandb.entity else {}
     return {"WANDB_MODE": wandb.mode, "WANDB_PROJECT": wandb.project, **entity}
 
 
 def trains(argv: Sequence[str]) -> bool:
-    """Whether an argv is a training of the bundled trainer."""
+    """Whether an argv runs the bundled trainer."""
     return list(argv[:4]) == _TRAIN
 
 
 def option_of(argv: Sequence[str], name: str) -> str | None:
-    """The value of an option that `program` has put into a training's argv; the user's own, later, wins."""
+    """The value of an option in a training's argv; the last one, the user's own, wins."""
     found = None
     for here, after in zip(argv, [*argv[1:], None], strict=True):
         if here == name:
@@ -338,7 +338,7 @@ def option_of(argv: Sequence[str], name: str) -> str | None:
 
 
 def with_option(argv: Sequence[str], name: str, value: str) -> tuple[str, ...]:
-    """The argv of a training with an option set, wherever it was given before.
+    """The argv of a training with an option replaced or added.
 
     >>> with_option(["python", "-m", "trainer", "train", "--seed", "1"], "--seed", "2")[4:]
     ('--seed', '2')

@@ -1,4 +1,4 @@
-"""Short names of recipe values, which --set and --sweep take alike: `lr` and `task`. Pure."""
+"""Short names of recipe values for --set and --sweep: `lr` and `task`. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _OF_THE_RUN = {
     "profile": "--profile NAME",
     "recipe": "a profile with that recipe, or --sweep recipe=NAME",
 }
-"""What a sweep may vary that is no value of a recipe, and how it is given to one run."""
+"""Names a sweep may vary that are not recipe values, with the option for a single run."""
 
 
 def load(name: str) -> recipes.Recipe:
-    """A recipe by name.
+    """Load a recipe by name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such recipe.
     """
     try:
         return recipes.load(name)
@@ -29,7 +29,7 @@ def load(name: str) -> recipes.Recipe:
 
 
 def meant(recipe: recipes.Recipe, name: str) -> list[str]:
-    """The values of a recipe that a name means: itself, `task` its tasks, `lr` every learning rate."""
+    """The recipe values that a name stands for: itself, the tasks for `task`, every learning rate for `lr`."""
     if name in recipe.values:
         return [name]
     if name == "task" and "tasks" in recipe.values:
@@ -40,7 +40,7 @@ def meant(recipe: recipes.Recipe, name: str) -> list[str]:
 
 
 def sibling(recipe: recipes.Recipe, task: str) -> recipes.Recipe | None:
-    """The recipe that differs in its name only by the task, and is for that task."""
+    """The recipe for another task, whose name differs only in the task."""
     tasks = recipe.values.get("tasks", ())
     if tuple(tasks) == (task,):
         return recipe
@@ -55,15 +55,15 @@ def sibling(recipe: recipes.Recipe, task: str) -> recipes.Recipe | None:
 def resolve(
     name: str, overrides: Mapping[str, str], unlock: Sequence[str]
 ) -> tuple[str, dict[str, str], tuple[str, ...]]:
-    """A recipe and its overrides with every short name replaced; what has none stays as it is.
+    """A recipe and its overrides with all short names replaced.
 
     Args:
-        name: of the recipe.
+        name: the recipe's name.
         overrides: values as text, by name; `task` chooses the recipe of that task where there is one.
         unlock: names of values that may change.
 
     Raises:
-        ConfigError: there is no such recipe; two names change one value; or a name belongs to the run.
+        ConfigError: there is no such recipe; two names change one value; or a name is not a recipe value.
     """
     recipe, changed, may_change = load(name), dict(overrides), list(unlock)
     if "task" in changed and (other := sibling(recipe, changed["task"])) is not None:

@@ -1,4 +1,4 @@
-"""Collects what run directories say about runs, many in one go. Pure: a shell fragment and its parser."""
+"""Reads the small files of many run directories at once. Pure: a shell fragment and its parser."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from clusterkit.untrusted import (
 _FILE = re.compile(r"attempts/([0-9]{1,9})/(start|exit|cancel)\.json")
 _SUBMISSION = re.compile(r"submissions/([0-9]{1,9})/(request\.json|asked|status|answer|error)")
 _FOLDERS = 2000
-"""Attempts, or submissions, that a run can have."""
+"""Most attempts, or submissions, of a run."""
 _ALL_BYTES = 4 << 20
-"""Of all small files of a run."""
+"""Most bytes of all small files of a run."""
 
 # Builtins read, so a thousand runs cost no process each. One `find` for all of them names first what is too
 # large, and one `stat` tells by the clock of the files when runs showed life. Only regular files are opened.
@@ -119,12 +119,12 @@ _SHAPES: Mapping[str, Shape] = {
         "env": table_of_texts,
     },
 }
-"""What the small files of a run hold (docs/run-directory.md)."""
+"""The structure of a run's small files (docs/run-directory.md)."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """The records of one start; None for a file that is absent or not JSON."""
+    """The records of one attempt; None for a file that is absent or not JSON."""
 
     number: int
     start: Mapping[str, Any] | None = None
@@ -142,29 +142,29 @@ class RunRecord:
     """By number."""
     heartbeat: Mapping[str, Any] | None = None
     submissions: tuple[Submission, ...] = ()
-    """By number; none for runs of clusterkit before 0.2."""
+    """By number; empty for runs of clusterkit before 0.2."""
     stopped: Mapping[str, Any] | None = None
-    """Why a run that was to go on past its time limit does not."""
+    """Why a run does not continue past its time limit as requested."""
     unreadable: tuple[str, ...] = ()
-    """Names of files that are there and are not what they should be; they count as absent, or in part."""
+    """Names of malformed files, which count as absent or partly absent."""
     now: float | None = None
-    """The cluster's clock when they were read, Unix seconds; times in the files may be of a node's clock."""
+    """The cluster's clock at the time of reading, Unix seconds; times in the files may be by a node's clock."""
     alive: float | None = None
-    """When an attempt that has not ended last showed life, by the clock of the file system."""
+    """Last sign of life of an attempt that has not ended, by the file system's clock."""
 
     @property
     def started(self) -> Attempt | None:
-        """The newest attempt that was started."""
+        """The newest started attempt."""
         return next((attempt for attempt in reversed(self.attempts) if attempt.start is not None), None)
 
     @property
     def submission(self) -> Submission | None:
-        """The newest one."""
+        """The newest submission."""
         return self.submissions[-1] if self.submissions else None
 
     @property
     def request(self) -> Mapping[str, Any]:
-        """request.json of the newest submission that was not refused; of the newest where all were."""
+        """request.json of the newest submission that was not refused; if all were, of the newest."""
         taken = [each for each in self.submissions if each.refusal is None]
         newest = (taken or self.submissions)[-1:]
         return (newest[0].request if newest else None) or {}
@@ -177,7 +177,7 @@ class RunRecord:
 
     @property
     def cancelled(self) -> bool:
-        """Whether a cancel was asked for the newest start, or before there was one."""
+        """Whether a cancel was requested for the newest attempt, or before the first."""
         newest = self.started
         return any(
             attempt.cancel is not None
@@ -192,12 +192,12 @@ class RunRecord:
 
     @property
     def packed(self) -> bool:
-        """Whether its job is also that of other runs."""
+        """Whether it shares its job with other runs."""
         return (self.request.get("pack") or 1) > 1
 
     @property
     def cancel_detail(self) -> str | None:
-        """Why it was cancelled, where it was not a person who asked."""
+        """Why it was cancelled, if not by a user."""
         details = (str((attempt.cancel or {}).get("detail") or "") for attempt in reversed(self.attempts))
         return next(filter(None, details), None)
 
@@ -205,7 +205,7 @@ class RunRecord:
 def records(run_dirs: Sequence[str]) -> Probe[Records]:
     """Reads the small files of runs.
 
-    Its reader raises RunError where the answer is not there, or was cut short.
+    Its reader raises RunError when the answer is missing or was cut short.
     """
     each = "\n".join(f'"$1" {shlex.quote(path)}' for path in run_dirs)
     return Probe("records", _COLLECT.replace("@each@", each), parse_records)
@@ -219,12 +219,12 @@ class Records(dict[str, RunRecord]):
 
 
 def parse_records(stdout: str) -> Records:
-    """Records by run directory, out of what the probe printed.
+    """Parses the probe's output into records by run directory.
 
-    To ask for a run directory that is not among them is a RunError too.
+    Looking up a run directory that is not among them raises RunError, too.
 
     Raises:
-        RunError: the output is not there or was cut short.
+        RunError: the output is missing or was cut short.
     """
     _, begun, rest = stdout.partition(f"{MARK} now ")
     clock, _, body = rest.partition("\n")
@@ -245,15 +245,15 @@ def parse_records(stdout: str) -> Records:
 
 
 def read_record(name: str, content: str | bytes) -> tuple[dict[str, Any] | None, str | None]:
-    """A small file of a run.
+    """Parse a small file of a run.
 
     Args:
-        name: of the file, without its folder.
-        content: of the file.
+        name: the file's name, without its folder.
+        content: the file's content.
 
     Returns:
-        The object in it, in which every known value has its type, or None. Then what is wrong with the file,
-        or None.
+        Its object, with every known value of the right type, or None; and what is wrong with the file, or
+        None.
     """
     document = parse_object(content)
     if document is None:
@@ -264,11 +264,11 @@ def read_record(name: str, content: str | bytes) -> tuple[dict[str, Any] | None,
 
 @dataclass
 class _Files:
-    """The files of one run as they are read."""
+    """Collects the files of one run as they are read."""
 
     run_dir: str
     written: Mapping[str, float]
-    """When files of any run were written, by path."""
+    """Modification times of all runs' files, by path."""
     exists: bool = True
     unreadable: dict[str, None] = field(default_factory=dict)
     top: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
@@ -303,7 +303,7 @@ class _Files:
         return found
 
     def _alive(self, attempts: Sequence[Attempt]) -> float | None:
-        """When the newest attempt that has not ended, of a program with heartbeats, was last heard of."""
+        """Last sign of life of the newest unfinished attempt of a program with heartbeats."""
         beat = self.written.get(f"{self.run_dir}/heartbeat.json")
         going = [each.number for each in attempts if each.start is not None and each.exit is None]
         if beat is None or not going or "heartbeat.json" in self.unreadable:
@@ -329,7 +329,7 @@ class _Files:
 
 
 def _times(said: str) -> dict[str, float]:
-    """Times by path, Unix seconds, of lines that hold a time and a path."""
+    """Unix seconds by path, from lines with a time and a path."""
     parts = (line.partition(" ")[::2] for line in said.split("\n"))
     return {path: float(moment) for time, path in parts if (moment := ordinal(time)) is not None}
 

@@ -1,4 +1,4 @@
-"""What a person asks for: runs to submit, and changes to a run that is submitted again. Pure."""
+"""What the user asks for: runs to submit, and changes to a resubmitted run. Pure."""
 
 from __future__ import annotations
 
@@ -18,65 +18,65 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SubmitRequest:
-    """Runs to submit: one, or a group with an axis, a stage or a pack."""
+    """Runs to submit: one, or a group with sweep axes, stages or packs."""
 
     cluster: Cluster
     profile: Profile
     name: str | None = None
     seed: int | None = None
     arguments: tuple[str, ...] = ()
-    """After `--`: appended to the program's argv, to the letter."""
+    """Arguments after `--`, appended verbatim to the program's argv."""
     overrides: Mapping[str, str] = field(default_factory=dict)
     unlock: tuple[str, ...] = ()
     native: tuple[str, ...] = ()
-    """Options for the scheduler itself, `--option=value`, that win over every configured one."""
+    """Scheduler options, `--option=value`, that override all configured ones."""
     verify_image: bool = False
     """The job reads all of its image and compares the digest before it starts the container."""
     allow_large: Allow | None = None
-    """Asked whether files over the size limit may travel; None refuses."""
+    """Decides whether files over the size limit may be sent; None refuses."""
     until_done: bool | None = None
-    """Go on past the time limit; None is what the profile, or else the project, says."""
+    """Continue past the time limit; None uses the setting of the profile or else of the project."""
     after: tuple[After, ...] = ()
     """Runs that must end before it starts."""
     given: tuple[str, ...] = ()
-    """Options that have changed the profile, as they were typed: `--time 4h`."""
+    """Options that changed the profile, as typed: `--time 4h`."""
     axes: tuple[SweepAxis, ...] = ()
-    """What is swept."""
+    """The sweep's axes."""
     max_parallel: int | None = None
-    """Jobs of the group that run at a time; None leaves it to the scheduler."""
+    """Most jobs of the group that run at a time; None leaves it to the scheduler."""
     pack: int = 1
     """Runs that share one job and its GPU."""
     then: tuple[str, ...] = ()
-    """Profiles of the stages that follow."""
+    """Profiles of the following stages."""
     then_always: bool = False
-    """A stage starts also when the one before has failed."""
+    """A stage starts even if the previous one failed."""
     in_one: bool = False
     """One process trains all runs of a pack."""
 
     @property
     def several(self) -> bool:
-        """Whether a group is asked for, if only of one run."""
+        """Whether a group is requested, even of one run."""
         return bool(self.axes or self.then) or self.pack > 1
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What shall be different when a run is submitted again; None leaves a thing as it was."""
+    """Changes to a resubmitted run; None leaves a value unchanged."""
 
     profile: Profile | None = None
-    """Other resources; the recipe stays, and so does the number of environments."""
+    """Other resources; the recipe and the number of environments stay."""
     cluster: str | None = None
-    """Where to go on; the run moves there."""
+    """The cluster to continue on; the run moves there."""
     time: int | None = None
     """Time limit in seconds."""
     total_steps: int | None = None
     until_done: bool | None = None
     native: tuple[str, ...] = ()
-    """Options for the scheduler itself."""
+    """Scheduler options."""
 
 
 def goes_on(settings: Settings, request: SubmitRequest) -> bool:
-    """Whether a run is to go on past its time limit."""
+    """Whether a run continues past its time limit."""
     if request.until_done is not None:
         return request.until_done
     profiles = request.profile.until_done
@@ -84,7 +84,7 @@ def goes_on(settings: Settings, request: SubmitRequest) -> bool:
 
 
 def command_words(request: SubmitRequest) -> tuple[str, ...]:
-    """What a person types behind `clusterkit submit` for the same run; what it waited for is left out."""
+    """The arguments of `clusterkit submit` for the same run, without its dependencies."""
     words = ["--cluster", request.cluster.name, "--profile", request.profile.name]
     if request.name is not None:
         words += ["--name", request.name]

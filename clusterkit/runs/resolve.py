@@ -1,4 +1,4 @@
-"""From a request to a plan: every run worked out and checked, without any connection."""
+"""Turns a request into a plan, with every run checked, without a connection."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 _SHORTEST_SIGNALLED = 600
-"""Seconds; the signal may come a minute early, which a very short run has no time for."""
+"""Seconds; the signal may come a minute early, too early for a very short run."""
 
 
 def resolve(settings: Settings, request: SubmitRequest) -> Plan:
-    """Work out every run that is asked for, and check each.
+    """Resolve and check every requested run.
 
     Raises:
         ConfigError, RecipeLockedError: the request is wrong.
@@ -39,7 +39,7 @@ def resolve(settings: Settings, request: SubmitRequest) -> Plan:
 
 
 def program_of(settings: Settings, request: SubmitRequest) -> Program:
-    """What a run would execute.
+    """The program that a run would execute.
 
     Raises:
         ConfigError, RecipeLockedError: the request is wrong.
@@ -58,13 +58,13 @@ def program_of(settings: Settings, request: SubmitRequest) -> Program:
 
 
 def early_signal(profile: Profile, *, trains: bool, goes_on: bool) -> EarlySignal | None:
-    """The signal before a run's time limit; None for none.
+    """The signal before a run's time limit; None means no signal.
 
     Args:
-        profile: of the run.
-        trains: the program is the bundled trainer, which checkpoints on SIGUSR1; another program may not
-            know the signal and would die of it.
-        goes_on: the run goes on past its limit.
+        profile: the run's profile.
+        trains: the program is the bundled trainer, which checkpoints on SIGUSR1; other programs may not
+            handle the signal and would die.
+        goes_on: the run continues past its limit.
     """
     name = profile.signal
     if name is None and trains and (goes_on or profile.time >= _SHORTEST_SIGNALLED):
@@ -87,15 +87,15 @@ def resolve_run(
     member: GroupMember | None = None,
     command: tuple[str, ...] | None = None,
 ) -> PlannedRun:
-    """One new run.
+    """Resolve one new run.
 
     Args:
         settings: of the project.
-        request: of this run alone.
+        request: for this run alone.
         identity: its run id.
-        now: when it is asked for.
+        now: time of the request.
         member: its place in a group.
-        command: of a member, the words behind `submit` that ask for it alone.
+        command: the arguments of `submit` for a group's member alone.
     """
     profile, executed, past_limit = request.profile, program_of(settings, request), goes_on(settings, request)
     signal = early_signal(profile, trains=executed.recipe is not None, goes_on=past_limit)

@@ -1,4 +1,4 @@
-"""From a request for several runs to a plan: a grid of values, stages of a pipeline, packs."""
+"""Turns a request for several runs into a plan: sweep grids, pipeline stages, packs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def resolve_group(settings: Settings, request: SubmitRequest, resolve_run: Callable[..., PlannedRun]) -> Plan:
-    """The runs of a group, each worked out like one of its own.
+    """Resolve the runs of a group, each like a single run.
 
     Args:
         settings: of the project.
-        request: for all of them.
-        resolve_run: works out one; `clusterkit.runs.resolve.resolve_run`.
+        request: for all runs.
+        resolve_run: `clusterkit.runs.resolve.resolve_run`.
 
     Raises:
         ConfigError, RecipeLockedError: the request is wrong.
@@ -114,7 +114,7 @@ def _on(cluster: Cluster) -> str:
 
 
 def _check_in_one(request: SubmitRequest, names: set[str]) -> None:
-    """Refuses runs that no process could train together."""
+    """Refuses runs that one process could not train together."""
     if rest := sorted(names - {"seed"}):
         raise ConfigError(
             f"--in-one has one process train runs that differ in their seed alone, not in {rest[0]}",
@@ -140,7 +140,7 @@ def _member(
     now: datetime,
     resolve_run: Callable[..., PlannedRun],
 ) -> PlannedRun:
-    """One run of a group."""
+    """Resolve one run of a group."""
     values = member.values
     profile = settings.profile(values.get("profile", profile_name))
     try:
@@ -181,7 +181,7 @@ def _member(
 
 
 def _member_command(request: SubmitRequest, member: GroupMember) -> tuple[str, ...] | None:
-    """The words that ask for a member alone; None for what no option of `submit` says."""
+    """The arguments of `submit` for a member alone; None if no options express it."""
     if {"recipe", "task"} & member.values.keys() or member.previous:
         return None
     steps = member.values.get("total_steps")
@@ -190,7 +190,7 @@ def _member_command(request: SubmitRequest, member: GroupMember) -> tuple[str, .
 
 
 def _check_trained_in_one(planned: PlannedRun, cluster: Cluster) -> None:
-    """Refuses a run that no process could train with others."""
+    """Refuses a run that cannot share a training process."""
     profile, argv = planned.profile, planned.program.argv
     if not trains(argv):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""From a run that was submitted before to a plan: as it was, but for what is asked to be different. Pure."""
+"""Turns an earlier run into a plan: unchanged except for the requested changes. Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ended:
-    """A run as it lies on its cluster."""
+    """A run as recorded on its cluster."""
 
     run: LedgerRun
-    """With its newest job."""
+    """The ledger row, with the newest job."""
     state: RunState
     record: RunRecord
     document: Mapping[str, Any]
@@ -36,20 +36,20 @@ class Ended:
 
     @property
     def program(self) -> Program:
-        """That of its newest submission; one that was refused has left the run as it was."""
+        """The program of its newest submission that was not refused."""
         return Program.recorded(self.document, self.record.request, self.run.run_dir)
 
 
 def resume_plan(cluster: Cluster, ended: Ended, changes: Changes) -> Plan:
-    """A further submission of a run, which goes on in its run directory.
+    """Plan a further submission of a run, which continues in its run directory.
 
     Args:
-        cluster: where it goes on.
+        cluster: where it continues.
         ended: the run.
-        changes: what is asked to be different.
+        changes: the requested changes.
 
     Raises:
-        ConfigError: that cannot be.
+        ConfigError: the changes are impossible.
     """
     document, before = ended.document, ended.record.request
     same_place = cluster.name == ended.run.cluster
@@ -76,20 +76,20 @@ def rerun_plan(
     seed: int | None,
     same_place: bool,
 ) -> Plan:
-    """A new run with the code, the image and the arguments of an earlier one.
+    """Plan a new run with the code, image and arguments of an earlier one.
 
     Args:
-        settings: of the project, which says where it appears in W&B.
-        cluster: where.
+        settings: of the project, for the W&B project.
+        cluster: the target.
         document: run.json of the earlier one.
         request: its newest request.json.
-        changes: what is asked to be different.
+        changes: the requested changes.
         name: another name; None keeps it.
         seed: another seed; None keeps it.
-        same_place: the earlier one was submitted to this cluster, whose options it had.
+        same_place: the earlier one was submitted to this cluster, with its options.
 
     Raises:
-        ConfigError: what is asked for cannot be.
+        ConfigError: the changes are impossible.
     """
     now, wandb = datetime.now(UTC), settings.project.wandb
     name = name or str(document["name"])
@@ -119,7 +119,7 @@ def rerun_plan(
 
 
 def recorded_profile(document: Mapping[str, Any]) -> Profile:
-    """The profile of a run.json, which clusterkit has written and checked itself."""
+    """The profile in a run.json, which clusterkit wrote and checked."""
     from clusterkit.config.models import Profile
 
     known = {name: value for name, value in document["profile"].items() if name in Profile.model_fields}
@@ -135,7 +135,7 @@ def _changed(
     *,
     same_place: bool,
 ) -> dict[str, Any]:
-    """What a new submission has of the one before, with the changes: the fields of a `PlannedRun`."""
+    """The fields of a `PlannedRun` that a new submission takes from the previous one, with the changes applied."""
     profile = changes.profile or recorded_profile(document)
     if changes.profile:
         program = program.with_hardware(changes.profile)
@@ -165,15 +165,15 @@ def _options(
     *,
     goes_on: bool,
 ) -> tuple[str, ...]:
-    """The backend's options: those of the submission before, but for what is asked to be different.
+    """The backend's options: those of the submission before, but for the requested changes.
 
     Args:
-        cluster: where.
-        before: request.json of the submission before; empty when it was made for another cluster.
-        changes: what is asked.
+        cluster: the target.
+        before: request.json of the previous submission; empty if it was for another cluster.
+        changes: the requested changes.
         profile: with the changes.
         program: with the changes.
-        goes_on: whether it goes on past its time limit.
+        goes_on: whether it continues past its time limit.
     """
     backend, extra = backend_of(cluster), list(changes.native)
     if changes.profile is None and before.get("options"):

@@ -1,6 +1,6 @@
-"""Names the run directories of a work root, and tells what a ledger needs to know of them. Pure.
+"""Lists the run directories of a work root, and what a ledger needs to know about them. Pure.
 
-For a ledger that was lost, another laptop, or a run that another laptop has resumed.
+It serves lost ledgers, other laptops, and runs that another laptop resumed.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ ck_detail() {{
 
 @dataclass(frozen=True)
 class Roster:
-    """What lies below a work root."""
+    """The contents of a work root."""
 
     runs: str
     """The folder of the run directories, absolute."""
     names: tuple[str, ...]
-    """Of all run directories."""
+    """Names of all run directories."""
     again: tuple[str, ...]
-    """Run directories of ended runs that have been submitted again."""
+    """Run directories of ended runs that were resubmitted."""
 
 
 def roster(runs: str, ended: Iterable[tuple[str, int]]) -> Probe[Roster]:
-    """Names run directories; it starts no process.
+    """A fragment that lists run directories without starting a process.
 
     Args:
         runs: the folder of the run directories, as one shell word.
-        ended: run directory and number of the newest known submission of runs that have ended.
+        ended: run directory and newest known submission number of ended runs.
     """
     checks = [f"ck_again {shlex.quote(path)} {number + 1}" for path, number in ended]
     return Probe("roster", "\n".join([f"ck_runs={runs}", _LIST, *checks]), parse_roster)
 
 
 def parse_roster(stdout: str) -> Roster:
-    """Reads the fragment's output, with anything before and after it; what is cut short names fewer."""
+    """Parses the fragment's output, ignoring other text; a truncated one lists fewer."""
     lines = [line for line in stdout.split("\n")[:-1] if line.startswith(MARK)]
     words = [line.removeprefix(f"{MARK} ").partition(" ") for line in lines]
     names = [name for kind, _, name in words if kind == "run"]
@@ -73,13 +73,13 @@ def parse_roster(stdout: str) -> Roster:
 
 
 def details(run_dirs: Sequence[str]) -> Probe[dict[str, Mapping[str, Any]]]:
-    """Reads the run.json of some runs, without what is large."""
+    """A fragment that reads the run.json of some runs, without large values."""
     calls = [f"ck_detail {shlex.quote(path)}" for path in run_dirs]
     return Probe("details", "\n".join([_DETAIL, *calls]), parse_details)
 
 
 def parse_details(stdout: str) -> dict[str, Mapping[str, Any]]:
-    """What is in run.json, by run directory; without a readable one a run is left out."""
+    """Contents of run.json by run directory; runs with an unreadable one are left out."""
     details: dict[str, Mapping[str, Any]] = {}
     for chunk in stdout.split(f"{MARK} detail ")[1:]:
         path, _, rest = chunk.partition("\n")

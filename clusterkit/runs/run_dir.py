@@ -17,14 +17,14 @@ _YEAR_9999 = 253_370_764_800
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A run as it lies here."""
+    """A pulled run."""
 
     path: Path
     document: Mapping[str, Any]
     """run.json."""
     attempts: tuple[Attempt, ...]
     stopped: Mapping[str, Any] | None = None
-    """stopped.json; void once there is a later attempt."""
+    """stopped.json; ignored once there is a later attempt."""
 
     @property
     def run_id(self) -> str:
@@ -33,7 +33,7 @@ class RunDirectory:
 
     @property
     def ended(self) -> bool:
-        """Whether the newest attempt has ended and none will follow."""
+        """Whether the newest attempt has ended and none follows."""
         if not self.attempts:
             return False
         last = self.attempts[-1]
@@ -78,7 +78,7 @@ def newest_request(folder: Path) -> dict[str, Any]:
 
 
 def _numbered(folder: Path) -> list[tuple[int, Path]]:
-    """The folders in one that are called by a number, by that number."""
+    """Subfolders named by a number, by that number."""
     named = ((ordinal(path.name), path) for path in folder.glob("*"))
     return sorted((each, path) for each, path in named if each is not None)
 
@@ -89,24 +89,24 @@ def _refused(submission: Path) -> bool:
 
 
 def table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """An object in a document; empty where there is something else, for what is pulled is not trusted."""
+    """An object in a document; empty for anything else, because pulled files are not trusted."""
     value = document.get(key)
     return value if isinstance(value, dict) else {}
 
 
 def moment(document: Mapping[str, Any], key: str) -> float | None:
-    """Unix seconds in a document; None where there is no time that a calendar has."""
+    """Unix seconds in a document; None for an invalid time."""
     value = number(document.get(key))
     return value if value is not None and 0 <= value < _YEAR_9999 else None
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a small file; None when it is missing, too large or something else."""
+    """The JSON object in a small file; None if missing, too large or malformed."""
     data = read_limited(path, DOCUMENT_BYTES)
     return None if data is None else parse_object(data)
 
 
 def _record(path: Path) -> dict[str, Any] | None:
-    """The object in a small file, in which every known value has its type; None when there is none."""
+    """The object in a small file, with every known value of the right type; None if there is none."""
     data = read_limited(path, RECORD_BYTES)
     return None if data is None else read_record(path.name, data)[0]

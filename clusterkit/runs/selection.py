@@ -1,4 +1,4 @@
-"""Which runs a command means. Pure."""
+"""Selects the runs that a command applies to. Pure."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from clusterkit.runs.state import RunState, remembered
 from clusterkit.units import parse_duration
 
 _RECENT = 15
-"""Ended runs shown when nothing is asked for."""
+"""Most ended runs shown by default."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Filters; each that is given must hold."""
+    """Filters; all given ones must match."""
 
     states: frozenset[JobState] = frozenset()
-    """Compared with the state found, not with the one remembered."""
+    """Compared with the current state, not the remembered one."""
     clusters: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
-    """Ids of groups, or beginnings of them."""
+    """Ids of groups, or prefixes of them."""
     names: frozenset[str] = frozenset()
     profiles: frozenset[str] = frozenset()
     since: datetime | None = None
-    """Submitted then or later."""
+    """Submitted at this time or later."""
 
     def __bool__(self) -> bool:
-        """Whether anything is asked for."""
+        """Whether any filter is set."""
         return self != Selection()
 
     def matches(self, run: LedgerRun) -> bool:
-        """Whether a run fits, its state apart."""
+        """Whether a run matches, apart from its state."""
         return (
             (not self.clusters or run.cluster in self.clusters)
             and (not self.groups or (run.group != "" and run.group.startswith(tuple(self.groups))))
@@ -45,12 +45,12 @@ class Selection:
         )
 
     def shows(self, state: RunState) -> bool:
-        """Whether a state found fits."""
+        """Whether a state matches."""
         return not self.states or state.state in self.states
 
 
 def parse_states(texts: Sequence[str]) -> frozenset[JobState]:
-    """States by name, in any case, several with commas; `active` and `ended` are all of their kind.
+    """Parse comma-separated state names in any case; `active` and `ended` stand for all such states.
 
     Raises:
         ConfigError: there is no such state.
@@ -68,7 +68,7 @@ def parse_states(texts: Sequence[str]) -> frozenset[JobState]:
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """A moment: so long before `now` ("2d", "12h"), or an ISO 8601 day or time, local without a zone.
+    """Parse a time: a duration before `now` ("2d", "12h"), or an ISO 8601 date or time, local without a zone.
 
     Raises:
         ConfigError: it is neither.
@@ -85,7 +85,7 @@ def parse_since(text: str, now: datetime) -> datetime:
 
 
 def submitted(run: LedgerRun) -> datetime:
-    """When a run was submitted first; the beginning of time for what is no time."""
+    """The time of a run's first submission; the beginning of time if invalid."""
     try:
         moment = datetime.fromisoformat(run.submitted)
     except ValueError:
@@ -94,7 +94,7 @@ def submitted(run: LedgerRun) -> datetime:
 
 
 def known_state(run: LedgerRun) -> RunState:
-    """Where a run stood when it was last looked at, or what was done to it since."""
+    """A run's last known state."""
     last = remembered(run.last)
     if last is not None and last.state == run.state:
         return last
@@ -104,13 +104,13 @@ def known_state(run: LedgerRun) -> RunState:
 
 
 def settled(run: LedgerRun) -> bool:
-    """Whether there is nothing left to ask about a run."""
+    """Whether a run's state is final."""
     state = known_state(run)
     return state.final or state.state is JobState.NOT_SUBMITTED
 
 
 def recent(runs: Sequence[LedgerRun]) -> list[LedgerRun]:
-    """All that may still run, and the last few that ended, in the order given; groups are shown whole."""
+    """All active runs and the last few ended ones, in the given order; groups are kept whole."""
     ended = [run for run in runs if not JobState(run.state).active]
     ended.sort(key=lambda run: known_state(run).updated or 0.0)
     hidden = {run.run_id for run in ended[:-_RECENT]}

@@ -1,4 +1,4 @@
-"""Settles submissions whose answer never arrived: what came of them, and that none asks later."""
+"""Settles submissions whose answer never arrived, so that none can reach the scheduler later."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ if TYPE_CHECKING:
 def settle(
     cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun], alive: str = ""
 ) -> dict[str, SubmissionOutcome]:
-    """Find out what came of submissions whose answer never arrived, in one round trip; the ledger remembers.
+    """Find out and record the outcome of submissions whose answer never arrived, in one round trip.
 
-    One whose command is gone and that has not asked the scheduler is given up: what that command has left on
-    the cluster never asks any more.
+    A submission whose command is gone and that has not asked the scheduler is given up: nothing that the
+        command
+    left on the cluster can ask later.
 
     Args:
-        cluster: where.
+        cluster: the runs' cluster.
         transport: the connection to it.
         ledger: of the project.
-        runs: SUBMITTING runs of this cluster, as the ledger knows them.
+        runs: ledger rows of SUBMITTING runs on this cluster.
         alive: the work folder of this command's own submission.
 
     Returns:
-        By run id, but for runs that another command is handing over: PENDING with a job id, still SUBMITTING,
-        or NOT_SUBMITTED; the last two with the reason.
+        Outcomes by run id, without runs that another command is submitting: PENDING with a job id, still
+        SUBMITTING, or NOT_SUBMITTED; the last two with the reason.
     """
     tokens = {run.run_id: _handing(run) for run in runs}
     owners = {token.partition(".")[0] for token in tokens.values()} - {"", alive}
@@ -76,7 +77,7 @@ def settle(
 def settle_open(
     cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun]
 ) -> list[LedgerRun]:
-    """The runs, after it was found out what came of submissions that broke off; no round trip without any."""
+    """The runs with interrupted submissions settled; no round trip if there are none."""
     unclear = [run for run in runs if run.state == JobState.SUBMITTING]
     if unclear:
         settle(cluster, transport, ledger, unclear)
@@ -84,19 +85,19 @@ def settle_open(
 
 
 def note(ledger: Ledger, run: LedgerRun, came: SubmissionOutcome) -> None:
-    """Has the ledger remember what came of a run's submission."""
+    """Record the outcome of a run's submission in the ledger."""
     token = _handing(run)
     last = json.dumps({"state": came.state, "why": came.why, "token": token})
     ledger.settle(run.run_id, came.job_id or "", came.state, last, token)
 
 
 def _handing(run: LedgerRun) -> str:
-    """The name of the hand-over that a SUBMITTING run is in; none for one that was adopted."""
+    """The hand-over name of a SUBMITTING run; empty for an adopted one."""
     return str((parse_object(run.last) or {}).get("token") or "")
 
 
 def _token(cluster: Cluster, run: LedgerRun) -> str:
-    """The name by which the run's newest job is found; where a group has no job array, its runs have jobs."""
+    """The job name of the run's newest job; without job arrays each run of a group has its own job."""
     if run.group and run.submission == 0 and backend_of(cluster).can.arrays:
         return job_name(run.group, run.part)
     return job_name(run.run_id, run.submission)
@@ -110,7 +111,7 @@ def _started(record: RunRecord, number: int) -> str | None:
 
 
 def day_before(submitted: str) -> str:
-    """The UTC day before a submission: the cluster's day may begin later than UTC's."""
+    """The UTC day before a submission, because the cluster's day may begin later."""
     try:
         moment = datetime.fromisoformat(submitted)
     except ValueError:

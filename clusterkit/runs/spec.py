@@ -20,7 +20,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything a run is. Written once as run.json and never changed."""
+    """The complete description of a run, written once as run.json and never changed."""
 
     run_id: str
     name: str
@@ -30,7 +30,7 @@ class RunSpec:
     profile: Mapping[str, Any]
     """The resolved profile table."""
     recipe: Mapping[str, Any] | None
-    """`name`, `values` and `modified` ({name: [locked, used]}); None for a program of the user's own."""
+    """`name`, `values` and `modified` ({name: [locked, used]}); None for the user's own program."""
     argv: tuple[str, ...]
     env: Mapping[str, str]
     workdir: str
@@ -45,17 +45,17 @@ class RunSpec:
     project: str = ""
     """Name of the project it belongs to."""
     group: Mapping[str, Any] | None = None
-    """`id`, `index` and `size` of the group it was submitted with; None for a run of its own."""
+    """`id`, `index` and `size` of its group; None for a single run."""
     sweep: Mapping[str, str] | None = None
-    """The values of this point of a sweep, by name."""
+    """Its sweep values, by name."""
     template: tuple[str, ...] | None = None
-    """`argv` before `{seed}` and the like were filled in; None when nothing was."""
+    """`argv` before placeholders were filled in; None if there were none."""
     rerun_of: str | None = None
-    """Id of the run that it repeats; None for a run that repeats none."""
+    """Id of the run that it repeats, or None."""
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> RunSpec:
-        """The spec in a run.json that clusterkit has written; what an older one does not say is left open."""
+        """The spec in a run.json written by clusterkit; values missing from older versions get defaults."""
         known: dict[str, Any] = {field.name: document.get(field.name) for field in fields(cls)}
         for name in ("argv", "python_path"):
             known[name] = tuple(known[name] or ())
@@ -64,7 +64,7 @@ class RunSpec:
         return cls(**known)
 
     def to_json(self) -> bytes:
-        """run.json: UTF-8, sorted nowhere, one key a line at the top level, ends in a newline."""
+        """run.json in UTF-8: unsorted, one top-level key per line, ending in a newline."""
         document = {"schema": SCHEMA, **asdict(self)}
         if self.rerun_of is None:
             del document["rerun_of"]
@@ -75,7 +75,7 @@ def snapshot_ids(document: Mapping[str, Any]) -> tuple[str, str]:
     """Ids of the snapshots with a run's code and with its trainer.
 
     Raises:
-        RunError: run.json does not say.
+        RunError: run.json does not contain them.
     """
     try:
         (bundle,) = document["python_path"]
@@ -101,10 +101,10 @@ def timestamp(moment: datetime) -> str:
 
 
 def ledger_row(document: Mapping[str, Any], *, cluster: str, run_dir: str) -> LedgerRun:
-    """A run as the ledger knows it, out of what its run.json says; its job is not known yet.
+    """A ledger row made from a run.json, without a job.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: the document is none of clusterkit's.
+        KeyError, TypeError, ValueError, AttributeError: clusterkit did not write the document.
     """
     argv, env = list(document.get("argv") or ()), document.get("env") or {}
     steps = option_of(argv, "--total-steps") if trains(argv) else env.get(TOTAL_STEPS)

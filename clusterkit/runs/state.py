@@ -1,6 +1,6 @@
-"""Where a run stands, for a person: its state, how far it is, what will become of it. Pure.
+"""A run's state, progress and outlook, as shown to the user. Pure.
 
-`verdict` decides the state; here it meets the heartbeat, the time limit, and what was known before.
+`verdict` decides the state; this module adds the heartbeat, the time limit and earlier knowledge.
 """
 
 from __future__ import annotations
@@ -19,54 +19,54 @@ from clusterkit.untrusted import number as finite
 from clusterkit.untrusted import parse_json, text
 
 _FOREVER = 1e11
-"""Seconds; longer than that, thousands of years, nothing is left."""
+"""Seconds, thousands of years; longer estimates are dropped."""
 _NAMED = 3
-"""Files of a run that cannot be read and are named; of more their number is told."""
+"""Most unreadable files that a message names; further ones are counted."""
 
 
 @dataclass(frozen=True)
 class RunState:
-    """Where a run stands. docs/status.md describes each field, as `status --json` prints it."""
+    """A run's state. docs/status.md describes each field, as `status --json` prints it."""
 
     state: JobState
     why: str | None = None
     """One line in plain words: why it waits, ended or may hang."""
     final: bool = False
-    """It has ended and is not asked about any more."""
+    """It has ended and is not queried any more."""
     progress: float | None = None
     """Share of the steps done, 0..1."""
     eta_seconds: float | None = None
-    """Until the last step at the present rate; only while it runs."""
+    """Seconds until the last step at the current rate; only while it runs."""
     steps_per_second: float | None = None
     success: float | None = None
     """Success rate of the last evaluation, 0..1."""
     outlook: str | None = None
-    """One line: what the time limit will do to it; None when it fits."""
+    """One line about exceeding its time limit; None when it fits."""
     expected_start: float | None = None
-    """Of a waiting run, Unix seconds, where the scheduler has worked it out."""
+    """The scheduler's estimate for a pending run, Unix seconds."""
     elapsed_seconds: float | None = None
-    """Since the start of the newest attempt."""
+    """Seconds since the newest attempt started."""
     limit_seconds: int | None = None
     gpu: float | None = None
     """Share of the GPU in use, 0..1; only while it runs."""
     heartbeat_age: float | None = None
     """Seconds since the program's last sign of life; only while it runs."""
     stale: bool = False
-    """It should be running but its heartbeat has stopped."""
+    """It should be running, but its heartbeat has stopped."""
     attempt: int | None = None
-    """Number of the newest start; None before the first."""
+    """Number of the newest attempt; None before the first."""
     submission: int | None = None
-    """Number of the newest hand-over to the scheduler."""
+    """Number of the newest submission."""
     until_done: str = ""
-    """How it goes on past its time limit: `requeue`, `array` or `chain`; "" is not at all."""
+    """How it continues past its time limit: `requeue`, `array` or `chain`; "" means not at all."""
     node: str | None = None
     job_id: str | None = None
     seen_step: float | None = None
-    """Step from which the next speed is taken, of a program that tells none."""
+    """Step at which the next rate starts, for a program that reports none."""
     seen_time: float | None = None
-    """When it was there, Unix seconds of the node."""
+    """Time of that step, Unix seconds of the node's clock."""
     updated: float | None = None
-    """Of which moment the state is, Unix seconds of this machine."""
+    """Time of the state, Unix seconds of this machine's clock."""
 
 
 def fold(
@@ -78,15 +78,15 @@ def fold(
     until_done: str = "",
     moment: float | None = None,
 ) -> RunState:
-    """The state of a run.
+    """Compute the state of a run.
 
     Args:
         record: its run directory's files.
-        job: what the scheduler knows of the job submitted last; None when it knows nothing (any more).
-        limit: the time limit that was asked for, in seconds; it stands in where the scheduler is mute.
-        last: what was known before: it steadies the rate, and stands in where the scheduler is mute.
-        until_done: how the run goes on past its time limit.
-        moment: of this machine's clock, Unix seconds.
+        job: the scheduler's record of the newest job; None when it has none (any more).
+        limit: the requested time limit, in seconds; used when the scheduler does not answer.
+        last: the last known state: it smooths the rate, and is used when the scheduler does not answer.
+        until_done: how the run continues past its time limit.
+        moment: Unix seconds of this machine's clock.
     """
     judged, updated = _with_last(_going_on(verdict(record, job), job, until_done), job, last, moment)
     newest = record.started
@@ -108,7 +108,7 @@ def fold(
 
 
 def remembered(said: str) -> RunState | None:
-    """A state as `to_text` wrote it; None for one of another version, or none at all."""
+    """Parse a state written by `to_text`; None for another version or no state."""
     try:
         known = parse_json(said)
         names = {field.name for field in fields(RunState)}
@@ -125,14 +125,14 @@ def to_text(state: RunState) -> str:
 
 
 def _going_on(judged: StateVerdict, job: Job | None, until_done: str) -> StateVerdict:
-    """A run that goes on past its time limit waits between two attempts, also where nobody can be asked."""
+    """Keep a run that continues past its time limit pending between two attempts, even without an answer."""
     if until_done and judged.state is JobState.PREEMPTED and job is not None and not job.confirmed:
         return replace(judged, state=JobState.PENDING, why=f"it checkpointed and goes on; {job.reason}")
     return judged
 
 
 def _with_unreadable(state: RunState, record: RunRecord) -> RunState:
-    """It says so where a file of the run cannot be read: the state may be another one."""
+    """Mention unreadable files of the run: its state may be wrong."""
     names = record.unreadable
     if not names:
         return state
@@ -144,7 +144,7 @@ def _with_unreadable(state: RunState, record: RunRecord) -> RunState:
 def _with_last(
     judged: StateVerdict, job: Job | None, last: RunState | None, moment: float | None
 ) -> tuple[StateVerdict, float | None]:
-    """The last active state in the place of UNKNOWN, when the scheduler could not be asked; and its time."""
+    """The last active state and its time, in place of UNKNOWN when the scheduler did not answer."""
     unasked = job is not None and not job.confirmed and judged.state is JobState.UNKNOWN
     if not unasked or last is None or not last.state.active:
         return judged, moment
@@ -198,7 +198,7 @@ def _with_heartbeat(
 
 
 def _recent(record: RunRecord, step: float | None, last: RunState | None, moment: float | None) -> Pace:
-    """The speed of a running run, as it reports it or from two looks at it; the start-up does not count."""
+    """The rate of a running run, as reported or from two observations, without the start-up."""
     beat = record.heartbeat or {}
     rate, until = number(beat, "steps_per_second"), number(beat, "time")
     if rate is not None:
@@ -223,7 +223,7 @@ def _began(record: RunRecord) -> Sighting | None:
 
 
 def _mean(record: RunRecord, step: float | None) -> float | None:
-    """Steps a second of the newest attempt; None where nobody can tell."""
+    """Mean steps a second of the newest attempt; None if unknown."""
     began, until = _began(record), number(record.heartbeat or {}, "time")
     if step is None or began is None or until is None or until <= began.time or step <= began.step:
         return None
@@ -231,7 +231,7 @@ def _mean(record: RunRecord, step: float | None) -> float | None:
 
 
 def _expected_start(record: RunRecord, job: Job | None, moment: float | None) -> float | None:
-    """When the scheduler thinks it will start, by this machine's clock; what has passed is no news."""
+    """The scheduler's start estimate, by this machine's clock; None if it has passed."""
     start = unix_seconds(job.start) if job else None
     if start is None or record.now is None:
         return start
@@ -240,7 +240,7 @@ def _expected_start(record: RunRecord, job: Job | None, moment: float | None) ->
 
 
 def _elapsed(record: RunRecord, job: Job | None, state: JobState) -> float | None:
-    """Seconds since the newest start: the scheduler's, else of the run directory's records."""
+    """Seconds since the newest start, by the scheduler or else by the run directory."""
     if job is not None and job.elapsed_seconds is not None and not state.waiting:
         return float(job.elapsed_seconds)
     newest = record.started

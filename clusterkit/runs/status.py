@@ -1,4 +1,4 @@
-"""Where runs of a cluster stand, in one round trip, and what the ledger remembers of it."""
+"""Determines the states of a cluster's runs in one round trip and records them in the ledger."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StatusRow:
-    """One run and where it stands."""
+    """One run and its state."""
 
     run: LedgerRun
     state: RunState
@@ -31,42 +31,42 @@ class StatusRow:
 
 @dataclass(frozen=True)
 class StatusReport:
-    """All runs asked for, oldest first, and the clusters that gave no answer."""
+    """All selected runs, oldest first, and the clusters that did not answer."""
 
     rows: tuple[StatusRow, ...]
     silent: Mapping[str, str]
-    """Cluster -> why; its rows show the last state known here."""
+    """Clusters that did not answer -> why; their rows show the last known state."""
     mute: Mapping[str, str] = field(default_factory=dict)
-    """Cluster -> why its scheduler gave no answer; its run directories did."""
+    """Clusters whose scheduler did not answer -> why; their run directories were read."""
     found: Mapping[str, int] = field(default_factory=dict)
-    """Cluster -> how many runs lay there that the ledger did not know."""
+    """Cluster -> number of runs found that the ledger did not know."""
     left_out: int = 0
-    """Older runs that were not asked for."""
+    """Older runs that were not selected."""
     known: int = 0
     """Runs in the ledger, shown or not."""
 
     @property
     def nothing_learnt(self) -> bool:
-        """No run is known, and not every cluster that may have some has answered."""
+        """Whether no run is known although a cluster that may have some did not answer."""
         return not self.rows and not self.known and bool(self.silent)
 
 
 @dataclass(frozen=True)
 class ClusterAnswer:
-    """What one cluster said."""
+    """One cluster's answer."""
 
     states: Mapping[str, RunState]
     """By run id."""
     found: tuple[LedgerRun, ...]
-    """Runs that are news to the ledger."""
+    """Runs that are new to the ledger."""
     mute: str | None
-    """Why its scheduler gave no answer."""
+    """Why its scheduler did not answer."""
 
 
 def choose(
     ledger: Ledger, *, names: Sequence[str], everything: bool, selection: Selection
 ) -> list[LedgerRun]:
-    """The runs that are meant; see `clusterkit.commands.status`."""
+    """The selected runs; see `clusterkit.commands.status`."""
     if names:
         return [run for run in ledger.find(names) if selection.matches(run)]
     known = ledger.runs()
@@ -76,10 +76,10 @@ def choose(
 
 
 def searched_clusters(settings: Settings, selection: Selection) -> frozenset[str]:
-    """Clusters to search for runs that nobody here knows.
+    """Clusters to search for runs that the ledger does not know.
 
     Raises:
-        ConfigError: there is no such cluster.
+        ConfigError: a cluster is unknown.
     """
     if selection.clusters:
         return frozenset(settings.cluster(name).name for name in selection.clusters)
@@ -87,7 +87,7 @@ def searched_clusters(settings: Settings, selection: Selection) -> frozenset[str
 
 
 def as_remembered(run: LedgerRun) -> RunState:
-    """The last known state of a run that cannot be asked about; what it was about to do then is left out."""
+    """The last known state of a run that cannot be queried, without its predictions."""
     state = known_state(run)
     if settled(run):
         return state
@@ -106,17 +106,17 @@ def as_remembered(run: LedgerRun) -> RunState:
 def ask_cluster(
     settings: Settings, ledger: Ledger, observer: Observer, runs: Sequence[LedgerRun], *, search: bool
 ) -> ClusterAnswer:
-    """One round trip; more only for submissions that broke off and for runs that are news here.
+    """Query a cluster in one round trip; more only for interrupted submissions and newly found runs.
 
     Args:
         settings: of the project.
-        ledger: what is learned is recorded.
-        observer: of the cluster.
-        runs: of the cluster.
-        search: look for runs that the ledger does not know.
+        ledger: new states are recorded.
+        observer: the cluster's observer.
+        runs: the cluster's runs.
+        search: search for runs that the ledger does not know.
 
     Raises:
-        ClusterkitError: there was no answer, or half of one.
+        ClusterkitError: there was no complete answer.
     """
     cluster, transport = observer.cluster, observer.transport
     runs = settle_open(cluster, transport, ledger, runs)
@@ -142,10 +142,10 @@ def ask_cluster(
 def record(
     ledger: Ledger, runs: Sequence[LedgerRun], states: Sequence[RunState], *, certain: bool
 ) -> list[LedgerRun]:
-    """Remember what was learned. A state nobody knows is no news where the scheduler was not `certain`.
+    """Record new states. UNKNOWN is not recorded unless the scheduler was `certain`.
 
     Returns:
-        The runs as the ledger has them now.
+        The updated ledger rows.
     """
     after = [
         run
@@ -164,7 +164,7 @@ def record(
 
 
 def ago(seconds: float) -> str:
-    """How long ago something was, in its largest unit."""
+    """The time since a moment, in its largest unit."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit} ago"

@@ -1,9 +1,9 @@
-"""Hands runs to a scheduler exactly once, and tells what came of it. Pure: shell text and its reading.
+"""Submits runs exactly once and reports the outcome. Pure: a shell fragment and its parser.
 
-Each time a run is handed over, `submissions/<n>/` of its run directory keeps what was wanted and what was
-answered (docs/run-directory.md). The file `asked` is made, by whoever makes it first, just before the
-scheduler is asked, so no retry asks a second time; and the job carries the run id as its name, so a job whose
-answer was lost is found again. Nothing depends on the laptop once the fragment runs on the cluster.
+Each submission's `submissions/<n>/` in the run directory keeps the request and the answer
+(docs/run-directory.md). The file `asked` is created, by whichever process comes first, just before the
+scheduler is asked, so no retry asks twice. The job's name holds the run id, so a job whose answer was lost is
+found again. Once the fragment runs on the cluster nothing depends on the laptop.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from clusterkit.probes.framing import MARK
 
 SCHEMA = 1
 PATIENCE_SECONDS = 150.0
-"""How long an sbatch that was asked may still be on its way to the controller."""
+"""How long a started sbatch may take to reach the controller."""
 _GIVEN_UP = ".given-up"
-"""Folder below the work root with a file for each submission that its command did not live to see through."""
+"""Folder in the work root with a file for each submission whose command died before finishing it."""
 _DOUBTFUL = re.compile(
     r"time(d )?out|unable to contact|connection|communication|zero bytes|receive|write|no space",
     re.IGNORECASE,
 )
-"""sbatch may say so of a job that the controller has all the same."""
+"""Errors of sbatch after which the controller may have the job all the same."""
 _SILENT = re.compile(r"unable to contact", re.IGNORECASE)
 
 # $1 work root, $2 a name of our own for the staging folder, $3 `new` or `more`, $4 folder of the submission's
@@ -93,19 +93,19 @@ find "$root/{_GIVEN_UP}" ! -name {_GIVEN_UP} -prune -mtime +1 -exec rm -rf {{}} 
 
 @dataclass(frozen=True)
 class Submission:
-    """One time a run was handed to the scheduler, as its folder in the run directory tells."""
+    """One submission of a run, as recorded in the run directory."""
 
     number: int
     request: Mapping[str, Any] | None = None
     asked: float | None = None
-    """When the scheduler was asked, Unix seconds of the cluster's clock; None when it was not, yet."""
+    """When the scheduler was asked, Unix seconds of the cluster's clock; None if not yet."""
     status: int | None = None
-    """Exit status of the submit command; None while it runs, or when it was killed with all around it."""
+    """Exit status of the submit command; None while it runs or when it was killed."""
     answer: str = ""
     error: str = ""
 
     def job_id(self, backend: Backend) -> str | None:
-        """The job's id, of the array task for a member of an array; None when none was answered."""
+        """The job id, for a member of an array that of its task; None without an answer."""
         if self.status != 0:
             return None
         task = (self.request or {}).get("task")
@@ -113,12 +113,12 @@ class Submission:
 
     @property
     def unheard(self) -> bool:
-        """Whether the submit command found nobody to ask: to look for the job would end the same way."""
+        """Whether the submit command could not reach the scheduler; a query would fail the same way."""
         return self.refusal is not None and _SILENT.search(self.refusal) is not None
 
     @property
     def refusal(self) -> str | None:
-        """The scheduler's words when it said no, on one line."""
+        """The scheduler's refusal, on one line."""
         if self.status in (None, 0):
             return None
         return (
@@ -128,7 +128,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class SubmissionOutcome:
-    """What came of a submission: PENDING with a job id, still SUBMITTING, or NOT_SUBMITTED."""
+    """A submission's outcome: PENDING with a job id, still SUBMITTING, or NOT_SUBMITTED."""
 
     state: JobState
     job_id: str | None = None
@@ -156,21 +156,21 @@ def request_json(
     """request.json of a submission.
 
     Args:
-        number: of the submission, 0 for a run's first.
+        number: of the submission; 0 is a run's first.
         kind: `first`, `resume` or `chain`.
         created: UTC, ISO 8601.
-        options: as they were given to the scheduler.
-        argv: replaces that of run.json for the attempts of this submission.
-        env: replaces that of run.json likewise.
-        task: index in the job array, for a member of one.
-        until_done: how the run goes on past its time limit; None when it does not.
-        workdir: replaces that of run.json, for a run that has moved to another cluster.
+        options: as given to the scheduler.
+        argv: replaces run.json's for the attempts of this submission.
+        env: replaces run.json's likewise.
+        task: index in the job array, if any.
+        until_done: how the run continues past its time limit; None when it does not.
+        workdir: replaces run.json's, for a run that moved to another cluster.
         python_path: likewise.
-        part: of a group's submissions, the one that the run was handed over with.
+        part: number of the submission within the run's group.
         pack: how many runs share the job.
         in_one: how many runs one process trains.
-        command: the words behind `submit` that ask for the run; None where no such line would.
-        verify_image: the job reads all of its image and compares the digest before it starts the container.
+        command: the arguments of `submit` that reproduce the run; None if none do.
+        verify_image: the job checks its image's digest before starting the container.
     """
     document = {
         "schema": SCHEMA,
@@ -194,10 +194,10 @@ def request_json(
 
 
 def bundle(files: Mapping[str, bytes | str]) -> bytes:
-    """A tar of small files by path below the work root.
+    """A tar archive of small files, by path in the work root.
 
-    A text is the target of a symbolic link, and a path that ends with a slash a folder. All are private;
-    scripts (`*.sh`) become executable.
+    A str is the target of a symbolic link; a path ending in a slash is a folder. All files are private;
+    scripts (`*.sh`) are executable.
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -219,31 +219,32 @@ def bundle(files: Mapping[str, bytes | str]) -> bytes:
 def hand_over_argv(
     root: str, token: str, owner: str, number: int, submit: Sequence[str], *, new: bool
 ) -> list[str]:
-    """Argv that writes a `bundle`, given as standard input, and asks the scheduler once.
+    """The argv that writes a `bundle` from standard input and asks the scheduler once.
 
     Args:
         root: the work root.
         token: names the staging folder; unique.
-        owner: whose submission it is, below the root: `runs/<run id>`, `groups/<group>` or another folder.
-        number: of the submission.
+        owner: the submission's folder in the root: `runs/<run id>`, `groups/<group>` or another.
+        number: the submission's number.
         submit: the scheduler's submit command.
-        new: the owner does not exist yet, and appears whole; else only request.json and job.sh are replaced.
+        new: the owner does not exist yet and appears atomically; otherwise only request.json and job.sh are
+            replaced.
     """
     mode = "new" if new else "more"
     return ["sh", "-c", _HAND_OVER, "sh", root, token, mode, owner, str(number), *submit]
 
 
 def give_up(root: str, token: str) -> Probe[bool]:
-    """Keeps a hand-over of that token from asking the scheduler, if it has not yet; tells whether it did."""
+    """Prevents the token's hand-over from asking the scheduler, unless it already has; prints which."""
     script = _GIVE_UP.replace("@root@", shlex.quote(root)).replace("@token@", shlex.quote(token))
     return Probe(f"give up {token}", script, lambda text: f"{MARK} given up\n" in text)
 
 
 def parse_hand_over(stdout: str, stderr: str) -> Submission | None:
-    """What the scheduler answered; one that was never `asked` has changed nothing.
+    """Parse the scheduler's answer; a submission that was not `asked` changed nothing.
 
     Returns:
-        None when the fragment was killed: nobody knows then whether the scheduler was asked.
+        None when the fragment was killed: whether the scheduler was asked is then unknown.
     """
     _, marked, rest = stdout.rpartition(f"{MARK} ")
     status, _, answer = rest.partition("\n")
@@ -255,7 +256,7 @@ def parse_hand_over(stdout: str, stderr: str) -> Submission | None:
 
 
 def job_name(owner: str, number: int) -> str:
-    """The name of the job of a submission: unique for ever.
+    """The unique job name of a submission.
 
     >>> job_name("a40-2m-20260102-030405-k3f9", 2)
     'a40-2m-20260102-030405-k3f9.2'
@@ -272,15 +273,15 @@ def outcome(
     now: float | None,
     over: bool = True,
 ) -> SubmissionOutcome:
-    """What came of a run's newest submission, whose answer did not arrive.
+    """Determine the outcome of a run's newest submission when its answer did not arrive.
 
     Args:
-        backend: that it went to.
-        submission: as the run directory tells; None when nothing of it is there.
-        started: job id of an attempt that this submission's job has made.
-        found: jobs of the run's name.
+        backend: its backend.
+        submission: as recorded in the run directory; None if nothing was recorded.
+        started: job id of an attempt made by this submission's job.
+        found: jobs with the run's name.
         now: the cluster's clock, Unix seconds.
-        over: no fragment on the cluster can still come to ask the scheduler.
+        over: no fragment on the cluster can still ask the scheduler.
     """
     task = ((submission.request if submission else None) or {}).get("task")
     job_id = (submission.job_id(backend) if submission else None) or started
@@ -309,7 +310,7 @@ def outcome(
 
 
 def unclear(submission: Submission) -> str:
-    """Why it is not known whether there is a job while the scheduler does not answer."""
+    """The message for an unknown outcome while the scheduler does not answer."""
     said = f"; it had said: {submission.refusal}" if submission.refusal is not None else ""
     return f"the scheduler cannot be asked whether it has the job{said}"
 

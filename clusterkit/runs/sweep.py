@@ -1,8 +1,8 @@
-"""Which runs a sweep consists of: grids of values, and what each value means for a run. Pure: no I/O.
+"""The runs of a sweep: grids of values, and each value's effect on a run. Pure: no I/O.
 
-A value goes where its name leads: `seed`, `profile`, `recipe` and `total_steps` to the run itself, the name
-of a recipe's value to the recipe (as `--set` does), and every other one to the program, by `{name}` in its
-arguments and by an environment variable.
+The name of a value decides where it goes: `seed`, `profile`, `recipe` and `total_steps` to the run itself, a
+recipe value's name to the recipe (as with `--set`), and any other to the program, through `{name}` in its
+arguments and an environment variable.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Profile
 
 MOST_RUNS = 10_000
-"""Of one sweep; more is a slip of the keyboard."""
+"""Most runs of one sweep; more is probably a typing error."""
 OF_THE_RUN = ("seed", "profile", "recipe", "total_steps")
 _FILLED_LATER = ("seed", "total_steps")
-"""In the arguments of a program of the user's own: `plan` fills them in, swept or not."""
+"""Placeholders in a user's own arguments that `plan` fills in, swept or not."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
@@ -40,7 +40,7 @@ class SweepAxis:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What the values of one point change about a run."""
+    """The changes that one point's values make to a run."""
 
     profile: Profile
     seed: int | None
@@ -49,18 +49,18 @@ class Meaning:
     arguments: tuple[str, ...]
     env: Mapping[str, str]
     unused: tuple[str, ...]
-    """Names that only the environment variable tells the program."""
+    """Names that the program can only read from the environment."""
 
 
 def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[SweepAxis, ...]:
-    """The axes of `--seeds` and `--sweep`, in the order in which they vary: the last one fastest.
+    """The axes of `--seeds` and `--sweep`; the last one varies fastest.
 
     Args:
         seeds: `42..51`, `1,2,5` or both mixed; None for none.
         sweeps: `name=value,value`; a value with commas is a list in brackets, `[256,256]`.
 
     Raises:
-        ConfigError: a text is not of that form, or a name or value is there twice.
+        ConfigError: a text has another form, or a name or value is repeated.
     """
     found = []
     for text in sweeps:
@@ -91,7 +91,7 @@ def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[SweepAxis, ...]:
 
 
 def grid(over: Sequence[SweepAxis]) -> list[dict[str, str]]:
-    """Every combination of values, by name; one empty one without axes."""
+    """Every combination of values, by name; a single empty one without axes."""
     names = [axis.name for axis in over]
     return [
         dict(zip(names, values, strict=True)) for values in itertools.product(*(axis.values for axis in over))
@@ -107,19 +107,19 @@ def meaning(
     unlock: Sequence[str],
     arguments: Sequence[str],
 ) -> Meaning:
-    """What one point's values change.
+    """Resolve one point's values.
 
     `task` chooses the recipe of that task where there is one (`...-mt10` becomes `...-mt50`), else the
     recipe's `tasks`; `lr` means every learning rate of the recipe.
 
     Args:
-        values: of the point, by name.
-        profile: the run's; of several swept ones, the point's own.
-        own_program: the program of the user's own that runs, whatever recipe the profile names; None is the
-            bundled trainer.
-        overrides: recipe values of the command line, by name.
+        values: the point's values, by name.
+        profile: the run's profile, or the point's own if profiles are swept.
+        own_program: the user's own program, whatever recipe the profile names; None means the bundled
+            trainer.
+        overrides: recipe values from the command line, by name.
         unlock: names of recipe values that may change; `task` and `lr` may be among them.
-        arguments: of the command line; `{name}` stands for the value of a swept name.
+        arguments: from the command line; `{name}` stands for a swept value.
 
     Raises:
         ConfigError: a value does not fit its name, or a recipe is chosen for a program without one.
@@ -177,7 +177,7 @@ def meaning(
 
 
 def _values(text: str, option: str) -> tuple[str, ...]:
-    """Values between commas; commas in brackets are the value's own."""
+    """Comma-separated values; commas in brackets belong to a value."""
     found = tuple(part.strip() for part in re.split(r",(?![^\[]*\])", text))
     if not all(found):
         raise ConfigError(f"--sweep {option}: a value is missing", hint="write name=value,value")

@@ -1,4 +1,4 @@
-"""Lets a command that must change nothing use what is remembered: in copies that go away with it."""
+"""Gives commands that must not change anything temporary copies of the project's state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Copies:
-    """Of what the project's folder `.clusterkit` remembers."""
+    """Copies of the state in the project's folder `.clusterkit`."""
 
     ledger: Ledger
     chunks: Path
@@ -28,7 +28,7 @@ class Copies:
 
 @contextmanager
 def copies(settings: Settings) -> Iterator[Copies]:
-    """Copies of the ledger and of the chunk lists, empty where there are none yet."""
+    """Copies of the ledger and of the chunk lists; empty if there are none."""
     remembered = settings.project_dir / ".clusterkit"
     with tempfile.TemporaryDirectory(prefix="clusterkit-plan-") as folder:
         chunks = Path(folder) / "chunks"

@@ -1,4 +1,4 @@
-"""Folds what the scheduler and the run directory say into the one state of a run. Pure.
+"""Combines the scheduler's state and the run directory into the one state of a run. Pure.
 
 The first rule that fits decides:
 
@@ -14,7 +14,7 @@ The first rule that fits decides:
 | RUNNING, SUSPENDED, COMPLETING | any exit record of this job, and a cancel asked | CANCELLED |
 | RUNNING, SUSPENDED, COMPLETING | a signal, 2 minutes ago | by the exit record: others use the job |
 | RUNNING, SUSPENDED, COMPLETING | otherwise | the scheduler's |
-| gone, or anything that has ended | stopped.json, and not cancelled | FAILED: it would not have got on |
+| gone, or anything that has ended | stopped.json, and not cancelled | FAILED: it made no progress |
 | TIMEOUT, CANCELLED, NODE_FAIL, PREEMPTED | | the scheduler's |
 | gone, or anything else | cancel asked, exit record not completed or none | CANCELLED |
 | gone, or anything else | exit record | by the exit record |
@@ -41,28 +41,28 @@ from clusterkit.untrusted import number as finite
 from clusterkit.untrusted import one_line
 
 STALE_SECONDS = 180.0
-"""A running program that writes heartbeats and has been silent for longer may hang."""
+"""Seconds of silence after which a program that writes heartbeats may hang."""
 SETTLED_SECONDS = 120.0
-"""A shared file system may show an exit record so much later than the scheduler tells of the end."""
+"""Seconds by which an exit record may appear on a shared file system after the scheduler reports the end."""
 
 _SCHEDULER_KNOWS_BEST = frozenset(
     {JobState.TIMEOUT, JobState.CANCELLED, JobState.NODE_FAIL, JobState.PREEMPTED}
 )
 _ENDING = frozenset({"USR1", "USR2", "TERM", "INT"})
-"""Signals with which the scheduler ends a job."""
+"""Signals that the scheduler sends to end a job."""
 _IN_VAIN = "a run that it was to start after has not completed, so it never started"
 _CHECKPOINTED = "it checkpointed and can be resumed"
 
 
 @dataclass(frozen=True)
 class StateVerdict:
-    """What a run's state is, and whether that will change."""
+    """A run's state, and whether it is final."""
 
     state: JobState
     why: str | None
     """One line in plain words: why it waits or ended."""
     final: bool
-    """It has ended, and nothing that is still on its way can tell otherwise."""
+    """It has ended, and no delayed record can change that."""
 
 
 def verdict(record: RunRecord, job: Job | None) -> StateVerdict:
@@ -70,7 +70,7 @@ def verdict(record: RunRecord, job: Job | None) -> StateVerdict:
 
     Args:
         record: its run directory's files.
-        job: what the scheduler knows of the job submitted last; None when it knows nothing (any more).
+        job: the scheduler's record of the newest job; None when it has none (any more).
     """
     newest = record.started
     ended = newest.exit if newest is not None and same_job(newest, job) else None
@@ -79,7 +79,7 @@ def verdict(record: RunRecord, job: Job | None) -> StateVerdict:
 
 
 def same_job(attempt: Attempt, job: Job | None) -> bool:
-    """Whether an attempt is one of this job, or of any when the scheduler does not know the job."""
+    """Whether an attempt belongs to this job, or to any if the scheduler does not know the job."""
     recorded = str((attempt.start or {}).get("job_id") or "")
     if job is None or not recorded:
         return True
@@ -90,8 +90,9 @@ def same_job(attempt: Attempt, job: Job | None) -> bool:
 def silence(record: RunRecord) -> float | None:
     """Seconds since the newest sign of life of a program that writes heartbeats.
 
-    By the time in it or that of its file, whichever is younger: a node's clock, the login node's and the file
-    server's may differ, and a sign from the future tells nothing.
+    It uses the time inside the heartbeat or of its file, whichever is newer: the clocks of the node, the
+        login
+    node and the file server may differ. Times in the future are ignored.
     """
     beat = number(record.heartbeat or {}, "time")
     if beat is None or record.now is None:
@@ -104,7 +105,7 @@ def silence(record: RunRecord) -> float | None:
 
 
 def number(record: Mapping[str, Any], key: str) -> float | None:
-    """A finite number of a record; None where there is something else."""
+    """A finite number in a record; None for anything else."""
     return finite(record.get(key))
 
 
@@ -149,7 +150,7 @@ def _state(
 
 
 def _ended_alone(ended: Mapping[str, Any], job: Job | None, *, cancelled: bool) -> bool:
-    """Whether a run of a pack has come to its own end, whatever becomes of the job it shared."""
+    """Whether a packed run has ended by itself, whatever happens to its shared job."""
     if ended.get("why") != "signalled":
         return ended.get("why") in ("completed", "failed", "container")
     if job is None or cancelled or ended.get("signal") not in _ENDING:
@@ -159,7 +160,7 @@ def _ended_alone(ended: Mapping[str, Any], job: Job | None, *, cancelled: bool) 
 
 
 def _stopped(record: RunRecord, newest: Attempt | None) -> bool:
-    """Whether the newest start was the last one because the run did not get on."""
+    """Whether the run was stopped after its newest attempt for lack of progress."""
     if record.stopped is None or record.cancelled:
         return False
     moment = number(record.stopped, "time")
@@ -168,7 +169,7 @@ def _stopped(record: RunRecord, newest: Attempt | None) -> bool:
 
 
 def _over(ended: Mapping[str, Any], record: RunRecord) -> bool:
-    """Whether an exit record counts although the job lives."""
+    """Whether an exit record counts although the job is active."""
     if ended.get("why") in ("failed", "container") or record.cancelled:
         return True
     # Who sent a signal, and why, the scheduler tells in a moment; if not, the job lives on for other runs.
@@ -178,7 +179,7 @@ def _over(ended: Mapping[str, Any], record: RunRecord) -> bool:
 
 
 def _without_exit(record: RunRecord, job: Job, newest: Attempt | None) -> tuple[JobState, str | None]:
-    """Of a job that the scheduler knows as COMPLETED, FAILED or UNKNOWN."""
+    """The state without an exit record, for a job that is COMPLETED, FAILED or UNKNOWN."""
     if job.state is JobState.COMPLETED:
         return job.state, "the scheduler says so; it left no exit record"
     words = _words(job) or f"the scheduler says {job.raw_state or 'nothing'}"
@@ -226,7 +227,7 @@ def _by_exit(record: Mapping[str, Any], *, cancelled: bool) -> tuple[JobState, s
 
 
 def _words(job: Job) -> str | None:
-    """The reason in plain words, else as the scheduler gives it."""
+    """The reason in plain words, or else as the scheduler reports it."""
     return job.explained or job.reason
 
 

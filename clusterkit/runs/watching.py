@@ -1,7 +1,7 @@
-"""Watches where runs stand, again and again until all have ended, over one connection a cluster.
+"""Watches runs until all have ended, over one connection per cluster.
 
-The scheduler is asked seldom, and more seldom when that takes it long; the heartbeats, which are small
-files, are read in between. A connection that broke is made anew, as long as that asks no person anything.
+The scheduler is queried rarely, and more rarely when its answers are slow; the heartbeats, which are small
+files, are read in between. A broken connection is replaced unless that would need the user.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 SLOW_SECONDS = 5.0
-"""A scheduler that takes longer to answer has enough to do."""
+"""Seconds; a scheduler that takes longer to answer is busy."""
 LONGEST_PAUSE = 300.0
 
 Also = Callable[[str, Transport, Sequence[LedgerRun]], None]
-"""Something to do with a cluster's connection at each look: its name, the connection, the runs there."""
+"""A callback for each look at a cluster: its name, the connection, its runs."""
 
 
 @dataclass
 class LookPace:
-    """How long to wait between two questions, in seconds: doubled after each that was a burden or failed."""
+    """Seconds between two queries, doubled after each one that was slow or failed."""
 
     least: float
     pause: float = field(init=False)
@@ -57,23 +57,23 @@ class LookPace:
         self.pause = self.least
 
     def after(self, seconds: float, *, failed: bool) -> None:
-        """Take note of a question that took so long."""
+        """Record how long a query took."""
         burden = failed or seconds > SLOW_SECONDS
         self.pause = min(2 * self.pause, LONGEST_PAUSE) if burden else self.least
 
 
 @dataclass(frozen=True)
 class Paces:
-    """Seconds between two looks."""
+    """Seconds between looks."""
 
     scheduler: float = 30.0
-    """Between two questions to Slurm; sites ask not to poll their controller faster."""
+    """Between queries to the scheduler; sites ask not to poll their controller faster."""
     heartbeat: float = 5.0
-    """Between two looks into the run directories of a Slurm cluster."""
+    """Between reads of a remote cluster's run directories."""
     local: float = 1.0
-    """Between two looks at this machine."""
+    """Between looks at this machine."""
     login: float = 5.0
-    """Before a new login in the place of a connection that broke."""
+    """Before a new login after a broken connection."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ class Watched:
 
     report: StatusReport
     next_question: Mapping[str, float]
-    """Cluster -> seconds until its scheduler is asked again."""
+    """Cluster -> seconds until its scheduler is queried again."""
     over: bool
-    """Nothing is active any more, or nobody can be asked any more."""
+    """Whether nothing is active, or no cluster can be queried, any more."""
 
 
 def watch(
@@ -96,19 +96,19 @@ def watch(
     paces: Paces = Paces(),
     also: Also | None = None,
 ) -> Iterator[Watched]:
-    """Looks at runs until none of them is active any more; the last one shows how they ended.
+    """Looks at runs until none is active; the last look shows how they ended.
 
     Args:
         settings: of the project.
-        ledger: the runs this project knows; what is learned is recorded.
-        names: run ids and the like; none means all that are active, those submitted meanwhile included.
+        ledger: the project's runs; new states are recorded.
+        names: names of runs; empty means all active ones, including those submitted in the meantime.
         selection: filters.
         paces: how often to look.
-        also: done at each look, on the same connection, when the states are recorded.
+        also: called at each look, on the same connection, after the states are recorded.
 
     Raises:
         RunError: a name matches no run.
-        ConfigError: there is no such cluster.
+        ConfigError: a cluster is unknown.
     """
     chosen = choose(ledger, names=names, everything=True, selection=selection)
     shown = {run.run_id for run in (chosen if names else _going(chosen))}
@@ -137,7 +137,7 @@ def watch(
 
 
 def _going(runs: Sequence[LedgerRun]) -> list[LedgerRun]:
-    """Runs that may still change, and with them the ended ones of their groups."""
+    """Active runs, and the ended runs of their groups."""
     groups = {run.group for run in runs if run.group and not settled(run)}
     return [run for run in runs if run.group in groups or not settled(run)]
 
@@ -173,7 +173,7 @@ def _watched(
 
 
 class _Station:
-    """One cluster: its connection, its pace, and what it said last."""
+    """One cluster: its connection, its pace and its last answer."""
 
     def __init__(
         self, settings: Settings, cluster: Cluster, paces: Paces, *, search: bool, also: Also | None = None
@@ -183,7 +183,7 @@ class _Station:
         self.mute: str | None = None
         self.found = 0
         self.due = self.question = time.monotonic()
-        """When to look next, and when the scheduler may be asked next."""
+        """Times of the next look and of the next query to the scheduler."""
         here = cluster.here
         self._settings, self._cluster, self._search, self._also = settings, cluster, search, also
         self._look_seconds = paces.local if here else paces.heartbeat
@@ -192,18 +192,18 @@ class _Station:
         self._stack = ExitStack()
         self._observer: Observer | None = None
         self._tried = False
-        """Whether there was a login before."""
+        """Whether a login was tried before."""
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._observer = None
         self._stack.close()
 
     def look(self, ledger: Ledger, runs: Sequence[LedgerRun]) -> list[LedgerRun]:
-        """Bring `states` up to date, if it is time; where the cluster is silent, as far as it is known here.
+        """Update `states` if it is time; for a silent cluster, from what the ledger knows.
 
         Returns:
-            Runs that were found on the cluster.
+            Runs newly found on the cluster.
         """
         now = time.monotonic()
         if now < self.due:
@@ -242,7 +242,7 @@ class _Station:
         self._observer = Observer(self._cluster, transport)
 
     def _answer(self, question: Question) -> Sequence[str]:
-        """Only the first login may ask, and tell; the later ones are in the middle of a live view."""
+        """Answers questions only at the first login; later ones happen inside a live view."""
         if not self._tried:
             return ask_on_terminal(question)
         if question.prompts:
@@ -250,7 +250,7 @@ class _Station:
         return ()
 
     def _question(self, ledger: Ledger, going: Sequence[LedgerRun]) -> list[LedgerRun]:
-        """Ask the scheduler, and read the run directories."""
+        """Query the scheduler and read the run directories."""
         observer = self._observer
         assert observer is not None
         began = time.monotonic()
@@ -270,7 +270,7 @@ class _Station:
         return found
 
     def _glance(self, ledger: Ledger, going: Sequence[LedgerRun]) -> list[LedgerRun]:
-        """Read the run directories only."""
+        """Read only the run directories."""
         assert self._observer is not None
         states = self._observer.look(going)
         record(ledger, going, states, certain=self.mute is None)
@@ -279,4 +279,4 @@ class _Station:
 
 
 class _HopelessError(TransportError):
-    """A login that was refused, or wants to know something."""
+    """A login that was refused or needs an answer."""
