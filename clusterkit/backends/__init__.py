@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def backend_of(cluster: Cluster) -> Backend:
-    """The backend that carries out a cluster's jobs."""
+    """The backend of a cluster."""
     return backend_of_kind(cluster.kind)
 
 

@@ -1,8 +1,9 @@
-"""The protocol of a backend: everything clusterkit knows of one scheduler.
+"""The protocol of a backend: everything clusterkit knows about one scheduler.
 
-A backend is pure: it builds argv and shell fragments and parses what came back, and the layers above run them
-over a transport. What differs between schedulers is behind it; code above asks for a capability, never for a
-kind. `backend_of` in `clusterkit.backends` finds the one of a cluster.
+A backend is pure: it builds argv and shell fragments and parses their output; the layers above run them over
+    a
+transport. All differences between schedulers are behind it: code above asks for a capability, never for a
+kind. `backend_of` in `clusterkit.backends` returns a cluster's backend.
 """
 
 from __future__ import annotations
@@ -28,66 +29,66 @@ if TYPE_CHECKING:
 
 
 Way = Literal["requeue", "array", "chain"]
-"""How a run goes on past its time limit (docs/until-done.md): the same job again, the next task of a job
-array whose tasks run one after the other, or a job that each job submits as its successor."""
+"""How a run continues past its time limit (docs/until-done.md): the same job again, the next task of a job
+array whose tasks run one after the other, or a successor job that each job submits."""
 
 Kind = Literal["ok", "any", "corr"]
 
 
 @dataclass(frozen=True)
 class Parent:
-    """A job that must end before another one starts."""
+    """A job that must end before another starts."""
 
     job_id: str
     run_dir: str
     kind: Kind = "ok"
-    """`ok`: it must have completed, else the other one never starts; `any`: however it ends; `corr`: of two
-    job arrays, each task after the task of the same number has completed."""
+    """`ok`: it must complete, or the other never starts; `any`: it may end in any way; `corr`: for two job
+    arrays, each task starts after the task of the same number has completed."""
     task: int | None = None
-    """Of the jobs that wait, the only one that does; for backends without job arrays."""
+    """The only waiting task; for backends without job arrays."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend can do; the layers above decide by these."""
+    """A backend's capabilities, by which the layers above decide."""
 
     queue: bool
-    """Jobs wait in a queue, whose scheduler refuses what no node can give; else a job starts at once."""
+    """Whether jobs wait in a queue that refuses impossible requests; otherwise jobs start at once."""
     arrays: bool
-    """Runs that are submitted together are tasks of a job array; else each is a job of its own."""
+    """Whether runs submitted together become tasks of a job array; otherwise each is a separate job."""
     steps: bool
-    """What is started inside a job is a step of it, and ends with the standard input of its starter."""
+    """Whether commands inside a job are steps, which end with their starter's standard input."""
 
 
 @dataclass(frozen=True)
 class EarlySignal:
-    """A signal that a job gets before its time limit."""
+    """A signal sent to a job before its time limit."""
 
     name: str
-    """Without SIG."""
+    """The signal's name without SIG."""
     seconds: int
-    """How long before the limit."""
+    """Seconds before the limit."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a site allows; the defaults are those of a backend that has nothing to ask."""
+    """A site's limits; the defaults are for backends without limits."""
 
     requeue: bool = True
     """Whether jobs are requeued by default."""
     array_size: int | None = None
-    """How many tasks a job array may have; below 2 there are no arrays, None is no limit."""
+    """Most tasks of a job array; below 2 there are no arrays, None means no limit."""
     preempt_cancels: bool = False
-    """Whether a preempted job is cancelled, not requeued."""
+    """Whether a preempted job is cancelled instead of requeued."""
     max_time: int | None = None
-    """Seconds a job of the partition may have at most; None without a limit."""
+    """Longest time of a job in the partition, seconds; None without a limit."""
     partition: str | None = None
-    """The partition asked about; the default one when the job names none."""
+    """The partition of these limits; the default one if the job names none."""
 
 
 @dataclass(frozen=True)
 class JobResources:
-    """What the options of a job ask for; None where they do not say."""
+    """The resources that a job's options request; None if unspecified."""
 
     cpus: int | None = None
     memory: int | None = None
@@ -98,56 +99,56 @@ class JobResources:
 
 @dataclass(frozen=True)
 class Continuation:
-    """How a run goes on past its time limit, and why that way."""
+    """How a run continues past its time limit, and why in this way."""
 
     way: Way
     why: str
     options: tuple[str, ...] = ()
-    """Options of the job that the way needs."""
+    """Additional job options that this way needs."""
 
 
 OF_ONE_SUBMISSION = ("--requeue", "--array", "--after", "--after-task")
-"""Options of `Backend` that are chosen anew for each submission."""
+"""Options that are chosen anew for each submission."""
 OF_THE_TIME = ("--time-limit", "--notice")
 
 
 class Backend:
     """Builders and parsers for one scheduler. They do no I/O.
 
-    Options are the scheduler's own, as `--name=value` or `--flag` texts: the layers above keep them, show
-    them and hand them back, and never read them.
+    Options are the scheduler's own, as `--name=value` or `--flag` texts: the layers above store, show and
+    return them, and never interpret them.
 
-    What a backend must say raises NotImplementedError here. The rest is what a scheduler says that takes a
-    time limit and nothing else, allows everything, and foretells nothing; its options are `--time-limit`,
+    Methods that every backend must define raise NotImplementedError. The others have defaults for a scheduler
+    that takes only a time limit, allows everything and predicts nothing; its options are `--time-limit`,
     `--notice`, `--requeue`, `--array`, `--after` and `--after-task`.
     """
 
     title: str
     """The scheduler's name for people."""
     tool = "options"
-    """Whose options a job has, for people: the name of the submit command."""
+    """The name, for people, of the command whose options a job has."""
     can: Capabilities
     allocated: tuple[str, str] = ("", "")
-    """Environment variables of its jobs that tell the processors, and the memory in MiB; "" for none."""
+    """Environment variables of a job with its processors, and its memory in MiB; "" for none."""
     variables: tuple[str, ...] = ()
-    """Environment variables of its jobs that a program in a container may need."""
+    """Environment variables of a job that a program in a container may need."""
 
     def options(
         self, cluster: Cluster, profile: Profile, *, signal: EarlySignal | None, extra: Sequence[str] = ()
     ) -> tuple[str, ...]:
         """The options of one run's job, in a stable order.
 
-        Those of the command line that mean nothing to the scheduler are kept with the run. A cluster without
-        a table of GPUs takes any type.
+        Options of the command line that the scheduler ignores are kept with the run. A cluster without a
+        table of GPUs takes any type.
 
         Args:
-            cluster: with what the site needs said, such as a partition.
+            cluster: with the site's settings, such as a partition.
             profile: the resources.
             signal: sent before the time limit, unless the settings say otherwise.
-            extra: options of the command line, which win over all others.
+            extra: options of the command line, which override all others.
 
         Raises:
-            ConfigError: the cluster cannot give that, or an option is not one that may be set.
+            ConfigError: the cluster cannot provide the resources, or an option may not be set.
         """
         within_max_time(cluster, profile)
         if cluster.gpus:
@@ -160,56 +161,56 @@ class Backend:
         return (*own, *(f"--{name}{value}" for name, value in given.items()))
 
     def names(self, options: Sequence[str]) -> frozenset[str]:
-        """The full names, without dashes, of the options in texts that a person typed."""
+        """The full names, without dashes, of options as typed."""
         return names_of(options)
 
     def carried_over(self, options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
-        """Those options of a submission that its run's next submission keeps.
+        """The options of a submission that the run's next one keeps.
 
         Args:
-            options: of the submission before.
-            time: the time limit stays what it was.
-            packed: the job was shared with other runs.
+            options: the previous submission's.
+            time: whether the time limit stays.
+            packed: whether the job was shared with other runs.
         """
         del packed
         left = (*OF_ONE_SUBMISSION, *(() if time else OF_THE_TIME))
         return [option for option in options if option.partition("=")[0] not in left]
 
     def brief(self, options: Sequence[str], seconds: int) -> tuple[str, ...]:
-        """The options of a short job that asks for what a run does and leaves nothing behind.
+        """The options of a short job with a run's request that leaves nothing behind.
 
         Args:
-            options: of the run.
-            seconds: its time limit.
+            options: the run's.
+            seconds: the time limit.
         """
         del options
         return (f"--time-limit={seconds}",)
 
     def packed(self, options: Sequence[str], runs: int, given: Sequence[str]) -> tuple[str, ...]:
-        """The options of a job that several runs share: one GPU, processors and memory for each.
+        """The options of a job shared by several runs: one GPU, and processors and memory for each run.
 
         Args:
-            options: of one run.
-            runs: how many share the job.
-            given: options of the command line, which are meant for the whole job.
+            options: one run's.
+            runs: number of runs that share the job.
+            given: options of the command line, which apply to the whole job.
         """
         del runs, given
         return tuple(options)
 
     def array(self, first: int, last: int, at_once: int | None) -> str:
-        """The option that makes a job array of tasks, or, without arrays, a job for each of so many runs.
+        """The option for a job array or, without arrays, for one job per run.
 
-        Without arrays the jobs are those of the lines of the group's file `members`.
+        Without arrays there is one job for each line of the group's file `members`.
         """
         return f"--array={first}-{last}{f'%{at_once}' if at_once is not None else ''}"
 
     def asked(self, options: Sequence[str]) -> JobResources:
-        """What options ask for, read back from them."""
+        """The resources in options."""
         limits = [option.partition("=")[2] for option in options if option.startswith("--time-limit=")]
         return JobResources(seconds=int(limits[-1]) if limits and limits[-1].isdecimal() else None)
 
     def dependency(self, parents: Sequence[Parent]) -> tuple[str, ...]:
-        """Options that let a job start only after others. A job that never can is cancelled."""
+        """Options that start a job only after others. A job that can never start is cancelled."""
         return tuple(
             (f"--after={one.kind}" if one.task is None else f"--after-task={one.task}:{one.kind}")
             + f":{one.job_id}:{one.run_dir}"
@@ -217,110 +218,110 @@ class Backend:
         )
 
     def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
-        """Lines at the head of a job script that ask the scheduler for the options; none where it reads none.
+        """Lines at the top of a job script with the options; empty if the scheduler reads none.
 
         Raises:
-            ConfigError: an option cannot be written so.
+            ConfigError: an option cannot be written as a directive.
         """
         del options, job_name, folder, log
         return []
 
     def held_back(self, options: Sequence[str]) -> EarlySignal | None:
-        """The signal before the time limit, where it may come early and the job script is to hold it back."""
+        """The early signal, if it may come too early and the job script must delay it."""
         del options
         return None
 
     def limits(self, options: Sequence[str]) -> Probe[Limits]:
-        """Asks what the site allows such a job. Its reader raises SchedulerError where nobody says."""
+        """A probe for the site's limits for a job. Its reader raises SchedulerError without an answer."""
         del options
         return Probe("limits", "", lambda _: Limits())
 
     def check_limits(self, cluster: Cluster, limits: Limits, options: Sequence[str]) -> None:
-        """Raises ConfigError where a job that goes on past its limit asks for more time than there is."""
+        """Raises ConfigError if a job that continues past its limit requests more time than allowed."""
         del cluster, limits, options
 
     def continuation(
         self, limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequence[str]
     ) -> Continuation:
-        """How a run goes on past its time limit.
+        """Choose how a run continues past its time limit.
 
         Args:
-            limits: what the site allows; None when it was not asked, and then `wanted` is a way.
+            limits: the site's limits; None if unknown, and then `wanted` names a way.
             wanted: the cluster's `continue_by`.
-            options: of the job.
+            options: the job's.
 
         Raises:
-            ConfigError: the wanted way is not to be had.
+            ConfigError: the wanted way is not available.
         """
         del limits, wanted, options
         return Continuation("requeue", f"{self.title} starts it again", ("--requeue",))
 
     def starts(self, requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
-        """Asks when jobs with such options would start; each has a word to know the answer by."""
+        """A probe for the predicted starts of jobs with such options, keyed by a label."""
         from clusterkit.backends.starts import Predictions
 
         del requests
         return Probe("starts", "", lambda _: Predictions())
 
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
-        """Argv that submits the job script and prints the job's id.
+        """The argv that submits a job script and prints the job id.
 
         Args:
             script: absolute path of job.sh.
-            run_dir: absolute path of the folder it belongs to.
-            job_name: name the scheduler shows.
-            options: of the job; those in the script may be repeated.
+            run_dir: absolute path of its folder.
+            job_name: the job's name.
+            options: the job's; may repeat those in the script.
         """
         raise NotImplementedError
 
     def accepted(self, answer: str, task: int | None = None) -> str | None:
-        """The job id in the output of the submit command, whatever stands around it; None without one.
+        """The job id in the submit command's output, ignoring other text; None without one.
 
         Args:
             answer: standard output.
-            task: the number of a run among those that were submitted together.
+            task: the number of a run among those submitted together.
         """
         raise NotImplementedError
 
     def task_id(self, job_id: str, task: int) -> str:
-        """The id of one task of a job array; without arrays a job is a task of its own."""
+        """The id of one task of a job array; without arrays the job's own id."""
         del task
         return job_id
 
     def array_id(self, job_id: str) -> str:
-        """The id of the job array that a task belongs to; that of any other job as it is."""
+        """The id of a task's job array; the id of any other job unchanged."""
         return job_id
 
     def without_node(self, node: str) -> str:
-        """The setting of a profile that leaves a node out; empty where jobs are on one machine."""
+        """The profile setting that excludes a node; empty for a single machine."""
         del node
         return ""
 
     def refusal_hint(self, words: str) -> str | None:
-        """The next step after a refused submission; None when the words are not among the usual ones."""
+        """The next step after a refused submission; None for an unknown message."""
         del words
         return None
 
     def find(self, job_name: str, script: str, since: str) -> Probe[Found]:
-        """Looks for jobs by their name.
+        """A probe that finds jobs by name.
 
         Args:
-            job_name: as it was submitted.
-            script: absolute path of job.sh, for backends whose jobs have no name.
+            job_name: as submitted.
+            script: absolute path of job.sh, for backends whose jobs have no names.
             since: UTC day, `YYYY-MM-DD`; no such job is older.
         """
         raise NotImplementedError
 
     def inside_argv(self, job_id: str, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
-        """Argv that starts something inside a running job, beside its program.
+        """The argv that runs a command inside a running job, beside its program.
 
         Args:
-            job_id: of the job.
+            job_id: the job's id.
             argv: the command.
-            terminal: give it the terminal; else it reads nothing.
+            terminal: attach the terminal; otherwise the command reads nothing.
 
         Raises:
-            SchedulerError: the text is no job id.
+            SchedulerError: the text is not a job id.
         """
         del job_id, terminal
         return list(argv)
@@ -331,36 +332,36 @@ class Backend:
         return None
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
-        """Argv that cancels jobs; unknown or finished ids are not an error."""
+        """The argv that cancels jobs; unknown or finished ids are not errors."""
         raise NotImplementedError
 
     def query(self, job_ids: Sequence[str]) -> Probe[QueryResult]:
-        """Asks about jobs, and about other ones of the user that wait or run.
+        """A probe for these jobs and the user's other pending or running jobs.
 
-        Its reader raises SchedulerError where the answer is not there, or was cut short.
+        Its reader raises SchedulerError when the answer is missing or was cut short.
         """
         raise NotImplementedError
 
     def checks(self) -> SchedulerChecks | None:
-        """What `doctor` checks of the scheduler itself; None where there is nothing to look at."""
+        """The scheduler's own checks for `doctor`; None if there are none."""
         return None
 
     def surveyor(self) -> Surveyor | None:
-        """How `init` describes its sites; None where that is left to the person."""
+        """The surveyor that `init` uses for its sites; None if users write the settings themselves."""
         return None
 
     def story(self, subject: Subject) -> Probe[JobStory]:
-        """Asks all that the scheduler can tell of one job, for `clusterkit why`; here how it is, and no more.
+        """A probe for everything about one job, for `clusterkit why`; by default only its state.
 
-        It is asked among other things: the reader finds its sections by their names, and raises nothing. What
-        the subject says of the run's files is not known yet when the fragment is made.
+        It is combined with other probes: its reader finds its sections by name and raises nothing. The
+        subject's facts from the run's files are not known yet when the fragment is built.
         """
         from clusterkit.backends.story import plain_story  # which knows this module
 
         return plain_story(self.query([subject.job_id]), subject.job_id)
 
     def machine(self, scratch: str) -> Probe[Hardware] | None:
-        """Asks the machine on which jobs start at once what it has; None where there is a queue.
+        """A probe for the hardware of a machine that starts jobs at once; None with a queue.
 
         Args:
             scratch: the scratch root as one shell word.
@@ -370,7 +371,7 @@ class Backend:
 
 
 def within_max_time(cluster: Cluster, profile: Profile) -> None:
-    """Raises ConfigError where a profile asks for more time than the cluster's settings allow."""
+    """Raises ConfigError if a profile requests more time than the cluster's settings allow."""
     if cluster.max_time is not None and profile.time > cluster.max_time:
         raise ConfigError(
             f"profile {profile.name} asks for {format_duration(profile.time)} and cluster {cluster.name} "
@@ -380,7 +381,7 @@ def within_max_time(cluster: Cluster, profile: Profile) -> None:
 
 
 def gpu_of(cluster: Cluster, profile: Profile) -> GpuTable | None:
-    """The cluster's table of the GPU that a profile names; None where it names none.
+    """The cluster's table for a profile's GPU; None if the profile names none.
 
     Raises:
         ConfigError: the cluster has no such GPU; the hint lists those it has.

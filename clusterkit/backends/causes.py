@@ -1,6 +1,6 @@
-"""Why a run is as it is: a cause, the lines that show it, and the one command to run next. Pure.
+"""Causes of a run's state, with the lines that show them and the command to run next. Pure.
 
-What rules are made of, those of a scheduler as well as those of `clusterkit.diagnosis`.
+The rules of the schedulers and of `clusterkit.diagnosis` are built from these.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import IntEnum
 
 @dataclass(frozen=True)
 class Line:
-    """One line and where it stands."""
+    """One line and its place."""
 
     source: str
     text: str
@@ -23,13 +23,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Text:
-    """What a file or a command said."""
+    """The text of a file or of a command's output."""
 
     source: str
     lines: tuple[str, ...] = ()
 
     def last(self, pattern: str) -> tuple[int, Line] | None:
-        """The last line the pattern is found in, with how many lines follow it."""
+        """The last line that matches the pattern, and the number of lines after it."""
         expression = re.compile(pattern)
         for behind, line in enumerate(reversed(self.lines)):
             if expression.search(line):
@@ -37,36 +37,36 @@ class Text:
         return None
 
     def tail(self, count: int) -> tuple[Line, ...]:
-        """The last lines that are not blank."""
+        """The last non-blank lines."""
         spoken = [line for line in self.lines if line.strip()]
         return tuple(Line(self.source, line.rstrip()) for line in spoken[-count:])
 
 
 class Sure(IntEnum):
-    """How sure a finding is; the surest one is the diagnosis."""
+    """How certain a finding is; the most certain one is the diagnosis."""
 
     GENERAL = 1
-    """True, and less than another rule could say: an exit code, a signal."""
+    """True but unspecific, such as an exit code or a signal."""
     SEEN = 2
-    """A log says so, but it went on for long after that: a program may have coped with it."""
+    """A log says so, but continues long after: the program may have recovered."""
     LIKELY = 3
-    """The last words of a log say so."""
+    """The end of a log says so."""
     CERTAIN = 4
-    """The scheduler or the job script says so itself."""
+    """The scheduler or the job script itself says so."""
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a run is as it is. docs/troubleshooting.md is made from them all."""
+    """A cause of a run's state. docs/troubleshooting.md is generated from all causes."""
 
     slug: str
     """Its name, for scripts."""
     means: str
-    """One clause for a person, which begins with "it" or names the thing at fault."""
+    """A clause for the user that begins with "it" or names the faulty thing."""
     cure: str
     """What to do about it."""
     trouble: bool = True
-    """False for a run with which nothing is wrong."""
+    """False if nothing is wrong with the run."""
 
     def found(
         self,
@@ -76,14 +76,14 @@ class Cause:
         cure: str = "",
         sure: Sure = Sure.CERTAIN,
     ) -> Finding:
-        """This cause, found in these lines.
+        """A finding of this cause.
 
         Args:
-            evidence: the lines that show it; None is passed over.
-            command: the one command to run next, or "" when there is nothing to do.
-            detail: what is special about this run, added to the sentence.
-            cure: what to do in this case, where that is not the same for all.
-            sure: how sure it is.
+            evidence: the lines that show it; None is ignored.
+            command: the command to run next, or "" if there is none.
+            detail: details of this run, added to the sentence.
+            cure: what to do in this case, if it differs from the general cure.
+            sure: its certainty.
         """
         return Finding(
             self,
@@ -97,7 +97,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Finding:
-    """One cause, as it shows in one run."""
+    """A cause as found in one run."""
 
     cause: Cause
     sentence: str

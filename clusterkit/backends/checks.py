@@ -1,4 +1,4 @@
-"""Checks that `doctor` makes, what they say, and those that only a scheduler can make. Pure."""
+"""`doctor`'s checks, their verdicts, and the interface of a scheduler's own checks. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ END = 'printf "\\n%s end\\n" "$ck_mark"\n'
 
 @dataclass(frozen=True)
 class Answer:
-    """All that came back."""
+    """A complete answer."""
 
     parts: Mapping[str, Section]
     whole: bool
-    """Whether it came to its end."""
+    """Whether it is complete."""
 
     def __contains__(self, name: object) -> bool:
         return name in self.parts
@@ -28,13 +28,13 @@ class Answer:
 
 
 def parse_answer(text: str) -> Answer:
-    """The parts of an answer; what stands outside of them is passed over. One that was cut off timed out."""
+    """Parse an answer into parts, ignoring other text. A truncated answer has timed out."""
     parts = {section.name: section for section in sections(text, cut=True)}
     return Answer(parts, f"{MARK} end" in text)
 
 
 class CheckPlace(StrEnum):
-    """Where a check looks, in the order of the way from the laptop to the program."""
+    """Where a check looks, in order from the laptop to the program."""
 
     LAPTOP = "laptop"
     LOGIN = "login"
@@ -49,45 +49,45 @@ class Outcome(StrEnum):
 
     PASS = "pass"  # noqa: S105 - no password
     WARN = "warn"
-    """A run starts and comes home all the same."""
+    """Runs work nevertheless."""
     FAIL = "fail"
     SKIPPED = "skipped"
-    """Something else must be mended first, or there is nothing to look at; the evidence says which."""
+    """Another check failed first, or there is nothing to check; the evidence says which."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One question. docs/doctor.md lists them all; a test compares the two."""
+    """One check. docs/doctor.md lists them all; a test compares the two."""
 
     name: str
     place: CheckPlace
     looks_at: str
     needs: tuple[str, ...] = ()
-    """Names of checks without which its answer would mean nothing."""
+    """Names of checks that must pass for its result to mean anything."""
     of_profile: bool = False
-    """Asked once for each profile."""
+    """Made once for each profile."""
     of_gpu: bool = False
-    """Only of a profile that asks for a GPU."""
+    """Made only for profiles that request a GPU."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check said."""
+    """A check's result."""
 
     outcome: Outcome
     evidence: str
     """One line."""
     cure: str = ""
-    """One command or one setting."""
+    """A command or a setting."""
 
 
 def passed(evidence: str) -> Verdict:
-    """It is as a run needs it."""
+    """The check passed."""
     return Verdict(Outcome.PASS, evidence)
 
 
 def warned(evidence: str, cure: str) -> Verdict:
-    """A run works, but something about it will be worse than it need be."""
+    """Runs work, but worse than they could."""
     return Verdict(Outcome.WARN, evidence, cure)
 
 
@@ -97,36 +97,36 @@ def failed(evidence: str, cure: str) -> Verdict:
 
 
 def skipped(because: str) -> Verdict:
-    """It was not asked."""
+    """The check was not made."""
     return Verdict(Outcome.SKIPPED, because)
 
 
 class SchedulerChecks(Protocol):
-    """What a backend looks at on the login node, by the fragment of one question, and judges."""
+    """A backend's checks on the login node: one shell fragment, and judges of its answer."""
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """In the order in which they are made, each of `CheckPlace.SCHEDULER`."""
+        """The checks in order, each of `CheckPlace.SCHEDULER`."""
         ...
 
     def script(self, requests: Mapping[str, tuple[str, ...]]) -> str:
         """A POSIX sh fragment with the functions of `clusterkit.probes.framing`.
 
         Args:
-            requests: by profile the options of its job.
+            requests: job options by profile.
         """
         ...
 
     def judges(
         self, answer: Answer, cluster: str, profile: str = "", options: tuple[str, ...] = ()
     ) -> Mapping[str, Callable[[], Verdict]]:
-        """What decides each check, by its name.
+        """The function that judges each check, by its name.
 
         Args:
-            answer: all that the login node said.
-            cluster: its name in the settings, for cures.
-            profile: the one whose request is judged; empty for the checks that are about none.
-            options: of its job.
+            answer: the login node's answer.
+            cluster: the cluster's name in the settings, for cures.
+            profile: the profile being judged; empty for checks without a profile.
+            options: the profile's job options.
         """
         ...
 

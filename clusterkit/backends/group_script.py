@@ -1,4 +1,4 @@
-"""Renders the job script of a group of runs, which starts the job scripts of its members. Pure."""
+"""Renders a group's job script, which starts the job scripts of its members. Pure."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from clusterkit.ownership import EXIT_CODE
 
 @dataclass(frozen=True, kw_only=True)
 class GroupScript:
-    """Everything the job script of one part of a group says. Paths are absolute paths of the cluster."""
+    """The contents of the job script of one part of a group. Paths are absolute on the cluster."""
 
     job_name: str
     group_dir: str
     part: int
     origin: int
-    """Number, in the group, of the task that is task 0 of the job array."""
+    """Number, within the group, of the job array's task 0."""
     first: int
-    """Number of the part's first task in the group: that of a job that is no array."""
+    """Number, within the group, of the part's first task: the task of a job without an array."""
     pack: int
-    """Runs a task; they share its GPU."""
+    """Runs per task, which share its GPU."""
     options: tuple[str, ...] = ()
     """The backend's options."""
     array: bool = False
     """Whether the part is a job array."""
     requeue: bool = False
-    """Whether a pack is requeued when a run of it wants to go on."""
+    """Whether a pack is requeued when one of its runs wants to continue."""
     mps: bool = False
     """Whether the runs of a pack use its GPU through NVIDIA MPS."""
     prelude: tuple[str, ...] = ()
-    """Shell lines of the cluster, which may be what puts the command of NVIDIA MPS on PATH."""
+    """The cluster's shell lines, which may put the NVIDIA MPS commands on PATH."""
     scratch_root: str | None = None
-    """Where the runs of a pack meet that one process trains: a folder of the node; None without such."""
+    """The node's folder where runs trained by one process meet; None without such runs."""
     trust: tuple[str, ...] = ()
-    """Users who may own, and groups who may write to, the folders of the runs."""
+    """Users who may own, and groups that may write to, the runs' folders."""
     group: str | None = None
-    """One more such group."""
+    """One more trusted group."""
 
 
 def render_group(job: GroupScript, backend: Backend) -> str:
-    """The text of the script: valid bash 4, ASCII but for the values.
+    """The script's text: bash 4, ASCII except for the values.
 
     Raises:
         ConfigError: an option cannot be written into a script.

@@ -1,7 +1,7 @@
-"""Renders job.sh, the one job script of a run, for every backend. Pure: text out of values.
+"""Renders job.sh, a run's job script, for every backend. Pure.
 
-`templates/job.sh.j2` holds the script; every value enters it through `shlex.quote`. The backend adds the
-lines at its head.
+`templates/job.sh.j2` holds the script; every value is quoted with `shlex.quote`. The backend adds the lines
+at the top.
 """
 
 from __future__ import annotations
@@ -35,55 +35,55 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, kw_only=True)
 class JobScript:
-    """Everything the job script of one run says. All paths are absolute paths of the cluster.
+    """The contents of a run's job script. All paths are absolute on the cluster.
 
     Raises:
-        ConfigError: a value cannot be said in a job script (a relative path, a comma or colon in a path the
-            container mounts).
+        ConfigError: a value cannot be written in a job script (a relative path, a comma or colon in a path
+            that the container mounts).
     """
 
     run_id: str
     job_name: str
     run_dir: str
     workdir: str
-    """The code: read-only inside a container."""
+    """The code's folder, read-only inside a container."""
     scratch_root: str
-    """Each attempt makes `<run_id>-<attempt>` here (0700) and removes it when it ends."""
+    """Each attempt creates `<run_id>-<attempt>` in it (0700) and removes it at its end."""
     cache_root: str
-    """Keeps the container runtime's cache from run to run."""
+    """The container runtime's cache, kept between runs."""
     python: str = "python3"
-    """Interpreter that runs launch.py: of the image, or of the node without a container."""
+    """Interpreter for launch.py: in the image or, without a container, on the node."""
     options: tuple[str, ...] = ()
     """The backend's options; they may override those that clusterkit sets."""
     container: Literal["apptainer", "singularity", "none"] = "none"
     image: str | None = None
     image_bytes: int | None = None
     image_digest: str | None = None
-    """SHA-256, with or without `sha256:`; compared with the image's name and with run.json."""
+    """SHA-256, with or without `sha256:`; compared with the image's name and run.json."""
     verify_image: bool = False
-    """Read all of the image before each start, and compare its SHA-256."""
+    """Check the SHA-256 of the whole image before each start."""
     binds: tuple[str, ...] = ()
-    """More mounts, `source[:target[:options]]` as the runtime takes them."""
+    """Additional mounts, `source[:target[:options]]` as the runtime takes them."""
     nv: bool = False
-    """Show the node's GPUs to the container."""
+    """Make the node's GPUs available in the container."""
     wandb_login: bool = False
-    """Show the program in a container the W&B login, ~/.netrc, that the user has on the node."""
+    """Make the user's W&B login on the node, ~/.netrc, available in the container."""
     prelude: tuple[str, ...] = ()
-    """Lines of the user's own shell code, run on the node before the container (`module load apptainer`)."""
+    """The user's shell lines, run on the node before the container (`module load apptainer`)."""
     submission: int = 0
     """Number of the submission this script belongs to."""
     until_done: Way | None = None
-    """How it goes on past its time limit; the options must fit (`Backend.continuation`)."""
+    """How it continues past its time limit; the options must match (`Backend.continuation`)."""
     together: tuple[str, ...] = ()
-    """Run directories of those that one process trains, its own among them."""
+    """Run directories, its own included, that one process trains."""
     meeting: str | None = None
-    """Folder where they meet, unless the script of their common job names another."""
+    """Folder where they meet, unless their common job's script names another."""
     libraries: tuple[str, ...] = ()
-    """Other folders with code of the program, on its PYTHONPATH."""
+    """Additional folders on the program's PYTHONPATH."""
     trust: tuple[str, ...] = ()
-    """Users who may own, and groups who may write to, the folders of the run."""
+    """Users who may own, and groups that may write to, the run's folders."""
     group: str | None = None
-    """One more such group."""
+    """One more trusted group."""
 
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):
@@ -97,12 +97,12 @@ class JobScript:
 
 
 def passed_on(backend: Backend) -> tuple[str, ...]:
-    """Variables of the node that a program in a container may need; `--cleanenv` would drop them."""
+    """Variables of the node that a program in a container may need and `--cleanenv` would drop."""
     return (*_GPU_VARIABLES, *backend.variables)
 
 
 def render(job: JobScript, backend: Backend) -> str:
-    """The text of job.sh: valid bash 4, ASCII but for the values.
+    """The text of job.sh: bash 4, ASCII except for the values.
 
     Raises:
         ConfigError: an option cannot be written into a script.

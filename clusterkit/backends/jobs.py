@@ -1,4 +1,4 @@
-"""Jobs as every backend speaks of them, and the names of what a scheduler itself writes about them."""
+"""Jobs and their states, common to all backends, and the names of scheduler logs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """States of a job. The names are those of man sacct, JOB STATE CODES, for every backend."""
+    """States of a job; for every backend named as in man sacct, JOB STATE CODES."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -24,19 +24,19 @@ class JobState(StrEnum):
     PREEMPTED = "PREEMPTED"
     REQUEUED = "REQUEUED"
     SUBMITTING = "SUBMITTING"
-    """Ours: handed over, and it is not known yet whether there is a job."""
+    """Ours: submitted, but whether there is a job is not known yet."""
     NOT_SUBMITTED = "NOT_SUBMITTED"
-    """Ours: handed over in vain; there is no job."""
+    """Ours: the submission failed; there is no job."""
     UNKNOWN = "UNKNOWN"
 
     @property
     def active(self) -> bool:
-        """Whether the job may still run or is running."""
+        """Whether the job is running or may still run."""
         return self in _ACTIVE
 
     @property
     def waiting(self) -> bool:
-        """Whether it is in the queue."""
+        """Whether the job is in the queue."""
         return self in (JobState.PENDING, JobState.REQUEUED)
 
 
@@ -64,20 +64,20 @@ _ACTIVE = frozenset(
 
 @dataclass(frozen=True)
 class Job:
-    """What a scheduler knows about one job."""
+    """A scheduler's record of one job."""
 
     job_id: str
     state: JobState
     raw_state: str
-    """The scheduler's own text, kept also when we do not know it."""
+    """The scheduler's own text, also for unknown states."""
     reason: str | None = None
-    """Why it waits or why it ended, in the scheduler's words."""
+    """Why it waits or ended, in the scheduler's words."""
     explained: str | None = None
-    """The reason in plain words, with what can be done about it; None for one that is not known."""
+    """The reason in plain words, with a remedy; None for an unknown reason."""
     depends: bool = False
     """Whether it waits for another job to end."""
     in_vain: bool = False
-    """Whether it can never start, because what it waits for has failed."""
+    """Whether it can never start because its dependency failed."""
     partition: str | None = None
     node: str | None = None
     start: str | None = None
@@ -89,33 +89,33 @@ class Job:
     """Slurm's `code:signal`."""
     restarts: int = 0
     confirmed: bool = True
-    """False when the queue itself could not be asked: what accounting says may be out of date."""
+    """False when the queue did not answer, so that accounting's record may be out of date."""
     name: str | None = None
-    """As it was submitted; ids come back when a cluster is set up anew, names do not."""
+    """The submitted name. Ids repeat when a cluster is reinstalled; names do not."""
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """What a scheduler says of jobs."""
+    """A scheduler's answer about jobs."""
 
     jobs: Mapping[str, Job]
-    """By id. One that the scheduler no longer knows is absent. When it could not be asked, its jobs are
-    UNKNOWN, with the cause as their reason."""
+    """By id. Jobs the scheduler no longer knows are absent. When it did not answer, jobs are UNKNOWN with the
+    cause as their reason."""
     trouble: str | None = None
-    """Why the queue could not be asked; None when it could."""
+    """Why the queue did not answer; None when it did."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a scheduler says of jobs with a certain name."""
+    """A scheduler's answer about jobs with a certain name."""
 
     ids: tuple[str, ...]
     certain: bool
-    """Whether it could be asked: without an id, there is then no such job."""
+    """Whether it answered: if so, and without an id, no such job exists."""
 
 
 def unix_seconds(text: str | None) -> float | None:
-    """Unix seconds of a UTC time of the scheduler; None for none, or one without meaning."""
+    """Unix seconds of a scheduler's UTC time; None for a missing or meaningless time."""
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() if text else None
     except ValueError:
@@ -123,19 +123,18 @@ def unix_seconds(text: str | None) -> float | None:
 
 
 SCHEDULER_LOG = "slurm.log"
-"""In a run directory."""
+"""The scheduler's log in a run directory."""
 
 
 GROUP_LOG = r"slurm-\d+(-\d+)?\.log"
-"""Pattern of the logs in a group's folder; those of the runs are links to them."""
+"""Pattern of logs in a group's folder, which the runs' logs link to."""
 
 
 def group_log(part: int, task: int | str | None) -> str:
-    """The log of a task, in the group's folder.
+    """The name of a task's log in the group's folder.
 
     Args:
         part: number of the submission.
-        task: index in the job array, or what the scheduler replaces by it; None for a submission that is a
-            single job.
+        task: index in the job array, or the scheduler's placeholder for it; None for a single job.
     """
     return f"slurm-{part}.log" if task is None else f"slurm-{part}-{task}.log"

@@ -1,4 +1,4 @@
-"""When jobs would start, as a scheduler foretells it."""
+"""A scheduler's predictions of job starts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class PredictedStart:
-    """When one job would start."""
+    """The predicted start of one job."""
 
     wait: float | None
-    """Seconds from now; None when the scheduler gives no start."""
+    """Seconds from now; None without a prediction."""
     moment: float | None = None
     """Unix seconds of the cluster's clock."""
     partition: str | None = None
     waiting: int = 0
-    """Jobs that wait in that partition."""
+    """Pending jobs in the partition."""
     words: str = ""
-    """Why there is no start."""
+    """Why there is no prediction."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class FairShare:
 
     account: str
     factor: float | None
-    """0..1: the higher, the sooner jobs start."""
+    """0..1; jobs start sooner with a higher one."""
     used: float | None
     """Share of the cluster's recent use, 0..1."""
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a scheduler says of several jobs that might be submitted."""
+    """A scheduler's predictions for several jobs."""
 
     starts: Mapping[str, PredictedStart] = field(default_factory=dict)
-    """By the word each was asked about with; one without an answer is missing."""
+    """By label; jobs without an answer are missing."""
     shares: tuple[FairShare, ...] = ()
     billing: Mapping[str, float] = field(default_factory=dict)
-    """Units an hour, by the same words; none where the partition has no weights."""
+    """Billing units an hour by label; missing if the partition has no weights."""

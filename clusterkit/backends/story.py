@@ -1,7 +1,7 @@
-"""What a scheduler tells of one job, for `clusterkit why`. Pure.
+"""A scheduler's story of one job, for `clusterkit why`. Pure.
 
-The rules of `clusterkit.diagnosis` read a `JobStory` and never the scheduler's own words. A scheduler that
-can say no more than how its jobs are has `plain_story`.
+The rules of `clusterkit.diagnosis` read a `JobStory` and never the scheduler's own text. A scheduler that
+knows only the states of its jobs uses `plain_story`.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ class Subject:
 
     run_id: str
     job_id: str
-    """Empty when the scheduler never gave one."""
+    """Empty if there never was one."""
     run_dir: str
     """Absolute path on the cluster."""
     scheduler: str
     """The kind of its cluster."""
     shell: str = ""
-    """What a person types before a command that must run on the cluster, e.g. `ssh login`; empty is here."""
+    """The prefix of a command to run on the cluster, e.g. `ssh login`; empty for this machine."""
     profile: str = ""
     cluster: str = ""
     """Its name in the settings."""
     started: str = ""
-    """Id of the job that made the newest start; like the two below it is known once its files are read."""
+    """Job id of the newest attempt; like the next two, known once the files are read."""
     node: str = ""
-    """Where that was."""
+    """The node of that attempt."""
     jobs: tuple[str, ...] = ()
-    """Ids of all jobs that it has had."""
+    """Ids of all its jobs."""
     user: str = ""
-    """Name of its user on the cluster."""
+    """The user's name on the cluster."""
 
     @property
     def cancel(self) -> str:
@@ -49,46 +49,46 @@ class Subject:
         return f"clusterkit cancel {self.run_id}"
 
     def here(self, command: str) -> str:
-        """A command that must run on the cluster, as a person types it."""
+        """A command to run on the cluster, as the user types it."""
         return f"{self.shell} {command}".strip()
 
 
 class Topic(StrEnum):
-    """What a scheduler may be quoted on."""
+    """Topics on which a scheduler may be quoted."""
 
     COMPLETED = "completed"
     TIME_LIMIT = "time limit"
     DEADLINE = "deadline"
     MEMORY = "memory"
-    """What was asked for and what was used."""
+    """Requested and used memory."""
     OUT_OF_MEMORY = "out of memory"
     PREEMPTED = "preempted"
     NODE_FAILED = "node failed"
     CANCELLED = "cancelled"
     VANISHED = "vanished"
-    """How a job ended that left no exit record."""
+    """How a job without an exit record ended."""
     EXIT = "exit"
     """Its exit code."""
     NODE = "node"
-    """Where it was."""
+    """The node."""
     GPU = "gpu"
-    """Which GPUs were asked for."""
+    """The requested GPUs."""
     DEPENDENCY = "dependency"
-    """The jobs it waits for."""
+    """The dependencies."""
     START = "start"
-    """When it is expected to start."""
+    """The expected start."""
 
 
 @dataclass(frozen=True)
 class JobStory:
-    """What a scheduler tells of one job."""
+    """A scheduler's story of one job."""
 
     job: Job | None = None
-    """None for one that it does not know (any more)."""
+    """None if it does not know the job (any more)."""
     silent: str = ""
-    """Why the scheduler gave no answer; empty when it did."""
+    """Why the scheduler did not answer; empty when it did."""
     reason: str = ""
-    """Why it waits or ended, in the scheduler's words, for people."""
+    """Why it waits or ended, in the scheduler's words."""
     source: str = "scheduler"
     """Who says the state and the reason."""
     quotes: Mapping[Topic, tuple[Line, ...]] = field(default_factory=dict)

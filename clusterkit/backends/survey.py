@@ -1,6 +1,6 @@
-"""What `init` asks of a site before there are settings, and what it makes of the answer. Pure.
+"""The survey of a site for `init`, and the settings drafted from it. Pure.
 
-Sizes are bytes and times seconds, as everywhere; None or nothing stands for what the site did not tell.
+Sizes are bytes and times are seconds; None or empty means that the site did not tell.
 """
 
 from __future__ import annotations
@@ -27,44 +27,44 @@ class Runtime:
     """`apptainer` or `singularity`, the command."""
     version: str | None = None
     setuid: bool | None = None
-    """Whether it starts containers with the help of a setuid program; else it needs user namespaces."""
+    """Whether it starts containers with a setuid program; otherwise it needs user namespaces."""
     module: str | None = None
-    """The module to load first; None where it is on PATH."""
+    """The module to load first; None if it is on PATH."""
 
 
 @dataclass(frozen=True)
 class Root:
-    """A folder that the work root could lie in."""
+    """A candidate folder for the work root."""
 
     path: str
-    """As it should be written in the settings: with $USER, and $HOME for the home folder."""
+    """As written in settings: with $USER, and $HOME for the home folder."""
     why: str
-    """Where the idea came from: a variable of the login (`$SCRATCH`), or `usual`."""
+    """Its source: a variable of the login (`$SCRATCH`), or `usual`."""
     exists: bool
     writable: bool
-    """Whether the user can write to it, or make it."""
+    """Whether the user can write to it or create it."""
     free: int | None = None
     total: int | None = None
     quota_left: int | None = None
-    """What the user's quota still allows there."""
+    """Bytes left in the user's quota."""
     file_system: str | None = None
     """Its type, e.g. `nfs` or `lustre`."""
     faults: tuple[OwnershipFault, ...] = ()
-    """How others could change a work root below it."""
+    """Ways in which others could change a work root in it."""
 
     @property
     def left(self) -> int | None:
-        """What can be written: the smaller of free space and quota."""
+        """Bytes that can be written: the smaller of free space and quota."""
         known = [value for value in (self.free, self.quota_left) if value is not None]
         return min(known) if known else None
 
 
 @dataclass(frozen=True)
 class SiteSurvey:
-    """All that one look at a site has shown."""
+    """The survey of a site."""
 
     host_name: str
-    """What the machine calls itself."""
+    """The machine's own name."""
     user: str
     groups: tuple[str, ...] = ()
     login_shell: bool = False
@@ -72,27 +72,27 @@ class SiteSurvey:
     runtimes: tuple[Runtime, ...] = ()
     """The best one first."""
     user_namespaces: bool | None = None
-    """Whether the login node lets users make user namespaces."""
+    """Whether the login node lets users create user namespaces."""
     roots: tuple[Root, ...] = ()
     chosen: tuple[OwnershipFault, ...] = ()
-    """How others could change the work root that was chosen already."""
+    """Ways in which others could change the work root chosen already."""
     rsync: str | None = None
-    """Its version."""
+    """rsync's version."""
     workspaces: bool = False
-    """Whether the site hands out folders by `ws_allocate` (hpc-workspace)."""
+    """Whether the site provides workspaces with `ws_allocate` (hpc-workspace)."""
     internet: bool | None = None
-    """Whether the login node reaches the internet; of compute nodes that says nothing."""
+    """Whether the login node reaches the internet; compute nodes may differ."""
     silent: tuple[str, ...] = ()
-    """Questions that were not answered in time."""
+    """Questions without an answer in time."""
 
     @property
     def scheduler(self) -> str:
-        """The scheduler that was found, for people."""
+        """The scheduler found, for people."""
         raise NotImplementedError
 
     @property
     def ready(self) -> bool:
-        """Whether jobs can be submitted as it is."""
+        """Whether jobs can be submitted now."""
         raise NotImplementedError
 
 
@@ -106,18 +106,18 @@ class Option:
 
 @dataclass(frozen=True)
 class Choice:
-    """Something with more than one good answer; the first is the suggested one."""
+    """A choice with several good answers; the first is suggested."""
 
     flag: str
-    """The option of the command line that answers it."""
+    """The command-line option that answers it."""
     question: str
     options: tuple[Option, ...]
 
 
 def root_choice(survey: SiteSurvey) -> Choice:
-    """Folders the work root could be, the best first. A file system that two of them share counts once.
+    """Candidate work roots, the best first, one per file system.
 
-    None of those that others could change.
+    Folders that others could change are left out.
     """
     able = [
         one for one in survey.roots if one.writable and one.file_system not in _FLEETING and not one.faults
@@ -133,7 +133,7 @@ def root_choice(survey: SiteSurvey) -> Choice:
 
 @dataclass(frozen=True)
 class Missing:
-    """One thing, and the next step."""
+    """A missing requirement, and the next step."""
 
     what: str
     do: str
@@ -141,7 +141,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the person has said, by options or answers. None leaves it to the survey."""
+    """The user's options and answers. None leaves the choice to the survey."""
 
     name: str
     root: str
@@ -157,60 +157,60 @@ class Wishes:
 
 @dataclass(frozen=True)
 class FoundGpu:
-    """A GPU type that the user may ask for, and where."""
+    """A GPU type that the user may request, and its partition."""
 
     name: str
-    """As profiles ask for it."""
+    """The name in profiles."""
     partition: str
     nodes: int
     per_node: int
-    """GPUs of a node."""
+    """GPUs per node."""
     cpus: int
-    """Of a node."""
+    """CPUs per node."""
     limit: int | None
-    """Seconds a job may have; None without a limit."""
+    """Longest time of a job, seconds; None without a limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SiteDraft(SettingsDraft):
-    """The settings of one cluster, and what is to be told of it."""
+    """The drafted settings of one cluster, and remarks about it."""
 
     gpus: tuple[FoundGpu, ...]
     missing: tuple[Missing, ...] = ()
 
 
 class Surveyor(Protocol):
-    """How the sites of one kind of cluster are described."""
+    """Surveys the sites of one kind of cluster."""
 
     seconds: float
-    """How long a look may take."""
+    """Time limit of a survey."""
 
     def argv(
         self, root: str | None = None, *, trust: Iterable[str] = (), group: str | None = None
     ) -> list[str]:
-        """The command that looks at the site; it changes nothing there.
+        """The command that surveys the site, without changing anything.
 
         Args:
-            root: a work root that was chosen already, as settings hold it.
-            trust: users who may own, and groups who may write to, the folders there.
-            group: one more such group.
+            root: a work root chosen already, as in settings.
+            trust: users who may own, and groups that may write to, the folders.
+            group: one more trusted group.
         """
         ...
 
     def parse(self, answer: str) -> SiteSurvey:
-        """What that command said. Raises TransportError where it said nothing, or was cut off."""
+        """Parse that command's output. Raises TransportError if it is empty or was cut off."""
         ...
 
     def check(self, survey: SiteSurvey, *, account: str | None, partition: str | None) -> None:
-        """Raises ConfigError where the site has no such account or partition for the user."""
+        """Raises ConfigError if the user has no such account or partition on the site."""
         ...
 
     def accounts(self, survey: SiteSurvey, partition: str | None, before: Mapping[str, Any]) -> Choice:
-        """The accounts that may pay for the jobs.
+        """The accounts that may be charged for jobs.
 
         Args:
-            survey: of the site.
-            partition: that was asked for.
+            survey: the site's survey.
+            partition: the requested one.
             before: the cluster's table in the settings; empty for a new one.
         """
         ...
@@ -218,23 +218,23 @@ class Surveyor(Protocol):
     def draft(
         self, survey: SiteSurvey, wishes: Wishes, *, before: Mapping[str, Any], shipped: Mapping[str, Profile]
     ) -> SiteDraft:
-        """The settings that fit the site.
+        """Draft the settings for the site.
 
         Args:
-            survey: of the site.
-            wishes: what the person has said.
-            before: the cluster's table in the file that is written again; empty for a new one.
+            survey: the site's survey.
+            wishes: the user's options and answers.
+            before: the cluster's table in the existing file; empty for a new one.
             shipped: the profiles that ship with clusterkit, by name.
         """
         ...
 
     def check_usable(self, survey: SiteSurvey, host: str) -> None:
-        """Raises SchedulerError where nothing could be submitted there."""
+        """Raises SchedulerError if the site accepts no jobs."""
         ...
 
 
 def _about(root: Root) -> str:
-    """A folder's file system in a few words that stay true; what is free does not."""
+    """A folder's file system in a few words, without figures that change."""
     words = [root.why if root.why != "usual" else "", f"{format_bytes(root.total)}" if root.total else ""]
     words.append(root.file_system or "")
     if root.quota_left is not None:

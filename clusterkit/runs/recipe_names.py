@@ -29,7 +29,7 @@ def load(name: str) -> recipes.Recipe:
 
 
 def meant(recipe: recipes.Recipe, name: str) -> list[str]:
-    """The recipe values that a name stands for: itself, the tasks for `task`, every learning rate for `lr`."""
+    """The recipe values behind a name: itself, the tasks for `task`, every learning rate for `lr`."""
     if name in recipe.values:
         return [name]
     if name == "task" and "tasks" in recipe.values:

@@ -148,7 +148,7 @@ class RunRecord:
     unreadable: tuple[str, ...] = ()
     """Names of malformed files, which count as absent or partly absent."""
     now: float | None = None
-    """The cluster's clock at the time of reading, Unix seconds; times in the files may be by a node's clock."""
+    """The cluster's clock when reading, Unix seconds; times in the files may be by a node's clock."""
     alive: float | None = None
     """Last sign of life of an attempt that has not ended, by the file system's clock."""
 

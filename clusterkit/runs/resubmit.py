@@ -135,7 +135,7 @@ def _changed(
     *,
     same_place: bool,
 ) -> dict[str, Any]:
-    """The fields of a `PlannedRun` that a new submission takes from the previous one, with the changes applied."""
+    """The `PlannedRun` fields that a new submission takes from the previous one, with the changes applied."""
     profile = changes.profile or recorded_profile(document)
     if changes.profile:
         program = program.with_hardware(changes.profile)

@@ -58,19 +58,19 @@ _REASONS = {
 
 
 class LocalBackend(Backend):
-    """Jobs start at once, unless they are to wait for others. Its options are those of the base class."""
+    """Jobs start at once unless they depend on others. The options are those of the base class."""
 
     title = "this machine"
     can = Capabilities(queue=False, arrays=False, steps=False)
 
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
-        """Argv that starts the job, or each task of an array as a job."""
+        """The argv that starts the job, or each task of an array as a job."""
         del job_name
         own = [each for each in options if each.partition("=")[0] in (*OF_ONE_SUBMISSION, *OF_THE_TIME)]
         return [sys.executable, "-P", "-m", "clusterkit.backends.local.start", *own, script, run_dir]
 
     def accepted(self, answer: str, task: int | None = None) -> str | None:
-        """The id on the last line that is one; of a task, that behind its number: `4 4711-138212`."""
+        """The id on the last line with one; for a task the id after its number: `4 4711-138212`."""
         if task is not None:
             begun = re.search(rf"^{task} ({JOB_ID.pattern})$", answer, re.MULTILINE)
             return begun[1] if begun else None
@@ -78,22 +78,22 @@ class LocalBackend(Backend):
         return ids[-1] if ids else None
 
     def find(self, job_name: str, script: str, since: str) -> Probe[Found]:
-        """Looks among the living; a job that has ended has made its attempt folder."""
+        """Searches living jobs; an ended job has made its attempt folder."""
         del since
         argv = [sys.executable, "-P", "-m", "clusterkit.backends.local.find", script]
         return Probe(f"find {job_name}", f"ck_own found {shlex.join(argv)}", _parse_find)
 
     def process_group(self, job_id: str) -> int | None:
-        """That of the job's supervisor."""
+        """The process group of the job's supervisor."""
         match = JOB_ID.fullmatch(job_id)
         return int(match["pid"]) if match else None
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
-        """Argv that ends jobs with all their processes and returns when they are gone."""
+        """The argv that ends jobs with all their processes and returns when they are gone."""
         return [sys.executable, "-P", "-m", "clusterkit.backends.local.stop", *job_ids]
 
     def query(self, job_ids: Sequence[str]) -> Probe[QueryResult]:
-        """Tells which jobs live; no process per job on Linux."""
+        """A probe for living jobs; on Linux it starts no process per job."""
         known = [match for match in map(JOB_ID.fullmatch, job_ids) if match]
         checks = [f"ck_job {match['pid']} {match['token']}" for match in known]
         return Probe("query", "\n".join([_QUERY, "ck_begin jobs", *checks, "ck_end 0"]), _parse_query)
@@ -106,14 +106,14 @@ class LocalBackend(Backend):
 
 
 def _parse_find(stdout: str) -> Found:
-    """Ids of the living jobs of a script, and whether `ps` could tell."""
+    """Ids of a script's living jobs, and whether `ps` worked."""
     found = next((section for section in sections(stdout) if section.name == "found"), Section())
     ids = dict.fromkeys(word for word in found.text.split() if JOB_ID.fullmatch(word))
     return Found(tuple(ids), found.status == 0)
 
 
 def _parse_query(stdout: str) -> QueryResult:
-    """The living jobs, RUNNING or waiting for others; for the others the exit record decides."""
+    """The living jobs, RUNNING or waiting; exit records decide about all others."""
     told = next((section for section in sections(stdout) if section.name == "jobs"), None)
     if told is None:
         raise SchedulerError(f"this machine gave no list of its jobs: {last_words(stdout)}")

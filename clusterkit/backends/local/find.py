@@ -12,7 +12,7 @@ def find(script: str) -> list[str]:
     """Ids of the jobs whose supervisor runs this job script.
 
     Args:
-        script: absolute path, as the job was started with.
+        script: absolute path, as the job was started.
     """
     listing = subprocess.run(
         ["ps", "-A", "-ww", "-o", "pid=,args="], capture_output=True, text=True, errors="replace", check=True

@@ -1,4 +1,4 @@
-"""Asks this machine what it has, and reads the answer. Pure."""
+"""Probes this machine's hardware. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clusterkit.probes import Probe
 from clusterkit.probes.framing import sections
 
 _UNLIMITED = 1 << 60
-"""Bytes; what a cgroup without a limit tells is more."""
+"""Bytes; a cgroup without a limit reports more."""
 
 # $scratch is a folder that may not exist yet. A container's own limit of memory counts where it is lower.
 # GPUs of other makers than NVIDIA, and those under WSL, leave the count open.
@@ -35,7 +35,7 @@ fi
 
 
 def probe(scratch: str) -> Probe[Hardware]:
-    """Asks what there is; it changes nothing.
+    """A probe for the hardware; it changes nothing.
 
     Args:
         scratch: the scratch root as one shell word.
@@ -44,7 +44,7 @@ def probe(scratch: str) -> Probe[Hardware]:
 
 
 def parse(stdout: str) -> Hardware:
-    """What the machine has; a line that is missing, or says nothing, leaves it open."""
+    """The machine's hardware; missing or empty lines leave values unknown."""
     told_all = next((section for section in sections(stdout) if section.name == "machine"), None)
     body = told_all.text if told_all else ""
     lines = [line.split(None, 1) for line in body.splitlines()]

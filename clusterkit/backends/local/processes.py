@@ -1,4 +1,4 @@
-"""Knows processes: which one a job id means, whether it lives, and which processes belong to it."""
+"""Processes of local jobs: which one a job id means, whether it lives, and which belong to it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 JOB_ID = re.compile(r"(?P<pid>[1-9][0-9]*)-(?P<token>[0-9A-Za-z]+)")
-"""`<pid>-<start time>`: the start time tells the job from a later process that got the same pid."""
+"""`<pid>-<start time>`: the start time distinguishes the job from a later process with the same pid."""
 
 
 def start_token(pid: int) -> str | None:
-    """When a process started, in the kernel's own unit; None when it is gone or a zombie.
+    """When a process started, in the kernel's unit; None if it is gone or a zombie.
 
     Linux: field 22 of /proc/<pid>/stat (clock ticks since boot; man 5 proc). Elsewhere: `ps -o lstart`.
     """
@@ -42,7 +42,7 @@ def job_id(pid: int) -> str | None:
 
 
 def living_pid(identifier: str) -> int | None:
-    """The pid of a job that still lives; None for one that is gone and for text that is no job id."""
+    """The pid of a living job; None for one that is gone or an invalid id."""
     match = JOB_ID.fullmatch(identifier)
     if match is None or start_token(int(match["pid"])) != match["token"]:
         return None
@@ -50,7 +50,7 @@ def living_pid(identifier: str) -> int | None:
 
 
 def family(leader: int) -> set[int]:
-    """The pids of a job but its leader: its process group, and all descendants, whatever group they chose."""
+    """The pids of a job without its leader: its process group and all descendants in any group."""
     listing = subprocess.Popen(
         ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="], stdout=subprocess.PIPE, text=True, env=_c_locale()
     )
@@ -63,7 +63,7 @@ def family(leader: int) -> set[int]:
 
 
 def adopt_orphans() -> None:
-    """Make descendants whose parent dies our children, so that `family` still finds them (Linux only).
+    """Become the parent of orphaned descendants, so that `family` still finds them (Linux only).
 
     A program's own daemons then end with the job, as they do in Slurm's cgroups.
     """
@@ -74,18 +74,18 @@ def adopt_orphans() -> None:
 
 
 def kill(pids: Iterable[int]) -> None:
-    """SIGKILL to processes, some of which may have ended."""
+    """Send SIGKILL to processes, some of which may have ended."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or no longer ours
             os.kill(pid, signal.SIGKILL)
 
 
 def kill_family(leader: int, *, patience: float = 2.0) -> None:
-    """SIGKILL to all of a job but its leader, again until nobody is left.
+    """Send SIGKILL to a job's processes except its leader, repeatedly until none is left.
 
     Args:
         leader: pid of the job's group leader.
-        patience: seconds after which we stop trying; a process in uninterruptible sleep cannot be helped.
+        patience: seconds after which to stop trying; a process in uninterruptible sleep cannot be killed.
     """
     end = time.monotonic() + patience
     while (targets := family(leader)) and time.monotonic() < end:

@@ -3,8 +3,8 @@
 Prints the job id. The job runs in a session of its own with its output in RUN_DIR, so it
 survives the end of the caller and of its terminal.
 
-With `--array FIRST-LAST[%LIMIT]` RUN_DIR is a group's: each task is a job of its own, of the run directory on
-that line of `members`; prints a line `TASK JOB_ID` for each.
+With `--array FIRST-LAST[%LIMIT]` RUN_DIR is a group's folder: each task is a separate job for the run
+directory on its line of `members`, and prints a line `TASK JOB_ID`.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def _start(
     after: Sequence[str] = (),
     slot: tuple[Path, int, int] | None = None,
 ) -> str:
-    """Start one job, which may first wait; returns its id.
+    """Start one job, possibly after others; returns its id.
 
     Args:
         command: the supervisor's argv without the script.
-        run_dir: of the run.
+        run_dir: the run directory.
         script: its job.sh.
-        after: jobs that must end before, as `clusterkit.backends.local.wait` takes them.
-        slot: the group's folder, how many of it run at a time, and the number of this task.
+        after: jobs that must end first, as `clusterkit.backends.local.wait` takes them.
+        slot: the group's folder, the most tasks that run at a time, and this task's number.
     """
     argv = [*command, str(script)]
     turn: list[int] = []

@@ -1,7 +1,7 @@
 """Ends jobs of this machine: `python -m clusterkit.backends.local.stop JOB_ID...`.
 
-Each job gets SIGTERM and some seconds to checkpoint; what is left then is killed. Ids that are unknown
-or have ended are no error, as with scancel.
+Each job gets SIGTERM and some seconds to checkpoint; then it is killed. Unknown or ended ids are not errors,
+as with scancel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def stop(identifiers: Sequence[str], *, patience: float = 2 * GRACE_SECONDS + 5)
 
     Args:
         identifiers: job ids.
-        patience: seconds a supervisor has to end its job before we kill both.
+        patience: seconds for a supervisor to end its job before both are killed.
     """
     for identifier in identifiers:
         if (pid := living_pid(identifier)) is not None:

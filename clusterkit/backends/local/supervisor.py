@@ -1,8 +1,8 @@
-"""The process that stands for a local job: starts job.sh, forwards signals, keeps the time limit, cleans up.
+"""The process of a local job: starts job.sh, forwards signals, enforces the time limit, cleans up.
 
-It leads the job's session, so its life is the job's: while it lives the job is RUNNING. What the job came
-to is in the run directory, which job.sh writes. A job that may be requeued is started again, with a new time
-limit, whenever job.sh ends with the code that asks for it.
+It leads the job's session: while it lives the job is RUNNING. job.sh writes the job's outcome to the run
+directory. A job that may be requeued is restarted with a new time limit whenever job.sh ends with the code
+that requests it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from clusterkit.backends.local.processes import adopt_orphans, family, job_id, k
 from clusterkit.exit_codes import REQUEUE_CODE
 
 GRACE_SECONDS = 10.0
-"""Between SIGTERM and SIGKILL."""
+"""Seconds between SIGTERM and SIGKILL."""
 _CLEAN_UP_SECONDS = 10.0
-"""For job.sh to write its record and remove its scratch folder after the program was killed."""
+"""Seconds for job.sh to write its record and remove its scratch folder after the program was killed."""
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
 
 
@@ -34,9 +34,9 @@ class Supervisor:
     Args:
         script: absolute path of job.sh.
         time_limit: seconds until SIGTERM; None for no limit.
-        notice: a signal to send once, and how many seconds before the limit (sbatch --signal).
+        notice: a signal to send once, and the seconds before the limit (sbatch --signal).
         grace: seconds between SIGTERM and SIGKILL.
-        requeue: start it again when it asks for that.
+        requeue: restart it when it asks for that.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Supervisor:
         self._script, self._time_limit, self._notice, self._grace = script, time_limit, notice, grace
         self._requeue = requeue
         self._due: list[tuple[float, signal.Signals]] = []
-        """What to send and when (monotonic seconds); SIGKILL goes to all that is left."""
+        """Signals to send and when (monotonic seconds); SIGKILL goes to all remaining processes."""
         self._job = self._start(restarts=0)
 
     def _start(self, restarts: int) -> subprocess.Popen[bytes]:
@@ -68,7 +68,7 @@ class Supervisor:
         return subprocess.Popen(["bash", self._script], stdin=subprocess.DEVNULL, env=environment)
 
     def run(self, signals: int) -> int:
-        """Serve until the job has ended, then leave none of its processes behind.
+        """Run until the job has ended and none of its processes is left.
 
         Args:
             signals: file descriptor on which arriving signals can be read, one byte each.
@@ -88,7 +88,7 @@ class Supervisor:
         return self._job.returncode
 
     def _plan_stop(self, moment: float) -> None:
-        """SIGTERM then, SIGKILL after the grace; a stop that is planned already comes first."""
+        """Plan SIGTERM, and SIGKILL after the grace; an earlier planned stop stays."""
         self._due += [(moment, signal.SIGTERM), (moment + self._grace, signal.SIGKILL)]
 
     def _obey(self, numbers: bytes) -> None:
@@ -100,7 +100,7 @@ class Supervisor:
                 self._send(signal.Signals(number))
 
     def _pause(self) -> float | None:
-        """Seconds until something is due; None when nothing is."""
+        """Seconds until the next signal is due; None without one."""
         return max(0.0, min(self._due)[0] - time.monotonic()) if self._due else None
 
     def _send_due(self) -> None:
@@ -123,7 +123,7 @@ class Supervisor:
 
 
 def _arrived(signals: int, timeout: float | None) -> bytes:
-    """The signals that have arrived, or that arrive before a time is up."""
+    """Signals that have arrived or arrive within a time."""
     ready, _, _ = select.select([signals], [], [], timeout)
     return os.read(signals, 512) if ready else b""
 

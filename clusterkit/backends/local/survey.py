@@ -1,4 +1,4 @@
-"""Settings for this machine alone, each key with the reason for it: no login, no queue. Pure."""
+"""Drafts settings for this machine, each key with its reason. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clusterkit.known_gpus import recognise
 
 PROFILE = "here"
 DEMO = "local-demo"
-"""The shipped profile that trains with the bundled trainer; a program of one's own has no use for it."""
+"""The shipped profile for the bundled trainer, which the user's own program does not need."""
 _ABOUT = "Runs go to this machine: `clusterkit submit`. `clusterkit init HOST` adds a cluster."
 
 
@@ -24,12 +24,12 @@ class LocalDraft:
 
 
 def draft(has: Hardware, program: Sequence[str] | None, python: str | None) -> LocalDraft:
-    """The settings with which runs of a project go to this machine.
+    """The settings for running a project on this machine.
 
     Args:
-        has: what the machine has.
+        has: the machine's hardware.
         program: argv of the user's own program; None trains with the bundled trainer.
-        python: the interpreter that has what the program imports, where that is not clusterkit's own.
+        python: the interpreter with the program's imports, if not clusterkit's own.
     """
     head: tuple[str, ...] = (_ABOUT,)
     project = [Entry("default_cluster", "local", "this machine; no login")]

@@ -1,8 +1,8 @@
-"""Waits for other jobs of this machine, or for one's turn among them, then becomes the job's supervisor.
+"""Waits for other jobs of this machine, or for a job's turn, then becomes its supervisor.
 
 `python -m clusterkit.backends.local.wait --run-dir RUN_DIR [--after KIND:JOB_ID:RUN_DIR]...
-[--group FOLDER --slot LIMIT:TASK:FD] -- COMMAND...`. The pid stays the same, so the job id does too; by the
-command line a waiting job is told from a running one. Locks are the kernel's: they go with their process.
+[--group FOLDER --slot LIMIT:TASK:FD] -- COMMAND...`. The pid, and so the job id, stays the same; the command
+line distinguishes a waiting job from a running one. The kernel releases locks when their process ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SECONDS = 0.5
 
 
 def turn_file(folder: Path, task: int) -> Path:
-    """Locked by a task as long as it has not started; the next one waits for that."""
+    """The file that a task locks until it starts; the next task waits for it."""
     return folder / SLOTS / f"turn-{task}"
 
 
@@ -35,7 +35,7 @@ def wait_for(kind: str, parent: str, run_dir: Path) -> str | None:
     """Wait until a job has ended.
 
     Args:
-        kind: `ok` when it must have completed, else `any`.
+        kind: `ok` if it must complete, else `any`.
         parent: its job id.
         run_dir: its run directory.
 
@@ -50,11 +50,11 @@ def wait_for(kind: str, parent: str, run_dir: Path) -> str | None:
 
 
 def take_slot(folder: Path, limit: int, task: int, turn: int) -> None:
-    """Wait for the tasks before, then for one of `limit` slots; the slot is kept until the process ends.
+    """Wait for earlier tasks, then for one of `limit` slots, which is held until the process ends.
 
     Args:
         folder: the group's.
-        limit: how many run at a time.
+        limit: most tasks that run at a time.
         task: number of this task in the group.
         turn: file descriptor of this task's own turn file, locked.
     """
@@ -68,7 +68,7 @@ def take_slot(folder: Path, limit: int, task: int, turn: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Entry point: becomes the command, or exits with 1 when that must not start."""
+    """Entry point: becomes the command, or exits with 1 if it must not start."""
     parser = argparse.ArgumentParser(prog="clusterkit.backends.local.wait")
     parser.add_argument("--after", action="append", default=[], metavar="KIND:JOB_ID:RUN_DIR")
     parser.add_argument("--slot", metavar="LIMIT:TASK:FD")
@@ -104,7 +104,7 @@ def _completed(run_dir: Path) -> bool:
 
 
 def _lock(path: Path) -> bool:
-    """Lock a file for the life of this process and of what it becomes; False when another has it."""
+    """Lock a file for the life of this process, across exec; False if another holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -116,7 +116,7 @@ def _lock(path: Path) -> bool:
 
 
 def _give_up(run_dir: Path, why: str) -> None:
-    """Leave a record as a cancel does: the run has ended without a start."""
+    """Write the record of a cancelled run: it ended without a start."""
     folder = run_dir / "attempts" / "0"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     record = {"requested": int(time.time()), "job_id": job_id(os.getpid()), "detail": why}

@@ -1,6 +1,6 @@
 """The backend of Slurm 20.11 and later: sbatch, scancel, squeue, sacct and scontrol. Pure.
 
-Slurm is asked without --json, whose fields move from version to version; parse.py reads the answers.
+Slurm is queried without --json, whose fields change between versions; parse.py reads the answers.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class SlurmBackend(Backend):
         return names_of(options)
 
     def carried_over(self, options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
-        """All but what is chosen anew for each submission."""
+        """All but the options chosen anew for each submission."""
         from clusterkit.backends.slurm.options import carried_over
 
         return carried_over(options, time=time, packed=packed)
@@ -109,7 +109,7 @@ class SlurmBackend(Backend):
         return brief(options, seconds)
 
     def packed(self, options: Sequence[str], runs: int, given: Sequence[str]) -> tuple[str, ...]:
-        """Processors and memory for all of them."""
+        """Processors and memory for all runs."""
         from clusterkit.backends.slurm.options import packed
 
         return packed(options, runs, self.names(given))
@@ -134,7 +134,7 @@ class SlurmBackend(Backend):
         return directives(options, job_name=job_name, folder=folder, log=log)
 
     def held_back(self, options: Sequence[str]) -> EarlySignal | None:
-        """The signal of `--signal`: Slurm may send it up to a minute early (man sbatch)."""
+        """The signal of `--signal`, which Slurm may send up to a minute early (man sbatch)."""
         told = [option.partition("=")[2] for option in options if option.startswith("--signal=")]
         match = re.fullmatch(r"R?B:(?:SIG)?(USR1|USR2|TERM|INT)@(\d{1,5})", told[-1]) if told else None
         return EarlySignal(match[1], int(match[2])) if match else None
@@ -159,13 +159,13 @@ class SlurmBackend(Backend):
     def continuation(
         self, limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequence[str]
     ) -> Continuation:
-        """A requeue where the site allows it, else a job array, else a chain."""
+        """Requeue if the site allows it, else a job array, else a chain."""
         from clusterkit.backends.slurm.limits import choose
 
         return choose(limits, wanted, options)
 
     def starts(self, requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
-        """`sbatch --test-only` for each, and what the answers need to be understood."""
+        """`sbatch --test-only` for each, and the data needed to interpret the answers."""
         from clusterkit.backends.slurm import starts
 
         return starts.probe(requests)
@@ -198,13 +198,13 @@ class SlurmBackend(Backend):
         return f"sbatch = {{ exclude = {node} }}"
 
     def refusal_hint(self, words: str) -> str | None:
-        """What to do about sbatch's words."""
+        """The hint for an error of sbatch."""
         from clusterkit.backends.slurm.explain import sbatch_error
 
         return sbatch_error(words)
 
     def find(self, job_name: str, script: str, since: str) -> Probe[Found]:
-        """Asks squeue, then sacct, which also knows those that ended long ago."""
+        """Asks squeue, then sacct, which also knows jobs that ended long ago."""
         del script
         name = shlex.quote(job_name)
         lines = [
@@ -221,22 +221,22 @@ class SlurmBackend(Backend):
         return step_argv(job_id, argv, terminal=terminal)
 
     def checks(self) -> SchedulerChecks:
-        """Its tools, and the request of each profile."""
+        """Checks of Slurm's tools and of each profile's request."""
         from clusterkit.backends.slurm.checks import SlurmChecks
 
         return SlurmChecks()
 
     def surveyor(self) -> Surveyor:
-        """By sinfo, scontrol and sacctmgr."""
+        """The surveyor, based on sinfo, scontrol and sacctmgr."""
         from clusterkit.backends.slurm.survey import SlurmSurveyor
 
         return SlurmSurveyor()
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
-        """Argv of scancel; unknown and finished ids are no error for it.
+        """The argv of scancel, which ignores unknown and finished ids.
 
         Raises:
-            SchedulerError: a text is no job id.
+            SchedulerError: a text is not a job id.
         """
         calls = [
             f"scancel -Q {_clusters(cluster)}{' '.join(ids)} || status=$?"
@@ -245,7 +245,7 @@ class SlurmBackend(Backend):
         return ["sh", "-c", "\n".join(["status=0", *calls, "exit $status"])]
 
     def dependency(self, parents: Sequence[Parent]) -> tuple[str, ...]:
-        """`--dependency`; a job for which it cannot be satisfied any more is cancelled, not left waiting."""
+        """`--dependency`; a job whose dependency can no longer be satisfied is cancelled."""
         kinds: dict[str, list[str]] = {}
         for parent in parents:
             kinds.setdefault(parent.kind, []).append(parent.job_id.partition(";")[0])
@@ -255,10 +255,10 @@ class SlurmBackend(Backend):
     def query(self, job_ids: Sequence[str]) -> Probe[QueryResult]:
         """Asks squeue and sacct.
 
-        The accounting database is not troubled about jobs that squeue knows to wait or to run.
+        The accounting database is not asked about jobs that squeue shows as pending or running.
 
         Raises:
-            SchedulerError: a text is no job id.
+            SchedulerError: a text is not a job id.
         """
         squeue = '"' + "${ck_fs}".join(SQUEUE_FIELDS) + '"'
         lines = [ENVIRONMENT, _OTHERS, f'echo "$ck_mark ids {" ".join(job_ids)}"']

@@ -1,4 +1,4 @@
-"""Judges what Slurm said of itself, and of the request of one profile. Pure."""
+"""Judges Slurm's answers about itself and about a profile's request. Pure."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class CheckedNode:
 
     @property
     def usable(self) -> bool:
-        """Whether jobs may start there, now or when another ends."""
+        """Whether jobs may start on it, now or when another ends."""
         return not self.state.endswith("*") and not _BUSY.match(self.state)
 
 
 @dataclass(frozen=True)
 class SlurmAnswer:
-    """What is known about the scheduler, and what one profile asks of it."""
+    """The scheduler's answers, and one profile's request."""
 
     answer: Answer
     cluster: str
@@ -50,28 +50,28 @@ class SlurmAnswer:
 
     @property
     def table(self) -> str:
-        """Of the settings, for cures."""
+        """The settings' table, for cures."""
         return f"[clusters.{self.cluster}]"
 
     @property
     def request(self) -> JobRequest:
-        """Of the profile."""
+        """The profile's request."""
         assert self.asked is not None
         return self.asked
 
     @cached_property
     def partitions(self) -> dict[str, dict[str, str]]:
-        """What scontrol says of each, by name."""
+        """scontrol's fields by partition."""
         return partitions(self.answer["partitions"].text)
 
     @cached_property
     def partition(self) -> str:
-        """Where the profile's job goes; empty where nothing names one."""
+        """The partition of the profile's job; empty if none is named."""
         return self.request.partition or default(self.partitions) or ""
 
     @cached_property
     def nodes(self) -> list[CheckedNode]:
-        """Of that partition."""
+        """Nodes of that partition."""
         rows = [line.split("|", 6) for line in self.answer["nodes"].lines]
         return [
             CheckedNode(where, name, state, int(cpus), int(memory) << 20, tuple(held(gres)), reason)
@@ -81,7 +81,7 @@ class SlurmAnswer:
 
     @property
     def accounts(self) -> dict[str, set[str]]:
-        """The QOS of each account the user has in the partition."""
+        """The QOS of each of the user's accounts in the partition."""
         found: dict[str, set[str]] = {}
         for row in (line.split("|") for line in self.answer["accounts"].lines):
             if len(row) >= 3 and row[1] in ("", self.partition):
@@ -89,13 +89,13 @@ class SlurmAnswer:
         return found
 
     def enforces(self, what: str) -> bool:
-        """Whether the site turns away what its accounting does not know: `associations` or `qos`."""
+        """Whether the site refuses jobs unknown to its accounting: `associations` or `qos`."""
         match = re.search(r"^AccountingStorageEnforce\s*=\s*(.*)$", self.answer["config"].text, re.MULTILINE)
         return match is not None and what in match[1]
 
 
 def slurm_tools(slurm: SlurmAnswer) -> Verdict:
-    """All of them, in the kind of shell that commands get."""
+    """Whether all tools are on PATH in a command's shell."""
     part = slurm.answer["slurm"]
     missing = part.text.split()
     if not missing:
@@ -110,7 +110,7 @@ def slurm_tools(slurm: SlurmAnswer) -> Verdict:
 
 
 def controller(slurm: SlurmAnswer) -> Verdict:
-    """By squeue, which everything needs."""
+    """Whether squeue, which everything needs, answers."""
     part = slurm.answer["queue"]
     if part.status == 0:
         jobs = len(part.lines)
@@ -119,7 +119,7 @@ def controller(slurm: SlurmAnswer) -> Verdict:
 
 
 def accounting(slurm: SlurmAnswer) -> Verdict:
-    """By sacct; without it old runs are told by their exit records."""
+    """Whether sacct answers; without it old runs are judged by their exit records."""
     part = slurm.answer["sacct"]
     if part.status == 0:
         return passed("sacct answers")
@@ -130,7 +130,7 @@ def accounting(slurm: SlurmAnswer) -> Verdict:
 
 
 def partition(slurm: SlurmAnswer) -> Verdict:
-    """It exists, is up, lets the user in and has a node that works."""
+    """Whether the partition exists, is up, admits the user and has a working node."""
     name, known = slurm.partition, sorted(slurm.partitions)
     if not name:
         return failed(
@@ -154,7 +154,7 @@ def partition(slurm: SlurmAnswer) -> Verdict:
 
 
 def account(slurm: SlurmAnswer) -> Verdict:
-    """One that the user has there, and that the partition lets in."""
+    """Whether the user has the account and the partition admits it."""
     wanted, mine = slurm.request.account, slurm.accounts
     facts = slurm.partitions.get(slurm.partition, {})
     allowed, denied = facts.get("AllowAccounts", "ALL"), facts.get("DenyAccounts", "")
@@ -182,7 +182,7 @@ def account(slurm: SlurmAnswer) -> Verdict:
 
 
 def qos(slurm: SlurmAnswer) -> Verdict:
-    """One that the account may use."""
+    """Whether the account may use the QOS."""
     wanted, cure = slurm.request.qos, f"qos = ... in {slurm.table}"
     if not wanted:
         return passed("none is named")
@@ -201,7 +201,7 @@ def qos(slurm: SlurmAnswer) -> Verdict:
 
 
 def gres(slurm: SlurmAnswer) -> Verdict:
-    """As the nodes of the partition have it."""
+    """Whether the partition's nodes have the GPUs."""
     wanted, option = slurm.request.gpus, slurm.request.gpu_option
     there = sorted({str(gpus) for node in slurm.nodes for gpus in node.gpus})
     table = f"[clusters.{slurm.cluster}.gpus]"
@@ -227,7 +227,7 @@ def gres(slurm: SlurmAnswer) -> Verdict:
 
 
 def time_limit(slurm: SlurmAnswer) -> Verdict:
-    """Below the partition's."""
+    """Whether the time limit is below the partition's."""
     wanted = slurm.request.seconds
     limit = parse_time(slurm.partitions.get(slurm.partition, {}).get("MaxTime", ""))
     if wanted is None or limit is None:
@@ -240,7 +240,7 @@ def time_limit(slurm: SlurmAnswer) -> Verdict:
 
 
 def fits(slurm: SlurmAnswer) -> Verdict:
-    """On one node: among those with the GPU, where one is asked for."""
+    """Whether the request fits on one node, with the GPU if one is requested."""
     wanted = slurm.request
     nodes = [
         node
@@ -262,7 +262,7 @@ def fits(slurm: SlurmAnswer) -> Verdict:
 
 
 def submit(slurm: SlurmAnswer) -> Verdict:
-    """What sbatch itself says of the script."""
+    """Whether sbatch itself accepts the script."""
     part = slurm.answer[f"test {slurm.profile}"]
     words = [line.removeprefix("sbatch: ").strip() for line in part.lines]
     if part.status == 0:
@@ -360,19 +360,19 @@ class SlurmChecks:
     checks = CHECKS
 
     def script(self, requests: Mapping[str, tuple[str, ...]]) -> str:
-        """Slurm's tools, controller, accounting and partitions, and what sbatch says of each request."""
+        """Asks for Slurm's tools, controller, accounting, partitions, and sbatch's answer to each request."""
         return "\n".join([_ENVIRONMENT, _tests(requests), _SLURM])
 
     def judges(
         self, answer: Answer, cluster: str, profile: str = "", options: tuple[str, ...] = ()
     ) -> Mapping[str, Callable[[], Verdict]]:
-        """Of Slurm, or of one profile's request."""
+        """Judges of Slurm, or of one profile's request."""
         slurm = SlurmAnswer(answer, cluster, profile, read(options) if profile else None)
         return {name: partial(judge, slurm) for name, judge in JUDGES.items()}
 
 
 def _tests(requests: Mapping[str, tuple[str, ...]]) -> str:
-    """A function that has sbatch look at each request."""
+    """A shell function that tests each request with sbatch."""
     parts = (
         f"  ck_part {shlex.quote(f'test {profile}')} sh -c {shlex.quote(_TEST)} sh {shlex.join(options)}"
         for profile, options in requests.items()

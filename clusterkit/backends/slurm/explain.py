@@ -1,4 +1,4 @@
-"""Says in plain words what Slurm means: why a job waits, why it ended, why sbatch refused it. Pure."""
+"""Explains Slurm's reasons in plain words: why a job waits, ended or was refused. Pure."""
 
 from __future__ import annotations
 
@@ -140,13 +140,13 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
 
 
 def explain(reason: str) -> str | None:
-    """A pending reason or an end state in plain words, with a cure where there is one.
+    """A pending reason or an end state in plain words, with a cure if there is one.
 
     Args:
-        reason: squeue's reason or sacct's state, as they are; surrounding brackets do not matter.
+        reason: squeue's reason or sacct's state; surrounding brackets are ignored.
 
     Returns:
-        None for one we do not know: then Slurm's own word is all there is to show.
+        None for an unknown one; then show Slurm's own word.
     """
     text = reason.strip().strip("()")
     for pattern, words in _REASONS:
@@ -156,6 +156,6 @@ def explain(reason: str) -> str | None:
 
 
 def sbatch_error(stderr: str) -> str | None:
-    """The next step after a refused submission; None when the message is not one of the usual ones."""
+    """The next step after a refused submission; None for an unknown message."""
     text = stderr.lower()
     return next((hint for pattern, hint in _REFUSALS if re.search(pattern, text)), None)

@@ -1,4 +1,4 @@
-"""What a site's Slurm allows, and which way a run that outlasts its time limit goes on there. Pure.
+"""A Slurm site's limits, and how a run continues past its time limit there. Pure.
 
 Three ways (docs/until-done.md): `requeue`, the same job again (`scontrol requeue`); `array`, tasks of one
 array that run one after the other; `chain`, each job submits its successor.
@@ -19,16 +19,16 @@ from clusterkit.probes import Probe
 from clusterkit.probes.framing import Section, sections
 
 ARRAY_SIZE = 1001
-"""MaxArraySize of a Slurm that does not say otherwise (man slurm.conf)."""
+"""Slurm's default MaxArraySize (man slurm.conf)."""
 TASKS = 24
-"""Of an array: each waits in the queue and counts against the user's limit of jobs there."""
+"""Tasks of an array; each waits in the queue and counts against the user's job limit."""
 
 
 def probe(partition: str | None) -> Probe[Limits]:
-    """Asks scontrol about the site.
+    """A probe that asks scontrol about the site.
 
     Args:
-        partition: of the job (of several, the first counts); None for the default one.
+        partition: the job's (the first of several); None for the default one.
     """
     name = shlex.quote((partition or "").partition(",")[0])
     which = f" {name}" if partition else ""
@@ -37,7 +37,7 @@ def probe(partition: str | None) -> Probe[Limits]:
 
 
 def parse_limits(answer: str) -> Limits:
-    """What the answer says; what it leaves out is as Slurm has it by default.
+    """Parse the answer; missing values get Slurm's defaults.
 
     Raises:
         SchedulerError: scontrol gave no configuration.
@@ -65,9 +65,9 @@ def parse_limits(answer: str) -> Limits:
 
 
 def array_size(answer: str) -> int:
-    """How many tasks an array may have: MaxArraySize, or the scheduler's `max_array_tasks` where it is less.
+    """Most tasks of an array: the lesser of MaxArraySize and the scheduler's `max_array_tasks`.
 
-    Below 2 there are no arrays. An answer without it counts as Slurm's default.
+    Below 2 there are no arrays. Without an answer it is Slurm's default.
     """
     limits = [
         int(text) for text in re.findall(r"(?:^MaxArraySize\s*=\s*|\bmax_array_tasks=)(\d+)", answer, re.M)
@@ -76,7 +76,7 @@ def array_size(answer: str) -> int:
 
 
 def choose(limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequence[str] = ()) -> Continuation:
-    """The way to go on; see `Backend.continuation`. The option `--no-requeue` rules out requeueing."""
+    """Choose a continuation; see `Backend.continuation`. The option `--no-requeue` excludes requeueing."""
     names = {option.partition("=")[0] for option in options}
     site = limits or Limits(array_size=ARRAY_SIZE)
     if wanted != "auto":
@@ -117,7 +117,7 @@ def _size(site: Limits) -> int:
 
 
 def _partition(text: str) -> tuple[str | None, Mapping[str, str]]:
-    """Name and fields of the partition that was asked about, or of the default one among all."""
+    """Name and fields of the given partition, or of the default one."""
     told = partitions(text)
     name = next(iter(told)) if len(told) == 1 else default(told)
     return name, told.get(name, {}) if name else {}

@@ -1,4 +1,4 @@
-"""Builds sbatch options out of a profile (what hardware) and a cluster (how it is spelled there). Pure."""
+"""Builds sbatch options from a profile (the hardware) and a cluster (its spelling). Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Value = str | int | bool
 _OF_ONE_SUBMISSION = ("--requeue", "--array", "--dependency", "--kill-on-invalid-dep")
 """Options that are chosen anew for each submission."""
 _OF_THE_PACK = ("--cpus-per-task", "--mem")
-"""Options that were asked for all runs of a shared job."""
+"""Options requested for all runs of a shared job."""
 _OF_THE_TIME = ("--time", "--signal")
 _OF_ONE_RUN = (
     "--requeue",
@@ -30,7 +30,7 @@ _OF_ONE_RUN = (
     "--mail-type",
     "--mail-user",
 )
-"""Options of a run that a short job beside it does without."""
+"""Options of a run that its short job omits."""
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(=.*)?", re.DOTALL)
 
 
@@ -43,19 +43,20 @@ def sbatch_options(
 ) -> tuple[str, ...]:
     """The options of a job, each "--name=value" or "--flag", in a stable order.
 
-    Precedence, weakest first: what the profile's resources and the cluster's partition, account, qos and
-    constraint ask for, and the signal; the tables `sbatch` of the cluster, of the GPU type, of the profile;
-    the command line. A table's false removes an option, its true makes a flag.
+    Precedence, weakest first: the profile's resources, the cluster's partition, account, qos and constraint,
+        and
+    the signal; the `sbatch` tables of the cluster, of the GPU type and of the profile; the command line. In a
+    table, false removes an option and true makes it a flag.
 
     Args:
-        cluster: where.
-        profile: what.
+        cluster: the target.
+        profile: the resources.
         signal: sent to the job script before the time limit.
         extra: options of the command line, e.g. ``["--qos=high", "--exclusive"]``.
 
     Raises:
-        ConfigError: the cluster lacks the GPU or the time, an option is one clusterkit sets itself, or is
-            not an sbatch option, or gives a secret away.
+        ConfigError: the cluster lacks the GPU or the time, or an option is reserved for clusterkit, is not an
+            sbatch option, or exposes a secret.
     """
     within_max_time(cluster, profile)
     options: dict[str, Value] = {"nodes": 1, "ntasks": 1, "cpus-per-task": profile.cpus}
@@ -99,7 +100,7 @@ def site_options(cluster: Cluster, profile: Profile) -> dict[str, Value]:
 
 
 def carried_over(options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
-    """Those options of a submission that its run's next submission keeps; see `Backend.carried_over`."""
+    """The options that a run's next submission keeps; see `Backend.carried_over`."""
     left = {*_OF_ONE_SUBMISSION, *(_OF_THE_PACK if packed else ()), *(() if time else _OF_THE_TIME)}
     return [option for option in options if option.partition("=")[0] not in left]
 
@@ -118,7 +119,7 @@ def brief(options: Sequence[str], seconds: int) -> tuple[str, ...]:
 
 
 def packed(options: Sequence[str], runs: int, named: frozenset[str]) -> tuple[str, ...]:
-    """The options of a job that so many runs share, but for those `named` on the command line.
+    """The options of a job that several runs share, except those `named` on the command line.
 
     >>> packed(["--cpus-per-task=2", "--mem=4G", "--gres=gpu:1"], 3, frozenset())
     ('--cpus-per-task=6', '--mem=12G', '--gres=gpu:1')
@@ -136,7 +137,7 @@ def packed(options: Sequence[str], runs: int, named: frozenset[str]) -> tuple[st
 
 
 def directives(options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
-    """The #SBATCH lines of a job script: our own options, where none of that name is given, then the given.
+    """The #SBATCH lines of a job script: clusterkit's own defaults, then the given options.
 
     Raises:
         ConfigError: an option cannot be written as an #SBATCH line.
@@ -152,10 +153,10 @@ def directives(options: Sequence[str], *, job_name: str, folder: str, log: str) 
 
 
 def directive(option: str) -> str:
-    """One #SBATCH line, quoted the way sbatch reads it: blanks, quotes, `#` and backslashes need a backslash.
+    """One #SBATCH line, quoted for sbatch: blanks, quotes, `#` and backslashes need a backslash.
 
     Raises:
-        ConfigError: it is no option, or holds a line break, which sbatch cannot read.
+        ConfigError: it is not an option, or contains a line break, which sbatch cannot read.
     """
     if not _OPTION.fullmatch(option):
         raise ConfigError(f"{option!r} is no sbatch option", hint="write --name=value or --flag")

@@ -1,7 +1,7 @@
-"""Reads what sbatch, squeue and sacct say, of Slurm 20.11 and later. Pure: free of I/O.
+"""Parses the output of sbatch, squeue and sacct of Slurm 20.11 and later. Pure.
 
-squeue knows the present but forgets a job some minutes after its end (MinJobAge); sacct knows the past but
-lags, and some sites have none. So squeue is asked first and sacct fills in.
+squeue knows the present but forgets a job minutes after its end (MinJobAge); sacct knows the past but lags,
+and some sites have none. So squeue comes first and sacct fills in.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ _REPRESENTATIVE = (  # of an array: what still happens first, then what went wro
 
 
 def parse_query(stdout: str) -> QueryResult:
-    """Jobs by the ids that were asked for, their array tasks', and those of all others that squeue lists.
+    """Parse the jobs that were asked about, their array tasks, and all others that squeue lists, by id.
 
-    A job absent from the answer is one that Slurm has forgotten, or, without accounting, ended minutes
-    ago: its exit record decides. When squeue could not be asked and sacct does not know the end either, the
-    job is UNKNOWN and its reason says why.
+    Slurm has forgotten a job that is absent from the answer or, without accounting, it ended minutes ago: its
+        exit
+    record decides. If squeue did not answer and sacct does not know the end either, the job is UNKNOWN with
+    the reason.
 
     Raises:
-        SchedulerError: the answer to the query is not there, or cut short.
+        SchedulerError: the answer is missing or was cut short.
     """
     ids, tools = _tools(stdout)
     clusters = dict.fromkeys(name.partition(" ")[2] for name in tools)
@@ -78,9 +79,9 @@ def parse_query(stdout: str) -> QueryResult:
 
 
 def parse_find(stdout: str) -> Found:
-    """Ids of the jobs of a name, without array tasks, and whether squeue could be asked.
+    """Parse the ids of a name's jobs, without array tasks, and whether squeue answered.
 
-    A job that squeue has forgotten, without accounting, has made its attempt folder: that tells then.
+    Without accounting, a job that squeue has forgotten is known by its attempt folder.
     """
     told = {section.name: section for section in sections(stdout)}
     lines = [line for name in ("queued", "booked") if name in told for line in told[name].text.splitlines()]
@@ -90,12 +91,12 @@ def parse_find(stdout: str) -> Found:
 
 @dataclass
 class _Tool:
-    """What squeue or sacct said of one cluster."""
+    """The answer of squeue or sacct for one cluster."""
 
     status: int = 1
     error: str = ""
     jobs: dict[str, list[Job]] = field(default_factory=dict)
-    """By the id of the job, of the array task and, for tasks, also of the whole array."""
+    """By job id, by array task id and, for tasks, also by array id."""
 
 
 def _merge(number: str, queue: _Tool, accounting: _Tool) -> Job | None:
@@ -121,7 +122,7 @@ def _merge(number: str, queue: _Tool, accounting: _Tool) -> Job | None:
 
 
 def _one(jobs: list[Job]) -> Job | None:
-    """A job, or for an array the task that says most about it."""
+    """A job, or an array's most informative task."""
     return min(jobs, key=lambda job: _REPRESENTATIVE.index(job.state), default=None)
 
 
@@ -134,7 +135,7 @@ def _cause(tool: _Tool) -> str:
 
 
 def _tools(stdout: str) -> tuple[list[str], dict[str, _Tool]]:
-    """The ids that were asked for, and what each tool said; what stands before our first mark is a banner."""
+    """The requested ids and each tool's answer; text before the first mark is a banner."""
     ids = marked(stdout, "ids")
     if ids is None or marked(stdout, "end") is None:
         raise SchedulerError(

@@ -1,4 +1,4 @@
-"""Reads `scontrol -o show partition`: a partition in each line. Pure."""
+"""Parses `scontrol -o show partition`, one partition per line. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NAME = re.compile(r"PartitionName=(.+?)(?=\s+\w+=|\s*$)")
 
 
 def partitions(text: str) -> dict[str, dict[str, str]]:
-    """The fields of each partition, by its name; lines of somebody else's are passed over."""
+    """The fields of each partition, by name; other lines are ignored."""
     found = {}
     for line in text.splitlines():
         if match := _NAME.search(line):
@@ -19,5 +19,5 @@ def partitions(text: str) -> dict[str, dict[str, str]]:
 
 
 def default(told: Mapping[str, Mapping[str, str]]) -> str | None:
-    """The partition of a job that names none, among those of `partitions`; None where there is no such."""
+    """The default partition among those of `partitions`; None without one."""
     return next((name for name, fields in told.items() if fields.get("Default") == "YES"), None)

@@ -1,4 +1,4 @@
-"""What a job asks Slurm for, read back from its final sbatch options. Pure."""
+"""A job's request to Slurm, read from its final sbatch options. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Gpus:
     """GPUs of one kind."""
 
     type: str
-    """Empty where none is named."""
+    """Empty if none is named."""
     count: int
 
     def __str__(self) -> str:
@@ -31,7 +31,7 @@ class JobRequest:
 
     options: tuple[str, ...]
     partition: str
-    """The first that is named; empty takes the default one."""
+    """The first named one; empty means the default."""
     account: str
     qos: str
     seconds: int | None
@@ -40,7 +40,7 @@ class JobRequest:
     """Bytes."""
     gpus: Gpus | None
     gpu_option: str
-    """The option that asks for them."""
+    """The option that requests the GPUs."""
 
 
 def read(options: Sequence[str]) -> JobRequest:
@@ -62,9 +62,9 @@ def read(options: Sequence[str]) -> JobRequest:
 
 
 def counted(asked: JobRequest) -> dict[str, float]:
-    """What Slurm counts of it (TRES), by the names of its weights in lower case; `mem` in GiB.
+    """The request in Slurm's trackable resources (TRES), by lower-case name; `mem` in GiB.
 
-    A type of GPU is named as the site spells it.
+    GPU types are spelled as at the site.
     """
     found = {"cpu": float(asked.cpus), "node": 1.0}
     if asked.memory:
@@ -77,7 +77,7 @@ def counted(asked: JobRequest) -> dict[str, float]:
 
 
 def held(gres: str) -> list[Gpus]:
-    """The GPUs of a node, as sinfo's %G tells them: `gpu:a40:4(S:0-1),shard:8`."""
+    """A node's GPUs in sinfo's %G: `gpu:a40:4(S:0-1),shard:8`."""
     return [Gpus(match["type"] or "", int(match["count"])) for match in _HELD.finditer(gres)]
 
 

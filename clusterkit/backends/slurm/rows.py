@@ -1,4 +1,4 @@
-"""Reads the rows of squeue and sacct: states, times, ids of array tasks. Pure."""
+"""Parses rows of squeue and sacct: states, times, ids of array tasks. Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _STATES = {state.value: state for state in JobState if state not in _OURS} | _AL
 
 
 def job_state(text: str) -> JobState:
-    """The state in Slurm's text, e.g. `CANCELLED by 1000` or `OUT_OF_ME+`; UNKNOWN for one we do not know."""
+    """The state in Slurm's text, e.g. `CANCELLED by 1000` or `OUT_OF_ME+`; UNKNOWN for an unknown state."""
     word = (text.split() or [""])[0]
     if word in _STATES:
         return _STATES[word]
@@ -64,9 +64,9 @@ def job_state(text: str) -> JobState:
 
 
 def grouped(jobs: Iterator[Job]) -> dict[str, list[Job]]:
-    """Jobs by id, of arrays also by that of the whole.
+    """Jobs by id, array tasks also by array id.
 
-    A later row of the same id is a later start of the same, requeued, job.
+    A later row with the same id is a later start of the requeued job.
     """
     newest: dict[str, Job] = {}
     for job in jobs:
@@ -85,7 +85,7 @@ def grouped(jobs: Iterator[Job]) -> dict[str, list[Job]]:
 
 
 def queue_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
-    """Jobs of squeue; rows that make no sense are passed over."""
+    """Jobs in squeue's output; malformed rows are ignored."""
     for row in rows:
         if len(row) != len(SQUEUE_FIELDS) or not (match := ROW_ID.fullmatch(row[0].strip())):
             continue
@@ -108,7 +108,7 @@ def queue_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
 
 
 def accounting_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
-    """Jobs of sacct, with what their steps add; rows that make no sense are passed over."""
+    """Jobs in sacct's output, merged with their steps; malformed rows are ignored."""
     job: Job | None = None
     for row in rows:
         if len(row) != len(SACCT_FIELDS) or not (match := ROW_ID.fullmatch(row[0].strip())):
@@ -140,7 +140,7 @@ def accounting_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
 
 
 def _identifier(match: re.Match[str]) -> str:
-    """`123`, `123_4`; `123_[0-9]`, the pending rest of an array, counts as the array itself."""
+    """`123` or `123_4`; `123_[0-9]`, an array's pending rest, counts as the array."""
     task = match["task"]
     return f"{match['base']}_{task}" if task and task.isdigit() else match["base"]
 

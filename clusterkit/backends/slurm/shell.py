@@ -1,4 +1,4 @@
-"""What Slurm's commands need around them in a shell."""
+"""Shell code around Slurm's commands."""
 
 from __future__ import annotations
 

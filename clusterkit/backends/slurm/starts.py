@@ -1,9 +1,9 @@
-"""Asks Slurm when jobs would start, without submitting them (sbatch --test-only), and what they cost. Pure.
+"""Asks Slurm when jobs would start (sbatch --test-only) and what they would cost. Pure.
 
-Slurm answers as if every running job ran until its time limit, and as if every job that waits in the
-partition with the same or a higher priority came first, however well this one would fit into a gap before it:
-the backfill scheduler is not asked. So a start with nobody waiting is right, and one with others waiting is a
-bound. The time limit of the partition, beyond which a job would wait for ever, is not looked at.
+Slurm assumes that every running job runs until its time limit, and that every pending job of the partition
+with the same or a higher priority goes first, ignoring backfill. So the predicted start is right in an empty
+queue, and a bound otherwise. Slurm does not check the partition's time limit, beyond which a job would wait
+for ever.
 """
 
 from __future__ import annotations
@@ -58,47 +58,47 @@ ck_try() {
 
 @dataclass(frozen=True)
 class Trial:
-    """What sbatch said of one."""
+    """sbatch's answer for one job."""
 
     start: float | None
-    """Unix seconds; None when it gave none."""
+    """Unix seconds; None without a prediction."""
     partition: str | None
     words: str
-    """Why there is no start; empty otherwise."""
+    """Why there is no prediction; empty otherwise."""
 
 
 @dataclass(frozen=True)
 class PartitionTerms:
-    """What is known of a partition."""
+    """A partition's terms."""
 
     max_time: int | None
     """Seconds; None without a limit."""
     weights: Mapping[str, float]
-    """Billing units an hour, by resource (TRESBillingWeights); `mem` is by the GiB."""
+    """Billing units an hour by resource (TRESBillingWeights); `mem` per GiB."""
 
 
 @dataclass(frozen=True)
 class StartAnswers:
-    """All that was asked."""
+    """All answers."""
 
     now: float | None
     """The cluster's clock, Unix seconds."""
     trials: Mapping[str, Trial]
     partitions: Mapping[str, PartitionTerms] = field(default_factory=dict)
     default: str | None = None
-    """The partition of a job that names none."""
+    """The default partition."""
     waiting: Mapping[str, int] = field(default_factory=dict)
-    """Jobs that wait, by partition."""
+    """Pending jobs by partition."""
     shares: tuple[FairShare, ...] = ()
     highest_only: bool = False
-    """Billing is that of the dearest resource, not the sum (PriorityFlags=MAX_TRES)."""
+    """Billing counts the most expensive resource instead of the sum (PriorityFlags=MAX_TRES)."""
 
 
 def probe(requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
-    """Asks all of it in one go.
+    """A probe for all answers.
 
     Args:
-        requests: sbatch options by a word to know the answer by.
+        requests: sbatch options by label.
     """
     lines = [CLEAN_ENVIRONMENT, ENVIRONMENT, _TRY, "ck_run now date +%s"]
     lines += [
@@ -112,7 +112,7 @@ def probe(requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
 
 
 def parse_starts(text: str, requests: Mapping[str, Sequence[str]]) -> Predictions:
-    """Reads what the script printed; what is not there is not known."""
+    """Parse the script's output; missing values are unknown."""
     answers = _read(text)
     asked = {key: read(options) for key, options in requests.items()}
     starts = {key: _start(one, asked[key], answers) for key, one in answers.trials.items() if key in asked}
@@ -162,12 +162,12 @@ def _read(text: str) -> StartAnswers:
 
 
 def billing(weights: Mapping[str, float], asked: Mapping[str, float], *, highest_only: bool) -> float | None:
-    """Billing units an hour of a job; None where the partition weighs nothing of it.
+    """A job's billing units an hour; None if the partition has no weights for it.
 
     Args:
-        weights: of the partition.
-        asked: `cpu`, `mem` in GiB, `node`, `gres/gpu` and `gres/gpu:TYPE`, as far as it asks for them.
-        highest_only: the dearest resource counts, not the sum.
+        weights: the partition's.
+        asked: the request: `cpu`, `mem` in GiB, `node`, `gres/gpu` and `gres/gpu:TYPE`.
+        highest_only: count the most expensive resource instead of the sum.
     """
     costs = [weight * asked[name] for name, weight in weights.items() if name in asked]
     if not costs:

@@ -1,4 +1,4 @@
-"""Builds the command that starts something inside a running job, sharing what the job has. Pure."""
+"""Builds the command that runs something inside a running job, sharing its resources. Pure."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ exec srun $clusters --jobid="$id" "$@"
 
 
 def step_argv(job_id: str, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
-    """Argv for the login node: runs argv by srun, as one process on the job's first node.
+    """The argv for the login node: runs a command with srun, as one process on the job's first node.
 
-    The step ends with its terminal; one without ends with the standard input of what is returned here.
+    The step ends with its terminal or, without one, with the returned command's standard input.
 
     Args:
-        job_id: as sbatch gave it, or of an array's task.
+        job_id: as printed by sbatch, or an array task's.
         argv: the command.
-        terminal: give it a terminal of its own; else it reads nothing.
+        terminal: give it a terminal; otherwise it reads nothing.
 
     Raises:
-        SchedulerError: the text is no job id.
+        SchedulerError: the text is not a job id.
     """
     if not JOB_ID.fullmatch(job_id):
         raise SchedulerError(f"{job_id!r} is no Slurm job id")

@@ -11,7 +11,7 @@ def parse_time(text: str) -> int | None:
     """Seconds in a Slurm time: `M`, `M:S`, `H:M:S`, `D-H`, `D-H:M` or `D-H:M:S` (man sbatch, --time).
 
     Returns:
-        None for a time without end or without meaning (UNLIMITED, NOT_SET, Partition_Limit, N/A, ...).
+        None for an unlimited or meaningless time (UNLIMITED, NOT_SET, Partition_Limit, N/A, ...).
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:

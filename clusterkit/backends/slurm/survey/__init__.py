@@ -1,4 +1,4 @@
-"""How a site with Slurm is described; see `clusterkit.backends.survey`."""
+"""Surveys a site with Slurm; see `clusterkit.backends.survey`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SlurmSurveyor:
     def argv(
         self, root: str | None = None, *, trust: Iterable[str] = (), group: str | None = None
     ) -> list[str]:
-        """One script for everything."""
+        """The command of the single survey script."""
         return script.argv(root, trust=trust, group=group)
 
     def parse(self, answer: str) -> SlurmSurvey:
@@ -29,17 +29,17 @@ class SlurmSurveyor:
         return parse(answer)
 
     def check(self, survey: SiteSurvey, *, account: str | None, partition: str | None) -> None:
-        """By its associations and partitions."""
+        """Check the wishes against associations and partitions."""
         choices.check_known(_of_slurm(survey), account, partition)
 
     def accounts(self, survey: SiteSurvey, partition: str | None, before: Mapping[str, Any]) -> Choice:
-        """Those that may use the chosen partitions, the user's default one first."""
+        """Accounts that may use the chosen partitions, the default one first."""
         return choices.account_choice(_of_slurm(survey), types_for(_of_slurm(survey), partition, before))
 
     def draft(
         self, survey: SiteSurvey, wishes: Wishes, *, before: Mapping[str, Any], shipped: Mapping[str, Profile]
     ) -> SiteDraft:
-        """Every key with the reason for it."""
+        """Settings with the reason for every key."""
         return draft(_of_slurm(survey), wishes, before=before, shipped=shipped)
 
     def check_usable(self, survey: SiteSurvey, host: str) -> None:

@@ -1,4 +1,4 @@
-"""What a user may ask for where: accounts, QOS and time limits as Slurm combines them. Pure.
+"""Which accounts, QOS and time limits a user may request, as Slurm combines them. Pure.
 
 Sources: https://slurm.schedmd.com/resource_limits.html (which limit wins), slurm.conf(5), partitions.
 """
@@ -9,7 +9,7 @@ from clusterkit.backends.slurm.survey.facts import Partition, Slurm
 
 
 def may_charge(slurm: Slurm, account: str, partition: Partition) -> bool:
-    """Whether an account of the user's may pay for a job in the partition."""
+    """Whether one of the user's accounts may be charged for jobs in the partition."""
     known = any(
         one.account == account and one.partition in (None, partition.name) for one in slurm.associations
     )
@@ -19,7 +19,7 @@ def may_charge(slurm: Slurm, account: str, partition: Partition) -> bool:
 
 
 def may_submit(slurm: Slurm, partition: Partition, groups: tuple[str, ...]) -> bool:
-    """Whether a user of these Unix groups may submit jobs to the partition, as far as anybody tells."""
+    """Whether a user in these Unix groups may submit jobs to the partition, as far as known."""
     if not partition.up or partition.root_only:
         return False
     if partition.groups is not None and not set(partition.groups) & set(groups):
@@ -32,7 +32,7 @@ def may_submit(slurm: Slurm, partition: Partition, groups: tuple[str, ...]) -> b
 
 
 def account_for(slurm: Slurm, account: str | None, partition: Partition) -> str | None:
-    """Another account to name, where the partition does not take this one."""
+    """Another account to name if the partition does not admit this one."""
     if account is None or may_charge(slurm, account, partition):
         return None
     names = dict.fromkeys(one.account for one in slurm.associations)
@@ -40,7 +40,7 @@ def account_for(slurm: Slurm, account: str | None, partition: Partition) -> str 
 
 
 def qos_for(slurm: Slurm, account: str | None, partition: Partition) -> str | None:
-    """The QOS to name, where the partition does not take the one that a job would have."""
+    """The QOS to name if the partition does not admit a job's default one."""
     if partition.qos is None and not partition.denied_qos:
         return None
     mine = [one for one in slurm.associations if account in (None, one.account)]
@@ -52,7 +52,7 @@ def qos_for(slurm: Slurm, account: str | None, partition: Partition) -> str | No
 
 
 def longest(slurm: Slurm, account: str | None, partition: Partition) -> int | None:
-    """Seconds a job may have: the least that partition, its QOS, the account and the user's QOS allow."""
+    """Longest time of a job, seconds: the least limit of partition, its QOS, account and user's QOS."""
     walls = {one.name: one.max_time for one in slurm.qos}
     mine = [
         one

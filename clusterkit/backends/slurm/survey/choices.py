@@ -1,4 +1,4 @@
-"""What a look at a site leaves open of Slurm: the account to charge, the partition. Pure."""
+"""Choices that a survey leaves to the user: the account to charge, the partition. Pure."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def account_choice(survey: SlurmSurvey, types: tuple[GpuType, ...]) -> Choice:
 
 
 def check_known(survey: SlurmSurvey, account: str | None, partition: str | None) -> None:
-    """Refuse an account or a partition that the site has not, where anything is known about those.
+    """Refuse an account or partition that the site is known not to have.
 
     Raises:
-        ConfigError: the account is none of the user's, or there is no such partition.
+        ConfigError: the account is not the user's, or the partition does not exist.
     """
     slurm = survey.slurm or Slurm()
     partitions = [one.name for one in slurm.partitions]

@@ -1,4 +1,4 @@
-"""From a survey to settings: every key with the reason for it. Pure."""
+"""Drafts settings from a survey, with a reason for every key. Pure."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from clusterkit.known_gpus import sizes_of
 from clusterkit.units import format_duration, format_size
 
 IMAGE = "clusterkit-trainer.sif"
-"""The image where none was named: what `clusterkit build` makes in the guide for newcomers."""
+"""The default image: the one that `clusterkit build` makes in the beginner's guide."""
 
 _SETTLED_ANEW = ("name", "host", "login_shell", "partition", "account", "qos", "max_time")
-"""Keys of a cluster that were there before and do not stay unless the new survey says so too."""
+"""Earlier keys of a cluster that stay only if the new survey confirms them."""
 _SETTLED_ANEW_FOR_GPUS = ("partition", "account", "qos", "constraint")
-"""Likewise of a GPU type."""
+"""The same for a GPU type."""
 
 
 def draft(
     survey: SlurmSurvey, wishes: Wishes, *, before: Mapping[str, Any], shipped: Mapping[str, Profile]
 ) -> SiteDraft:
-    """The settings that fit a site.
+    """Draft the settings for a site.
 
     Args:
-        survey: of the site.
-        wishes: what the person has said.
-        before: the cluster's table in the file that is written again; empty for a new one.
+        survey: the site's survey.
+        wishes: the user's wishes.
+        before: the cluster's table in the existing file; empty for a new one.
         shipped: the profiles that ship with clusterkit, by name.
     """
     slurm = survey.slurm or Slurm()
@@ -69,7 +69,7 @@ def _found(one: GpuType, limit: int | None) -> FoundGpu:
 
 
 def types_for(survey: SlurmSurvey, partition: str | None, before: Mapping[str, Any]) -> tuple[GpuType, ...]:
-    """The GPU types, in the partition asked for or in those of the settings before, where those have them."""
+    """The GPU types, preferably in the requested partition or in those of the earlier settings."""
     if partition is not None:
         return gpu_types(survey, partitions=[partition])
     tables = [table for table in before.get("gpus", {}).values() if isinstance(table, dict)]
@@ -77,13 +77,13 @@ def types_for(survey: SlurmSurvey, partition: str | None, before: Mapping[str, A
 
 
 def _gone(table: Table, before: Mapping[str, Any], anew: tuple[str, ...]) -> list[Key]:
-    """Keys that were there before, are settled anew, and are not wanted any more."""
+    """Earlier keys that the new survey removes."""
     wanted = {one.key for one in table.entries}
     return [(*table.key, key) for key in anew if key in before and key not in wanted]
 
 
 def _gone_types(old: Mapping[str, Any], types: tuple[GpuType, ...], slurm: Slurm) -> list[str]:
-    """GPU types that were there before, perhaps by hand, and cannot be any more: their partition is not."""
+    """Earlier GPU types whose partition no longer exists."""
     known, seen = {one.name for one in slurm.partitions}, {one.name for one in types}
     return [
         name
@@ -93,7 +93,7 @@ def _gone_types(old: Mapping[str, Any], types: tuple[GpuType, ...], slurm: Slurm
 
 
 def _about(survey: SlurmSurvey) -> tuple[str, ...]:
-    """What is worth knowing about the site and is no key."""
+    """Remarks about the site beyond the keys."""
     lines = [
         f"Written by `clusterkit init` from what {survey.host_name} says; run it again when the site changes."
     ]
@@ -166,7 +166,7 @@ def _container(wishes: Wishes, runtime: Runtime | None, before: Mapping[str, Any
 def _partition(
     slurm: Slurm, account: str | None, groups: tuple[str, ...], before: Mapping[str, Any]
 ) -> str | None:
-    """The partition for jobs without a GPU: the one before, or one where the site's default will not do."""
+    """The partition for jobs without a GPU: the earlier one, or another if the default does not fit."""
     if any(one.name == before.get("partition") for one in slurm.partitions):
         return str(before["partition"])
     usable = [one for one in slurm.partitions if may_submit(slurm, one, groups)]
@@ -214,5 +214,5 @@ def _about_gpu(one: GpuType, slurm: Slurm, wishes: Wishes) -> tuple[str, ...]:
 
 
 def _kept(entry: Entry, before: Mapping[str, Any]) -> Entry:
-    """The entry, or what the person has written in its place."""
+    """The entry, or the user's own value for it."""
     return replace(entry, value=before.get(entry.key, entry.value))

@@ -1,6 +1,6 @@
-"""What is known about a site after one look at it. None or nothing stands for what the site did not tell.
+"""Facts about a site from one survey. None or empty means that the site did not tell.
 
-Sizes are bytes and times seconds, as everywhere; names are spelled as the site spells them.
+Sizes are bytes, times are seconds, and names are spelled as at the site.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ class Gres:
     """GPUs of one kind on one node, as sinfo lists them."""
 
     type: str | None
-    """As the site spells it; None where its Slurm gives GPUs no types."""
+    """As the site spells it; None if its GPUs have no types."""
     count: int
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes of one partition that are alike."""
+    """Identical nodes of one partition."""
 
     count: int
     usable: int
@@ -48,10 +48,10 @@ class Partition:
     groups: tuple[str, ...] | None = None
     """The only Unix groups that may submit; None for all."""
     qos: tuple[str, ...] | None = None
-    """The only QOS that may be asked for; None for all."""
+    """The only QOS that may be requested; None for all."""
     denied_qos: tuple[str, ...] = ()
     own_qos: str | None = None
-    """The QOS whose limits hold for every job of the partition."""
+    """The QOS whose limits apply to every job of the partition."""
     root_only: bool = False
     cpus_per_node: int | None = None
     """The most CPUs of a node that a job may have."""
@@ -60,7 +60,7 @@ class Partition:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether a node of it has a GPU."""
+        """Whether any of its nodes has a GPU."""
         return any(nodes.gpus for nodes in self.nodes)
 
 
@@ -70,7 +70,7 @@ class Association:
 
     account: str
     partition: str | None = None
-    """The one partition it holds for; None for all."""
+    """The only partition it is valid for; None for all."""
     qos: tuple[str, ...] = ()
     default_qos: str | None = None
     max_time: int | None = None
@@ -101,18 +101,18 @@ class Slurm:
 
 @dataclass(frozen=True)
 class SlurmSurvey(SiteSurvey):
-    """All that one look at a site with Slurm has shown."""
+    """The survey of a site with Slurm."""
 
     slurm: Slurm | None = None
     """None where no Slurm was found."""
     slurm_path: str | None = None
-    """Where Slurm's commands lie when even a login shell does not have them on PATH."""
+    """The folder of Slurm's commands if even a login shell does not have them on PATH."""
     modules: tuple[str, ...] = ()
     """Names of modules that offer Slurm or a container runtime."""
 
     @property
     def scheduler(self) -> str:
-        """`Slurm 24.11.5`, or that there is none."""
+        """`Slurm 24.11.5`, or a text that there is none."""
         return f"Slurm {self.slurm.version or ''}".strip() if self.slurm else "no Slurm"
 
     @property

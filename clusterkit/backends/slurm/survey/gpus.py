@@ -1,4 +1,4 @@
-"""Which GPU types a site has, where, and how each is asked for. Pure."""
+"""A site's GPU types: where they are and how to request them. Pure."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from clusterkit.known_gpus import recognise, slice_memory
 
 _DAY = 86400
 _ASIDE = re.compile(r"preempt|scaveng|backfill|besteffort|low-?prio|spot|devel|debug|test|interactive|viz")
-"""Parts of names of partitions that are not meant for ordinary jobs."""
+"""Parts of partition names that are not meant for ordinary jobs."""
 _FEATURE_MEMORY = re.compile(r"gpu_?mem\w*[:_-]?(\d+)(?:gi?b?)?", re.IGNORECASE)
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True)
 class Offer:
-    """GPUs of one type in one partition, as the least of the nodes has them."""
+    """GPUs of one type in one partition, as on its smallest node."""
 
     name: str
-    """As profiles ask for them, e.g. `a40`."""
+    """The name in profiles, e.g. `a40`."""
     partition: Partition
     spelling: str | None
-    """The type in Slurm's words; None where GPUs have none."""
+    """Slurm's type name; None if GPUs have no types."""
     constraint: str | None
-    """The feature that tells these nodes from others of the partition with GPUs of no type."""
+    """The feature that distinguishes these nodes from others whose GPUs have no type."""
     memory: int | None
-    """Of one GPU."""
+    """Bytes of one GPU."""
     per_node: int
     cpus: int
-    """Of a node."""
+    """CPUs of a node."""
     node_memory: int
     nodes: int
     working: bool
     """Whether one of the nodes is neither down nor drained."""
     hint: str
-    """Where the name comes from, for a comment."""
+    """The source of the name, for a comment."""
 
     @property
     def request(self) -> str:
@@ -50,23 +50,23 @@ class Offer:
 
 @dataclass(frozen=True)
 class GpuType:
-    """A GPU type of the site: where to ask for it, and where else it is."""
+    """A GPU type of the site: its preferred place, and others."""
 
     offer: Offer
     others: tuple[Offer, ...] = ()
 
     @property
     def name(self) -> str:
-        """As profiles ask for it."""
+        """The name in profiles."""
         return self.offer.name
 
 
 def gpu_types(survey: SlurmSurvey, *, partitions: Iterable[str] = ()) -> tuple[GpuType, ...]:
-    """The GPU types that this user may ask for, those with the most nodes first.
+    """The GPU types that this user may request, most nodes first.
 
     Args:
-        survey: of the site.
-        partitions: take these rather than others, where they have the type.
+        survey: the site's survey.
+        partitions: preferred partitions, if they have the type.
     """
     if survey.slurm is None:
         return ()
@@ -90,7 +90,7 @@ def gpu_types(survey: SlurmSurvey, *, partitions: Iterable[str] = ()) -> tuple[G
 
 
 def _merit(offer: Offer, wanted: set[str]) -> tuple[object, ...]:
-    """What makes a partition the one to use, the most important first."""
+    """Sort key of a partition's suitability, most important part first."""
     limit = offer.partition.max_time
     return (
         offer.partition.name in wanted,
@@ -105,7 +105,7 @@ def _merit(offer: Offer, wanted: set[str]) -> tuple[object, ...]:
 
 
 def _offers(partition: Partition) -> Iterator[Offer]:
-    """One for each kind of GPU in a partition."""
+    """One offer per kind of GPU in a partition."""
     found: dict[tuple[str, str | None], list[tuple[Nodes, Gres, str | None, str]]] = {}
     for nodes in partition.nodes:
         for gres in nodes.gpus:
@@ -132,7 +132,7 @@ def _offers(partition: Partition) -> Iterator[Offer]:
 
 
 def _name(gres: Gres, nodes: Nodes, partition: Partition) -> tuple[str, str | None, str]:
-    """What profiles call a GPU, the feature that says so, and how it is known."""
+    """A GPU's name in profiles, the feature that names it, and the name's source."""
     if gres.type is not None:
         known = recognise(gres.type)
         return known[0] if known else _as_name(gres.type), None, f"sinfo calls it gpu:{gres.type}"
@@ -145,7 +145,7 @@ def _name(gres: Gres, nodes: Nodes, partition: Partition) -> tuple[str, str | No
 
 
 def _memory(gres: Gres, nodes: Nodes, name: str) -> int | None:
-    """Bytes of one GPU: in the type's own words, a feature's, or the card's."""
+    """Bytes of one GPU, from the type's name, a feature, or the card."""
     if gres.type is not None and (size := slice_memory(gres.type)):
         return size
     for feature in nodes.features:
@@ -157,5 +157,5 @@ def _memory(gres: Gres, nodes: Nodes, name: str) -> int | None:
 
 
 def _as_name(text: str) -> str:
-    """A site's word as a name of ours: what names may not hold becomes a dash."""
+    """A site's word as a valid name: other characters become dashes."""
     return _NO_NAME.sub("-", text).lstrip("._-") or "gpu"

@@ -1,4 +1,4 @@
-"""What a run needs that a look at the site did not find, and what to do about each. Pure."""
+"""Requirements that the survey did not find, with a remedy for each. Pure."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _AGAIN = "into ~/.bash_profile there, and run this again"
 def missing(
     survey: SlurmSurvey, types: tuple[GpuType, ...], runtime: Runtime | None, container: str | None
 ) -> tuple[Missing, ...]:
-    """All that is missing.
+    """All missing requirements.
 
     Args:
-        survey: of the site.
-        types: GPU types that the user may ask for.
-        runtime: what was found of the container runtime that will be used.
-        container: the runtime that will be used, or `none`.
+        survey: the site's survey.
+        types: GPU types that the user may request.
+        runtime: the container runtime found, if any.
+        container: the runtime to use, or `none`.
     """
     found = [_slurm(survey), _gpus(survey, types), _runtime(survey, runtime, container), _folder(survey)]
     return tuple(filter(None, [*found, *map(_others, survey.roots)]))
 
 
 def check_scheduler(survey: SlurmSurvey, host: str) -> None:
-    """Refuse to write settings for a site where nothing could be submitted.
+    """Refuse to write settings for a site that accepts no jobs.
 
     Raises:
-        SchedulerError: no Slurm was found there.
+        SchedulerError: no Slurm was found on the site.
     """
     if survey.slurm is None:
         raise SchedulerError(

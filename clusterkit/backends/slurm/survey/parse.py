@@ -1,4 +1,4 @@
-"""Reads what the survey's script prints. What a site does not tell stays unknown. Pure."""
+"""Parses the survey script's output. Missing facts stay unknown. Pure."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _GRES = re.compile(
     r"(?:gres[:/])?gpu(?::(?P<type>[^:,()=]+?))?(?::no_consume)?[:=](?P<count>\d+)(?:\([^)]*\))?"
 )
 _LOST = re.compile(r"(?<!powered_)(?<!powering_)down|drain|fail|error|unknown|inval|\*$")
-"""States of nodes that run no job; one that is off to save power is started for a job."""
+"""States of nodes that run no jobs; nodes powered off to save energy are started for jobs."""
 _ODD = re.compile(rf"(?!{MARK} )[^\n\t -~]")
 _UNREADABLE = "\ufffd"
-"""Stands for what moves a cursor or ends a line: a site is quoted on a terminal and in comments of TOML."""
+"""Replaces control characters: a site's text is shown on terminals and in TOML comments."""
 _RUNTIMES = ("apptainer", "singularity")
 
 Parts = list[tuple[str, str, int]]
@@ -39,10 +39,10 @@ Parts = list[tuple[str, str, int]]
 
 
 def parse(answer: str) -> SlurmSurvey:
-    """What the script's answer says.
+    """Parse the script's answer.
 
     Raises:
-        TransportError: it is no answer of the script's, or one that was cut off.
+        TransportError: it is not the script's answer, or was cut off.
     """
     clean = _ODD.sub(lambda odd: odd[0] if odd[0].isprintable() else _UNREADABLE, answer)
     parts: Parts = [(each.name, each.text.rstrip("\n"), each.status) for each in sections(clean)]
@@ -76,9 +76,9 @@ def parse(answer: str) -> SlurmSurvey:
 
 
 def parse_gres(text: str) -> tuple[Gres, ...]:
-    """The GPUs of a node's generic resources, e.g. of `gpu:a100:4(S:0-1),nvme:1`.
+    """The GPUs in a node's generic resources, e.g. `gpu:a100:4(S:0-1),nvme:1`.
 
-    Other resources, shards and MPS among them, are passed over.
+    Other resources, such as shards and MPS, are ignored.
     """
     found = []
     for piece in re.split(r",(?![^(]*\))", text):
@@ -200,7 +200,7 @@ def _roots(texts: dict[str, str], user: str) -> tuple[Root, ...]:
 
 
 def _with_user(path: str, home: str, user: str) -> str | None:
-    """A path as settings hold it, or None for one that they cannot hold."""
+    """A path as written in settings, or None if it cannot be."""
     path = path.rstrip("/")
     if not path or "$" in path or _UNREADABLE in path:
         return None
@@ -210,12 +210,12 @@ def _with_user(path: str, home: str, user: str) -> str | None:
 
 
 def _worked(parts: Parts, wanted: str) -> bool | None:
-    """Whether a part ended well; None where it was not tried."""
+    """Whether a part succeeded; None if it was not tried."""
     return next((status == 0 for name, _, status in parts if name == wanted), None)
 
 
 def _rows(text: str, columns: int) -> Iterator[list[str]]:
-    """Lines of `|`-separated columns; the last one may hold what it likes."""
+    """Lines of `|`-separated columns; the last may contain any text."""
     for line in text.splitlines():
         row = [cell.strip() for cell in line.split("|", columns - 1)]
         if len(row) == columns:

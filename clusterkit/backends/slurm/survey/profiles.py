@@ -1,4 +1,4 @@
-"""Small profiles for each GPU type of a site, and what must change in shipped ones to fit its nodes. Pure."""
+"""Drafts small profiles for a site's GPU types, and fits shipped profiles to its nodes. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _TESTS = (
 def fitting_profiles(
     types: Sequence[GpuType], limits: Mapping[str, int | None], shipped: Mapping[str, Profile]
 ) -> tuple[Table, ...]:
-    """Profiles for the first GPU types: two small ones each, and the shipped ones that ask for too much.
+    """Profiles for the first GPU types: two small ones each, and shipped ones that request too much.
 
     Args:
-        types: of the site.
-        limits: seconds a job may have, by GPU type; None without a limit.
+        types: the site's GPU types.
+        limits: longest time of a job by GPU type, seconds; None without a limit.
         shipped: the profiles that ship with clusterkit, by name.
     """
     tables = []
@@ -46,7 +46,7 @@ def fitting_profiles(
 
 
 def _fits(profile: Profile, offer: Offer, limit: int | None) -> bool:
-    """Whether one job may have what the profile asks for."""
+    """Whether one job may have the profile's resources."""
     cpus, memory = _share(offer, offer.per_node)
     return (
         profile.gpus <= offer.per_node
@@ -57,7 +57,7 @@ def _fits(profile: Profile, offer: Offer, limit: int | None) -> bool:
 
 
 def _changes(profile: Profile, offer: Offer, limit: int | None) -> tuple[Entry, ...]:
-    """What a profile must ask for instead, so that its GPUs' share of a node has it."""
+    """Changed requests that fit the GPUs' share of a node."""
     gpus = min(profile.gpus, offer.per_node)
     cpus, memory = _share(offer, gpus)
     changes = []
@@ -76,9 +76,9 @@ def _changes(profile: Profile, offer: Offer, limit: int | None) -> tuple[Entry, 
 
 
 def _share(offer: Offer, gpus: int) -> tuple[int, int]:
-    """CPUs and bytes of memory that so many of a node's GPUs may take with them; at least two CPUs.
+    """The share of a node's CPUs (at least two) and memory for a number of its GPUs.
 
-    A node of which nobody has told Slurm its memory has one MiB; a request needs something all the same.
+    Slurm reports 1 MiB for a node with unconfigured memory; a request needs some memory nevertheless.
     """
     cpus = min(offer.cpus, offer.partition.cpus_per_node or offer.cpus)
     memory = min(offer.node_memory, offer.partition.memory_per_node or offer.node_memory)

@@ -1,4 +1,4 @@
-"""The script that asks a login node everything at once. It changes nothing there and hangs on nothing.
+"""The survey script, which asks a login node everything at once, changes nothing and cannot hang.
 
 It is POSIX sh, its answer is made of marked parts, and every part that could hang has a time limit. Where
 only a login shell has Slurm on PATH, the script starts itself again inside one.
@@ -13,16 +13,16 @@ from clusterkit import ownership
 from clusterkit.probes.framing import MARK, shell_path
 
 SECONDS = 240.0
-"""How long the whole may take; it takes a second where nothing hangs."""
+"""Time limit of the whole; usually it takes a second."""
 
 
 def argv(root: str | None = None, *, trust: Iterable[str] = (), group: str | None = None) -> list[str]:
-    """The command that takes the survey; `clusterkit.backends.slurm.survey.parse` reads what it prints.
+    """The survey's command; `clusterkit.backends.slurm.survey.parse` reads its output.
 
     Args:
-        root: a work root that was chosen already, as settings hold it.
-        trust: users who may own, and groups who may write to, the folders there.
-        group: one more such group.
+        root: a work root chosen already, as in settings.
+        trust: users who may own, and groups that may write to, the folders.
+        group: one more trusted group.
     """
     own = shlex.quote(ownership.fragment(trust, group))
     survey = _SURVEY.replace("@MARK@", MARK).replace("@OWN@", own)

@@ -1,4 +1,4 @@
-"""What Slurm tells of one job for `clusterkit why`, and the causes that only Slurm's jobs can have. Pure."""
+"""Slurm's answers about one job for `clusterkit why`, and causes specific to Slurm. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CAUSES: tuple[Cause, ...] = tuple(
 
 
 def probe(subject: Subject) -> Probe[JobStory]:
-    """Asks squeue, sacct and scontrol about a job, and about its partition, nodes and limits."""
+    """A probe that asks squeue, sacct and scontrol about a job, its partition, nodes and limits."""
 
     def answer(stdout: str) -> JobStory:
         told = read(subject, stdout)

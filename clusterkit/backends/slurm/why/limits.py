@@ -1,4 +1,4 @@
-"""Why a run may not start: limits of partitions, QOS and accounts."""
+"""Causes of waiting: limits of partitions, QOS and accounts."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def time_over_partition(told: Told) -> Finding | None:
 
 
 def qos_limit(told: Told) -> Finding | None:
-    """QOSMaxWallDurationPerJobLimit, QOSMaxCpuPerUserLimit and their many relatives."""
+    """QOSMaxWallDurationPerJobLimit, QOSMaxCpuPerUserLimit and similar ones."""
     return _limit(told, QOS_LIMIT, "QOS", "qos", told.job.get("QOS", ""))
 
 
 def association_limit(told: Told) -> Finding | None:
-    """AssocGrpCpuLimit and its many relatives, MaxJobsPerAccount, AccountingPolicy."""
+    """AssocGrpCpuLimit and similar ones, MaxJobsPerAccount, AccountingPolicy."""
     return _limit(
         told,
         ASSOCIATION_LIMIT,
@@ -63,7 +63,7 @@ def association_limit(told: Told) -> Finding | None:
 
 
 def bad_account(told: Told) -> Finding | None:
-    """InvalidAccount, InvalidQOS, or a partition that lets other accounts in."""
+    """InvalidAccount, InvalidQOS, or a partition that admits other accounts."""
     if not told.waiting:
         return None
     line = None
@@ -117,7 +117,7 @@ def _limit(told: Told, cause: Cause, begins: str, text: str, name: str) -> Findi
 
 
 def _above(wanted: str, limits: str) -> str:
-    """The first resource of which more is asked for than any limit allows, e.g. `cpu=2`."""
+    """The first resource whose request exceeds a limit, e.g. `cpu=2`."""
     asked_for = {name: _amount(number, unit) for name, number, unit in _TRES.findall(wanted)}
     for name, number, unit in _TRES.findall(limits):
         if asked_for.get(name, 0.0) > _amount(number, unit):
@@ -130,7 +130,7 @@ def _amount(number: str, unit: str) -> float:
 
 
 def _shorten(told: Told, longest: str) -> str:
-    """Users may lower the limit of a waiting job."""
+    """The command to lower the time limit of a waiting job, which users may do."""
     if not longest or not longest[0].isdigit():
         return told.subject.cancel
     return told.subject.here(f"scontrol update JobId={told.number} TimeLimit={longest}")

@@ -10,7 +10,7 @@ from clusterkit.backends.story import Subject
 from clusterkit.probes.framing import SECONDS, TIME_UP
 
 SQUEUE_FIELDS = ("%i", "%T", "%r", "%P", "%N", "%S", "%M", "%l")
-"""Slurm 20.11 has them all."""
+"""All exist in Slurm 20.11."""
 SACCT_FIELDS = ("JobID", "State", "ExitCode", "NodeList", "Elapsed", "Timelimit", "ReqMem", "MaxRSS")
 SINFO_FIELDS = ("%N", "%T", "%u", "%E")
 
@@ -69,7 +69,7 @@ esac
 
 
 def script(subject: Subject) -> str:
-    """Asks everything that `told.read` reads; empty for a run without a job."""
+    """The fragment for everything that `told.read` parses; empty for a run without a job."""
     match = _JOB_ID.fullmatch(subject.job_id)
     if match is None:
         return ""

@@ -1,4 +1,4 @@
-"""Makes the story of a job of what Slurm said: what to quote of it, and which options would help. Pure."""
+"""Builds a job's story from Slurm's answers: what to quote, and which options would help. Pure."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _COLUMNS = {
     Topic.EXIT: ("State", "ExitCode"),
     Topic.NODE: ("State", "NodeList"),
 }
-"""What sacct is quoted on."""
+"""sacct's columns to quote, by topic."""
 _LOG = {
     JobState.PREEMPTED: r"DUE TO PREEMPTION",
     JobState.NODE_FAIL: r"DUE TO NODE FAIL|NODE FAILURE",
     JobState.TIMEOUT: r"DUE TO TIME LIMIT",
     JobState.CANCELLED: r"CANCELLED AT",
 }
-"""slurmstepd's words for an end that no others use."""
+"""slurmstepd's messages that identify an end."""
 
 
 def story_of(told: Told, findings: tuple[Finding, ...]) -> JobStory:
-    """What generic rules need, in their terms."""
+    """The story that generic rules read."""
     log = told.texts.get(SCHEDULER_LOG)
     said = {state: log.last(pattern) for state, pattern in _LOG.items()} if log else {}
     node = told.known.node if told.known and told.known.node else told.subject.node
@@ -65,7 +65,7 @@ def story_of(told: Told, findings: tuple[Finding, ...]) -> JobStory:
 
 
 def _more_quotes(told: Told) -> dict[Topic, tuple[Line | None, ...]]:
-    """What scontrol, squeue and the job script are quoted on; where sacct says the same, sacct is."""
+    """Quotes from scontrol, squeue and the job script; sacct is preferred."""
     start = told.job.get("StartTime")
     times = None if told.columns(*_COLUMNS[Topic.TIME_LIMIT]) else told.words("RunTime", "TimeLimit")
     ended = None if told.columns(*_COLUMNS[Topic.PREEMPTED]) else told.queue
@@ -90,7 +90,7 @@ def _canceller(told: Told) -> tuple[str, str] | None:
 
 
 def _twice(memory: str) -> str:
-    """The option for twice the memory, which sacct shows as `60M` or, in older versions, as `3.50Gn`."""
+    """The option for twice the memory, shown by sacct as `60M` or, in older versions, `3.50Gn`."""
     match = re.fullmatch(r"([0-9.]+)([KMGT]?)[nc]?", memory)
     if not match:
         return "mem=16G"

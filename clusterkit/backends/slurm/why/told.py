@@ -1,4 +1,4 @@
-"""Reads what Slurm's commands said of one job. Pure."""
+"""Parses Slurm's answers about one job. Pure."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ class NodeRow:
 
     @property
     def usable(self) -> bool:
-        """Whether jobs may start there."""
+        """Whether jobs may start on it."""
         word = self.state.lower()
         return not word.endswith("*") and not re.match(r"down|drain|fail|maint|unknown|power|reboot", word)
 
     def line(self) -> Line:
-        """As evidence."""
+        """The row as evidence."""
         reason = f", {self.reason!r} (set by {self.by})" if self.reason not in ("", "none") else ""
         return Line("sinfo", f"node {self.name} is {self.state}{reason}")
 
 
 @dataclass(frozen=True)
 class Told:
-    """What Slurm's commands said of one job."""
+    """Slurm's answers about one job."""
 
     subject: Subject
     known: Job | None
-    """As `status` sees it."""
+    """The job as `status` sees it."""
     reason: str
-    """Of squeue or scontrol, with blanks for underscores."""
+    """The reason from squeue or scontrol, with underscores as blanks."""
     silent: str
-    """The controller's trouble when neither the queue nor the job could be had for it."""
+    """The controller's error if it answered neither squeue nor scontrol."""
     job: Mapping[str, str]
     """`scontrol show job`."""
     booked: Mapping[str, str]
@@ -63,29 +63,29 @@ class Told:
 
     @property
     def waiting(self) -> bool:
-        """It is in the queue."""
+        """Whether it is in the queue."""
         return self.known is not None and self.known.state.waiting
 
     def waits_for(self, reason: str) -> bool:
-        """Whether it is in the queue for a reason that begins with a pattern."""
+        """Whether it is in the queue for a reason that starts with a pattern."""
         return self.waiting and re.match(reason, self.reason) is not None
 
     @property
     def number(self) -> str:
-        """Its id as Slurm's commands take it."""
+        """Its id for Slurm's commands."""
         return self.subject.job_id.partition(";")[0]
 
     def columns(self, *names: str) -> Line | None:
-        """Some columns of sacct, as evidence."""
+        """Columns of sacct as evidence."""
         return _line("sacct", self.booked, names)
 
     def words(self, *names: str) -> Line | None:
-        """Some words of `scontrol show job`, as evidence."""
+        """Fields of `scontrol show job` as evidence."""
         return _line("scontrol show job", self.job, names)
 
     @property
     def queue(self) -> Line | None:
-        """Squeue's reason, as evidence."""
+        """squeue's reason as evidence."""
         raw = self.known.raw_state if self.known else ""
         return Line("squeue", f"{raw}, reason {self.reason}") if self.reason else None
 
@@ -95,7 +95,7 @@ class Told:
 
 
 def read(subject: Subject, answer: str) -> Told:
-    """What Slurm said, out of an answer that may hold more."""
+    """Parse Slurm's part of an answer."""
     said = {text.source: text for text in texts(answer)}
     queued = _of_task(_rows(said, "squeue", SQUEUE_FIELDS), subject.started)
     booked = _newest(_rows(said, "sacct", SACCT_FIELDS), subject.started)
@@ -129,7 +129,7 @@ def _job(
     reason: str,
     silent: str,
 ) -> Job | None:
-    """What Slurm knows, as `status` sees it: the queue, then the books, then its memory."""
+    """The job as `status` sees it: from squeue, then sacct, then scontrol."""
     raw = queued.get("%T") or booked.get("State") or job.get("JobState") or ""
     if not raw:
         return Job(job_id, JobState.UNKNOWN, "", reason=silent) if silent else None
@@ -154,7 +154,7 @@ def _job(
 
 
 def _silent(said: Mapping[str, Text]) -> str:
-    """The controller's trouble when neither the queue nor the job could be had because it gave no answer."""
+    """The controller's error if it answered neither squeue nor scontrol."""
     for name in ("squeue", "job"):
         text = said.get(name)
         if text is not None and (found := text.last(_TROUBLE)) is not None:
@@ -163,7 +163,7 @@ def _silent(said: Mapping[str, Text]) -> str:
 
 
 def _of_task(rows: Sequence[dict[str, str]], task: str) -> dict[str, str]:
-    """The row of a job; of an array that of the task that runs, else waits, else started last."""
+    """A job's row; for an array that of the task that runs, else waits, else started last."""
     active = [row for row in rows if job_state(row["%T"]).active]
     active.sort(key=lambda row: job_state(row["%T"]).waiting)
     started = [row for row in rows if row["%i"] == task]
@@ -171,14 +171,14 @@ def _of_task(rows: Sequence[dict[str, str]], task: str) -> dict[str, str]:
 
 
 def _of_state(text: Text | None, raw: str) -> Text | None:
-    """Of an array, which scontrol shows task by task, one in this state."""
+    """An array's task in this state, from scontrol's list of tasks."""
     paragraphs = "\n".join(text.lines).split("\n\n") if text else []
     matching = [each for each in paragraphs if f"JobState={raw} " in each]
     return Text(text.source, tuple(matching[0].split("\n"))) if text and raw and matching else text
 
 
 def _of_job(log: Text, subject: Subject) -> Text:
-    """The log without what Slurm says of the run's earlier jobs: all of them write into one file."""
+    """The log without Slurm's messages about earlier jobs of the run, which share the file."""
     now, *earlier = (re.split("[_;]", each)[0] for each in (subject.job_id, *subject.jobs))
     others = set(earlier) - {now, ""}
     named = re.compile(r"\b(?:StepId=|JOB |STEP |JobId=)(\d+)")
@@ -186,7 +186,7 @@ def _of_job(log: Text, subject: Subject) -> Text:
 
 
 def _newest(rows: Sequence[Mapping[str, str]], task: str) -> dict[str, str]:
-    """The newest start: its own row, with the largest memory of its steps, and a memory kill."""
+    """The newest start's row, with the largest memory of its steps and any memory kill."""
     newest: dict[str, str] = {}
     of_task = [row for row in rows if row["JobID"].partition(".")[0] == task]
     for row in of_task or rows:
@@ -216,7 +216,7 @@ def _rows(said: Mapping[str, Text], name: str, fields: Sequence[str]) -> list[di
 
 
 def _words(text: Text | None) -> dict[str, str]:
-    """`Key=value` words as scontrol prints them; the first of a name counts."""
+    """scontrol's `Key=value` fields; the first of each name counts."""
     words: dict[str, str] = {}
     for key, value in _WORD.findall("\n".join(text.lines) if text else ""):
         words.setdefault(key, "" if value in _EMPTY else value)

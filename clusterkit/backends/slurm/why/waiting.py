@@ -1,4 +1,4 @@
-"""Why a job waits: nodes, reservations, partitions, holds."""
+"""Causes of waiting: nodes, reservations, partitions, holds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _UNFIT = r"BadConstraints|PartitionNodeLimit|PartitionConfig"
 
 
 def nodes_drained(told: Told) -> Finding | None:
-    """All nodes of the partition are down or drained, whatever reason squeue happens to give."""
+    """All nodes of the partition are down or drained, whatever squeue's reason."""
     blocked = r"Resources|Priority|ReqNodeNotAvail|Node ?Down|Nodes required for job are DOWN|PartitionDown"
     if not told.waits_for(blocked) or not told.nodes or any(node.usable for node in told.nodes):
         return None
