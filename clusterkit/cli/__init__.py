@@ -1,1 +1,1 @@
-"""Typer commands: parse, call one verb, print. No logic lives here."""
+"""Typer commands: each parses its arguments, calls one verb and prints the result. No logic lives here."""

@@ -1,4 +1,4 @@
-"""The command line, put together. A command is imported when it runs; see `clusterkit.cli.guide`."""
+"""Assembles the command line. A command is imported only when it runs; see `clusterkit.cli.guide`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from clusterkit.cli.edge import run
 from clusterkit.cli.guide import LazyGroup
 
 LINE, SHELL = "_CLUSTERKIT_LINE", "_CLUSTERKIT_SHELL"
-"""Environment variables of a shell that completes a line; see `clusterkit.cli.completion`."""
+"""Environment variables that a completing shell sets; see `clusterkit.cli.completion`."""
 
 app = typer.Typer(
     name="clusterkit",
     cls=LazyGroup,
     help="Take a reinforcement-learning run to a Slurm cluster and bring its results home.",
     no_args_is_help=True,
-    add_completion=False,  # `completion` knows runs and profiles, too
-    rich_markup_mode=None,  # plain help: the panels cost as much time as all the rest of the start
+    add_completion=False,  # the `completion` command also completes runs and profiles
+    rich_markup_mode=None,  # plain help: rich panels would double the startup time
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -45,7 +45,7 @@ def _main(
 
 
 def _complete() -> None:
-    """Answer a shell that completes a line; a fault of ours must not be seen in the middle of typing."""
+    """Answers a completing shell. The caller suppresses errors: none may appear while the user types."""
     from clusterkit.cli import completion
 
     line, shell = os.environ[LINE], os.environ.get(SHELL, "")
@@ -53,17 +53,17 @@ def _complete() -> None:
 
 
 def command() -> None:
-    """Run what the command line says. Whatever it raises is told at the edge; see `clusterkit.cli.edge`.
+    """Runs the command line. `clusterkit.cli.edge` reports whatever it raises.
 
     Raises:
-        SystemExit: the command line is wrong, or the command ends with an exit code of its own.
+        SystemExit: the command line is invalid, or the command sets its own exit code.
     """
     if LINE in os.environ:
         with suppress(Exception):
             _complete()
         return
     try:
-        # Not `app()`: it has exit codes of its own for Ctrl-C, Ctrl-D and a reader that has gone.
+        # Not `app()`, which has its own exit codes for Ctrl-C, Ctrl-D and a broken pipe.
         group = typer.main.get_command(app)
         with group.make_context("clusterkit", sys.argv[1:]) as context:
             group.invoke(context)
@@ -72,14 +72,14 @@ def command() -> None:
     except typer.Abort:
         raise KeyboardInterrupt from None
     except Exception as error:
-        if not hasattr(error, "format_message"):  # by which Typer's faults of a command line are known
+        if not hasattr(error, "format_message"):  # Typer's usage errors have this method
             raise
         error.show()  # type: ignore[attr-defined]
         sys.exit(error.exit_code)  # type: ignore[attr-defined]
     finally:
-        gc.freeze()  # else the end of Python searches every object for garbage, several times, for nothing
+        gc.freeze()  # otherwise Python runs several pointless full collections at exit
 
 
 def main() -> None:
-    """Run the command line where all of this is imported already; see `clusterkit.__main__`."""
+    """Runs the command line when this module is already imported; see `clusterkit.__main__`."""
     run(command)

@@ -95,7 +95,7 @@ _SHOWN = 40
 
 
 def show_built(built: Built) -> None:
-    """Where the image is, its size and digest, and what changed since the build before."""
+    """Prints the image's location, size and digest, and what changed since the previous build."""
     out.print(built.where, markup=False, soft_wrap=True)
     held = f", {built.packages} package{'' if built.packages == 1 else 's'}" if built.packages else ""
     out.print(f"  sha256 {built.image.digest}", markup=False, soft_wrap=True)
@@ -111,7 +111,7 @@ def show_built(built: Built) -> None:
 
 
 def say(line: str) -> None:
-    """A line of the build's own output."""
+    """Prints a line of the build's own output."""
     note(line)
 
 

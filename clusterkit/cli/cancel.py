@@ -51,9 +51,9 @@ def cancel(
 
 
 def ask_first(chosen: ChosenRuns, *, yes: bool) -> Agree:
-    """What shows the runs that would end, and asks; for one that only waits it does not.
+    """Returns a callback that shows the runs to be cancelled and asks, except for a single pending run.
 
-    Without a terminal, runs that were named are not asked about; `--all` and `--group` need `--yes`.
+    Without a terminal, runs given by name are cancelled without asking; `--all` and `--group` need `--yes`.
     """
 
     def agrees(rows: Sequence[StatusRow]) -> bool:
@@ -74,7 +74,7 @@ def ask_first(chosen: ChosenRuns, *, yes: bool) -> Agree:
 
 
 def show_cancelled(result: Cancellation) -> int:
-    """One line a run; returns the command's exit code."""
+    """Prints one line per run; returns the command's exit code."""
     for one in result.done:
         ended = not one.was.active and one.was is not JobState.UNKNOWN
         out.print(

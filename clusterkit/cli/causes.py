@@ -1,4 +1,4 @@
-"""Turns errors of files, disks and connections into faults, by one table."""
+"""Translates file, disk and connection errors into clusterkit errors with one table."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _FILES = {
     errno.ESTALE: ("no longer exists on its file server", "leave the folder and enter it again"),
     errno.ENOEXEC: ("is not a program for this machine", "install the one built for it"),
 }
-"""Number of the error -> what happened, and what to do."""
+"""Error number -> the message and the hint."""
 
 
 def fault_of(error: BaseException) -> ClusterkitError | None:
-    """The fault that an exception of Python's own library means; None where it can only be our mistake."""
+    """Translates a standard library exception; returns None if it can only be a bug in clusterkit."""
     if isinstance(error, ClusterkitError):
         return error
     if isinstance(error, OSError):
         return _of_system(error)
     if isinstance(error, MemoryError):
         return ClusterkitError("this machine has no memory left", hint="end other programs, then try again")
-    if "sqlite3" in sys.modules:  # else it cannot be one of its own
+    if "sqlite3" in sys.modules:  # otherwise it cannot be an sqlite3 error
         import sqlite3
 
         from clusterkit.runs.ledger_faults import ledger_fault
@@ -79,7 +79,7 @@ def _where(error: OSError) -> str:
 
 def _has_folder() -> bool:
     try:
-        os.getcwd()  # noqa: PTH109 - asked of the system, not of a path
+        os.getcwd()  # noqa: PTH109 - queries the system, not a path
     except OSError:
         return False
     return True

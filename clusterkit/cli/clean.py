@@ -58,11 +58,11 @@ def clean(
 
 
 _NAMED = 5
-"""So many files are named."""
+"""The maximum number of files to name."""
 
 
 def ask_first(*, dry_run: bool, yes: bool) -> Callable[[Sequence[Removables]], bool]:
-    """What shows what would go, and asks."""
+    """Returns a callback that shows what would be removed and asks for confirmation."""
 
     def agrees(found: Sequence[Removables]) -> bool:
         out.print(_table(found))
@@ -75,7 +75,7 @@ def ask_first(*, dry_run: bool, yes: bool) -> Callable[[Sequence[Removables]], b
 
 
 def show_cleaned(done: Cleaned) -> int:
-    """How it went; returns the command's exit code."""
+    """Prints the outcome; returns the command's exit code."""
     if done.agreed:
         count = sum(size > 0 for size in done.freed.values())
         runs = "1 run" if count == 1 else f"{count} runs"

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options and helpers that several commands share."""
 
 from __future__ import annotations
 
@@ -114,14 +114,14 @@ EnvironmentOption = Annotated[
 
 
 class ProgramCommand(Command):
-    """Takes arguments for the program only behind `--`: a forgotten `--profile` is no reason to submit."""
+    """Accepts program arguments only after `--`, so that forgetting `--profile` does not submit a run."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuses what stands before `--`."""
+        """Rejects program arguments before `--`."""
         behind = args[args.index("--") + 1 :] if "--" in args else []
         rest = super().parse_args(ctx, args)
         given = ctx.params.get("arguments") or []
-        if len(given) > len(behind) and not ctx.resilient_parsing:  # not while the shell completes words
+        if len(given) > len(behind) and not ctx.resilient_parsing:  # not during shell completion
             from clusterkit.errors import ConfigError
 
             raise ConfigError(
@@ -132,7 +132,7 @@ class ProgramCommand(Command):
 
 
 def load(config: Path | None) -> Settings:
-    """The settings of this project."""
+    """Loads this project's settings."""
     with without_plugins():
         from clusterkit.config.settings import load_settings
 
@@ -141,28 +141,28 @@ def load(config: Path | None) -> Settings:
 
 @contextmanager
 def without_plugins() -> Iterator[None]:
-    """Define pydantic models inside without a look through all installed packages for plugins of pydantic."""
+    """Keeps pydantic from searching all installed packages for plugins when models are defined inside."""
     before = os.environ.get(_NO_PLUGINS)
     os.environ[_NO_PLUGINS] = "1"
     try:
         yield
     finally:
         if before is None:
-            del os.environ[_NO_PLUGINS]  # for the user's own programs, which inherit the environment
+            del os.environ[_NO_PLUGINS]  # the user's own programs inherit the environment
         else:
             os.environ[_NO_PLUGINS] = before
 
 
 def open_ledger(settings: Settings, *, only_reads: bool = False, of: Iterable[str] | None = None) -> Ledger:
-    """This project's ledger; what a killed command has left beside it is removed.
+    """Opens this project's ledger, and removes files that a killed command left beside it.
 
     Args:
-        settings: of the project.
-        only_reads: the command can do without remembering what it learns, where nothing can be written.
-        of: the runs, or folders, that a command about earlier runs names; None for any other command.
+        settings: the project's settings.
+        only_reads: the command also works with a read-only ledger, and then does not store what it learns.
+        of: the runs or folders named by a command about earlier runs; None for any other command.
 
     Raises:
-        ConfigError: a command about earlier runs was typed outside of every project.
+        ConfigError: a command about earlier runs was called outside any project.
     """
     from clusterkit.folders import sweep
     from clusterkit.runs.ledger import Ledger
@@ -198,7 +198,7 @@ def asking_for(
     total_steps: int | None,
     gpus: int | None = None,
 ) -> Settings:
-    """The settings in which these profiles ask for what the command line says."""
+    """Returns the settings with the command line's values applied to these profiles."""
     from clusterkit.config.lines import join_key
 
     given = {"time": time, "total_steps": total_steps, "gpus": gpus}
@@ -213,21 +213,21 @@ def asking_for(
 
 
 def given_words(time: str | None, total_steps: int | None) -> tuple[str, ...]:
-    """The options that `asking_for` put into a profile, as they are typed."""
+    """Returns the options that `asking_for` applied to a profile, as typed on the command line."""
     given = {"--time": time, "--total-steps": total_steps}
     return tuple(word for name, value in given.items() if value for word in (name, str(value)))
 
 
 def native_words(texts: list[str] | None) -> tuple[str, ...]:
-    """`--name=value` of what `--sbatch` was given, with or without its dashes."""
+    """Normalizes `--sbatch` values, given with or without leading dashes, to `--name=value`."""
     return tuple(text if text.startswith("-") else f"--{text}" for text in texts or ())
 
 
 def seconds_of(time: str | None) -> int | None:
-    """What --time asks for, in seconds; None if it was left out.
+    """Parses --time into seconds; returns None if it was omitted.
 
     Raises:
-        ConfigError: it is no time.
+        ConfigError: it is not a valid time.
     """
     from clusterkit.errors import ConfigError
     from clusterkit.units import parse_duration
@@ -248,10 +248,10 @@ def changes(
     until_done: bool | None,
     native: list[str] | None,
 ) -> Changes:
-    """What is to be different when a run is submitted again, out of the options of `resume` and `rerun`.
+    """Collects the options of `resume` and `rerun` that change a run when it is submitted again.
 
     Raises:
-        ConfigError: there is no such profile or cluster, or the time is none.
+        ConfigError: the profile or cluster does not exist, or the time is invalid.
     """
     from clusterkit.runs.request import Changes
 
@@ -266,7 +266,7 @@ def changes(
 
 
 def large_files(send: bool) -> Allow | None:
-    """What answers for files over the size limit: the option, the person at the terminal, or nobody."""
+    """Returns what approves files over the size limit: the option, the user at the terminal, or nothing."""
     if send:
         return lambda _files, _limit: True
 

@@ -1,7 +1,7 @@
-"""What the shell may complete a word of the command line to.
+"""Completion candidates for words of the command line.
 
-Only from what lies here: the command line itself, the ledger, the settings files and the results folder. No
-cluster is asked, and what is absent or broken completes to nothing, silently.
+They come only from local sources: the command line itself, the ledger, the settings files and the results
+folder. No cluster is contacted, and a missing or broken source silently yields nothing.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from clusterkit.runs.ledger import LedgerRun
 
 _SAFE = re.compile(r"[\w.@%+:,/=-]+")
-"""Values that no shell takes for anything but a word; others are not offered."""
+"""Values that every shell reads as one plain word; others are not offered."""
 _MOST = 200
-"""Runs that are offered, the newest ones."""
+"""The maximum number of runs to offer; the newest ones are kept."""
 
 Candidate = tuple[str, str]
-"""A value, and what is said about it; empty for nothing."""
+"""A value and its description, which may be empty."""
 
 
 @dataclass(frozen=True)
 class ProjectFolder:
-    """The project of the command line that is completed."""
+    """The project that the command line being completed refers to."""
 
     config: Path | None
-    """What `--config` names, or the nearest clusterkit.toml."""
+    """The file given by `--config`, or the nearest clusterkit.toml."""
     folder: Path
     words: tuple[str, ...]
-    """The arguments that stand before."""
+    """The arguments before the word being completed."""
 
     def tables(self) -> Iterator[Mapping[str, Any]]:
-        """The user's settings file and the project's, as far as they can be read."""
+        """Yields the contents of the user's and the project's settings files, skipping unreadable ones."""
         from clusterkit.config.sources import read_layer, user_file
 
         for file in (user_file(), self.config):
@@ -48,12 +48,12 @@ class ProjectFolder:
                 continue
 
     def keys(self, table: str) -> list[str]:
-        """The keys of a table in these files."""
+        """Returns the keys of a table in these files."""
         found = (values.get(table) for values in self.tables())
         return [key for one in found if isinstance(one, dict) for key in one]
 
     def runs(self) -> list[LedgerRun]:
-        """The runs of the ledger, the newest first."""
+        """Returns the ledger's runs, newest first."""
         import sqlite3
 
         from clusterkit.runs.ledger import Ledger
@@ -72,7 +72,7 @@ Source = Callable[[ProjectFolder], Iterable[Candidate]]
 
 
 def project(config: str | None, words: Iterable[str]) -> ProjectFolder:
-    """The project that a command line with this `--config` is about."""
+    """Locates the project that a command line with this `--config` refers to."""
     from clusterkit.config.sources import find_project_file
 
     here = Path.cwd()
@@ -190,7 +190,7 @@ def _these(*values: str) -> Source:
 
 
 FILES = ("FILE", "FOLDER", "IMAGE.sif", "FILE.tar.zst", "PATH")
-"""Metavars of files: the shell completes them itself."""
+"""Metavars of file arguments, which the shell completes itself."""
 
 BY_OPTION: Mapping[str, Source] = {
     "--cluster": _clusters,
@@ -204,7 +204,7 @@ BY_OPTION: Mapping[str, Source] = {
     "--example": _examples,
     "--from": _these("docker-daemon:", "docker-archive:", "oci:", "docker://"),
 }
-"""Options whose metavar does not tell what they take."""
+"""Options whose metavar does not say what values they take."""
 
 BY_METAVAR: Mapping[str, Source] = {
     "RUN": _runs_and_groups,
@@ -223,11 +223,11 @@ BY_METAVAR: Mapping[str, Source] = {
 
 
 def values_of(option: str, metavar: str, at: ProjectFolder) -> list[Candidate]:
-    """What an option or an argument may be given.
+    """Lists the values that an option or an argument accepts.
 
     Args:
-        option: its long name; empty for an argument.
-        metavar: what stands for its value in the help; `a|b|c` are the values themselves.
+        option: the option's long name; empty for an argument.
+        metavar: the placeholder shown in the help; `a|b|c` lists the values themselves.
         at: the project.
     """
     source = BY_OPTION.get(option) or BY_METAVAR.get(metavar)

@@ -1,8 +1,8 @@
-"""`clusterkit completion`, and the answers to the scripts that it prints.
+"""`clusterkit completion`, and the responses to the scripts that it prints.
 
-The protocol between a script and clusterkit: the line up to the cursor in `_CLUSTERKIT_LINE`, the shell in
-`_CLUSTERKIT_SHELL`. The first line of the answer is `words`, `beginnings` (no space behind them) or `files`
-(the shell knows them itself); the others are a value each, with a tab and what is said about it.
+A script passes the line up to the cursor in `_CLUSTERKIT_LINE` and the shell's name in `_CLUSTERKIT_SHELL`.
+The first line of the response is `words`, `beginnings` (append no space) or `files` (the shell completes them
+itself); every other line is a value, followed by a tab and its description if it has one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from clusterkit.errors import ClusterkitError, ConfigError
 
 
 class Shell(StrEnum):
-    """The shells that are completed."""
+    """The supported shells."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -67,10 +67,10 @@ def _own_shell() -> Shell:
 
 
 def _install(shell: Shell, text: str) -> list[str]:
-    """Write the script, and for bash and zsh the line that loads it; tells what was written.
+    """Writes the script, and for bash and zsh the line that loads it; returns what to report.
 
     Raises:
-        ClusterkitError: a file cannot be written.
+        ClusterkitError: a file cannot be written, or the home folder is unknown.
     """
     home = account.home()
     if home is None:
@@ -110,7 +110,7 @@ def _write(file: Path, text: str) -> str:
 
 
 def words_of(line: str) -> list[str]:
-    """The words of a line up to the cursor; the last one is the one that is completed, maybe empty."""
+    """Splits a line up to the cursor into words; the last one, possibly empty, is being completed."""
     for closed in (line, f"{line}'", f'{line}"'):
         try:
             words = shlex.split(closed)
@@ -121,12 +121,12 @@ def words_of(line: str) -> list[str]:
 
 
 def answer(group: Any, line: str, shell: str) -> str:
-    """The answer to a script of `clusterkit completion`.
+    """Builds the response to a script printed by `clusterkit completion`.
 
     Args:
-        group: the command line as click knows it; Typer brings a click of its own, or uses the installed one.
-        line: up to the cursor.
-        shell: its name; bash completes only what follows the last `=` or `:` of a word.
+        group: the click group; it is untyped because Typer may bundle its own click or use the installed one.
+        line: the line up to the cursor.
+        shell: the shell's name; bash completes only what follows the last `=` or `:` of a word.
     """
     kind, found, start = _complete(group, words_of(line))
     if shell == Shell.FISH:
@@ -142,7 +142,7 @@ def answer(group: Any, line: str, shell: str) -> str:
 
 
 def _complete(group: Any, words: list[str]) -> tuple[str, list[Candidate], str]:
-    """Kind, candidates as whole words, and the word they complete."""
+    """Returns the kind, the candidates as whole words, and the word they complete."""
     *before, start = words[1:] or [""]
     commands: Mapping[str, Any] = group.commands
     given = [word for word in before if not word.startswith("-")]
@@ -192,12 +192,12 @@ def _values(param: Any, at: ProjectFolder, start: str) -> tuple[str, list[Candid
     if metavar in FILES:
         return "files", []
     long = next((name for name in param.opts if name.startswith("--")), "")
-    head = start[: start.rfind(",") + 1] if metavar == "STATE" else ""  # several, with commas
+    head = start[: start.rfind(",") + 1] if metavar == "STATE" else ""  # a comma-separated list
     return "words", _fitting(start, [(head + value, about) for value, about in values_of(long, metavar, at)])
 
 
 def _options(params: Any, before: list[str] | tuple[()]) -> list[Candidate]:
-    """Long names of the options that may still be given."""
+    """Lists the long names of the options that may still be given."""
     return [
         (name, one.help or "")
         for one in params

@@ -36,10 +36,10 @@ def show_config(settings: Settings, *, under: str, everything: bool, show_origin
     """Prints settings as TOML that can be pasted into a file.
 
     Args:
-        settings: what to show.
-        under: only what lies below this dotted key; "" is all.
-        everything: with the profiles that are just as shipped.
-        show_origin: where each value was written, as a comment behind it.
+        settings: the settings to show.
+        under: show only values below this dotted key; "" shows all.
+        everything: include unmodified built-in profiles.
+        show_origin: append a comment to each value that says where it was set.
     """
     values = settings.values(under)
     hidden: set[str] = set()
@@ -58,7 +58,7 @@ def show_config(settings: Settings, *, under: str, everything: bool, show_origin
 
 
 def _own_profiles(settings: Settings) -> set[str]:
-    """The default profile and those the user's own files or the command line name."""
+    """Returns the default profile and those named by the user's own files or the command line."""
     own = {settings.project.default_profile}
     for layer in settings.layers:
         if layer.file in settings.files or layer.label == COMMAND_LINE:
@@ -67,7 +67,7 @@ def _own_profiles(settings: Settings) -> set[str]:
 
 
 def _toml(values: Sequence[Setting], *, show_origin: bool) -> Iterable[Text]:
-    """TOML lines; a table a cluster and profile, deeper keys dotted."""
+    """Yields TOML lines with one table per cluster and profile; deeper keys are dotted."""
     depth = {"project": 1, "clusters": 2, "profiles": 2}
     lines = [join_key(v.key[depth[v.key[0]] :]) + " = " + toml_value(v.value) for v in values]
     width = min(max(map(len, lines)), 60)

@@ -1,4 +1,4 @@
-"""Handles unforeseen exceptions: the traceback goes into a private file to send to us, not to the screen."""
+"""Handles unexpected exceptions: the traceback goes to a private file for a bug report, not to the screen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clusterkit import __version__, account
 from clusterkit.errors import ClusterkitError
 
 UNEXPECTED = 70
-"""Exit code of a bug in clusterkit itself; EX_SOFTWARE of sysexits.h."""
+"""Exit code for a bug in clusterkit itself: EX_SOFTWARE in sysexits.h."""
 _HIDDEN = "***"
 _WORDS = r"(?:key|token|secret|passw|passphrase|auth|credential)"
 _SECRET = re.compile(_WORDS, re.IGNORECASE)
@@ -27,25 +27,25 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _SEEMS_SECRET = re.compile(
-    r"[0-9a-f]{32,}"  # a key of W&B
-    r"|(?=\w*\d)(?=\w*[A-Za-z])\w{36,}"  # of GitHub, Hugging Face and others
-    r"|(?<=://)[^/@\s]+(?=@)",  # of an address
+    r"[0-9a-f]{32,}"  # a W&B key
+    r"|(?=\w*\d)(?=\w*[A-Za-z])\w{36,}"  # a token of GitHub, Hugging Face and others
+    r"|(?<=://)[^/@\s]+(?=@)",  # credentials in a URL
     re.IGNORECASE,
 )
 
 
 class UnexpectedError(ClusterkitError):
-    """Something happened that clusterkit does not foresee: a bug of ours."""
+    """An exception that clusterkit does not anticipate: a bug in clusterkit."""
 
     exit_code = UNEXPECTED
 
 
 def unexpected(error: BaseException, words: Sequence[str]) -> UnexpectedError:
-    """The fault to show for an exception, whose traceback is written into a file.
+    """Writes an exception's traceback to a file and returns the error to show.
 
     Args:
-        error: what was raised.
-        words: of the command line, without the program's name.
+        error: the exception.
+        words: the command-line arguments, without the program's name.
     """
     last = masked_text("".join(traceback.format_exception_only(error)).strip().splitlines()[-1])
     text = _report(error, words)
@@ -58,7 +58,7 @@ def unexpected(error: BaseException, words: Sequence[str]) -> UnexpectedError:
 
 
 def masked(words: Iterable[str]) -> list[str]:
-    """Words of a command line without what may be secret: named so, looking so, or a program's own.
+    """Masks arguments that may be secret, judging by name or form, and all arguments after `--`.
 
     >>> masked(["submit", "--sbatch", "export=API_KEY=abc", "--", "--password", "x"])
     ['submit', '--sbatch', 'export=API_KEY=***', '--', '***', '***']
@@ -80,12 +80,12 @@ def masked(words: Iterable[str]) -> list[str]:
 
 
 def masked_text(text: str) -> str:
-    """A message without the values of what is named as a secret."""
+    """Masks values in a message that are named like a secret or look like one."""
     return _SEEMS_SECRET.sub(_HIDDEN, _NAMED.sub(rf"\1{_HIDDEN}", text))
 
 
 def _report(error: BaseException, words: Sequence[str]) -> str:
-    """Frames without their local variables, and messages without what may be secret."""
+    """Formats the traceback without local variables, and masks possible secrets in messages."""
     seen = traceback.TracebackException.from_exception(error, capture_locals=False)
     lines = [
         f"clusterkit {__version__}, Python {platform.python_version()}, {platform.platform()}\n",
@@ -96,7 +96,7 @@ def _report(error: BaseException, words: Sequence[str]) -> str:
 
 
 def _folders() -> Iterator[Path]:
-    """Where the file may lie, best first: the project's own, the user's for states, the one for all."""
+    """Yields candidate folders, best first: the project's, the user's state folder, the temporary folder."""
     with suppress(OSError):  # the current folder is gone
         here = Path.cwd()
         yield from (folder / ".clusterkit" for folder in (here, *here.parents))
@@ -112,7 +112,7 @@ def _folders() -> Iterator[Path]:
 
 
 def _written(folder: Path, text: str) -> Path | None:
-    """A new file that only the user may read; None where it cannot be made."""
+    """Writes a new file that only the user can read; returns None if that fails."""
     begin = time.strftime("crash-%Y%m%d-%H%M%S-")
     try:
         number, name = tempfile.mkstemp(".txt", begin, folder)

@@ -60,12 +60,12 @@ _FILES = {"curves.png": "curves", "report.html": "report"}
 
 
 _LINE_SECONDS = 15.0
-"""Between two lines where there is no terminal to redraw."""
+"""Seconds between two lines when there is no terminal to redraw."""
 
 
 @contextmanager
 def live_row() -> Iterator[Callable[[StatusRow], None]]:
-    """Redraws the run's line on a terminal; elsewhere prints one now and then."""
+    """Redraws the run's line on a terminal; otherwise prints a line periodically."""
     if err.is_terminal:
         with Live(console=err, transient=True, auto_refresh=False) as live:
             yield lambda row: live.update(status_table([row], width=err.width)[0], refresh=True)
@@ -96,13 +96,13 @@ def _line(row: StatusRow) -> str:
 
 
 def show_left(run_id: str) -> None:
-    """What becomes of the run when one leaves before its end: it is a job of its own and goes on."""
+    """Tells a user who leaves early that the run continues, since it is a job of its own."""
     note("no longer watched; if it still runs, it goes on by itself")
     note(f"next: clusterkit cancel {run_id}, or clusterkit watch {run_id}")
 
 
 def show_demonstrated(done: Demonstrated) -> None:
-    """State, success rates, what was synced, where the picture is."""
+    """Prints the state, the success rates, what was synced, and the paths of the curves and the report."""
     row = done.row
     lines: list[tuple[str, str, str]] = [
         ("run", row.run.run_id, ""),

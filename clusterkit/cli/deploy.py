@@ -34,7 +34,7 @@ def deploy(
 
     settings = load(config)
     target = settings.cluster(cluster)
-    with log_in_ahead(target) as login:  # while the server is at it, the rest is imported
+    with log_in_ahead(target) as login:  # logs in while the imports run
         from clusterkit.cli.ui.deploy import print_plan_json, show_deployed, show_plan
         from clusterkit.cli.ui.progress import transfer_bar
         from clusterkit.commands import deploy as verb

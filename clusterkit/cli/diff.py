@@ -47,7 +47,7 @@ _MOST_FILES = 20
 
 
 def show_diff(comparison: Comparison) -> None:
-    """Which runs, then what differs, a section after the other."""
+    """Prints the two runs, then their differences by section."""
     for letter, run in (("A", comparison.a), ("B", comparison.b)):
         out.print(
             Text.assemble((f"{letter}  ", "bold"), run.run_id, (f"  {printable(run.where)}", "dim")),
@@ -79,7 +79,7 @@ def show_diff(comparison: Comparison) -> None:
 
 
 def print_json(comparison: Comparison) -> None:
-    """One object on standard output; see docs/sharing.md."""
+    """Prints one JSON object on standard output; see docs/sharing.md."""
     out.file.write(json.dumps(as_json(comparison), indent=2) + "\n")
 
 
@@ -114,7 +114,7 @@ def _files(files: tuple[Changed, ...]) -> Table:
 
 
 def _pair(section: str, name: str, a: Any, b: Any) -> list[str]:
-    """Two values that differ, as texts that differ."""
+    """Formats two different values so that their texts differ, too."""
     if isinstance(a, DescribedRate) or isinstance(b, DescribedRate):
         values = percents_beside([rate and rate.value for rate in (a, b)])
         return [value + _interval(rate) for value, rate in zip(values, (a, b), strict=True)]

@@ -99,11 +99,11 @@ _NAME_WIDTH = 15
 
 
 _LONGEST = 300
-"""Characters of evidence that are shown."""
+"""The maximum number of characters of evidence to show."""
 
 
 class DoctorList:
-    """Prints a line as each check ends; on a terminal what is being waited for stands below."""
+    """Prints a line as each check ends; on a terminal, the current activity is shown below."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -113,7 +113,7 @@ class DoctorList:
         self._status: Status | None = None
 
     def __enter__(self) -> Self:
-        console = err if self._quiet else out  # one console must do both, or they write over each other
+        console = err if self._quiet else out  # on separate consoles, lines and spinner would overlap
         if console.is_terminal:
             self._status = self._stack.enter_context(console.status("looking around", spinner="dots"))
         return self
@@ -125,13 +125,13 @@ class DoctorList:
         self._status = None
 
     def say(self, text: str) -> None:
-        """What is being waited for; without a terminal it is not told."""
+        """Shows the current activity on a terminal; does nothing without one."""
         if self._status is not None:
             self._status.update(Text(printable(text), "dim"))
 
     @contextmanager
     def bar(self, label: str, total: int | None) -> Iterator[ProgressCallback]:
-        """A progress bar in place of what is being waited for."""
+        """Shows a progress bar in place of the current activity."""
         if self._status is not None:
             self._status.stop()
         with transfer_bar(label, total) as report:
@@ -140,7 +140,7 @@ class DoctorList:
             self._status.start()
 
     def asking(self, ask: Ask) -> Ask:
-        """The same, with nothing drawn while a person answers."""
+        """Wraps `ask` so that nothing is drawn while the user answers."""
 
         def asked(question: Question) -> Sequence[str]:
             if self._status is not None:
@@ -153,7 +153,7 @@ class DoctorList:
         return asked
 
     def add(self, result: Result) -> None:
-        """Show one result; skipped ones of one cause share a line."""
+        """Shows one result; checks skipped for the same reason share a line."""
         if self._quiet:
             return
         if self._skipped and not self._goes_with(result):
@@ -164,7 +164,7 @@ class DoctorList:
         self._line(result)
 
     def end(self, sheet: Sheet) -> None:
-        """The verdict in one line."""
+        """Prints the verdict on one line."""
         self._flush()
         counts = sheet.counts()
         told = [f"{counts[Outcome.PASS]} ok"]
@@ -218,7 +218,7 @@ class DoctorList:
 
 
 def _row(mark: Text, name: str, text: Text, *, label: str = "") -> Table:
-    """One line; where it is too long, it goes on below itself."""
+    """Builds one line; a long text wraps within its own column."""
     cells = [(8, mark)]
     if name or label:
         cells.append((_NAME_WIDTH + 1, Text(name)))
@@ -236,7 +236,7 @@ _COUNTED = {Outcome.WARN: "to look at", Outcome.FAIL: "failed", Outcome.SKIPPED:
 
 
 def print_json(sheet: Sheet) -> None:
-    """One object on standard output; see docs/doctor.md."""
+    """Prints one JSON object on standard output; see docs/doctor.md."""
     document = {
         "schema": SCHEMA,
         "time": int(time.time()),

@@ -55,13 +55,13 @@ def drill(
 
 
 class StateLines:
-    """Says a line whenever something changes."""
+    """Prints a line whenever the run's state changes."""
 
     def __init__(self) -> None:
         self._last = ""
 
     def __call__(self, row: StatusRow) -> None:
-        """Take note of where the run stands."""
+        """Takes the run's current status."""
         state = row.state
         line = state.state.capitalize()
         if state.state is JobState.RUNNING and state.attempt is None:
@@ -77,7 +77,7 @@ class StateLines:
 
 
 def show_drilled(done: Drilled) -> None:
-    """A green or red line for each step, and one verdict."""
+    """Prints a green or red line for each step, and the verdict."""
     for check in done.checks:
         mark, style = ("ok  ", "green") if check.passed else ("FAIL", "red")
         out.print(Text.assemble((f"{mark}  ", style), check.text), soft_wrap=True)

@@ -1,6 +1,6 @@
-"""The edge of every command: whatever is raised inside ends in two lines and a documented exit code.
+"""The outermost layer of every command: turns any exception into two lines and a documented exit code.
 
-On the standard library alone, for it also guards the import of everything else.
+It uses only the standard library at import, because it also guards the import of everything else.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ INTERRUPTED = 130
 
 
 def run(command: Callable[[], object]) -> NoReturn:
-    """Run a command to its end, and leave Python with its exit code.
+    """Runs a command and exits Python with its exit code.
 
     Args:
-        command: ends by itself, by SystemExit, or by what it raises.
+        command: the command; it may return, raise SystemExit or raise any exception.
     """
     prepare()
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -35,14 +35,14 @@ def run(command: Callable[[], object]) -> NoReturn:
             codes.append(_show(hook.exc_value))
 
     threading.excepthook = of_thread
-    # What an object raises while it is thrown away changes nothing that the command did.
+    # Exceptions raised while an object is finalized do not affect the command's result.
     sys.unraisablehook = lambda _: None
     code = _code_of(command)
     sys.exit(next(filter(None, [code, *codes, _code_of(sys.stdout.flush)]), 0))
 
 
 def _leave(number: int, _: object) -> NoReturn:
-    """Ends by an exception, so that what runs on a cluster for this command is ended, too."""
+    """Exits through an exception, so that this command's processes on a cluster are ended, too."""
     sys.exit(128 + number)
 
 
@@ -52,7 +52,7 @@ def _code_of(command: Callable[[], object]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except KeyboardInterrupt:
-        if sys.stderr.isatty():  # the shell's prompt would stand behind ^C, or behind a question
+        if sys.stderr.isatty():  # otherwise the shell's prompt would follow ^C or a question
             sys.stderr.write("\n")
         return INTERRUPTED
     except BaseException as error:
@@ -61,7 +61,7 @@ def _code_of(command: Callable[[], object]) -> int:
 
 
 def _show(error: BaseException) -> int:
-    """Show what happened and what to do; returns the exit code."""
+    """Prints the error and its hint; returns the exit code."""
     try:
         fault = _fault(error)
     except KeyboardInterrupt:

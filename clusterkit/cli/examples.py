@@ -1,6 +1,6 @@
-"""What each command is for, examples of it, and what else to look at.
+"""The purpose, examples and related commands of each command.
 
-An example works as it stands, given the cluster, profile or run that it names; a test parses every one.
+Each example works as written if the cluster, profile or run it names exists; a test parses all of them.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ PANELS = (START, RUN, WATCH, RESULTS, HOUSE)
 
 
 class Guide(NamedTuple):
-    """What is said about a command beside its own help."""
+    """What the help says about a command besides its docstring and options."""
 
     panel: str
     short: str
-    """The first sentence of its help: a list of commands shows it and loads none of them."""
+    """The first sentence of the command's help, so that the list of commands loads none of them."""
     examples: tuple[tuple[str, str], ...]
-    """Arguments, and what they do; empty where it is plain."""
+    """Pairs of arguments and what they do; the description is empty if it is obvious."""
     see: tuple[str, ...]
-    """Commands, or pages of docs/."""
+    """Related commands, or pages of docs/."""
 
 
 GUIDES = {

@@ -47,7 +47,7 @@ def export(
 
 
 def show_exported(done: Exported) -> None:
-    """The path of the archive on standard output; what is in it on standard error."""
+    """Prints the archive's path on standard output and its contents on standard error."""
     image = "no container"
     if done.image:
         how = "" if done.with_image else " by its digest (--with-image puts it in)"

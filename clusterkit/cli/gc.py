@@ -36,7 +36,7 @@ def gc(
 
 
 def ask_first(*, dry_run: bool, yes: bool) -> Callable[[str, Rubbish], bool]:
-    """What shows a gc's findings and asks whether they may go."""
+    """Returns a callback that shows what was found and asks whether to remove it."""
 
     def agrees(cluster: str, rubbish: Rubbish) -> bool:
         for image in rubbish.images:
@@ -53,7 +53,7 @@ def ask_first(*, dry_run: bool, yes: bool) -> Callable[[str, Rubbish], bool]:
 
 
 def _say_what_is_young(young: Sequence[Young]) -> None:
-    """What no run uses and stays for now, with its age and when it may go."""
+    """Lists unused items that are too recent to remove, with their age and when they may be removed."""
     for one in young:
         name = one.name.removeprefix(".damaged-").removeprefix("sha256-")[:12]
         size = f"{format_bytes(one.bytes)}, " if one.bytes is not None else ""
@@ -62,7 +62,7 @@ def _say_what_is_young(young: Sequence[Young]) -> None:
 
 
 def show_collected(done: Garbage) -> None:
-    """How it went, in a line."""
+    """Prints the outcome on one line."""
     rubbish = done.rubbish
     if not rubbish.things:
         also = " besides" if rubbish.young else ""

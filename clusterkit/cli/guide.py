@@ -1,6 +1,6 @@
-"""The help as a person reads it: commands in groups, each with examples at its end.
+"""Formats the help: commands in groups, each command's help ending with examples.
 
-Plain text: rich panels would cost as much time as all the rest of the start.
+The help is plain text, because rich panels would double the startup time.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from clusterkit.cli.examples import GUIDES, PANELS
 from clusterkit.resources import page
 
 _TYPE = re.compile(r"^(  (?:-- )?[A-Z]\S*)( <\S+>)", re.MULTILINE)
-"""An argument's metavar and Typer's word for its type."""
+"""An argument's metavar and Typer's name for its type."""
 
 
 def epilog(command: str) -> str:
-    """The end of a command's help, for click: lines below a backspace character stay as they are."""
+    """Returns the end of a command's help; click does not rewrap lines that follow a backspace character."""
     guide = GUIDES.get(command)
     if guide is None:
         return ""
@@ -31,7 +31,7 @@ def epilog(command: str) -> str:
         f"  {line:{width}}  # {what}" if what else f"  {line}"
         for line, (_, what) in zip(lines, guide.examples, strict=True)
     ]
-    if any(len(line) > 76 for line in examples):  # a line for each, and what it does above it
+    if any(len(line) > 76 for line in examples):  # put each description on its own line, above the example
         examples = [
             text
             for line, (_, what) in zip(lines, guide.examples, strict=True)
@@ -43,16 +43,16 @@ def epilog(command: str) -> str:
 
 
 class Command(TyperCommand):
-    """A command whose help ends with its examples, and names no Python types."""
+    """A command whose help ends with its examples and omits Python types."""
 
     def get_help(self, ctx: Any) -> str:
-        """The help as it is printed."""
+        """Returns the help as printed."""
         self.epilog = epilog(self.name or "")
         return _TYPE.sub(lambda found: found[1] + " " * len(found[2]), super().get_help(ctx))
 
 
 class _Commands(Mapping[str, Any]):
-    """All commands by name; each is imported when it is asked for."""
+    """All commands by name, each imported on first access."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}
@@ -72,7 +72,7 @@ class _Commands(Mapping[str, Any]):
 
 
 def load(name: str) -> Any:
-    """The command of that name: the function in the module of its name, with underscores."""
+    """Imports a command: the function named like its module, with underscores for dashes."""
     word = name.replace("-", "_")
     module = import_module(f"clusterkit.cli.{word}")
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -81,26 +81,26 @@ def load(name: str) -> Any:
 
 
 class LazyGroup(TyperGroup):
-    """The commands by what they are for. One is imported when it runs, or when its own help is asked for."""
+    """Groups commands by purpose, and imports a command only to run it or to show its own help."""
 
     def __init__(self, **attributes: Any) -> None:
-        """As click makes it."""
+        """Takes the same attributes as click's groups."""
         super().__init__(**attributes)
         self.commands = _Commands()  # type: ignore[assignment]
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names, in the order of the help."""
+        """Returns the names, in the order of the help."""
         del ctx
         return list(GUIDES)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands, a list for each group."""
+        """Writes the commands, one list per group."""
         del ctx
         widest = max(map(len, GUIDES))
         room = formatter.width - 6 - widest
         for panel in PANELS:
             with formatter.section(panel):
-                # Lists of one width: the second column stands where it does in the other lists.
+                # Pad all lists to the same width, so that their second columns align.
                 formatter.write_dl(
                     [
                         (f"{name:{widest}}", TyperCommand(name, help=guide.short).get_short_help_str(room))

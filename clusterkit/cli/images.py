@@ -37,11 +37,11 @@ def images(
 
 
 _NAMED = 5
-"""So many runs are named."""
+"""The maximum number of runs to name."""
 
 
 def show_images(cluster: str, rows: Sequence[ImageRow]) -> None:
-    """One line an image, the last used first."""
+    """Prints one line per image, the most recently used first."""
     if not rows:
         note(f"no images on {cluster}; `clusterkit deploy` sends one")
         return
@@ -72,7 +72,7 @@ def _runs(row: ImageRow) -> str:
 
 
 def print_json(cluster: str, rows: Sequence[ImageRow]) -> None:
-    """One object on standard output; see docs/commands.md."""
+    """Prints one JSON object on standard output; see docs/commands.md."""
     images = [
         {
             "digest": row.image.digest,

@@ -145,7 +145,7 @@ def _local(file: Path, host: str | None, program: str | None, *, yes: bool, forc
 
 
 def _host(ssh_config: Path | None, *, at_terminal: bool) -> str:
-    """The host the person chooses."""
+    """Asks the user for a host."""
     from clusterkit.cli.ui.init import choose_host
     from clusterkit.errors import ConfigError
     from clusterkit.transport.hosts import configured_hosts
@@ -160,7 +160,7 @@ def _host(ssh_config: Path | None, *, at_terminal: bool) -> str:
 
 
 def _settle(proposal: Proposal, *, yes: bool, force: bool, diff: bool) -> bool:
-    """Show what changes and write it, if the person wants it; whether it was written."""
+    """Shows the changes and writes them if the user agrees; returns whether they were written."""
     from clusterkit.cli.ui import init as ui
     from clusterkit.cli.ui.console import note
     from clusterkit.config.settings_file import save

@@ -48,7 +48,7 @@ def login(
 
 
 def show_login(done: LoggedIn) -> None:
-    """One line: where to, until when, and how it ends."""
+    """Prints one line: the host, how long the login is kept, and how to end it."""
     state = "logged in" if done.new else "already logged in"
     out.print(
         f"{done.cluster} ({done.host}): {state}; kept until {format_duration(done.seconds)} pass without a "

@@ -22,7 +22,7 @@ def logout(
 
 
 def show_logout(hosts: Sequence[str]) -> None:
-    """One line a login that was ended."""
+    """Prints one line per login that was ended."""
     for host in hosts:
         out.print(f"{host}: logged out", markup=False, soft_wrap=True)
     if not hosts:

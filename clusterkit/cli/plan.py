@@ -136,10 +136,10 @@ def _words(text: str | None) -> list[str]:
 
 
 def _spaces(observation: int | None, action: int | None, choices: str | None) -> Spaces | None:
-    """Sizes of an environment that the user names; None where nothing is said.
+    """Returns the environment's sizes from the options; None if none was given.
 
     Raises:
-        ConfigError: half of it is said, or the choices are no numbers.
+        ConfigError: only one of the two sizes was given, or the choices are not numbers.
     """
     from trainer.recipe.spaces import Spaces
 
@@ -160,10 +160,10 @@ def _spaces(observation: int | None, action: int | None, choices: str | None) ->
 
 
 def _durations(text: str | None) -> tuple[int, ...]:
-    """Seconds of each time limit.
+    """Parses time limits into seconds.
 
     Raises:
-        ConfigError: one is none.
+        ConfigError: one is invalid or shorter than a minute.
     """
     from clusterkit.units import parse_duration
 
@@ -177,7 +177,7 @@ def _durations(text: str | None) -> tuple[int, ...]:
 
 
 def show_comparison(profile: Profile, rows: Sequence[ComparisonRow]) -> None:
-    """One line a GPU type of a cluster."""
+    """Prints one line per cluster and GPU type."""
     steps = f", {format_count(profile.total_steps)} steps" if profile.total_steps else ""
     out.print(Text.assemble((profile.name, "bold"), f": {profile.recipe}{steps}"))
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -196,7 +196,7 @@ def show_comparison(profile: Profile, rows: Sequence[ComparisonRow]) -> None:
 
 
 def print_comparison_json(profile: Profile, rows: Sequence[ComparisonRow]) -> None:
-    """The same for machines; docs/plan.md lists the keys."""
+    """Prints the comparison as JSON; docs/plan.md lists the keys."""
     document = {
         "schema": 1,
         "profile": profile.name,
@@ -233,12 +233,12 @@ def _time(row: ComparisonRow, rate: str) -> tuple[str, Text]:
 
 
 def print_forecast_json(forecast: Forecast) -> None:
-    """One document on standard output."""
+    """Prints the forecast as one JSON document on standard output."""
     out.file.write(json.dumps(_document(forecast), ensure_ascii=False) + "\n")
 
 
 def store_json(store: Store | None) -> dict[str, Any] | None:
-    """One memory."""
+    """Converts the figures of one memory (GPU or host) to plain values."""
     return (
         None
         if store is None
@@ -254,7 +254,7 @@ def store_json(store: Store | None) -> dict[str, Any] | None:
 
 
 def time_json(speed: Speed | None, duration: Duration | None) -> dict[str, Any] | None:
-    """Speed and time."""
+    """Converts speed and duration to plain values."""
     return None if speed is None else {**asdict(speed), "duration": duration and asdict(duration)}
 
 

@@ -17,7 +17,7 @@ def profiles(config: ConfigOption = None) -> None:
 
 
 def show_profiles(settings: Settings) -> None:
-    """Prints one line a profile: what it asks for and what it trains."""
+    """Prints one line per profile: what it requests and what it trains."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("profile", "gpu", "cpus", "time", "recipe", "steps", "envs"):
         table.add_column(
@@ -42,7 +42,7 @@ def show_profiles(settings: Settings) -> None:
 
 
 def _count(steps: int | None) -> str:
-    """A number of steps as people say it: "2M", "100k"."""
+    """Formats a number of steps for reading: "2M", "100k"."""
     if steps is None:
         return "-"
     for size, unit in ((10**6, "M"), (10**3, "k")):

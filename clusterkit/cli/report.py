@@ -68,7 +68,7 @@ def report(
 
 
 def show_reported(reported: Reported) -> None:
-    """What each group came to, and the files that were written, one path a line."""
+    """Prints each group's final results, and the files that were written, one path per line."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("group", no_wrap=True)
     table.add_column("runs", justify="right")
@@ -91,7 +91,7 @@ def show_reported(reported: Reported) -> None:
 
 
 def _finals(rows: Sequence[ReportRow], title: str) -> list[str]:
-    """A column of the final numbers of one name; `-` where a group has another one."""
+    """Formats the column of one metric's final values; `-` for groups that report another metric."""
     mine = [row.result if row.result and row.result.title == title else None for row in rows]
     values = [one.point.value if one else None for one in mine]
     return percents_beside(values) if any(one and one.rate for one in mine) else beside(values)

@@ -71,7 +71,7 @@ def rerun(
 
 
 def show_rerun(done: Submitted) -> None:
-    """The run id on standard output, alone; the rest on standard error."""
+    """Prints only the run id on standard output; everything else goes to standard error."""
     (run,), (placed,) = done.runs, done.placed
     seed = f", seed {run.seed}" if run.recipe or run.seed else ""
     note(f"as {placed.spec.rerun_of}: its code, image and arguments{seed}")

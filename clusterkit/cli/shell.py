@@ -39,10 +39,10 @@ def shell(
 
 
 def own_terminal(*, needed: bool) -> str | None:
-    """The value of TERM where this process has a terminal to lend; None where it has none.
+    """Returns the value of TERM if this process has a terminal; None otherwise.
 
     Raises:
-        RunError: there is none, and one is needed.
+        RunError: a terminal is needed, and there is none.
     """
     if sys.stdin.isatty() and sys.stdout.isatty():
         return os.environ.get("TERM") or "dumb"
@@ -55,7 +55,7 @@ def own_terminal(*, needed: bool) -> str | None:
 
 
 def show_entry(*, quiet: bool) -> Callable[[Inside], None]:
-    """What says where a shell opens; nothing for a command of the user's own."""
+    """Returns a callback that prints where the shell opens; it is silent for the user's own commands."""
 
     def show(place: Inside) -> None:
         if not quiet:

@@ -1,4 +1,4 @@
-"""The three standard streams, made to take whatever a shell hands over and whatever is printed."""
+"""Makes the three standard streams work in any state a shell passes on, and accept any printed text."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import sys
 from clusterkit.errors import ClusterkitError
 
 READER_GONE = 141
-"""Exit code when the reader of standard output has gone; SIGPIPE ends other programs with the same."""
+"""Exit code when the reader of standard output has exited; programs killed by SIGPIPE have the same code."""
 _DEGRADE = "clusterkit.degrade"
 _PLAIN = {"━": "=", "─": "-", "●": "o", "│": "|", "┤": "|", "→": ">", "…": "."} | dict(
     zip("▁▂▃▄▅▆▇█", "__--==##", strict=True)
 )
-"""What stands for our own signs where the encoding lacks them; as wide, so that tables stay straight."""
+"""Substitutes for clusterkit's symbols when the encoding lacks them; equally wide, to keep tables aligned."""
 _BRAILLE = range(0x2800, 0x2900)
 
 
 class OutputError(ClusterkitError):
-    """Standard output cannot be written; with `READER_GONE` nobody is left to tell."""
+    """Standard output cannot be written; with `READER_GONE`, the error is not reported."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(
@@ -32,7 +32,7 @@ class OutputError(ClusterkitError):
 
 
 class _GuardedStream(io.FileIO):
-    """A stream that fails once, if at all: what is flushed at the end of Python must not fail again."""
+    """A stream that fails at most once, so that the flush when Python exits cannot fail again."""
 
     def __init__(self, number: int, *, needed: bool) -> None:
         super().__init__(number, "wb", closefd=False)
@@ -42,7 +42,7 @@ class _GuardedStream(io.FileIO):
         """Writes bytes.
 
         Raises:
-            OutputError: they cannot be written, and the stream is needed.
+            OutputError: the bytes cannot be written, and the stream is needed.
         """
         try:
             return super().write(data)  # type: ignore[arg-type]
@@ -54,10 +54,10 @@ class _GuardedStream(io.FileIO):
 
 
 def prepare() -> None:
-    """Replace the standard streams by ones that take everything that is printed.
+    """Replaces the standard streams with ones that accept any text.
 
-    A closed one behaves like /dev/null. Characters that an encoding lacks are printed as others. Standard
-    error is for people: where it cannot be written, the command goes on.
+    A closed stream behaves like /dev/null. Characters that the encoding lacks are replaced. Standard error is
+    only informative: if it cannot be written, the command continues.
     """
     codecs.register_error(_DEGRADE, _degrade)
     if sys.stdin is None:
@@ -69,7 +69,7 @@ def prepare() -> None:
 
 
 def _nothing(number: int) -> int:
-    """Opens /dev/null as a stream that was closed, for the programs we start, too."""
+    """Opens /dev/null in place of a closed stream; child processes inherit it."""
     opened = os.open(os.devnull, os.O_RDWR)
     if opened == number:
         os.set_inheritable(number, True)
@@ -91,7 +91,7 @@ def _text(stream: object, number: int, *, needed: bool) -> io.TextIOWrapper:
 
 
 def _degrade(error: UnicodeError) -> tuple[str, int]:
-    """See `codecs.register_error`: what stands for characters that cannot be written."""
+    """Replaces characters that cannot be encoded; an error handler for `codecs.register_error`."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]

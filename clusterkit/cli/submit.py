@@ -181,7 +181,7 @@ def _axes(seeds: str | None, sweep: list[str] | None) -> tuple[SweepAxis, ...]:
 
 
 def _agree(plan: Plan, *, yes: bool) -> None:
-    """Show a group, and ask about a large one."""
+    """Shows a group, and asks for confirmation if it is large."""
     if plan.group is None:
         return
     import sys

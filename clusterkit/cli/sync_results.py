@@ -119,7 +119,7 @@ def sync_results(
 def _log_in_ahead(
     settings: Settings, ledger: Ledger, names: Sequence[str], cluster: str | None, stack: ExitStack
 ) -> tuple[str, LoginAhead]:
-    """Begin the login to the first cluster; while the server is at it, the rest is imported."""
+    """Starts the login to the first cluster, which then runs during the remaining imports."""
     from clusterkit.results.places import choose_runs, place
     from clusterkit.site import log_in_ahead
 
@@ -130,7 +130,7 @@ def _log_in_ahead(
 
 
 def show_sync_watch(looks: Iterator[SyncLook]) -> Synced:
-    """Shows looks until they end; the last and all that has come stay on the screen, also after Ctrl-C."""
+    """Shows updates until they end; the last one and a summary stay on the screen, even after Ctrl-C."""
     from clusterkit.cli.ui.watch import show_watch
 
     seen: list[SyncLook] = []
@@ -168,11 +168,11 @@ _STYLES = {
 
 
 _MANY = 6
-"""So many runs that are up to date share a line."""
+"""At least this many up-to-date runs share a line."""
 
 
 def show_synced(synced: Synced) -> None:
-    """One line a run, or one for many that are up to date; where the results lie; what W&B still needs."""
+    """Prints a line per run, or one for many up-to-date runs, the results folder and what W&B still needs."""
     uploads: dict[str, list[RunUpload]] = {}
     for upload in synced.uploads:
         uploads.setdefault(upload.run_id, []).append(upload)

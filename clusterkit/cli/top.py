@@ -55,31 +55,31 @@ _BAR = 20
 
 
 _SILENT_SECONDS = 60.0
-"""A heartbeat that is older is shown in another colour."""
+"""An older heartbeat is highlighted."""
 
 
 _OTHER_LINES = 8
-"""Of the screen: what stands above and below the processes, besides the GPUs."""
+"""Screen lines above and below the list of processes, not counting the GPUs."""
 
 
 _FEWEST, _ONCE = 3, 12
-"""Processes that are shown: at least on a screen, and without one."""
+"""Processes to show: the minimum on a live screen, and the number in a single printout."""
 
 
 _FORGET_SECONDS = 10.0
-"""After so long without a sample, for each run that is shown, a run of a group is not shown any more."""
+"""A run of a group disappears after this long without a sample, multiplied by the number of runs shown."""
 
 
 _NOTHING = "the run ended before there was anything to show"
 
 
 def is_live() -> bool:
-    """Whether there is a screen to redraw."""
+    """Whether standard output is a terminal that can be redrawn."""
     return out.is_terminal
 
 
 def show_live(samples: Samples) -> None:
-    """Redraw until the run has ended, or Ctrl-C; what was seen last stays."""
+    """Redraws until the run ends or Ctrl-C is pressed; the last view stays on the screen."""
     latest: dict[str, tuple[float, Inside, Usage]] = {}
     try:
         with (
@@ -102,7 +102,7 @@ def show_live(samples: Samples) -> None:
 
 
 def show_once(samples: Samples) -> None:
-    """Print what there is."""
+    """Prints each sample once."""
     empty = True
     for place, usage in samples:
         empty = False
@@ -112,7 +112,7 @@ def show_once(samples: Samples) -> None:
 
 
 def print_json(samples: Samples) -> None:
-    """An object a line on standard output; see docs/commands.md."""
+    """Prints one JSON object per line on standard output; see docs/commands.md."""
     with contextlib.closing(samples):
         for place, usage in samples:
             head = {
@@ -127,7 +127,7 @@ def print_json(samples: Samples) -> None:
 
 
 def view(place: Inside, usage: Usage, *, processes: int) -> RenderableType:
-    """One screen."""
+    """Builds the view of one run."""
     title = Text.assemble(
         (place.run.run_id, "bold"),
         (f"  {place.run.cluster}, {usage.node}, job {place.job_id}, attempt {place.attempt}", "dim"),
@@ -142,7 +142,7 @@ def view(place: Inside, usage: Usage, *, processes: int) -> RenderableType:
 
 
 def _progress(usage: Usage) -> Text | None:
-    """The heartbeat on a line."""
+    """Formats the heartbeat as one line; returns None if it has no step."""
     beat = usage.heartbeat or {}
     step, total, rate = (_positive(beat.get(key)) for key in ("step", "total_steps", "steps_per_second"))
     if step is None:
@@ -166,7 +166,7 @@ def _progress(usage: Usage) -> Text | None:
 
 
 def _resources(usage: Usage) -> Table:
-    """A line for each GPU, one for the processors and one for memory."""
+    """Builds one line per GPU, one for the CPUs and one for memory."""
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for column in range(4):
         table.add_column(no_wrap=column < 3, overflow="ellipsis")
@@ -193,7 +193,7 @@ def _processes(usage: Usage, most: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("pid", "cpu", "memory"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("command")  # the only one that gives way, so not no_wrap as a column
+    table.add_column("command")  # the only column that may shrink, so it is not no_wrap
     for one in usage.processes[:most]:
         cpu = "" if one.cpu is None else f"{one.cpu:.2f}"
         command = Text(one.command, no_wrap=True, overflow="ellipsis")

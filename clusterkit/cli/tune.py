@@ -147,12 +147,12 @@ def _take_up(
 
 
 _LINE_SECONDS = 15.0
-"""Between two lines where there is no terminal to redraw."""
+"""Seconds between two lines when there is no terminal to redraw."""
 
 
 @contextmanager
 def waiting() -> Iterator[Callable[[StatusRow], None]]:
-    """Says where the measuring is: in place on a terminal, elsewhere in a line now and then."""
+    """Reports the benchmark's progress: in place on a terminal, otherwise as periodic lines."""
     if err.is_terminal:
         with err.status("submitted") as status:
             yield lambda row: status.update(Text(_where(row)))
@@ -179,7 +179,7 @@ def _where(row: StatusRow) -> str:
 
 
 def show_tuned(tuned: Tuned) -> None:
-    """The node, the table, and what is chosen."""
+    """Prints the node, the table of measurements and the chosen setting."""
     bench, chosen = tuned.bench, tuned.chosen
     note(f"measured {bench.day} on {bench.node} ({bench.device}), recipe {bench.recipe}")
     if tuned.state.state.active and not bench.complete:
@@ -210,7 +210,7 @@ def show_tuned(tuned: Tuned) -> None:
 
 
 def _show_failed(bench: Bench) -> None:
-    """Each reason once, with what it stopped."""
+    """Prints each failure reason once, with the measurements it prevented."""
     failed: dict[str, list[BenchRow]] = {}
     for row in bench.rows:
         if row.error:
@@ -257,7 +257,7 @@ def _table(bench: Bench, tuned: Tuned) -> Table:
 
 
 def _settings(bench: Bench) -> list[BenchSetting]:
-    """Those measured, the fastest loops first, then the fastest environments."""
+    """Returns the measured settings, sorted by loop speed, then by environment speed, fastest first."""
     settings = dict.fromkeys(
         row.setting for row in bench.rows if row.kind in ("loop", "envs") and row.error is None
     )
@@ -282,12 +282,12 @@ def _mark(setting: BenchSetting, tuned: Tuned) -> Text:
 
 
 def _rates(values: Sequence[float | None]) -> list[str]:
-    """A column of speeds, those that were not measured empty."""
+    """Formats a column of speeds; missing measurements stay empty."""
     return ["" if text == "-" else text for text in beside(values)]
 
 
 def agreed(change: Proposal, *, yes: bool) -> bool:
-    """Whether it is to be written: by option, or as the person at the terminal says."""
+    """Whether to write the change: --yes, or the user's answer at the terminal."""
     if yes:
         return True
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -297,10 +297,10 @@ def agreed(change: Proposal, *, yes: bool) -> bool:
 
 
 def show_written(change: Proposal, profile: str) -> None:
-    """What was done."""
+    """Prints which file was written."""
     note(f"{display_path(change.file)} is written; the next run of {profile} takes it")
 
 
 def show_goes_on(run_id: str) -> None:
-    """What to do when one does not wait."""
+    """Prints how to collect the results later."""
     note(f"the measuring goes on; `clusterkit tune {run_id}` takes up what it finds")

@@ -49,19 +49,19 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 
 
 _SPARK = 24
-"""Columns of a small curve at most."""
+"""Maximum width of a small curve, in columns."""
 
 
 _LEAST = 8
-"""With fewer there is none."""
+"""Minimum width; with fewer columns, no small curve is drawn."""
 
 
 _VALUE, _STEP, _GAP = 7, 5, 2
-"""Columns of a value, of the steps, and between two columns."""
+"""Width in characters of a value, of the steps, and of the gap between columns."""
 
 
 def view_group(looks: Sequence[Curves], width: int, height: int | None) -> RenderableType:
-    """One picture of several runs; all small curves have the same scale."""
+    """Builds one view of several runs; all small curves share one scale."""
     shown = [panels(one) for one in looks]
     names = list(dict.fromkeys(panel.name for mine in shown for panel in mine))
     span = max((row.step for one in looks for row in one.rows), default=1) or 1
@@ -92,7 +92,7 @@ def view_group(looks: Sequence[Curves], width: int, height: int | None) -> Rende
 
 
 def _room(looks: Sequence[Curves], names: Sequence[str], width: int) -> int:
-    """Columns that are left for a small curve."""
+    """Returns the columns available for a small curve; 0 if there are too few."""
     fixed = [
         max(len(one.run.run_id) for one in looks),
         max(len(str(one.state.state)) for one in looks),
@@ -108,7 +108,7 @@ def _value(panel: CurvePanel | None) -> str:
 
 
 def _spark(points: Sequence[tuple[float, float]], span: float, low: float, high: float, columns: int) -> Text:
-    """The last value in each part of the steps; a part without one is blank."""
+    """Draws the last value in each interval of steps; an interval without a value is blank."""
     levels = [" "] * columns
     for x, y in points:
         place = min(columns - 1, max(0, int(x / span * columns)))

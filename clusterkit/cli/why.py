@@ -46,7 +46,7 @@ _NAMED = 3
 
 
 def show_causes(causes: Causes) -> None:
-    """How many runs have which cause, then each cause by one of its runs."""
+    """Prints the number of runs per cause, then one example run for each cause."""
     counts = ", ".join(f"{len(one.run_ids)} {one.exemplar.finding.cause.slug}" for one in causes.shared)
     head = Text.assemble((causes.group, "bold"), f"  {causes.runs} runs: {counts}")
     out.print(head, soft_wrap=True)
@@ -65,7 +65,7 @@ def show_causes(causes: Causes) -> None:
 
 
 def print_group_json(causes: Causes) -> None:
-    """One object on standard output; see docs/why.md."""
+    """Prints one JSON object on standard output; see docs/why.md."""
     document = {
         "schema": 1,
         "group": causes.group,
@@ -89,11 +89,11 @@ def _listed(names: Sequence[str]) -> str:
 
 
 _LONGEST = 400
-"""Characters of a line that are shown; one line of a log may hold a megabyte."""
+"""The maximum number of characters of a line to show; a line of a log may be a megabyte long."""
 
 
 def show_diagnosis(diagnosis: Diagnosis) -> None:
-    """Which run, what it is, the lines that show it, what to do, and the command."""
+    """Prints the run, then the cause, the log lines that show it, the advice and the next command."""
     evidence = diagnosis.evidence
     state = evidence.state
     where = [f"job {state.job_id}" if state.job_id else "", f"on {state.node}" if state.node else ""]
@@ -109,7 +109,7 @@ def show_diagnosis(diagnosis: Diagnosis) -> None:
 
 
 def show_finding(diagnosis: Diagnosis) -> None:
-    """What it is, the lines that show it, what to do, and the command."""
+    """Prints the cause, the log lines that show it, the advice and the next command."""
     finding = diagnosis.finding
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
@@ -129,17 +129,17 @@ def show_finding(diagnosis: Diagnosis) -> None:
         table.add_row("also" if number == 0 else "", Text(words, "dim"))
     out.print(table)
     if finding.next:
-        # On a line of its own and never folded, so that it can be copied.
+        # The command has its own line and is never wrapped, so that it can be copied.
         out.print(Text.assemble(("next  ", "bold"), (finding.next, "cyan")), soft_wrap=True)
 
 
 def print_json(diagnosis: Diagnosis) -> None:
-    """One object on standard output; see docs/why.md."""
+    """Prints one JSON object on standard output; see docs/why.md."""
     out.file.write(json.dumps({"schema": 1, **as_object(diagnosis)}, indent=2) + "\n")
 
 
 def as_object(diagnosis: Diagnosis) -> dict[str, Any]:
-    """A run's diagnosis as plain values."""
+    """Converts a diagnosis to plain values."""
     evidence = diagnosis.evidence
     return {
         "run_id": evidence.subject.run_id,
@@ -165,7 +165,7 @@ def _object(finding: Finding) -> dict[str, Any]:
 
 
 def _shown(text: str) -> str:
-    """Part of a log, perhaps: what a terminal would obey is escaped."""
+    """Shortens text that may come from a log, and escapes terminal control sequences."""
     return printable(_short(text))
 
 

@@ -1,1 +1,1 @@
-"""Tables, progress bars and messages a person sees."""
+"""Tables, progress bars and messages shown to the user."""

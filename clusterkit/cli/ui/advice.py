@@ -1,4 +1,4 @@
-"""Shows what runs teach about the next one."""
+"""Shows advice for the next run, derived from earlier runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VERDICTS = {"fine": "green", "act": "yellow", "not measured": "dim"}
 
 
 def show_headlines(advice: Sequence[GroupAdvice]) -> None:
-    """A few lines, for the end of another command."""
+    """Prints a few lines of advice at the end of another command's output."""
     for one in advice:
         prefix = f"{one.label}: " if len(advice) > 1 else ""
         for line in one.headlines[: max(1, _HEADLINES // len(advice))]:
@@ -28,7 +28,7 @@ def show_headlines(advice: Sequence[GroupAdvice]) -> None:
 
 
 def show_advice(advice: Sequence[GroupAdvice]) -> None:
-    """All of it: what was asked for and used, what binds, what would be faster, the guides' rules."""
+    """Prints all advice: requested and used resources, bottlenecks, faster options, the guides' rules."""
     for number, one in enumerate(advice):
         if number:
             out.print()

@@ -1,7 +1,7 @@
 """The two consoles: results go to standard output, everything else to standard error.
 
-They are made, and rich imported, when something is printed that needs them: `out` and `err` are here all the
-same, by PEP 562. Plain lines go by `say`.
+`out` and `err` are module attributes by PEP 562, so a console is created, and rich imported, only when it is
+first used. `say` prints plain lines without them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _PIPED_WIDTH = 220
-"""Columns where there is no terminal: wide enough that no table is cut for the program that reads it."""
+"""Columns without a terminal: wide enough that no table is truncated for a program that reads it."""
 
 
 _UNTAMED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -40,7 +40,7 @@ def _console(*, stderr: bool) -> Console:
     from rich.segment import Segment
 
     class TamedConsole(Console):
-        """Run directories and clusters are not trusted to leave the terminal as it is: see `tamed`."""
+        """Applies `tamed` to all text: content from run directories and clusters is untrusted."""
 
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -53,7 +53,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def tamed(text: str) -> str:
-    """Text that moves no cursor and can be written: control characters and halves of pairs become `?`."""
+    """Makes text safe to print: control characters and lone surrogates become `?`."""
     return text if text.isprintable() else _UNTAMED.sub("?", text)
 
 
@@ -62,18 +62,18 @@ def _width(stream: TextIO) -> int | None:
 
 
 def say(line: str) -> None:
-    """A line of results, to the letter."""
+    """Prints a line of results verbatim."""
     sys.stdout.write(f"{line}\n")
 
 
 def bold(text: str) -> str:
-    """Text for `say` that stands out on a terminal."""
+    """Makes text for `say` bold on a terminal."""
     plain = not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
     return text if plain else f"\x1b[1m{text}\x1b[0m"
 
 
 def show_error(error: ClusterkitError) -> None:
-    """One line for the cause and one for the next step."""
+    """Prints one line for the cause and one for the next step."""
     from clusterkit.cli.ui.console import err
 
     err.print("[bold red]error:[/]", end=" ")
@@ -84,14 +84,14 @@ def show_error(error: ClusterkitError) -> None:
 
 
 def note(message: str) -> None:
-    """A line about what is being done."""
+    """Prints an informational line on standard error."""
     from clusterkit.cli.ui.console import err
 
     err.print(message, markup=False, style="dim", soft_wrap=True)
 
 
 def format_count(count: float) -> str:
-    """A count of steps, e.g. "2M", "256k", "1.25M"."""
+    """Formats a count of steps, e.g. "2M", "256k", "1.25M"."""
     for factor, unit in ((1_000_000, "M"), (1_000, "k")):
         if count >= factor:
             return f"{count / factor:.2f}".rstrip("0").rstrip(".") + unit
@@ -99,7 +99,7 @@ def format_count(count: float) -> str:
 
 
 def printable(name: str) -> str:
-    r"""A file name on one line, whatever is in it: control characters and what is no Unicode are escaped.
+    r"""Escapes control characters and invalid Unicode, so that any file name fits on one line.
 
     >>> printable("new\nline")
     'new\\nline'

@@ -1,4 +1,4 @@
-"""Success, return and speed of a run as curves in the terminal, redrawn while it runs or printed once."""
+"""Draws a run's success, return and speed as curves in the terminal, live or once."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from clusterkit.commands.watch import Curves
 
 _WIDE = 120
-"""Columns from which on the curves stand side by side."""
+"""Minimum number of columns to draw the curves side by side."""
 _ONCE_HEIGHT, _LEAST_HEIGHT = 8, 3
-"""Lines of a curve: printed once; on a screen at least."""
+"""Height of a curve in lines: when printed once, and the minimum on a live screen."""
 _AXIS = 6
-"""Columns of the numbers beside a curve."""
+"""Width of the numbers beside a curve, in columns."""
 _OWN = 3
-"""Curves of a program of the user's own: the first it names."""
+"""Number of curves for the user's own program: the first metrics it reports."""
 _STYLES = ("green", "cyan", "yellow")
 _AROUND = 2
-"""Lines of a panel besides the curve: its title and its axis."""
+"""Lines of a panel besides the curve: the title and the axis."""
 
 
 Look = TypeVar("Look")
 Draw = Callable[[Look, int, int | None], RenderableType]
-"""Makes a picture of a look, so many columns wide and lines high; None where nothing limits the lines."""
+"""Draws one state with the given width in columns and height in lines; a height of None is unlimited."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,17 @@ class CurvePanel:
     words: Callable[[float], str]
     style: str
     best: bool = False
-    """More is better, so the highest value is named."""
+    """Whether higher is better; if so, the title names the highest value."""
 
 
 def is_live() -> bool:
-    """Whether there is a screen to redraw."""
+    """Whether standard output is a terminal that can be redrawn."""
     return out.is_terminal
 
 
 def show_live(looks: Iterator[Look], draw: Draw[Look]) -> None:
-    """Redraw until the run has ended, or Ctrl-C; what was seen last stays."""
-    last = first = next(looks)  # a login that asks something asks it before the screen is taken
+    """Redraws until the run ends or Ctrl-C is pressed; the last view stays on the screen."""
+    last = first = next(looks)  # a login asks its questions before the live screen opens
     try:
         with Live(console=out, auto_refresh=False, screen=True) as live:
             for last in itertools.chain([first], looks):
@@ -70,18 +70,18 @@ def show_live(looks: Iterator[Look], draw: Draw[Look]) -> None:
 
 
 def show_once(looks: Iterator[Look], draw: Draw[Look]) -> None:
-    """Print what there is."""
+    """Prints each view once."""
     for one in looks:
         out.print(draw(one, out.width, None))
 
 
 def view(one: Curves, width: int, height: int | None = None) -> RenderableType:
-    """One picture.
+    """Builds the view of one run.
 
     Args:
-        one: what to show.
-        width: columns of the terminal.
-        height: lines to fill; None where nothing limits them.
+        one: the run and its metrics.
+        width: the terminal's width in columns.
+        height: the lines to fill; None if unlimited.
     """
     shown = panels(one)
     beside = len(shown) if width >= _WIDE else 1
@@ -116,7 +116,7 @@ def _title(one: Curves) -> Text:
 
 
 def _events(one: Curves) -> list[Text]:
-    """The newest thing a person should know; what the scheduler says where there is nothing else."""
+    """Returns the latest event's message; without any metrics, the scheduler's reason."""
     texts = [row.values["message"] for row in one.rows if row.kind == "event" and "message" in row.values]
     if not one.rows and one.state.why:
         texts = [one.state.why]
@@ -124,7 +124,7 @@ def _events(one: Curves) -> list[Text]:
 
 
 def panels(one: Curves) -> list[CurvePanel]:
-    """What is drawn of a run: success, return and speed, or what a program of the user's own reports."""
+    """Selects a run's curves: success, return and speed, or what the user's own program reports."""
     evaluations, training = latest(one.rows, "eval"), latest(one.rows, "train")
     success = _points(evaluations, "success/mean")
     returns = _points(evaluations, "return/mean") or _means(training, "return/")
@@ -147,7 +147,7 @@ def _points(rows: Sequence[MetricRow], key: str) -> list[tuple[float, float]]:
 
 
 def _means(rows: Sequence[MetricRow], prefix: str) -> list[tuple[float, float]]:
-    """Means over the tasks that a line names."""
+    """Averages each row's values over its tasks."""
     points = []
     for row in rows:
         keys = [key for key in row.values if key.startswith(prefix)]
@@ -164,7 +164,7 @@ def _range(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _draw(panel: CurvePanel, span: float, width: int, height: int) -> Text:
-    """A title with the last and best value, the curve between two axes, and the steps below."""
+    """Draws a title with the last and best value, the curve between two axes, and the steps below."""
     room = max(1, width - _AXIS - 1)
     text = Text(f"{'':{_AXIS}} ")
     text.append(panel.name, "bold")
@@ -190,7 +190,7 @@ def _draw(panel: CurvePanel, span: float, width: int, height: int) -> Text:
 
 
 def _short(value: float) -> str:
-    """A number of six characters at most."""
+    """Formats a number in at most six characters."""
     size = abs(value)
     if 0 < size < 0.1:
         return f"{value:.2g}" if size >= 0.01 else f"{value:.0e}"

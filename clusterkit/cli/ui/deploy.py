@@ -1,4 +1,4 @@
-"""What deploy says before and after, and its question about large files."""
+"""The output of deploy, and its question about large files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAMES = 5
 
 
 def show_deployed(done: DeploymentPlan) -> None:
-    """One line for the image and one for the code."""
+    """Prints one line for the image and one for the code."""
     say(f"{bold(done.cluster)}  {done.root}")
     if done.image:
         size = format_bytes(done.image.bytes)
@@ -43,7 +43,7 @@ def show_deployed(done: DeploymentPlan) -> None:
 
 
 def show_plan(plan: DeploymentPlan) -> None:
-    """What is there, what would travel, how long, and the room of every root."""
+    """Prints what the cluster has, what would be uploaded, how long it takes, and each root's free space."""
     console.out.print(f"[bold]{plan.cluster}[/]  {plan.root}", soft_wrap=True)
     if plan.image:
         state = _state(plan.image_plan.present, plan.image_plan.bytes_to_send)
@@ -69,7 +69,7 @@ def show_plan(plan: DeploymentPlan) -> None:
 
 
 def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
-    """The same for machines; docs/commands.md lists the keys."""
+    """Prints the plan as JSON; docs/commands.md lists the keys."""
     snapshot, standing = plan.snapshot, plan.standing
     image = plan.image and {
         "digest": plan.image.digest,
@@ -108,7 +108,7 @@ def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
 
 
 def described(snapshot: Snapshot) -> str:
-    """A snapshot in half a line."""
+    """Describes a snapshot in half a line."""
     count = len(snapshot.project.files)
     git = snapshot.git
     place = f"  {git.branch}@{git.commit[:7]}{' + changes' if git.dirty else ''}" if git.commit else ""
@@ -117,7 +117,7 @@ def described(snapshot: Snapshot) -> str:
 
 
 def warn_of(snapshot: Snapshot) -> None:
-    """Say what stays on this machine, and which links will lead nowhere."""
+    """Warns about files that stay on this machine and links that will be broken."""
     _warn(
         "stays here",
         "looks like a secret; `include` of \\[project] lets it travel",
@@ -129,7 +129,7 @@ def warn_of(snapshot: Snapshot) -> None:
 
 
 def ask_about_large(files: Sequence[Large], limit: int) -> bool:
-    """Ask on the terminal whether files over the limit may travel."""
+    """Asks on the terminal whether to upload files over the limit."""
     for name, size in files[:_NAMES]:
         console.note(f"{printable(name)}: {format_bytes(size)}")
     if len(files) > _NAMES:

@@ -1,4 +1,4 @@
-"""What a dry run shows: a summary that fits a screen, or the job script alone."""
+"""The output of a dry run: a summary that fits on a screen, or only the job script."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from clusterkit.runs.pipeline import DryRun
 
 _ROWS = 8
-"""Lines of a group's grid."""
+"""The maximum number of lines of a group's grid."""
 _FILES = 8
-"""Files of the code that are named."""
+"""The maximum number of code files to name."""
 _SCRIPT = "--script prints the job script"
 
 
 def show_dry_run(found: DryRun) -> None:
-    """What would run, where, with what, and what would be uploaded; of a group its grid and its first run."""
+    """Prints what would run, where, with what, and the upload; for a group, its grid and its first run."""
     group = found.plan.group is not None
     if group:
         show_plan(found.plan, to=out, rows=_ROWS)
@@ -39,7 +39,7 @@ def show_dry_run(found: DryRun) -> None:
 
 
 def print_script(found: DryRun) -> None:
-    """The job script, to the byte; of a group that of each part, then that of its first run."""
+    """Prints the exact job script; for a group, each part's script and then the first run's."""
     for part, script in zip(found.parts, found.scripts, strict=True):
         out.file.write(
             f"# ---- part {part.number}: {len(part.tasks)} jobs, {len(part.members)} runs\n{script}"

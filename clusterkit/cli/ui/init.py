@@ -1,4 +1,4 @@
-"""What init asks and shows: hosts to choose from, what a site has, what changes in the file, what is next."""
+"""The questions and output of init: hosts to choose from, the site, changes to the file, next commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_HOSTS = 30
 
 
 def choose_host(hosts: Sequence[str]) -> str:
-    """Ask which host, offering those of the ssh configuration; one that is not listed can be typed."""
+    """Asks for a host and lists those of the ssh configuration; the user can also type another one."""
     for number, host in enumerate(hosts[:_MOST_HOSTS], 1):
         err.print(Text.assemble((f"{number:>3}  ", "bold"), host))
     first = f" [1 to {min(len(hosts), _MOST_HOSTS)}, or as you type it after ssh]" if hosts else ""
@@ -38,7 +38,7 @@ def choose_host(hosts: Sequence[str]) -> str:
 
 
 def choose(choice: Choice) -> str:
-    """Ask the person at the terminal; an empty answer takes the first option."""
+    """Asks the user at the terminal; an empty answer selects the first option."""
     err.print(f"[bold]{choice.question}[/]")
     widest = max(len(option.value) for option in choice.options)
     for number, option in enumerate(choice.options, 1):
@@ -57,13 +57,13 @@ def choose(choice: Choice) -> str:
 
 
 def take_first(choice: Choice) -> str:
-    """The suggested answer, said in a line."""
+    """Returns the suggested answer and prints it on one line."""
     note(f"{choice.flag} {choice.options[0].value}, the first of {len(choice.options)}")
     return choice.options[0].value
 
 
 def refuse(choice: Choice) -> str:
-    """No terminal to ask on, and nobody said to take what is suggested."""
+    """Rejects the question with a ConfigError: there is no terminal, and --yes was not given."""
     values = ", ".join(option.value for option in choice.options)
     raise ConfigError(
         f"{choice.question} There are: {values}",
@@ -72,19 +72,19 @@ def refuse(choice: Choice) -> str:
 
 
 def confirmed(proposal: Proposal) -> bool:
-    """Ask whether the differences that were shown are to be written."""
+    """Asks whether to write the changes that were shown."""
     return agree(f"Write {display_path(proposal.file)}?")
 
 
 def show_examples(examples: Mapping[str, str]) -> None:
-    """One line a ready-made description."""
+    """Prints one line per ready-made description."""
     widest = max(map(len, examples))
     for name, about in examples.items():
         out.print(Text.assemble((f"{name:<{widest}}  ", "bold"), about), soft_wrap=True)
 
 
 def show_changes(proposal: Proposal) -> None:
-    """A unified diff, coloured on a terminal."""
+    """Prints a unified diff, coloured on a terminal."""
     styles = {"+": "green", "-": "red", "@": "cyan"}
     for number, line in enumerate(proposal.changes):
         style = "bold" if number < 2 else styles.get(line[:1], "")
@@ -92,7 +92,7 @@ def show_changes(proposal: Proposal) -> None:
 
 
 def show_site(done: Described) -> None:
-    """What was found: where each GPU type is, where files go, what is missing."""
+    """Prints what was found: where each GPU type is, where files go, what is missing."""
     survey = done.survey
     runtime = next(
         (f"{one.name} {one.version or ''}".strip() for one in survey.runtimes), "no container runtime"
@@ -114,13 +114,13 @@ def show_site(done: Described) -> None:
 
 
 def show_saved(proposal: Proposal) -> None:
-    """Where it was written."""
+    """Prints which file was written."""
     done = "wrote" if proposal.old is None else "changed"
     err.print(Text.assemble(f"{done} ", (display_path(proposal.file), "bold")), soft_wrap=True)
 
 
 def show_next(done: Described) -> None:
-    """The commands that come next, where the site is ready for them."""
+    """Prints the next commands if the site is ready for them."""
     if not done.survey.ready:
         return
     cluster = done.settings.cluster(done.name)
@@ -146,7 +146,7 @@ def _show_commands(words: Sequence[tuple[str, str]]) -> None:
 
 
 def show_here(done: Local) -> None:
-    """What this machine has, and which program runs."""
+    """Prints this machine's resources and the program to run."""
     err.print(Text.assemble(("this machine", "bold"), f"  {done.machine}"), soft_wrap=True)
     own = done.settings.project.program
     words = shlex.join(own) if own else "none of your own found: the bundled trainer (--program names yours)"
@@ -154,7 +154,7 @@ def show_here(done: Local) -> None:
 
 
 def show_next_here(done: Local) -> None:
-    """The commands that come next."""
+    """Prints the next commands for this machine."""
     at = "" if done.settings.project.default_cluster == "local" else " --cluster local"
     _show_commands(
         [

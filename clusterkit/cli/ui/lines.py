@@ -10,11 +10,11 @@ from rich.text import Text
 from clusterkit.cli.ui import console
 
 NAMES = 12
-"""Columns of the names."""
+"""Width of the names, in columns."""
 
 
 def labelled(name: str, text: str, to: Console, style: str = "") -> None:
-    """Print a named line; on a terminal it goes on below its own beginning."""
+    """Prints a named line; on a terminal, long text wraps below its own start."""
     whole = Text(text, style)
     room = max(to.width - NAMES, NAMES)
     for place, part in enumerate(whole.wrap(to, room) if to.is_terminal else [whole]):
@@ -22,7 +22,7 @@ def labelled(name: str, text: str, to: Console, style: str = "") -> None:
 
 
 def warn_of_trusted(trusted: Sequence[str]) -> None:
-    """One line; none without such users."""
+    """Prints one line, or nothing without such users."""
     if trusted:
         more = f" (and {len(trusted) - 1} more)" if len(trusted) > 1 else ""
         lead = ("others could run code as you there", "yellow")

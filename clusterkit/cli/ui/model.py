@@ -1,4 +1,4 @@
-"""What evaluate and play say."""
+"""The output of evaluate and play."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _BAR = 20
 
 
 def show_choice(model: ChosenModel) -> None:
-    """Which model it is."""
+    """Prints which model was chosen."""
     note(f"{printable(model.name)}: {printable(model.path.name)}" + (f", {model.said}" if model.said else ""))
 
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A sign of life while something takes its time; nothing where nobody watches."""
+    """Shows a spinner during a long operation; shows nothing without a terminal."""
     if not err.is_terminal:
         yield
         return
@@ -36,7 +36,7 @@ def working(what: str) -> Iterator[None]:
 
 
 def show_evaluated(evaluated: Evaluated) -> None:
-    """A line for each task and one for their mean; of an environment without success, its returns."""
+    """Prints one line per task and one for their mean; without success rates, the environment's returns."""
     if evaluated.mean.success is None:
         _show_returns(evaluated)
         return
@@ -54,7 +54,7 @@ def show_evaluated(evaluated: Evaluated) -> None:
 
 
 def print_json(evaluated: Evaluated) -> None:
-    """One object on standard output; see docs/sharing.md."""
+    """Prints one JSON object on standard output; see docs/sharing.md."""
     model = evaluated.model
     document = {
         "schema": 1,
@@ -69,7 +69,7 @@ def print_json(evaluated: Evaluated) -> None:
 
 
 def show_films(paths: Sequence[Path]) -> None:
-    """What was made, one path a line."""
+    """Prints the files that were made, one path per line."""
     for path in paths:
         out.print(str(path), markup=False, soft_wrap=True)
 

@@ -23,13 +23,12 @@ if TYPE_CHECKING:
 
 FITS = {"fits": "green", "ladder": "yellow", "too large": "red", "unknown": "yellow"}
 _HOUR = 3600
-"""Columns of the names in front of lines."""
 _SMALL = 0.002
-"""Parts below this share of the whole are put together."""
+"""Parts below this share of the total are combined."""
 
 
 def show_forecast(forecast: Forecast) -> None:
-    """All of it, the cluster's answers last."""
+    """Prints the whole forecast, with the cluster's answers last."""
     out.print(_title(forecast), soft_wrap=True)
     if forecast.lacking:
         out.print()
@@ -47,7 +46,7 @@ def show_forecast(forecast: Forecast) -> None:
 
 
 def time_range(duration: Duration, *, here: bool = True) -> str:
-    """The time expected and the range around it; of what was measured elsewhere the range alone."""
+    """Formats the expected time and its range; only the range if it was measured on another machine."""
     if not here:
         return f"{format_seconds(duration.shortest)} to {format_seconds(duration.longest)}: not measured here"
     middle = format_seconds(duration.seconds)
@@ -56,7 +55,7 @@ def time_range(duration: Duration, *, here: bool = True) -> str:
 
 
 def speed_words(speed: Speed) -> str:
-    """Steps a second, and where they are from."""
+    """Formats the steps per second and their source."""
     caveats = "".join(f"; {caveat}" for caveat in speed.caveats)
     return f"{significant(speed.steps_per_second)} steps/s, {speed.source}{caveats}"
 

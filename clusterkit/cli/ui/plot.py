@@ -1,4 +1,4 @@
-"""A curve in characters: each cell of a terminal is two by four dots of braille. Pure."""
+"""Draws a curve in characters: each terminal cell holds two by four braille dots. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 _BLANK = 0x2800
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-"""By column and row of a cell, from the top."""
+"""The bit of each dot, by column and by row from the top of a cell."""
 
 
 def plot(
@@ -18,16 +18,16 @@ def plot(
     across: tuple[float, float],
     up: tuple[float, float],
 ) -> list[str]:
-    """The lines of a picture, the top one first.
+    """Returns the lines of the plot, top line first.
 
-    Where several points fall on one column of dots, their mean is drawn; columns are joined by lines.
+    Points that share a column of dots are averaged; columns are joined by lines.
 
     Args:
-        points: x and y, ordered by x, within the ranges.
-        width: of the picture in cells.
-        height: of the picture in cells.
-        across: range of x.
-        up: range of y.
+        points: pairs of x and y, ordered by x, within the ranges.
+        width: the plot's width in cells.
+        height: the plot's height in cells.
+        across: the range of x.
+        up: the range of y.
     """
     columns: dict[int, list[float]] = {}
     for x, y in points:
@@ -40,12 +40,12 @@ def plot(
             x, y = x0 + round((x1 - x0) * step / steps), y0 + round((y1 - y0) * step / steps)
             row = 4 * height - 1 - y
             cells[row // 4][x // 2] |= _BITS[x % 2][row % 4]
-    # Some fonts draw the empty cell of braille as eight circles.
+    # Some fonts draw the empty braille cell as eight circles.
     return ["".join(" " if cell == _BLANK else chr(cell) for cell in line) for line in cells]
 
 
 def _place(value: float, span: tuple[float, float], dots: int) -> int:
-    """The dot of a value, 0 at the low end."""
+    """Maps a value to a dot, with 0 at the low end."""
     low, high = span
     share = (value - low) / (high - low) if high > low else 0.5
     return min(dots - 1, max(0, round(share * (dots - 1))))

@@ -1,4 +1,4 @@
-"""Progress bars of transfers: bytes, rate and time left."""
+"""Progress bars for transfers: bytes, rate and time left."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from clusterkit.units import format_bytes, format_seconds
 
 @contextmanager
 def transfer_bar(label: str, total: int | None) -> Iterator[ProgressCallback]:
-    """A bar on standard error that a transfer's reports move; nothing is drawn without a terminal.
+    """Shows a transfer's progress as a bar on standard error; draws nothing without a terminal.
 
     Args:
-        label: what is moved.
-        total: bytes; None takes the reports' own total, or shows a bar without an end.
+        label: what is transferred.
+        total: bytes; None uses the reports' own total, or shows an indeterminate bar.
     """
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -47,7 +47,7 @@ def transfer_bar(label: str, total: int | None) -> Iterator[ProgressCallback]:
 
 
 def _rate(progress: Report, total: int | None) -> str:
-    """The transport's own rate: rich forgets its samples whenever an estimated total changes."""
+    """Formats the transport's own rate: rich discards its samples whenever an estimated total changes."""
     if progress.bytes_per_second <= 0:
         return ""
     rate = f"{format_bytes(progress.bytes_per_second)}/s"

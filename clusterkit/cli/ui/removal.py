@@ -1,4 +1,4 @@
-"""The question before something is removed for good."""
+"""Asks for confirmation before permanently removing something."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from clusterkit.units import format_bytes
 
 
 def may_remove(command: str, size: int, where: str, *, dry_run: bool, yes: bool) -> bool:
-    """Whether what has just been shown may go.
+    """Whether the listed items may be removed.
 
     Args:
-        command: who asks.
+        command: the name of the command that asks.
         size: bytes that would be freed.
-        where: on which clusters.
-        dry_run: only say what would happen.
-        yes: it was agreed to before.
+        where: the names of the clusters.
+        dry_run: only report what would happen.
+        yes: the user already agreed, with --yes.
 
     Raises:
-        ConfigError: nobody agreed, and there is no terminal to ask on.
+        ConfigError: --yes was not given, and there is no terminal to ask on.
     """
     if dry_run:
         note(f"would free {format_bytes(size)} on {where}; nothing was removed")

@@ -38,45 +38,45 @@ _COLUMNS = {
     "success": True,
     "gpu": True,
 }
-"""Column -> whether it is aligned to the right."""
+"""Column -> whether it is right-aligned."""
 _IF_ANY = ("gpu", "starts in", "success")
-"""Columns that are there only where a run has something in them: not every environment knows success."""
+"""Columns shown only if some run has a value; for example, not every environment reports success."""
 _DROPPED = ("gpu", "cluster", "starts in", "steps/s", "success")
-"""What a narrow terminal does without, in this order."""
+"""Columns that a narrow terminal drops, in this order."""
 _GAP = 2
 _BAR = 10
 _REASON = 45
-"""Columns that a reason wants beside its run; below it has the whole line."""
+"""Width a reason needs beside its run; with less, reasons go below the table, on lines of their own."""
 _MANY = 5
-"""Members from which on a group is one line."""
+"""Minimum number of members to fold a group into one line."""
 _SUMMED = 12
-"""Lines from which on it helps to count them."""
+"""A table with more lines gets a summary."""
 _NAMED = 2
-"""Runs that are all named before a reason they share; of more only the first."""
+"""Up to this many runs are all named before a shared reason; of more, only the first is."""
 
 
 @dataclass(frozen=True)
 class Folded:
-    """A group in one line."""
+    """A group shown on one line."""
 
     group: str
     rows: tuple[StatusRow, ...]
 
     @property
     def counts(self) -> dict[JobState, int]:
-        """How many are in which state; what still happens comes first."""
+        """The number of runs per state, active states first."""
         counts = Counter(row.state.state for row in self.rows)
         return dict(sorted(counts.items(), key=lambda item: (not item[0].active, -item[1], item[0])))
 
     @property
     def progress(self) -> float | None:
-        """Mean share of the steps done; None where no member knows."""
+        """The mean fraction of the steps done; None if no member reports it."""
         known = [row.state.progress for row in self.rows]
         return None if known.count(None) == len(known) else sum(share or 0.0 for share in known) / len(known)
 
 
 def fold_groups(rows: Sequence[StatusRow], *, least: int = _MANY) -> list[StatusRow | Folded]:
-    """The rows, with each group of at least so many members as one, at the place of its first."""
+    """Folds each group of at least `least` members into one row, at its first member's position."""
     members: dict[str, list[StatusRow]] = {}
     for row in rows:
         members.setdefault(row.run.group, []).append(row)
@@ -95,7 +95,7 @@ _TROUBLED = frozenset({JobState.FAILED, JobState.OUT_OF_MEMORY, JobState.NODE_FA
 
 
 def show_status(report: StatusReport, *, expand: bool = False) -> None:
-    """One line a run or group; why it waits or failed stands beside it, or below on a narrow terminal."""
+    """Prints one line per run or group, with reasons beside the lines, or below on a narrow terminal."""
     show_silence(report)
     for cluster, count in report.found.items():
         runs = "1 run" if count == 1 else f"{count} runs"
@@ -125,7 +125,7 @@ def show_status(report: StatusReport, *, expand: bool = False) -> None:
 
 
 def show_silence(report: StatusReport) -> None:
-    """Who gave no answer, and why."""
+    """Prints the clusters and schedulers that did not respond, and why."""
     for cluster, cause in report.silent.items():
         err.print(f"[yellow]{cluster} gives no answer:[/]", end=" ")
         err.print(cause, markup=False, soft_wrap=True)
@@ -135,10 +135,10 @@ def show_silence(report: StatusReport) -> None:
 
 
 def status_table(lines: Sequence[StatusRow | Folded], *, width: int) -> tuple[Table, bool]:
-    """The table itself, also for live views, no wider than `width` if that can be.
+    """Builds the table, also for live views, no wider than `width` if possible.
 
     Returns:
-        The table, and whether the reasons are in it; if not, `remarks` has them.
+        The table, and whether it contains the reasons; if not, `remarks` returns them.
     """
     reasons = [_remark(line) for line in lines]
     longest = max((len(reason) for reason in reasons), default=0)
@@ -162,7 +162,7 @@ def status_table(lines: Sequence[StatusRow | Folded], *, width: int) -> tuple[Ta
 def _layout(
     lines: Sequence[StatusRow | Folded], width: int, *, bar: bool
 ) -> tuple[list[str], list[dict[str, str | Text]]]:
-    """The columns that say something and fit, and the cells of each line; without a bar if need be."""
+    """Returns the columns that have content and fit, and each line's cells, without bars if necessary."""
     cells = [
         _folded_cells(line, bar=bar) if isinstance(line, Folded) else _cells(line, bar=bar) for line in lines
     ]
@@ -177,13 +177,13 @@ def _layout(
 
 
 def _width(shown: Sequence[str], cells: Sequence[Mapping[str, str | Text]]) -> int:
-    """Of the table, in characters."""
+    """Returns the table's width in characters."""
     widths = [max(len(name), *(len(row.get(name, "")) for row in cells)) for name in shown]
     return sum(widths) + _GAP * (len(shown) - 1)
 
 
 def remarks(lines: Iterable[StatusRow | Folded]) -> list[Text]:
-    """Why runs wait or failed and what will become of them, one line a reason."""
+    """Returns one line per reason: why runs wait or failed, and what will happen to them."""
     shared: dict[str, tuple[Text, list[str]]] = {}
     for line in lines:
         remark = _remark(line)
@@ -197,7 +197,7 @@ def remarks(lines: Iterable[StatusRow | Folded]) -> list[Text]:
 
 
 def summary(rows: Sequence[StatusRow]) -> str:
-    """How many runs there are in which state."""
+    """Counts the runs per state."""
     runs = "1 run" if len(rows) == 1 else f"{len(rows)} runs"
     return f"{runs}: {_counted(Folded('', tuple(rows)))}"
 
@@ -236,9 +236,9 @@ def _folded_cells(line: Folded, *, bar: bool) -> dict[str, str | Text]:
 
 
 def _left(line: Folded) -> float | None:
-    """Seconds until the last run of a group ends; those that wait take the places of those that run.
+    """Estimates the seconds until a group's last run ends, if pending runs replace running ones.
 
-    None where that cannot be said: nothing runs, or a run that is to come does not tell its steps.
+    Returns None if nothing is running, or if another active run's total number of steps is unknown.
     """
     running = [row.state for row in line.rows if row.state.eta_seconds is not None]
     others = [row for row in line.rows if row.state.state.active and row.state.eta_seconds is None]

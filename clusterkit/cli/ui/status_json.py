@@ -1,4 +1,4 @@
-"""Where runs stand, as JSON; docs/status.md describes every field, and a test compares the two."""
+"""The status of runs as JSON; docs/status.md describes every field, and a test compares the two."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SCHEMA = 2
 
 
 def print_json(report: StatusReport, *, indent: int | None = 2) -> None:
-    """One document on standard output."""
+    """Prints one JSON document on standard output."""
     out.file.write(json.dumps(document(report), indent=indent) + "\n")
     out.file.flush()
 
 
 def document(report: StatusReport) -> dict[str, Any]:
-    """The whole document."""
+    """Builds the whole document."""
     folded = [line for line in fold_groups(report.rows, least=1) if isinstance(line, Folded)]
     return {
         "schema": SCHEMA,

@@ -1,4 +1,4 @@
-"""What submit and a dry run say."""
+"""The output of submit and resume, and warnings that other commands share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WAYS = {
 
 
 def show_submitted(done: Submitted) -> None:
-    """The run id on standard output, alone, so that scripts can take it; the rest on standard error."""
+    """Prints only the run id on standard output, for scripts; everything else goes to standard error."""
     spec, recipe = done.placed[0].spec, done.placed[0].spec.recipe
     if recipe:
         note(f"recipe {recipe['name']}, {spec.total_steps:,} steps, seed {spec.seed}")
@@ -45,13 +45,13 @@ def show_submitted(done: Submitted) -> None:
 
 
 def warn_lacking(lacking: Sequence[str]) -> None:
-    """Say what runs request and the machine lacks."""
+    """Warns about resources that runs request and the machine lacks."""
     for text in lacking:
         err.print(Text.assemble(("warning: ", "yellow"), text), soft_wrap=True)
 
 
 def warn_untold_seed() -> None:
-    """Say that a program of the user's own will not learn its seed by itself."""
+    """Warns that the user's own program does not receive its seed as an argument."""
     err.print(
         "[yellow]the arguments do not contain {seed}[/], so the program must read $CLUSTERKIT_SEED",
         soft_wrap=True,
@@ -59,7 +59,7 @@ def warn_untold_seed() -> None:
 
 
 def show_resumed(done: Resumed) -> None:
-    """As `show_submitted`."""
+    """Prints a resumed run, like `show_submitted`."""
     where = f"from {done.checkpoint}" if done.checkpoint else "without a checkpoint, from the beginning"
     note(f"{done.was.state}: {done.was.why or 'it ended'}; it goes on {where}")
     if done.done.continuation:
@@ -72,5 +72,5 @@ def show_resumed(done: Resumed) -> None:
 
 
 def described_way(continuation: Continuation) -> str:
-    """The way a run goes on, and why that one."""
+    """Describes how a run continues past its time limit, and why in that way."""
     return f"{_WAYS[continuation.way]}: {continuation.why}"

@@ -1,4 +1,4 @@
-"""What submit says of a group: the grid before, and what was accepted after."""
+"""The output of submit for a group: the grid before, and what was accepted after."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from clusterkit.runs.plan import Plan, PlannedRun
 
 _ROWS = 24
-"""A longer grid shows its first and last runs."""
+"""A longer grid shows only its first and last runs."""
 ASK_ABOVE = 50
-"""Runs; more are asked about."""
+"""The number of runs above which submit asks for confirmation."""
 
 
 def show_plan(plan: Plan, *, to: Console = err, rows: int = _ROWS) -> None:
-    """Every run of the group with what is its own, and what all of them ask for."""
+    """Prints each run of the group with its own values, and what they request in total."""
     members = plan.runs
     names = list(dict.fromkeys(name for one in members for name in _values(one)))
     staged = len({one.member.stage for one in members if one.member}) > 1
@@ -66,12 +66,12 @@ def show_plan(plan: Plan, *, to: Console = err, rows: int = _ROWS) -> None:
 
 
 def confirmed(plan: Plan) -> bool:
-    """Ask a person whether so many runs are meant."""
+    """Asks the user to confirm the number of runs."""
     return agree(f"Submit {len(plan.runs)} runs?")
 
 
 def show_group(done: Submitted) -> None:
-    """The group's id on standard output, alone; the rest on standard error."""
+    """Prints only the group's id on standard output; everything else goes to standard error."""
     warn_lacking(done.lacking)
     for run_id, came in done.settled.items():
         what = f"is job {came.job_id}" if came.job_id else came.why
@@ -119,7 +119,7 @@ def _cell(one: PlannedRun, heading: str) -> str:
 
 
 def _summary(plan: Plan) -> str:
-    """How much is asked for, on one line."""
+    """Summarizes the requested resources on one line."""
     group, (gpu, cpu) = plan.group, plan.hours
     assert group is not None
     asked = f"up to {gpu:,.0f} GPU hours" if gpu >= 10 else f"up to {gpu:.1f} GPU hours" if gpu else ""

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from clusterkit.runs.watching import Watched
 
 _ORDER = (JobState.RUNNING, JobState.COMPLETING, JobState.SUSPENDED)
-"""What happens now comes first, then what waits, then what has ended."""
+"""States listed first; waiting runs follow, then ended ones."""
 
 
 def show_watch(
     looks: Iterator[Watched], *, expand: bool, as_json: bool, foot: Callable[[], str] | None = None
 ) -> None:
-    """Redraws the table on a terminal; elsewhere says what has changed, or prints a document a look.
+    """Redraws the table on a terminal; otherwise prints changes, or with `as_json` a document per update.
 
-    The last look stays on the screen, also after Ctrl-C. On a terminal `foot` is shown below the table.
+    The last update stays on the screen, even after Ctrl-C. On a terminal, `foot` is shown below the table.
     """
     if as_json:
         for watched in looks:
@@ -61,7 +61,7 @@ def _tell_changes(looks: Iterator[Watched], *, expand: bool) -> None:
 
 
 def _picture(watched: Watched, *, expand: bool, also: str) -> Group:
-    """As many lines as the terminal is high, the liveliest first."""
+    """Builds a view that fits the terminal's height, the most active runs first."""
     report = watched.report
     lines = list(report.rows) if expand else fold_groups(report.rows)
     lines.sort(key=_liveliness)
@@ -94,7 +94,7 @@ def _picture(watched: Watched, *, expand: bool, also: str) -> Group:
 
 
 def _one_line(text: Text) -> Text:
-    """Cut to the terminal, with room for the `^C` that it echoes."""
+    """Truncates text to the terminal's width, with space for an echoed `^C`."""
     text.truncate(max(1, out.width - 3), overflow="ellipsis")
     return text
 
