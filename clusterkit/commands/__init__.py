@@ -1,1 +1,1 @@
-"""What the commands do, one file each."""
+"""The commands, one file each, without their command line."""

@@ -1,4 +1,4 @@
-"""build: an image, made here with Apptainer or on a cluster as a job; says what it is and what changed."""
+"""build: build an image with the local Apptainer or in a cluster job, and report what changed."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Built:
 
     image: Image
     where: str
-    """Its path here, or `cluster:path`."""
+    """Its local path, or `cluster:path`."""
     packages: int
-    """How many are in it; 0 when nobody could look."""
+    """Number of packages in it; 0 if it could not be inspected."""
     changes: PackageChanges | None
-    """Against this project's build before; None when there was none or one could not be looked into."""
+    """Changes since this project's previous build; None without one, or if either cannot be inspected."""
     hidden_by: Path | None = None
-    """A local image that the cluster's settings name: it wins over the one just built there."""
+    """A local image named in the cluster's settings, which wins over the image just built on the cluster."""
 
 
 def build_here(
@@ -53,20 +53,20 @@ def build_here(
     say: Callable[[str], None],
     bar: Bar,
 ) -> Built:
-    """Build an image with this machine's Apptainer; it appears under its name only when it is whole.
+    """Build an image with this machine's Apptainer; it gets its final name only when complete.
 
     Args:
-        settings: of the project, which remembers what it built last.
-        request: the image.
+        settings: of the project, which records its last build.
+        request: the image to build.
         output: the .sif to write.
-        ledger: remembers its digest, so that `deploy` need not hash it again.
-        force: replace what is there.
-        say: given each line of Apptainer's output.
+        ledger: stores the image's digest, so that `deploy` need not hash it again.
+        force: replace an existing file.
+        say: called with each line of Apptainer's output.
         bar: opens progress bars.
 
     Raises:
         ConfigError: the request contradicts itself.
-        ImageError: it exists already, a file is missing, Apptainer is not here, or its build failed.
+        ImageError: `output` exists, a file is missing, Apptainer is not installed, or the build failed.
     """
     work = prepare(request, here=True)
     output = output.absolute()
@@ -102,7 +102,7 @@ def build_there(
 def _remember(
     settings: Settings, image: Image, where: str, packages: dict[str, str]
 ) -> PackageChanges | None:
-    """Compare with the build before, and be remembered instead of it."""
+    """Record a build in place of the previous one; returns the changes."""
     path = settings.project_dir / ".clusterkit" / "build.json"
     before: dict[str, Any] = {}
     if path.is_file():

@@ -1,4 +1,4 @@
-"""cancel: end runs, and leave a record that it was asked for."""
+"""cancel: end runs, and record in the run directory that this was requested."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _CANCEL_SECONDS = 120.0
 
-# $1 run directory, $2 record. It lies with the newest start, or where the first one would be. A record that
-# cannot be written does not keep the scheduler from being told.
+# $1 run directory, $2 record. It is written to the newest attempt's folder, or that of the first one to come.
+# If it cannot be written, the scheduler still cancels the job.
 _RECORD = r"""
 umask 077
 ck_record() {
@@ -51,20 +51,20 @@ _MAY_GO_ON = frozenset(
         *(JobState.UNKNOWN, JobState.NODE_FAIL, JobState.PREEMPTED),
     }
 )
-"""Last states seen of runs that the scheduler may have started again meanwhile."""
+"""Last known states of runs that the scheduler may have restarted in the meantime."""
 
 Agree = Callable[[Sequence[StatusRow]], bool]
-"""Asked whether these runs, which may still run, are to be cancelled."""
+"""Called with runs that may still run; returns whether to cancel them."""
 
 
 @dataclass(frozen=True)
 class ChosenRuns:
-    """Which runs are to be cancelled."""
+    """The runs to cancel."""
 
     names: tuple[str, ...] = ()
-    """Run ids and the like."""
+    """Runs, as `Ledger.find` takes them."""
     group: str | None = None
-    """All runs of one group that may still run; its unique beginning will do."""
+    """All runs of one group that may still run; a unique prefix is enough."""
     everything: bool = False
     """All runs of this project that may still run."""
     cluster: str | None = None
@@ -72,39 +72,39 @@ class ChosenRuns:
 
     @property
     def many(self) -> bool:
-        """Whether the runs were not named one by one."""
+        """Whether the runs were chosen together, not named one by one."""
         return self.everything or self.group is not None
 
 
 @dataclass(frozen=True)
 class Cancelled:
-    """What became of one run."""
+    """The result for one run."""
 
     run: LedgerRun
     was: JobState
-    """Its state before; only one that may have run was cancelled."""
+    """Its previous state; the run was cancelled only if it may still have been running."""
 
 
 @dataclass
 class Cancellation:
-    """What became of all of them."""
+    """The result of cancelling runs."""
 
     done: list[Cancelled] = field(default_factory=list)
     refused: bool = False
-    """The person at the terminal said no; nothing was changed."""
+    """Whether the user declined, so that nothing was changed."""
     silent: dict[str, str] = field(default_factory=dict)
-    """Cluster -> why it gave no answer; its runs were not cancelled."""
+    """Cluster -> why it did not answer; its runs were not cancelled."""
     unclear: list[LedgerRun] = field(default_factory=list)
-    """Runs of which it is not known yet whether the scheduler has a job; they were not cancelled."""
+    """Runs that may or may not have a job yet; they were not cancelled."""
 
 
 def cancel(settings: Settings, ledger: Ledger, chosen: ChosenRuns, *, agrees: Agree) -> Cancellation:
-    """Cancel runs; one that has ended already is left alone.
+    """Cancel runs that have not ended.
 
-    The record comes before the scheduler is told, so that no run goes on by itself afterwards.
+    The record is written before the scheduler cancels the job, so that no run resumes by itself afterwards.
 
     Raises:
-        ConfigError: nothing was named, or in two ways at once.
+        ConfigError: no runs were chosen, or they were chosen in two ways at once.
         RunError: a name or group matches nothing.
         SchedulerError: the scheduler refused.
     """
@@ -132,7 +132,7 @@ def cancel(settings: Settings, ledger: Ledger, chosen: ChosenRuns, *, agrees: Ag
         if result.refused:
             return result
         for name, (cluster, transport) in open_to.items():
-            # Another laptop may have resumed it since: then its job is not the one the ledger knows.
+            # If another laptop has resumed the run, its job is not the one in the ledger.
             mine = [
                 replace(row.run, job_id=row.state.job_id or row.run.job_id)
                 for row in ending
@@ -153,7 +153,7 @@ def _choose(settings: Settings, ledger: Ledger, chosen: ChosenRuns) -> list[Ledg
         return _group(ledger, chosen.group)
     if chosen.everything:
         if chosen.cluster is not None:
-            settings.cluster(chosen.cluster)  # raises where there is none of that name
+            settings.cluster(chosen.cluster)  # raises for an unknown name
         return [run for run in ledger.runs(cluster=chosen.cluster) if run.state in _MAY_GO_ON]
     if not chosen.names:
         raise ConfigError("cancel which run?", hint="name runs, or use --all; `clusterkit status` lists them")
@@ -177,7 +177,7 @@ def _group(ledger: Ledger, wanted: str) -> list[LedgerRun]:
 def _settled(
     cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun]
 ) -> list[LedgerRun]:
-    """The runs, those whose submission was interrupted as the cluster knows them."""
+    """The runs, updated from the cluster if their submission was interrupted."""
     unclear = [run for run in runs if run.state == JobState.SUBMITTING]
     if unclear:
         settle(cluster, transport, ledger, unclear)
@@ -185,7 +185,7 @@ def _settled(
 
 
 def _end(cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun]) -> None:
-    """Leave the records and tell the scheduler, in one round trip."""
+    """Write the records and cancel the jobs, in one round trip."""
     now = int(time.time())
     lines = [_RECORD]
     for run in runs:
@@ -208,7 +208,7 @@ def _end(cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[
 
 
 def _links(backend: Backend, transport: Transport, runs: Sequence[LedgerRun]) -> list[str]:
-    """Job ids of runs that go on as a chain of jobs: the next link may wait already."""
+    """Job ids of runs that continue as a chain of jobs: the next job may already be queued."""
     chains = [run.run_dir for run in runs if run.until_done == "chain"]
     if not chains:
         return []
@@ -219,7 +219,7 @@ def _links(backend: Backend, transport: Transport, runs: Sequence[LedgerRun]) ->
 
 
 def _shared(run: LedgerRun, ending: Sequence[LedgerRun], ledger: Ledger) -> bool:
-    """Whether other runs go on in the same job: it then ends this one alone, by the record."""
+    """Whether other runs continue in the same job, which then ends only this run when it sees the record."""
     chosen = {one.run_id for one in ending}
     return any(
         other.job_id == run.job_id and other.run_id not in chosen and JobState(other.state).active

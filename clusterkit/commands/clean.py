@@ -1,4 +1,4 @@
-"""clean: free the cluster's disk of what lies here too."""
+"""clean: free disk space on clusters by removing files that were synced."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
     from clusterkit.transport.base import Bar
 
 Agree = Callable[[Sequence["Removables"]], bool]
-"""Asked whether this may go."""
+"""Called with what can be removed; returns whether to remove it."""
 
 
 @dataclass(frozen=True)
 class CleanRequest:
-    """What the user asked for."""
+    """The user's options."""
 
     names: tuple[str, ...] = ()
-    """Runs, as `Ledger.find` takes them; empty means all that have ended."""
+    """Runs, as `Ledger.find` takes them; empty means all ended ones."""
     cluster: str | None = None
     everything: bool = False
-    """Also the newest checkpoint of each."""
+    """Whether to remove each run's newest checkpoint, too."""
     older: float | None = None
-    """Only runs in which nothing has changed for so many seconds."""
+    """Only runs unchanged for this many seconds."""
 
 
 @dataclass(frozen=True)
 class Removables:
-    """What of one run could go."""
+    """The files of one run that can be removed."""
 
     run: LedgerRun
     removable: Removable
@@ -60,40 +60,40 @@ class Removables:
 
 @dataclass
 class Cleaned:
-    """How it went."""
+    """The result of a cleaning."""
 
     found: list[Removables] = field(default_factory=list)
-    """Runs that were looked at."""
+    """Runs that were examined."""
     left: dict[str, str] = field(default_factory=dict)
-    """Run id -> why nothing of it goes."""
+    """Run id -> why none of its files are removed."""
     failed: dict[str, str] = field(default_factory=dict)
-    """Run id -> why not all of it could be removed, in the words of the cluster."""
+    """Run id -> the cluster's error message if some files could not be removed."""
     silent: dict[str, str] = field(default_factory=dict)
-    """Cluster -> why it gave no answer."""
+    """Cluster -> why it did not answer."""
     agreed: bool = False
     freed: dict[str, int] = field(default_factory=dict)
     """Run id -> bytes removed."""
     different: list[str] = field(default_factory=list)
-    """Files that stay because the cluster's are others than those here."""
+    """Files kept because the cluster's copy differs from the local one."""
 
 
 def clean(settings: Settings, request: CleanRequest, ledger: Ledger, *, agrees: Agree, bar: Bar) -> Cleaned:
-    """Remove from clusters what lies in the results folder, byte for byte, of runs that have ended.
+    """Remove files of ended runs from clusters if the results folder has identical copies.
 
-    The cluster compares each file with the SHA-256 of the one here and removes it at once; run.json, records,
-    metrics and short logs stay. Safe to interrupt and to repeat.
+    The cluster removes each file right after comparing it with the local copy's SHA-256; run.json, records,
+    metrics and short logs are kept. Safe to interrupt and to repeat.
 
     Args:
         settings: of the project.
-        request: which runs.
-        ledger: knows them; what is learned is recorded.
-        agrees: shown what would go; nothing is removed unless it says so.
+        request: the runs to clean.
+        ledger: of the project; new states are recorded.
+        agrees: called with what can be removed; nothing is removed unless it returns true.
         bar: opens progress bars.
 
     Raises:
-        RunError: a run is not known, there are none, or the results folder is the cluster's own.
-        ConfigError: there is no such cluster.
-        TransportError: a connection broke off in the middle; repeat it to go on.
+        RunError: a run is unknown, there are no runs, or the results folder is the cluster's runs folder.
+        ConfigError: the cluster is unknown.
+        TransportError: a connection was lost; repeat the command to continue.
     """
     if request.cluster:
         settings.cluster(request.cluster)  # an unknown name gets a suggestion
@@ -127,7 +127,7 @@ def _look(
     runs: Sequence[LedgerRun],
     result: Cleaned,
 ) -> list[Removables]:
-    """What could go of the runs that have ended; of the others it is noted why not."""
+    """The removable files of ended runs; for other runs the reason is recorded in `result`."""
     if not all(map(settled, runs)):
         observer = Observer(settings.cluster(runs[0].cluster), transport)
         ask_cluster(settings, ledger, observer, runs, search=False)
@@ -154,7 +154,7 @@ def _look(
 
 
 def _age(files: Sequence[RemoteFile]) -> float:
-    """Seconds since something changed in a run."""
+    """Seconds since a file of the run last changed."""
     times = [file.mtime_ns for file in files if file.inside != CLEANED]
     return time.time() - max(times, default=0) / 1e9
 
@@ -221,7 +221,7 @@ def _remove(
 
 
 def _digests(results: Path, going: Sequence[Removable], progress: ProgressCallback) -> dict[str, str]:
-    """SHA-256 by path, of the files here; what cannot be read stays on the cluster."""
+    """SHA-256 of the local files, by path; unreadable ones are omitted, so they stay on the cluster."""
     total = sum(one.bytes for one in going)
     found, done = {}, 0
     began = time.monotonic()
@@ -237,7 +237,7 @@ def _digests(results: Path, going: Sequence[Removable], progress: ProgressCallba
 
 
 def _earlier(transport: Transport, path: str) -> list[Any]:
-    """The entries of a cleaned.json that is there already."""
+    """The entries of an existing cleaned.json on the cluster."""
     done = transport.run(["head", "-c", str(DOCUMENT_BYTES), path], check=False)
     entries = (parse_object(done.stdout) or {}).get("cleanings") if done.returncode == 0 else []
     return entries if isinstance(entries, list) else []

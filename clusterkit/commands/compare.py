@@ -1,4 +1,4 @@
-"""plan --compare: one profile on every GPU type there is, by what is known here; no cluster is asked."""
+"""plan --compare: estimate one profile on every GPU type from local records, without asking a cluster."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ class ComparisonRow:
     """One GPU type of one cluster."""
 
     cluster: str | None
-    """None for a type that no cluster of yours has."""
+    """None for a type that no configured cluster has."""
     gpu: str
-    """"" is none."""
+    """Empty for no GPU."""
     memory: Store | None
-    """None without a GPU, or where only the environment tells how large an observation is."""
+    """None without a GPU, or if the size of an observation is known only to the environment."""
     speed: Speed | None
     duration: Duration | None
     published: tuple[Rate, ...]
-    """What others measured there of work that is not the same."""
+    """Measurements by others of different work on this GPU."""
 
 
 def compare(
     settings: Settings, request: SubmitRequest, *, cluster: str | None, spaces: Spaces | None = None
 ) -> list[ComparisonRow]:
-    """The rows, cluster by cluster, then the types that only others have.
+    """Compare GPU types: those of the configured clusters, cluster by cluster, then other ones.
 
     Args:
         settings: of the project.
         request: the run.
-        cluster: only this one of the configured clusters; None is all.
-        spaces: sizes of the environment, for one that is not known here.
+        cluster: compare only this configured cluster; None for all.
+        spaces: sizes of an environment that is unknown on this machine.
 
     Raises:
-        ConfigError: the run is of a program of the user's own, about which nothing is known.
+        ConfigError: the run uses the user's own program, about which nothing is known.
         RecipeLockedError: as `submit`.
     """
     nowhere = request.cluster.model_copy(update={"gpus": {}})

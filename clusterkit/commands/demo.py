@@ -1,4 +1,4 @@
-"""demo: the whole path on this machine, in one go: submit, watch, sync, report."""
+"""demo: submit, watch, sync and report a run on this machine, in one go."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LAST_LINES = 15
 
 @dataclass(frozen=True)
 class Demonstrated:
-    """What the demo did."""
+    """The result of the demo."""
 
     row: StatusRow
     success: Mapping[str, float]
@@ -39,7 +39,7 @@ class Demonstrated:
     synced: Synced
     reported: Reported
     seconds: float
-    """From submit to the report."""
+    """Time from submission to report."""
 
 
 def demo(
@@ -51,18 +51,18 @@ def demo(
     on_submit: Callable[[Submitted], None],
     on_row: Callable[[StatusRow], None],
 ) -> Demonstrated:
-    """Take one run of a profile through the local cluster.
+    """Run a profile on the local cluster, from submission to report.
 
     Args:
         settings: of the project.
         ledger: of the project.
-        profile: which.
+        profile: the profile's name.
         bar: opens progress bars.
         on_submit: called once the run is submitted.
-        on_row: called each second with where the run stands.
+        on_row: called every second with the run's status.
 
     Raises:
-        RunError: the run did not complete; the end of its log is in the message.
+        RunError: the run did not complete; the message includes the end of its log.
     """
     start = time.monotonic()
     request = SubmitRequest(settings.cluster("local"), settings.profile(profile))

@@ -1,6 +1,6 @@
-"""deploy: bring the image and the working tree to a cluster; only what is new travels.
+"""deploy: upload the image and the working tree to a cluster, sending only what is new.
 
-A deploy is a plan that is carried out: what `--plan` shows is made by the same questions.
+`deploy` carries out the same plan that `--plan` shows.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def plan(
     allow_large: Allow | None = None,
     verify_image: bool = False,
 ) -> DeploymentPlan:
-    """What `deploy` would do; nothing is changed on the cluster. Arguments and errors as `deploy`."""
+    """Plan a deployment without changing the cluster; arguments and errors as `deploy`."""
     wishes = _DeployWishes(image, allow_large, verify_image, use=False)
     with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
         return _weighed(site, found, ledger)
@@ -74,9 +74,9 @@ def planning(
     cache: Path,
     allow_large: Allow | None = None,
 ) -> Iterator[tuple[Site, DeploymentPlan]]:
-    """The same, with the cluster still open for more questions.
+    """Like `plan`, but keeps the connection open for further commands.
 
-    What is remembered of images goes to the folder `cache`, in the place of the project's.
+    Chunk lists of images are stored in the folder `cache` instead of the project's.
     """
     wishes = _DeployWishes(None, allow_large, verify_image=False, use=False, cache=cache)
     with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
@@ -84,7 +84,7 @@ def planning(
 
 
 def _weighed(site: Site, found: DeploymentPlan, ledger: Ledger) -> DeploymentPlan:
-    """With the room there, and the speed of the line."""
+    """The plan with the cluster's free space and the upload speed."""
     remembered = ledger.rate(site.cluster.name)
     rate = TransferRate(*remembered) if remembered else None
     if rate is None and found.bytes_to_send:
@@ -105,24 +105,24 @@ def deploy(
 ) -> DeploymentPlan:
     """Send the image and a snapshot of the working tree to a cluster, over one login.
 
-    Where nothing is missing this takes one remote command; nothing is written then.
+    If nothing is missing, this takes one remote command and writes nothing.
 
     Args:
         settings: of the project.
-        cluster: where to.
-        ledger: remembers digests and what was deployed.
-        login: to that cluster; it goes on while the files here are read.
+        cluster: the target.
+        ledger: stores digests and what was deployed.
+        login: to the cluster; it proceeds while local files are read.
         image: a .sif to use instead of the configured one.
         bar: opens progress bars.
-        allow_large: asked whether files over the size limit may travel; None refuses.
-        verify_image: have the cluster read an image that is there already, and mend it if it is damaged.
+        allow_large: called with files over the size limit, returns whether to upload them; None refuses.
+        verify_image: have the cluster read its existing image, and repair it if damaged.
 
     Returns:
-        The plan that has been carried out.
+        The plan that was carried out.
 
     Raises:
-        ImageError: no image is configured, or it is damaged, or something does not fit.
-        TransportError: the cluster cannot be reached, or a transfer broke off; repeat it to go on.
+        ImageError: no image is configured, the image is damaged, or something does not fit.
+        TransportError: the cluster cannot be reached, or a transfer was interrupted; repeat to continue.
     """
     wishes = _DeployWishes(image, allow_large, verify_image, use=True)
     with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
@@ -162,7 +162,7 @@ def _wanted(
         return None, None
     path = image or cluster.image
     if image is None and not (path and path.is_file()):
-        deployed = ledger.deployment(cluster.name)  # `build --on` leaves its image there and none here
+        deployed = ledger.deployment(cluster.name)  # `build --on` stores its image only on the cluster
         if deployed:
             return Image(*deployed), None
     if path is None:
@@ -176,21 +176,21 @@ def _wanted(
 
 @dataclass(frozen=True)
 class _DeployWishes:
-    """What was asked for on the command line, and whether it is to be carried out."""
+    """The command line's options, and whether to carry out the deployment (`use`)."""
 
     image: Path | None
     allow_large: Allow | None
     verify_image: bool
     use: bool
     cache: Path | None = None
-    """For chunk lists; None is the project's."""
+    """Folder for chunk lists; None for the project's."""
 
 
 @contextmanager
 def _looked(
     settings: Settings, cluster: Cluster, ledger: Ledger, login: LoginAhead, wishes: _DeployWishes, bar: Bar
 ) -> Iterator[tuple[Site, DeploymentPlan]]:
-    """The open cluster and what was found there."""
+    """Opens the cluster and compares it with what is to be deployed."""
     wanted, path = _wanted(cluster, ledger, wishes.image, bar)
     snapshot = take_snapshot(settings, wishes.allow_large, ledger)
     basis = ledger.snapshot(cluster.name)
@@ -217,7 +217,7 @@ def _looked(
 
 
 def _measured(site: Site) -> TransferRate:
-    """The rate of a megabyte that nobody keeps."""
+    """Measures the upload speed with 1 MiB that the cluster discards."""
     start = time.monotonic()
     site.transport.run(["sh", "-c", "cat > /dev/null"], stdin=os.urandom(_PROBE_BYTES), timeout=None)
     return TransferRate(_PROBE_BYTES / (time.monotonic() - start), None)
@@ -239,7 +239,7 @@ def _send_image(
 
 
 def _room(site: Site) -> tuple[Space, ...]:
-    """The room of every root of the site."""
+    """The free space in every root folder of the site."""
     layout = site.layout
     probe = space({"work root": layout.root, "images": layout.images, "scratch": layout.scratch})
     return ask(site.transport, probe, check=False).of(probe)

@@ -1,4 +1,4 @@
-"""diff: what differs between two runs, from what is here; of a run that is not here, from its cluster."""
+"""diff: compare two runs, from their local copies or, without one, from their clusters."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def diff(settings: Settings, ledger: Ledger, a: str, b: str) -> Comparison:
 
     Args:
         settings: of the project.
-        ledger: knows the runs that are not here.
-        a: a run, or a folder with one.
+        ledger: finds runs that were not synced.
+        a: a run, or the path of a run directory.
         b: likewise.
 
     Raises:
-        RunError: a run is not known, or cannot be read.
-        TransportError: a run is not here and its cluster cannot be reached.
+        RunError: a run is unknown, or cannot be read.
+        TransportError: a run has no local copy and its cluster cannot be reached.
     """
     with ExitStack() as stack:
         transport_to = cache(lambda name: stack.enter_context(connected(settings.cluster(name))))
@@ -56,7 +56,7 @@ def _describe(
 
 
 def _code(settings: Settings, a: Description, b: Description) -> ComparedCode:
-    """What differs in the code; results and the like may be in git, and are no code."""
+    """The code differences, without files such as results, which may be in git but are not code."""
     project = settings.project_dir
     elsewhere = left_out(project, excluded(settings))
     old, new = a.snapshot, b.snapshot

@@ -30,17 +30,17 @@ WAIT_SECONDS = 180
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be examined, and how."""
+    """The scope and options of an examination."""
 
     cluster: str | None = None
     profiles: tuple[str, ...] = ()
-    """Empty is the default one."""
+    """Empty for the default profile."""
     job: bool = True
-    """Submit a short job for each different request."""
+    """Whether to submit a short job for each distinct request."""
     fix: bool = False
-    """Mend what can be mended safely: never a settings file."""
+    """Whether to fix what can be fixed safely, which is never a settings file."""
     wait: int = WAIT_SECONDS
-    """Seconds to wait for a job's start."""
+    """Seconds to wait for a job to start."""
 
 
 def doctor(
@@ -52,16 +52,16 @@ def doctor(
     bar: Bar,
     ask: Ask = ask_on_terminal,
 ) -> Sheet:
-    """Make every check that applies, in the order of the way to the program.
+    """Run every applicable check, in order from this laptop to the program in its container.
 
-    Nothing is changed anywhere, but for a job's own folder in the work root, which is removed again, and for
-    what `fix` mends. No fault that a check is about is raised: it is the check's result.
+    Nothing is changed, except for what `fix` fixes and a job's own folder in the work root, which is removed
+    afterwards. A check does not raise the problem that it looks for; it returns it as its result.
 
     Args:
-        load: the settings.
-        wish: what is asked for.
-        on_result: given each result as soon as it is there.
-        say: told what is being waited for.
+        load: loads the settings.
+        wish: the scope and options.
+        on_result: called with each result as soon as it is known.
+        say: called with a message about what is being waited for.
         bar: opens progress bars.
         ask: answers the login's questions.
     """

@@ -1,4 +1,4 @@
-"""drill: rehearse the way past a time limit with a short real job, and check every step of it."""
+"""drill: rehearse reaching a time limit and resuming with a short real job, and check every step."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from clusterkit.transport.base import Transport
 
 _SECONDS = {True: 120, False: 60}
-"""Time limit of an attempt, with a queue and without: minutes are a queue's resolution, and its signal may
+"""Time limit (seconds) of an attempt, with and without a queue. A queue counts in minutes, and its signal may
 come a minute early."""
 _PAUSES = {True: 15.0, False: 1.0}
-"""Between two questions, with a queue and without."""
+"""Seconds between two queries, with and without a queue."""
 _CANCEL_SECONDS = 120.0
 _TINY = ("--recipe", "local-demo", "--num-envs", "8", "--workers", "0", "--eval-every", "0")
 _RARELY = ("--eval-episodes", "1", "--checkpoint-every", "0")
 
-# $1 run directory. Lines of the logs about signals, of the metrics about checkpoints; W&B's folders.
+# $1 run directory. Prints log lines about signals, metrics lines about checkpoints, and the W&B folders.
 _EVIDENCE = r"""
 cd "$1" || exit 1
 for log in attempts/*/log; do
@@ -53,7 +53,7 @@ for folder in wandb/offline-run-* wandb/run-*; do test ! -d "$folder" || echo "w
 
 @dataclass(frozen=True)
 class Drilled:
-    """What the rehearsal showed."""
+    """The result of a rehearsal."""
 
     run: LedgerRun
     continuation: Continuation
@@ -61,7 +61,7 @@ class Drilled:
 
     @property
     def passed(self) -> bool:
-        """Whether a long run would go on past its limit here."""
+        """Whether a long run would continue past its time limit on this cluster."""
         return all(check.passed for check in self.checks)
 
 
@@ -76,23 +76,23 @@ def drill(
     on_submit: Callable[[Submitted], None],
     on_row: Callable[[StatusRow], None],
 ) -> Drilled:
-    """Submit a short run with a profile's resources, let it be interrupted and go on, and check all of it.
+    """Submit a short run with a profile's resources, let it be interrupted and resumed, and check each step.
 
-    A profile that trains is drilled with a tiny recipe; a program of the user's own with itself, until its
-    second attempt has begun.
+    A training profile is rehearsed with a tiny recipe; the user's own program runs itself until its second
+    attempt has begun.
 
     Args:
         settings: of the project.
         ledger: of the project.
-        cluster: where.
+        cluster: the target.
         profile: whose resources, partition, options and signal are rehearsed.
-        seconds: time limit of an attempt; None is as short as can be.
+        seconds: time limit of an attempt; None for the shortest possible.
         bar: opens progress bars.
         on_submit: called once the run is submitted.
-        on_row: called now and then with where the run stands.
+        on_row: called repeatedly with the run's status.
 
     Raises:
-        ConfigError: the time limit is shorter than can be.
+        ConfigError: the time limit is too short.
         ClusterkitError: as `submit`.
     """
     shortest = _SECONDS[backend_of(cluster).can.queue]
@@ -133,7 +133,7 @@ def _short(profile: Profile, seconds: int, *, training: bool) -> Profile:
 
 
 def _watch(cluster: Cluster, transport: Transport, run: LedgerRun) -> Iterator[tuple[StatusRow, RunRecord]]:
-    """Where the run stands, again and again; of a chain the newest job."""
+    """Yields the run's status repeatedly; for a chain, that of the newest job."""
     while True:
         files = records([run.run_dir])
         record = ask(transport, files).of(files)[run.run_dir]
@@ -147,7 +147,7 @@ def _watch(cluster: Cluster, transport: Transport, run: LedgerRun) -> Iterator[t
 
 
 def _end(cluster: Cluster, transport: Transport, row: StatusRow, record: RunRecord) -> None:
-    """Cancel what has shown enough, so that it does not go on."""
+    """Cancel the run once everything was observed, so that it does not continue."""
     newest = record.started
     note = {"requested": int(time.time()), "job_id": row.run.job_id}
     folder = f"{row.run.run_dir}/attempts/{newest.number if newest else 0}"

@@ -1,4 +1,4 @@
-"""export: everything that is needed to understand and repeat a run, in one archive."""
+"""export: write everything needed to understand and repeat a run to one archive."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ SUFFIXES = (".tar.zst", ".tar.gz")
 
 @dataclass(frozen=True)
 class Exported:
-    """An archive that was written and checked."""
+    """A written and verified archive."""
 
     path: Path
     bytes: int
     files: int
     ended: bool
-    """Whether the run was over."""
+    """Whether the run had ended."""
     model: Path | None
-    """The model in it."""
+    """The exported model."""
     image: str | None
-    """Digest of the run's image, if it has one."""
+    """Digest of the run's image, if any."""
     with_image: bool
     packages: int
 
@@ -58,18 +58,18 @@ class Exported:
 def export(
     settings: Settings, ledger: Ledger, name: str, out: Path | None, *, with_image: bool, bar: Bar
 ) -> Iterator[Exported]:
-    """Write the archive of a run, or one of each run of a group.
+    """Write the archive of a run, or one archive for each run of a group.
 
-    What is not here is brought from the cluster over one login: the run unless it is here and over, its code
-    unless an earlier export has brought it, and the image.
+    Missing parts are pulled from the cluster over one login: the run unless its local copy is final, its code
+    unless an earlier export pulled it, and the image.
 
     Args:
         settings: of the project.
-        ledger: knows the runs.
-        name: a run, a group, or a folder with a run.
-        out: the archive, or the folder for it, which several need; None is `exports/` in the results. In a
-            folder it is `RUN.tar.zst`, `.tar.gz` without zstd.
-        with_image: put the image in, too.
+        ledger: of the project.
+        name: a run, a group, or the path of a run directory.
+        out: the archive, or a folder for it, which a group needs; None for `exports/` in the results. In a
+            folder the archive is named `RUN.tar.zst`, or `RUN.tar.gz` without zstd.
+        with_image: include the image.
         bar: opens progress bars.
 
     Raises:
@@ -92,10 +92,10 @@ def export(
 
 
 def _check_out(out: Path) -> None:
-    """Checks, before anything is fetched from the cluster, that the archive can be written.
+    """Check, before anything is pulled from the cluster, that the archive can be written.
 
     Raises:
-        RunError: it is not the name of an archive, or its folder does not exist.
+        RunError: it is not an archive's name, or its folder does not exist.
     """
     if out.is_dir():
         return
@@ -139,7 +139,7 @@ def _export(
             model=model,
         )
         run_id = directory.run_id
-        if not RUN_ID.fullmatch(run_id):  # it names files here
+        if not RUN_ID.fullmatch(run_id):  # it becomes part of local file names
             raise RunError(f"{source.run_dir / 'run.json'}: {run_id!r} is not a run id")
         suffix = SUFFIXES[0] if shutil.which("zstd") else SUFFIXES[1]
         folder = out or settings.project.results / "exports"
@@ -162,7 +162,7 @@ def _export(
 
 
 class _ExportSource:
-    """Where the parts of an export come from; the cluster is only asked for what is not here."""
+    """Provides the parts of an export, pulling from the cluster only those without a local copy."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class _ExportSource:
         return self._site_of(self._cluster.name)
 
     def code(self, identity: str) -> Code:
-        """A snapshot, checked."""
+        """A verified local copy of a snapshot."""
         home = snapshots_home(self._settings)
         folder = home / identity
         if not folder.is_dir():
@@ -202,7 +202,7 @@ class _ExportSource:
         return Code(identity, folder, check(folder, identity))
 
     def image(self, wanted: Image) -> Path:
-        """The image's file, of this machine if it has it."""
+        """The image's file: this machine's if it has it, else pulled."""
         local = self._cluster.image
         if local and local.is_file() and hash_image(local, self._ledger, self._bar) == wanted:
             return local
@@ -237,7 +237,7 @@ class _ExportSource:
 
 
 def _image(document: Mapping[str, Any]) -> Image | None:
-    """The image of run.json, whose digest names files here and there."""
+    """The image in run.json, validated because its digest becomes part of file names."""
     facts = document.get("image")
     if not facts:
         return None
@@ -251,7 +251,7 @@ def _image(document: Mapping[str, Any]) -> Image | None:
 
 
 def _packages(settings: Settings, digest: str) -> dict[str, str]:
-    """Of an image that this project built last; empty of any other."""
+    """The packages of the image that this project built last; empty for any other image."""
     try:
         record = json.loads((settings.project_dir / ".clusterkit" / "build.json").read_bytes())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""images and gc: what the stores of a cluster hold, who uses it, and the end of what nobody does."""
+"""images and gc: list a cluster's images with their users, and remove what no run uses."""
 
 from __future__ import annotations
 
@@ -33,46 +33,46 @@ class ImageRow:
 
     image: StoredImage
     runs: tuple[str, ...]
-    """Whose run.json names it."""
+    """Runs whose run.json names it."""
     unfinished: tuple[str, ...]
-    """Those of them that wait, run or may go on."""
+    """The subset of `runs` that are waiting, running or may resume."""
     ours: bool
-    """This project deploys it."""
+    """Whether this project deploys it."""
 
 
 @dataclass(frozen=True)
 class Young:
-    """What was sent or used so recently that a submission may be about to use it."""
+    """An image or snapshot sent or used so recently that a submission may be about to use it."""
 
     kind: str
     name: str
     bytes: int | None
-    """None of a snapshot, whose files may be shared."""
+    """None for a snapshot, whose files may be shared."""
     age: int
-    """Seconds since then."""
+    """Seconds since its upload or last use."""
 
     @property
     def left(self) -> int:
-        """Seconds until it may go."""
+        """Seconds until it may be removed."""
         return max(0, 60 * YOUNG_MINUTES - self.age)
 
 
 @dataclass(frozen=True)
 class Rubbish:
-    """What no run uses."""
+    """Images, snapshots and uploads that no run uses."""
 
     images: tuple[StoredImage, ...]
     snapshots: tuple[str, ...]
     left_over: tuple[tuple[str, str], ...]
-    """Uploads that broke off more than a day ago: kind and name."""
+    """Uploads interrupted more than a day ago: kind and name."""
     bytes: int
-    """On disk."""
+    """Disk space that they use."""
     young: tuple[Young, ...] = ()
-    """What no run uses, but is kept for now."""
+    """Unused, but too recent to remove."""
 
     @property
     def things(self) -> list[tuple[str, str]]:
-        """Kind and name of each."""
+        """Kind and name of each item to remove."""
         return [
             *(("image", image.name) for image in self.images),
             *(("snapshot", name) for name in self.snapshots),
@@ -82,17 +82,17 @@ class Rubbish:
 
 @dataclass(frozen=True)
 class Garbage:
-    """How a gc went."""
+    """The result of a `gc`."""
 
     cluster: str
     rubbish: Rubbish
     removed: bool
     kept: frozenset[str] = frozenset()
-    """What somebody began to use meanwhile."""
+    """Items not removed because their use began in the meantime."""
 
 
 def list_images(cluster: Cluster, ledger: Ledger) -> list[ImageRow]:
-    """The images of a cluster, the last used first.
+    """The images of a cluster, most recently used first.
 
     Raises:
         TransportError: the cluster cannot be reached.
@@ -116,16 +116,16 @@ def list_images(cluster: Cluster, ledger: Ledger) -> list[ImageRow]:
 
 
 def gc(cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, Rubbish], bool]) -> Garbage:
-    """Remove images and snapshots that no run uses, and what broken uploads left.
+    """Remove images and snapshots that no run uses, and the remains of interrupted uploads.
 
     Args:
-        cluster: where.
-        ledger: knows job ids, and what this project deploys.
-        ended: also what only runs use that have ended.
-        agrees: shown the cluster's name and what would go; nothing is removed unless it says so.
+        cluster: to clean up.
+        ledger: source of job ids and of what this project deploys.
+        ended: whether items used only by ended runs are removed, too.
+        agrees: called with the cluster's name and the items; nothing is removed unless it returns true.
 
     Raises:
-        RunError: of a run there it cannot be said what it uses.
+        RunError: a run's run.json on the cluster does not show what it uses.
         TransportError: the cluster cannot be reached, or something could not be removed.
     """
     with open_site(cluster, create=False) as site:
@@ -160,7 +160,7 @@ def gc(cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, 
 
 
 def _ours(cluster: Cluster, ledger: Ledger) -> set[str]:
-    """Digests of what this project deploys: the configured image, as last hashed, and the one last sent."""
+    """Digests of this project's images: the configured one, as last hashed, and the last deployed one."""
     deployed = ledger.deployment(cluster.name)
     ours = {deployed[0]} if deployed else set()
     if cluster.image and cluster.image.is_file() and (digest := ledger.digest(cluster.image.resolve())):
@@ -169,7 +169,7 @@ def _ours(cluster: Cluster, ledger: Ledger) -> set[str]:
 
 
 def _unfinished(site: Site, found: Inventory, ledger: Ledger) -> set[str]:
-    """Runs that wait, run, or may go on. One of which nobody can say so counts as one of them."""
+    """Runs that are waiting, running or may resume, including runs in an unknown state."""
     folders = {run: site.layout.run(run) for run in found.uses}
     files = records(list(folders.values()))
     read = ask(site.transport, files, timeout=None).of(files)

@@ -1,4 +1,4 @@
-"""init: look at a site over one login and propose settings for it. Nothing changes on the cluster."""
+"""init: survey a site over one login and propose settings for it, without changing anything on it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Choose = Callable[[Choice], str]
 
 @dataclass(frozen=True)
 class InitRequest:
-    """What to describe, where to write it, and what the person has said already."""
+    """The site to describe, the file to write, and values that the user has given."""
 
     host: str
     file: Path
@@ -43,30 +43,30 @@ class InitRequest:
 
 @dataclass(frozen=True)
 class Described(Proposal):
-    """A proposal that comes from a look at a site."""
+    """A proposal based on the survey of a site."""
 
     name: str
     surveyor: Surveyor
     survey: SiteSurvey
     draft: SiteDraft
     questions: int = 0
-    """How many answers the login wanted."""
+    """Number of questions that the login asked."""
     settings: Settings = field(repr=False, kw_only=True)
-    """What holds once it is written."""
+    """The settings in force once the proposal is written."""
 
 
 def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
-    """Log in once, look, and propose settings.
+    """Log in once, survey the site, and propose settings.
 
     Args:
-        request: what to describe.
+        request: the site to describe.
         ask: answers the login's questions.
-        choose: answers what the look leaves open: the folder to work in, the account to charge.
+        choose: answers choices that the survey cannot decide: the work root, the account to charge.
 
     Raises:
-        ConfigError: the file as it is, a name or an option is wrong.
-        TransportError: the host cannot be reached or trusted, refuses the login, or gave no answer.
-        OwnershipError: others could change the work root that was asked for.
+        ConfigError: the existing file, a name or an option is invalid.
+        TransportError: the host cannot be reached or trusted, refuses the login, or did not answer.
+        OwnershipError: others could change the requested work root.
     """
     name = request.name or name_of(request.host)
     if name == "local":
@@ -102,10 +102,10 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
 
 
 def surveyor_of(kind: str) -> Surveyor:
-    """How the sites of a kind of cluster are described.
+    """The surveyor for a kind of cluster.
 
     Raises:
-        ConfigError: they are not described by `init`.
+        ConfigError: `init` does not describe clusters of this kind.
     """
     surveyor = backend_of_kind(kind).surveyor()
     if surveyor is None:
@@ -123,17 +123,17 @@ def look(
     ask: Ask,
     command: Sequence[str] | None = None,
 ) -> tuple[SiteSurvey, int]:
-    """What a site offers, after one login, and how many answers the login wanted.
+    """Survey a site over one login; returns the survey and the number of questions that the login asked.
 
     Args:
-        surveyor: of the kind of cluster.
+        surveyor: for the kind of cluster.
         host: as ssh knows it.
-        ssh_config: an ssh configuration instead of the user's.
+        ssh_config: an ssh configuration to use instead of the user's.
         ask: answers the login's questions.
-        command: of the surveyor; None is the one for a site without settings.
+        command: of the surveyor; None for that of a site without settings.
 
     Raises:
-        TransportError: the host cannot be reached or trusted, refuses the login, or gave no answer.
+        TransportError: the host cannot be reached or trusted, refuses the login, or did not answer.
     """
     from clusterkit.transport.factory import connect
 
@@ -154,7 +154,7 @@ def look(
 
 
 def name_of(host: str) -> str:
-    """A cluster's name after its host: `alice@login.uni.example:22` is `login`."""
+    """A cluster name derived from its host: `alice@login.uni.example:22` becomes `login`."""
     bare = host.removeprefix("ssh://").rpartition("@")[2]
     first = bare if re.match(r"[\d.]+$|\[", bare) else re.split(r"[.:/]", bare)[0]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", first).strip("-._") or "cluster"
@@ -168,7 +168,7 @@ def _settled(
     before: Mapping[str, Any],
     choose: Choose,
 ) -> Wishes:
-    """Everything that the survey leaves open, from options, the settings before, or the person."""
+    """Everything that the survey cannot decide, from options, existing settings, or the user."""
     surveyor.check(survey, account=request.account, partition=request.partition)
     roots = root_choice(survey)
     root = request.root or before.get("root") or _chosen(roots, choose) or "~/clusterkit"
@@ -197,7 +197,7 @@ def _settled(
 
 
 def _as_before(request: InitRequest, name: str, before: Mapping[str, Any]) -> InitRequest:
-    """A cluster that is described already may be named instead of its host."""
+    """Resolves an already described cluster's name to its host."""
     written, config = before.get("host"), before.get("ssh_config")
     if config is not None and request.ssh_config is None:
         request = replace(request, ssh_config=_at(config, request.file))
@@ -205,15 +205,15 @@ def _as_before(request: InitRequest, name: str, before: Mapping[str, Any]) -> In
 
 
 def _at(written: str, file: Path) -> Path:
-    """A path of this machine as settings hold it: a relative one starts at their folder."""
+    """A local path from the settings; a relative one is relative to the settings' folder."""
     return file.parent / account.expanded(written)
 
 
 def _check_options(settings: Settings, request: InitRequest, name: str) -> None:
-    """Finds wrong options before there is a login.
+    """Check the options before logging in.
 
     Raises:
-        ConfigError: one of them cannot be a setting.
+        ConfigError: an option is not valid as a setting.
     """
     values = {
         "root": request.root or "~/clusterkit",
@@ -226,13 +226,13 @@ def _check_options(settings: Settings, request: InitRequest, name: str) -> None:
 
 
 def _image(written: str, project: Path) -> str:
-    """An image's path as settings hold it: from the project folder if it lies there."""
+    """An image's path for the settings: relative to the project folder if it is inside."""
     image = account.expanded(written).absolute()
     return str(image.relative_to(project) if image.is_relative_to(project) else image)
 
 
 def _chosen(choice: Choice, choose: Choose) -> str | None:
-    """The only option, the person's choice of several, or None where there is none."""
+    """The only option, the user's choice of several, or None without options."""
     if len(choice.options) < 2:
         return next((option.value for option in choice.options), None)
     return choose(choice)

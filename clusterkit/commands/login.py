@@ -1,4 +1,4 @@
-"""login, logout: keep one login to a cluster for the commands to come, and end it."""
+"""login, logout: keep a login to a cluster open for later commands, and end it."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
 
 DEFAULT_SECONDS = 8 * 3600
-"""A working day without a command."""
+"""Eight hours without a command: a working day."""
 
 
 @dataclass(frozen=True)
 class LoggedIn:
-    """A login that is kept now."""
+    """A kept login."""
 
     cluster: str
     host: str
     new: bool
-    """Whether it was made just now."""
+    """Whether this command created it."""
     seconds: int
-    """Time without a command after which it ends."""
+    """Time without a command after which the login ends."""
 
 
 def login(cluster: Cluster, *, keep: int | None, ask: Ask) -> LoggedIn:
     """Log in to a cluster, and keep the login in a background process for later commands.
 
     Args:
-        cluster: where to.
-        keep: seconds without a command until it ends; None takes the cluster's own.
+        cluster: to log in to.
+        keep: seconds without a command until the login ends; None for the cluster's setting.
         ask: answers the login's questions.
 
     Raises:
@@ -61,13 +61,13 @@ def login(cluster: Cluster, *, keep: int | None, ask: Ask) -> LoggedIn:
 
 
 def logout(cluster: Cluster | None) -> list[str]:
-    """End kept logins, and whatever rides on them.
+    """End kept logins, and all connections that use them.
 
     Args:
-        cluster: only that one's; None is every one of this user.
+        cluster: whose login to end; None for all of this user's logins.
 
     Returns:
-        The hosts that were logged in to.
+        The hosts whose logins were ended.
 
     Raises:
         TransportError: the ssh configuration cannot be read.
@@ -83,5 +83,5 @@ def logout(cluster: Cluster | None) -> list[str]:
             ended.append(host)
         else:
             with contextlib.suppress(FileNotFoundError):
-                path.unlink()  # nobody answers; a process that hangs sees this, and ends later
+                path.unlink()  # no answer; a hung process notices the missing socket and ends later
     return ended

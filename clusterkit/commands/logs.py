@@ -1,4 +1,4 @@
-"""logs: what a run has said, followed from attempt to attempt while it grows."""
+"""logs: print a run's log, and follow it from attempt to attempt."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 _LOOK_SECONDS = 2.0
-"""Between two looks into the run directory while there is nothing to print."""
+"""Seconds between two looks at the run directory while there is nothing to print."""
 _ASK_SECONDS = (3.0, 30.0)
-"""Between two questions to the scheduler: at first, and after some doubling. A local one is free."""
+"""Seconds between two scheduler queries: at first, and at most after doubling. Local queries are free."""
 
 
 def logs(
     settings: Settings, run: LedgerRun, wanted: Wanted, *, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[bytes]:
-    """A run's log, as it is, piece by piece.
+    """Stream a run's log, unchanged, in chunks.
 
     Args:
         settings: of the project.
-        run: which.
-        wanted: what of it.
-        say: told, between the pieces, what they are and why there are none.
+        run: whose log to read.
+        wanted: the part of its log.
+        say: called, between chunks, with messages about what they are or why there are none.
 
     Raises:
-        ConfigError: one attempt is wanted, and all of them; or the cluster is not configured any more, and
+        ConfigError: both one attempt and all attempts are wanted, or the cluster is no longer configured and
             the run was not synced.
         RunError: there is no log yet, no such attempt, or no run directory.
         TransportError: the cluster cannot be reached, and the run was not synced.
@@ -63,7 +63,7 @@ def logs(
 
 
 class _Teller:
-    """Decides what comes next."""
+    """Decides which part of the log to print next."""
 
     def __init__(
         self, cluster: Cluster, source: LogSource, wanted: Wanted, results: Path, say: Callable[[str], None]
@@ -74,7 +74,7 @@ class _Teller:
         self._pause = self._asked = 0.0
 
     def tell(self, look: Look) -> Iterator[bytes]:
-        """Everything that is wanted."""
+        """Yields the whole wanted part."""
         wanted, numbers = self._wanted, look.numbers
         if wanted.attempt is not None and wanted.attempt not in numbers:
             some = f"it has {_listed(numbers)}" if numbers else "it has not started yet"
@@ -98,12 +98,12 @@ class _Teller:
             yield from self._follow(at)
 
     def _print(self, at: int, look: Look, lines: int | None) -> Iterator[bytes]:
-        """What there is of one attempt by now."""
+        """Yields what one attempt has logged so far."""
         while at in look.sizes and (self._source.offset is None or self._source.offset < look.sizes[at]):
             yield from self._source.stream(at, lines=lines, follow=False)
 
     def _gone(self, at: int) -> Iterator[bytes]:
-        """A file that is not there: it was cleaned away, or left behind when the run moved."""
+        """Handles a missing log: it was removed by `clean`, or left behind when the run moved."""
         run, name = self._source.run, "stderr" if self._wanted.stderr else "log"
         copy = self._results / run.run_id / "attempts" / str(at) / name
         if copy.is_file():
@@ -115,13 +115,13 @@ class _Teller:
             self._say(f"the log of attempt {at} is not on {run.cluster} any more, and was not synced")
 
     def _follow(self, at: int | None) -> Iterator[bytes]:
-        """Everything from now on; `at` is the attempt that was printed so far."""
+        """Yields everything from now on; `at` is the attempt that was printed so far."""
         look = self._source.look()
         while True:
             if at is not None:
                 yield from self._watch(at, look)
                 look = self._source.look()
-                yield from self._print(at, look, None)  # where the watch was cut off
+                yield from self._print(at, look, None)  # the rest after the stream ended
                 if self._wanted.attempt is not None and _over(look, at):
                     return
             if (following := _next(look, at)) is not None:
@@ -141,12 +141,12 @@ class _Teller:
                 look = self._source.look()
 
     def _watch(self, at: int, look: Look) -> Iterator[bytes]:
-        """What an attempt says until it has ended, or says nothing for a while."""
+        """Yields an attempt's log until it has ended or pauses for a while."""
         if at in look.sizes and not _over(look, at):
             yield from self._source.stream(at, lines=None, follow=True)
 
     def _state(self) -> RunState | None:
-        """Where the run stands; None when the scheduler was asked not long ago. Says why it waits."""
+        """The run's state, reported unless running; None if the scheduler was queried recently."""
         now = time.monotonic()
         if now - self._asked < self._pause:
             return None
@@ -164,13 +164,13 @@ class _Teller:
         return state
 
     def _last_words(self, state: RunState, look: Look) -> Iterator[bytes]:
-        """The end of a run that never started is in the scheduler's own log, if anywhere."""
+        """Yields the scheduler's log of a run that never started, as only that may show how it ended."""
         if state.attempt is None and SCHEDULER in look.sizes:
             self._source.offset = None
             yield from self._source.stream(SCHEDULER, lines=self._wanted.lines, follow=False)
 
     def _nothing_yet(self, look: Look) -> Iterator[bytes]:
-        """The scheduler's words about a run that has not started."""
+        """Yields the scheduler's log of a run that has not started; raises RunError without one."""
         run = self._source.run
         if look.sizes.get(SCHEDULER):
             self._say("no attempt has begun; this is what the scheduler wrote")
@@ -197,7 +197,7 @@ def _no_directory(run: LedgerRun, where: str) -> RunError:
 
 
 def _next(look: Look, at: int | None) -> int | None:
-    """The attempt after one; without one, the newest."""
+    """The attempt after `at`; the newest if `at` is None."""
     if at is None:
         return look.numbers[-1] if look.numbers else None
     return next((number for number in look.numbers if number > at), None)
@@ -220,7 +220,7 @@ def _place(attempt: Attempt) -> str:
 
 
 def _end(attempt: Attempt) -> str:
-    """Why an attempt ended, in plain words."""
+    """A readable reason why an attempt ended."""
     if attempt.exit is None:
         return "its node failed, or all of it was killed at once"
     why, code, signal = (attempt.exit.get(key) for key in ("why", "code", "signal"))

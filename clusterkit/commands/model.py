@@ -1,4 +1,4 @@
-"""evaluate and play: a pulled model at work, by the trainer's own commands in a process of their own."""
+"""evaluate and play: use a pulled model with the trainer's own commands in a separate process."""
 
 from __future__ import annotations
 
@@ -31,41 +31,41 @@ class ChosenModel:
 
     path: Path
     name: str
-    """The run id, or the path when it is of no run."""
+    """The run id, or the path if the model belongs to no run."""
     home: Path
-    """The folder that what is made of it goes to."""
+    """The folder for files made from it."""
     said: str | None = None
-    """Why this one."""
+    """Why this model was chosen."""
     environment: str | None = None
-    """What the user says it was trained in, and that its module is theirs."""
+    """Environment that the user says it was trained in, vouching for its module."""
     pulled: tuple[Path, ...] = ()
     """Folders with other people's files, whose code is never run."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """How a policy does in a task."""
+    """A policy's results in a task."""
 
     success: float | None
-    """0..1; None where the environment knows no success."""
+    """0..1; None if the environment does not define success."""
     low: float | None
-    """The 95% interval begins here: of the success rate, or of the return where there is none."""
+    """Lower bound of the 95% interval of the success rate, or of the return without one."""
     high: float | None
-    """The interval ends here; None where one episode is all."""
+    """Upper bound of the interval; None for a single episode."""
     mean_return: float
-    """Of an episode."""
+    """Mean return of an episode."""
     steps: float
     """Mean length of an episode."""
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What an evaluation found."""
+    """The result of an evaluation."""
 
     model: ChosenModel
     step: int
     episodes: int
-    """Per task."""
+    """Episodes per task."""
     tasks: dict[str, Score]
     mean: Score
 
@@ -73,22 +73,22 @@ class Evaluated:
 def choose_model(
     settings: Settings, ledger: Ledger, name: str, checkpoint: str = "last", environment: str | None = None
 ) -> ChosenModel:
-    """Find the model that is meant.
+    """Find a local model.
 
     Args:
         settings: of the project.
-        ledger: knows the runs.
-        name: a run, a folder with one, or the path of a checkpoint or a model.
+        ledger: of the project.
+        name: a run, or the path of a run directory, a checkpoint or a model.
         checkpoint: `best`, `last`, the name of one of the run's checkpoints, or a path.
-        environment: that the user says it was trained in.
+        environment: the environment that the user says it was trained in.
 
     Raises:
-        RunError: there is none here.
+        RunError: there is no such model on this machine.
     """
     model = _find(settings, ledger, name, checkpoint)
     project = settings.project_dir.resolve()
     strange = (folder.resolve() for folder in (settings.project.results, project / ".clusterkit"))
-    # results that are kept in the project's own folder do not make its code somebody else's
+    # results stored in the project's own folder do not make its code untrusted
     pulled = tuple(folder for folder in strange if not project.is_relative_to(folder))
     return replace(model, environment=environment, pulled=pulled)
 
@@ -127,14 +127,14 @@ def _find(settings: Settings, ledger: Ledger, name: str, checkpoint: str) -> Cho
 
 
 def evaluate(model: ChosenModel, episodes: int) -> Evaluated:
-    """Play a model on many goals of each task, or from many starts of its environment.
+    """Evaluate a model on many goals of each task, or from many initial states of its environment.
 
     Args:
-        model: which.
+        model: to evaluate.
         episodes: per task.
 
     Raises:
-        ClusterkitError: what a trainer needs is not installed here.
+        ClusterkitError: the trainer's dependencies are not installed.
         RunError: the trainer could not use the model.
     """
     done = _trainer("evaluate", model, ["--episodes", str(episodes), "--json"], capture=True)
@@ -155,21 +155,21 @@ def evaluate(model: ChosenModel, episodes: int) -> Evaluated:
 
 
 def play(model: ChosenModel, tasks: Sequence[str], folder: Path, *, episodes: int, size: int) -> list[Path]:
-    """Film a model: a video for each task and a contact sheet. A line for each episode is printed.
+    """Render a video of a model for each task, and a contact sheet; prints a line for each episode.
 
     Args:
-        model: which.
-        tasks: by name; empty means all it knows.
-        folder: for the videos; made when absent.
+        model: to play.
+        tasks: by name; empty for all that it knows.
+        folder: for the videos; created if missing.
         episodes: per task.
-        size: of a picture, pixels.
+        size: width and height of a picture, in pixels.
 
     Returns:
-        What was made, the contact sheet last.
+        The files made, the contact sheet last.
 
     Raises:
-        ClusterkitError: what a trainer needs is not installed here.
-        RunError: the model cannot be used, a task is not known, or nothing can be rendered here.
+        ClusterkitError: the trainer's dependencies are not installed.
+        RunError: the model cannot be used, a task is unknown, or this machine cannot render.
     """
     before = _stamps(folder)
     options = [word for task in tasks for word in ("--task", task)]
@@ -184,7 +184,7 @@ def _stamps(folder: Path) -> dict[Path, int]:
 
 
 def _trainer(command: str, model: ChosenModel, options: Sequence[str], *, capture: bool) -> str:
-    """Run a command of the bundled trainer; returns what it printed if that is captured."""
+    """Run a command of the bundled trainer; returns its standard output if captured."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise ClusterkitError(
@@ -214,9 +214,9 @@ def _trainer(command: str, model: ChosenModel, options: Sequence[str], *, captur
 
 
 def _environment(pulled: Sequence[Path]) -> dict[str, str]:
-    """The trainer of this installation, whatever package of that name lies in the working directory.
+    """Environment variables that select this installation's trainer over one in the working directory.
 
-    An empty part of PYTHONPATH is the working directory, whose files would stand in for Python's own.
+    An empty entry in PYTHONPATH means the working directory, whose files could shadow Python's own modules.
     """
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}
     places = [
@@ -224,7 +224,7 @@ def _environment(pulled: Sequence[Path]) -> dict[str, str]:
         for part in environment.pop("PYTHONPATH", "").split(os.pathsep)
         if part and not any(Path(part).resolve().is_relative_to(folder) for folder in pulled)
     ]
-    home = Path(clusterkit.__file__).resolve().parent.parent  # it lies beside clusterkit
+    home = Path(clusterkit.__file__).resolve().parent.parent  # the trainer is next to clusterkit
     if home.name not in ("site-packages", "dist-packages"):
         places.insert(0, str(home))
     return {**environment, "PYTHONPATH": os.pathsep.join(places)} if places else environment

@@ -1,4 +1,4 @@
-"""plan: what a run would take, and when it would start. Changes nothing, here or on the cluster."""
+"""plan: forecast a run's needs and start time, without changing anything locally or on the cluster."""
 
 from __future__ import annotations
 
@@ -42,74 +42,74 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What the user asked for."""
+    """The user's options."""
 
     run: SubmitRequest
     times: tuple[int, ...] = ()
-    """Time limits to try, seconds; empty are the usual ones."""
+    """Time limits to try, in seconds; empty for the usual ones."""
     gpus: tuple[str, ...] = ()
-    """GPU types to try; empty are all of the cluster."""
+    """GPU types to try; empty for all of the cluster's."""
     spaces: Spaces | None = None
-    """Sizes of the environment, for one that is not known here."""
+    """Sizes of an environment that is unknown on this machine."""
 
 
 @dataclass(frozen=True)
 class Used:
-    """The most that a run of this recipe was seen to take on this GPU, in bytes."""
+    """The highest memory use observed for this recipe on this GPU, in bytes."""
 
     run_id: str
     memory: float | None
-    """Of the node."""
+    """Memory of the node."""
     gpu_memory: float | None
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """All that is known beforehand."""
+    """The forecast for a run."""
 
     request: PlanRequest
     goes_on: bool
-    """Past its time limit."""
+    """Whether the run continues past its time limit."""
     options: tuple[str, ...]
-    """Of sbatch, as the run would ask."""
+    """The sbatch options of the run."""
     machine: Machine
     total_steps: int | None
     sizes: Sizes | None = None
-    """None for a program of the user's own, whose memory and speed nobody knows."""
+    """None for the user's own program, whose memory and speed are unknown."""
     memory: Memory | None = None
-    """None as well where only the environment tells how large an observation is."""
+    """None likewise, and if the size of an observation is known only to the environment."""
     used: Used | None = None
     speed: Speed | None = None
     duration: Duration | None = None
     elsewhere: tuple[Rate, ...] = ()
-    """What was measured of this recipe, though not on this GPU or not of this work."""
+    """Measurements of this recipe on another GPU or with different work."""
     upload: Upload | None = None
     queue: Queue = field(default_factory=Queue)
     trouble: str = ""
-    """Why the cluster, or the image, could not be looked at."""
+    """Why the cluster or the image could not be examined."""
     hint: str = ""
     lacking: tuple[Shortage, ...] = ()
-    """What it requests and the machine lacks, where no scheduler would say so."""
+    """Requested hardware that the machine lacks, without a scheduler to reject the request."""
 
     @property
     def profile(self) -> Profile:
-        """What is asked for."""
+        """The run's profile."""
         return self.request.run.profile
 
     @property
     def cluster(self) -> Cluster:
-        """Where."""
+        """The run's cluster."""
         return self.request.run.cluster
 
 
 def plan(settings: Settings, request: PlanRequest, *, bar: Bar) -> Forecast:
-    """Look ahead at one run, over one login.
+    """Forecast one run over one login.
 
-    A cluster that cannot be reached, an image that is missing and a scheduler that is silent are no faults:
-    the rest of the forecast stands, and says so.
+    An unreachable cluster, a missing image or an unresponsive scheduler raises nothing: the rest of the
+    forecast holds, and reports the problem.
 
     Raises:
-        ConfigError, RecipeLockedError: the request is wrong, as for `submit`.
+        ConfigError, RecipeLockedError: the request is invalid, as for `submit`.
     """
     (planned,) = resolve(settings, request.run).runs
     _check_gpus(request.run.cluster, request.gpus)
@@ -138,7 +138,7 @@ def _with_cluster(settings: Settings, found: Forecast, remembered: Copies, bar: 
             ) as (site, upload):
                 queue = ask_queue(settings, question, site)
                 return replace(found, upload=upload, queue=queue)
-        except ImageError as error:  # what the scheduler says does not depend on it
+        except ImageError as error:  # the scheduler's answer does not depend on the image
             with open_site(run.cluster, create=False, login=login) as site:
                 queue = ask_queue(settings, question, site)
                 return replace(found, queue=queue, trouble=error.cause, hint=error.hint or "")
@@ -159,7 +159,7 @@ def _question(found: Forecast) -> QueueQuestion:
 
 
 def _fitting(found: Forecast) -> list[str]:
-    """The GPU types of the cluster that hold the run, as far as that is known."""
+    """The cluster's GPU types with enough memory for the run, as far as known."""
     if found.sizes is None:
         return []
     if found.sizes.unknown:
@@ -180,7 +180,7 @@ def _check_gpus(cluster: Cluster, gpus: Sequence[str]) -> None:
 
 
 def _alone(settings: Settings, request: PlanRequest, planned: PlannedRun, ledger: Ledger) -> Forecast:
-    """What can be said without the cluster."""
+    """The part of the forecast that does not need the cluster."""
     run, argv = request.run, planned.program.argv
     steps = option_of(argv, "--total-steps") or ""
     total = int(steps) if steps.isdigit() else run.profile.total_steps

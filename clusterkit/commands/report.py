@@ -1,4 +1,4 @@
-"""report: learning curves and one page from pulled runs. Reads only the results folder."""
+"""report: draw learning curves and write one page from pulled runs. Reads only the results folder."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from clusterkit.runs.run_dir import read_object
 
 @dataclass(frozen=True)
 class ReportRow:
-    """What one group of runs came to."""
+    """The result of one group of runs."""
 
     group: str
     runs: int
     step: int
     result: MainResult | None
-    """Its main number; None where it logged none."""
+    """Its main metric; None if it logged none."""
 
 
 @dataclass(frozen=True)
 class Reported:
-    """What a report found and wrote."""
+    """The contents and files of a report."""
 
     rows: tuple[ReportRow, ...]
     files: tuple[Path, ...]
     left_out: tuple[str, ...]
-    """Runs of which there is nothing to draw, and runs of `tune`."""
+    """Runs with nothing to plot, and runs of `tune`."""
     advice: tuple[GroupAdvice, ...]
     """For each group of `rows`, in the same order."""
 
@@ -49,16 +49,16 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime, metric: str | N
 
     Args:
         folders: pulled run directories.
-        out: folder to write to; made when absent.
-        now: the time the page shows.
-        metric: the number the report is about; None is the success rate, or what comes first, see
+        out: folder to write to; created if missing.
+        now: the time shown on the page.
+        metric: the report's main metric; None for the success rate, or the first logged one, see
             `clusterkit.report.main_metric.result`.
 
     Raises:
-        RunError: a folder is no run, or there is nothing to plot, or all are runs of `tune`, or no run logs
-            the metric.
+        RunError: a folder is not a run directory, there is nothing to plot, all are runs of `tune`, or no run
+            logs the metric.
     """
-    from clusterkit.report.page import render  # loads matplotlib, which advice alone has no use for
+    from clusterkit.report.page import render  # loads matplotlib, which advice does not need
     from clusterkit.report.pictures import write_curves, write_machine
 
     trained = _trained(folders)
@@ -82,27 +82,27 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime, metric: str | N
 
 
 def advise_runs(folders: Sequence[Path]) -> list[GroupAdvice]:
-    """What pulled runs, evaluated or not, teach about the next one; writes nothing.
+    """Advice for the next run from pulled runs, evaluated or not; writes nothing.
 
     Raises:
-        RunError: a folder is no run, or all are runs of `tune`.
+        RunError: a folder is not a run directory, or all are runs of `tune`.
     """
     return _advice(group_runs(read_runs(_trained(folders))))
 
 
 def find_pulled(results: Path, names: Sequence[str], ledger: Ledger) -> list[Path]:
-    """Local run directories by path, or by any name of runs; of a group, those that are here.
+    """Local run directories by path or by any name of runs; for a group, those that were synced.
 
     Raises:
-        RunError: as `clusterkit.runs.names.find`; or none of a name's runs is here.
+        RunError: as `clusterkit.runs.names.find`; or none of a name's runs was synced.
     """
     return list(dict.fromkeys(folder for name in names for folder in _find(results, name, ledger)))
 
 
 def report_folder(results: Path, folders: Sequence[Path]) -> Path:
-    """Where a report goes by default: beside its one run, or among those of several, by their group.
+    """The default folder of a report: in the run directory for one run, else named after the runs' group.
 
-    The results folder is made, ignored by git, if it is not there.
+    The results folder is created, ignored by git, if missing.
     """
     if len(folders) == 1:
         return folders[0] / "report"
@@ -113,7 +113,7 @@ def report_folder(results: Path, folders: Sequence[Path]) -> Path:
 
 
 def _trained(folders: Sequence[Path]) -> list[Path]:
-    """The runs but for those of `tune`: these learn nothing, and most of their time is start-up."""
+    """The runs except those of `tune`, which learn nothing and spend most of their time starting up."""
     found = [folder for folder in folders if not _measures(folder)]
     if folders and not found:
         name = folders[0].resolve().name

@@ -1,4 +1,4 @@
-"""rerun: a new run with the code, the image and the arguments of an earlier one, or of an export."""
+"""rerun: submit a new run with the code, image and arguments of an earlier run or an export."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 _THERE = 'test -d "$1" && touch -c "$1" 2>/dev/null; test -d "$1"'
-"""Whether a snapshot is there; it is young again then, so that gc leaves it alone."""
+"""Whether a snapshot exists; also refreshes its mtime, so that gc keeps it."""
 
 
 @dataclass(frozen=True)
 class _RerunOrigin:
-    """What is repeated."""
+    """The run to repeat."""
 
     recorded: Recorded
     copy_of: Callable[[str], Path]
-    """A snapshot by its id, as a folder here."""
+    """Returns a snapshot's local folder, given its id."""
     image: Path | None = None
-    """The image's file, where the archive has it."""
+    """The image file, if the archive has it."""
 
 
 def rerun(
@@ -62,24 +62,24 @@ def rerun(
     seed: int | None = None,
     bar: Bar,
 ) -> Submitted:
-    """Submit a run once more, as a new one.
+    """Submit a copy of an earlier run as a new run.
 
-    The code is that of the run's snapshot, not the working tree; what of it, and of an image that came in an
-    archive, the cluster does not have is brought there.
+    The code is the run's snapshot, not the working tree. Code that the cluster lacks is uploaded, and so is
+    the image if the archive includes it.
 
     Args:
         settings: of the project.
-        changes: what shall be different.
-        ledger: knows the runs.
-        of: a run, a folder with one, or an archive that `export` has made.
+        changes: to the run.
+        ledger: of the project.
+        of: a run, the path of a run directory, or an archive made by `export`.
         name: another name; None keeps it.
         seed: another seed; None keeps it.
         bar: opens progress bars.
 
     Raises:
-        RunError: the run is not known, its code is gone, or the archive is damaged.
-        ConfigError: the request is wrong.
-        ImageError: the cluster does not have the image.
+        RunError: the run is unknown, its code is gone, or the archive is damaged.
+        ConfigError: the request is invalid.
+        ImageError: the cluster lacks the image.
         SchedulerError: the scheduler refused; nothing is left of the new run.
         TransportError: the cluster cannot be reached.
     """
@@ -94,7 +94,7 @@ def rerun(
         recorded = origin.recorded
         document = recorded.document
         before = recorded.run.cluster if recorded.run else str(document.get("cluster"))
-        # The names of clusters in an archive are those of whoever made it.
+        # Cluster names in an archive are those of whoever exported it.
         wanted = changes.cluster or (None if packed else before)
         cluster = settings.cluster(wanted)
         same_place = not packed and cluster.name == before
@@ -117,7 +117,7 @@ def rerun(
 
 
 def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:
-    """An archive, checked: first what describes a run, then what it is made of, as large as described."""
+    """Unpacks and checks an archive: first the run's description, then its parts, limited to their sizes."""
     if not path.is_file():
         raise RunError(f"{path}: no such archive", hint="`clusterkit export RUN` makes one")
     folder = new_folder()
@@ -143,7 +143,7 @@ def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:
 
 
 def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str], Site]) -> _RerunOrigin:
-    """A run of this project."""
+    """The origin for a run of this project."""
     recorded = read_recorded(
         settings.project.results, ledger, name, lambda cluster: site_of(cluster).transport
     )
@@ -158,7 +158,7 @@ def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str
 
 
 def _check_container(site: Site, document: Mapping[str, Any]) -> None:
-    """Raises ConfigError where a run in a container would run without one, or the other way round."""
+    """Raises ConfigError if a run in a container would run without one, or vice versa."""
     facts, cluster = document.get("image"), site.cluster
     if (facts is None) != (cluster.container == "none"):
         began = "without a container" if facts is None else "in an image"
@@ -171,7 +171,7 @@ def _check_container(site: Site, document: Mapping[str, Any]) -> None:
 def _publish(
     settings: Settings, site: Site, document: Mapping[str, Any], origin: _RerunOrigin, bar: Bar
 ) -> None:
-    """See that the run's image and its code are there; bring what can be brought."""
+    """Make sure that the cluster has the run's image and code, uploading them if possible."""
     image, path = Materials.recorded(document).image, origin.image
     if path is None or image is None or image_present(site, image):
         hint = f"`clusterkit deploy --cluster {site.cluster.name} --image FILE.sif` brings the same file"

@@ -1,4 +1,4 @@
-"""resume: go on with a run that ended before it was done, as a new submission in the same run directory."""
+"""resume: continue a run that ended early, as a new submission in the same run directory."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Resumed:
-    """A run the scheduler has accepted again."""
+    """A run that the scheduler has accepted again."""
 
     done: Submitted
     was: RunState
     checkpoint: str | None
-    """Name of the newest checkpoint the last attempt has told of; None when it has to begin at the start."""
+    """Name of the newest checkpoint that the last attempt reported; None if the run starts from scratch."""
 
 
 def resume(settings: Settings, changes: Changes, ledger: Ledger, name: str, *, bar: Bar) -> Resumed:
-    """Submit a run again, over one login; it goes on from its newest good checkpoint.
+    """Submit a run again, over one login, to resume from its newest good checkpoint.
 
-    On another cluster than its own it goes on when all that it needs has been moved there.
+    To resume on another cluster, the run is first moved there with all that it needs.
 
     Raises:
-        RunError: the run is unknown, may still run, is complete, or is not there any more, or not its
-            newest checkpoint.
-        ConfigError: the request is wrong.
-        ImageError: the cluster does not have its image any more.
-        SchedulerError: it can never run there, or the scheduler refused; the run is as it was.
+        RunError: the run is unknown, may still run, is complete, or is gone from the cluster, or its newest
+            checkpoint is gone.
+        ConfigError: the request is invalid.
+        ImageError: the cluster no longer has its image.
+        SchedulerError: it can never run there, or the scheduler refused; the run is unchanged.
         TransportError: the cluster cannot be reached.
     """
     run = ledger.find_one(name)
@@ -69,7 +69,7 @@ def resume(settings: Settings, changes: Changes, ledger: Ledger, name: str, *, b
         if target.name != run.cluster:
             there = stack.enter_context(open_site(target))
             check_target(there, ended.run, ended.document)
-            ready = prepare(there, ledger, plan, materials)  # what is wrong shows before anything is moved
+            ready = prepare(there, ledger, plan, materials)  # raises before anything is moved
             move(site, there, ended.run, ended.document, settings.project.results, bar=bar)
         else:
             ready = prepare(there, ledger, plan, materials)
@@ -85,7 +85,7 @@ def resume(settings: Settings, changes: Changes, ledger: Ledger, name: str, *, b
 
 
 def _must_be_there(site: Site, run: LedgerRun, materials: Materials) -> None:
-    """Raises ImageError or RunError where the image or the code of a run is gone."""
+    """Raises ImageError or RunError if the image or the code of a run is gone."""
     must_have_image(
         site, materials.image, hint="`clusterkit deploy --image FILE.sif` with the same file brings it back"
     )
@@ -101,7 +101,7 @@ def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
     """The run with its newest job, its state and its records.
 
     Raises:
-        RunError: its run directory is gone, or was left behind when it moved to another cluster.
+        RunError: its run directory is gone, or the run has moved to another cluster.
     """
     if run.state == JobState.SUBMITTING:
         settle(site.cluster, site.transport, ledger, [run])
@@ -109,7 +109,7 @@ def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
     described, files = document(run.run_dir), records([run.run_dir])
     answers = ask(site.transport, described, files)
     found, record = answers.of(described), answers.of(files)[run.run_dir]
-    if found.moved:  # what was left behind then is not to become a second run
+    if found.moved:  # the old directory must not become a second run
         raise RunError(
             f"{run.run_id}: it has moved on from {run.cluster}, to what {run.run_dir}/moved.json says",
             hint="resume it where that was done; or remove that file, to go on here with what lies here",
@@ -124,22 +124,22 @@ def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
     newest = record.submission
     job_id = newest.job_id(backend_of(site.cluster)) if newest else None
     if newest is not None and newest.number > run.submission and job_id:
-        run = replace(run, job_id=job_id, submission=newest.number)  # of a chain
+        run = replace(run, job_id=job_id, submission=newest.number)  # the newest job of a chain
     (state,) = query(site.cluster, site.transport, [run])
     return Ended(run, state, record, found.content)
 
 
 def _newest(ended: Ended) -> str | None:
-    """Name of the newest checkpoint that its heartbeat tells of."""
+    """Name of the newest checkpoint in the run's heartbeat."""
     checkpoint = (ended.record.heartbeat or {}).get("checkpoint")
     return str(checkpoint).rpartition("/")[2] if checkpoint else None
 
 
 def _check_checkpoints(site: Site, run: LedgerRun, newest: str | None, results: Path) -> None:
-    """Find out whether what it would go on from was removed by `clean --all`.
+    """Check that `clean --all` has not removed the checkpoint to resume from.
 
     Raises:
-        RunError: it was; the run would begin again, or go on from something older.
+        RunError: it has; the run would start from scratch or from an older checkpoint.
     """
     answer = site.transport.run(["sh", "-c", REMAINING, "sh", run.run_dir], check=False).text
     gone = removed_checkpoint(answer, newest)

@@ -1,4 +1,4 @@
-"""shell: a shell, or another command, in the place of a running run's program."""
+"""shell: run a shell or another command in the environment of a running run's program."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
 
-# $1 job.sh, $2 attempt, $3 TERM, then the command. Runs on the node, in the environment of whoever called it;
-# `enter`, which job.sh has written, has the one of the program, and its command line as an array.
+# $1 job.sh, $2 attempt, $3 TERM, then the command. Runs on the node with its caller's environment; the file
+# `enter`, written by job.sh, sets the program's environment and its command line as an array.
 _ENTER = r"""
 must_be_owned() {
   own_check "$1" && return
@@ -38,8 +38,8 @@ export TERM="$terminal" APPTAINERENV_TERM="$terminal" SINGULARITYENV_TERM="$term
 exec "${command[@]}" "$@"
 """
 
-# $1 run id. No start-up files: they would change the environment, which is to be the program's; and with the
-# size of history that bash has without them it would cut the user's file. Apptainer sets PROMPT_COMMAND.
+# $1 run id. Start-up files are skipped, as they would change the program's environment. Without them bash's
+# default history size would truncate the user's history file. Apptainer sets PROMPT_COMMAND.
 _SHELL = r"""
 unset PROMPT_COMMAND
 export HISTFILE=
@@ -53,7 +53,7 @@ exec sh -i
 
 
 def enter_script(cluster: Cluster) -> str:
-    """Bash that takes a job's place, unless another user could have changed what it reads for that."""
+    """Bash script that enters a job's environment, unless another user could have changed its input files."""
     owned = ownership.fragment(cluster.trust, cluster.group)
     return owned + _ENTER.replace("UNSAFE", str(ownership.EXIT_CODE))
 
@@ -70,17 +70,17 @@ def shell(
 
     Args:
         settings: of the project.
-        run: which.
-        command: its argv; none is a shell.
-        terminal: the value of TERM where it shall have this process's terminal; None where there is none.
-        on_entry: called once it is known that the run runs.
+        run: the running run.
+        command: its argv; empty for a shell.
+        terminal: the value of TERM if the command gets this process's terminal; None without a terminal.
+        on_entry: called once the run is known to be running.
 
     Returns:
-        Its exit status; minus the signal number for a signal.
+        The command's exit status; minus the signal number for a signal.
 
     Raises:
-        RunError: the run does not run.
-        TransportError: the cluster cannot be reached, or the connection died.
+        RunError: the run is not running.
+        TransportError: the cluster cannot be reached, or the connection was lost.
     """
     with inside(settings, run) as place:
         on_entry(place)

@@ -1,4 +1,4 @@
-"""status: where every run stands, one round trip a cluster."""
+"""status: report the state of runs, with one round trip per cluster."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def status(
     everything: bool = False,
     selection: Selection = Selection(),  # noqa: B008 - frozen
 ) -> StatusReport:
-    """The state of runs.
+    """Query the state of runs.
 
-    Runs that have ended are not asked about again. Without names, the default cluster (or those selected) are
-    also searched for runs that the ledger does not know.
+    Ended runs are not queried again. Without names, the default cluster (or the selected ones) is also
+    searched for runs that the ledger does not know.
 
     Args:
         settings: of the project.
-        ledger: the runs this project knows; what is learned is recorded.
-        names: run ids and the like; none means all that may still run and the last few that ended.
-        everything: with no names, all runs.
-        selection: filters; with any, all runs that fit.
+        ledger: of the project; new states are recorded.
+        names: runs, as `Ledger.find` takes them; empty for all that may still run and the last few ended.
+        everything: without names, all runs.
+        selection: filters; with any, all matching runs.
 
     Raises:
         RunError: a name matches no run.
-        ConfigError: there is no such cluster.
+        ConfigError: the cluster is unknown.
     """
     chosen = choose(ledger, names=names, everything=everything, selection=selection)
     searched = frozenset() if names else searched_clusters(settings, selection)

@@ -1,4 +1,4 @@
-"""submit: work out what is asked for, check all of it, and hand it over."""
+"""submit: resolve a request, check it, and submit it to the scheduler."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def submit(
 
     Args:
         settings: of the project.
-        request: what is asked for.
+        request: the runs to submit.
         ledger: of the project.
-        on_plan: called with what will be submitted, before any work; it raises to stop that.
+        on_plan: called with the plan before any work; it raises to abort.
         bar: opens progress bars.
 
     Raises:
@@ -38,7 +38,7 @@ def submit(
 
 
 def dry_run(settings: Settings, request: SubmitRequest, ledger: Ledger, *, bar: Bar) -> DryRun:
-    """What `submit` would do; nothing is changed on the cluster.
+    """Plan a submission without changing the cluster.
 
     Raises:
         ClusterkitError: as `submit`.

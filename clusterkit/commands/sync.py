@@ -1,4 +1,4 @@
-"""sync-results: bring home what is new, then upload the offline W&B runs that have ended."""
+"""sync-results: pull new results, then upload ended offline W&B runs."""
 
 from __future__ import annotations
 
@@ -35,38 +35,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SyncRequest:
-    """What the user asked for."""
+    """The user's options."""
 
     names: tuple[str, ...] = ()
-    """Runs, as `Ledger.find` takes them; empty means all."""
+    """Runs, as `Ledger.find` takes them; empty for all."""
     cluster: str | None = None
     """Only runs of this cluster."""
     checkpoints: Checkpoints = Checkpoints.LAST
     bandwidth_limit: int | None = None
-    """Bytes per second at most."""
+    """Limit in bytes per second."""
     wandb: bool = True
     wandb_dry_run: bool = False
     wandb_live: bool = False
-    """Upload also what there is of runs that go on."""
+    """Whether to upload the logs so far of runs that have not ended, too."""
     wandb_entity: str | None = None
     wandb_project: str | None = None
 
 
 @dataclass(frozen=True)
 class Synced:
-    """What came home and what went on to W&B."""
+    """The pulled runs and their W&B uploads."""
 
     results: Path
     runs: tuple[PulledRun, ...]
     uploads: tuple[RunUpload, ...] = ()
     waiting_for_key: int = 0
-    """Offline W&B logs that were not looked at because there is no key."""
+    """Number of offline W&B logs skipped because there is no key."""
     wandb_error: WandbError | None = None
-    """Why no upload could be made at all; what was pulled is safe."""
+    """The error that stopped the uploads; the pulled files are unaffected."""
 
     @property
     def failed_uploads(self) -> int:
-        """W&B runs that were tried and did not arrive."""
+        """Number of failed W&B uploads."""
         return sum(upload.state is UploadState.FAILED for upload in self.uploads)
 
 
@@ -80,21 +80,21 @@ def sync_results(
     tell: Callable[[str], None] = lambda _: None,
     environment: Mapping[str, str] = os.environ,
 ) -> Synced:
-    """Mirror runs to the results folder, one login a cluster, then upload to W&B if there is a key.
+    """Mirror runs to the results folder, with one login per cluster, then upload to W&B if there is a key.
 
     Args:
         settings: of the project.
-        request: what to bring, and whether to upload.
-        ledger: knows the runs and what was uploaded.
+        request: what to pull and whether to upload.
+        ledger: of the project; also records uploads.
         bar: opens progress bars.
-        login: a cluster, and a login to it that has begun; others are made.
-        tell: called with a line about an upload that starts or takes long.
-        environment: where the W&B key may be.
+        login: a cluster and a login to it already in progress; other clusters are logged in to as needed.
+        tell: called with a line about an upload that starts or takes long, or about waiting.
+        environment: environment variables, which may contain the W&B key.
 
     Raises:
-        ConfigError: the cluster is not known.
-        RunError: a run is not known, or there are none.
-        TransportError: a cluster cannot be reached or a transfer broke off; repeat it to go on.
+        ConfigError: the cluster is unknown.
+        RunError: a run is unknown, or there are no runs.
+        TransportError: a cluster cannot be reached or a transfer was interrupted; repeat to continue.
     """
     if request.cluster:
         settings.cluster(request.cluster)  # an unknown name gets a suggestion
@@ -125,7 +125,7 @@ def sync_results(
 
 
 def _connection(cluster: Cluster, login: tuple[str, LoginAhead] | None) -> AbstractContextManager[Transport]:
-    """The connection to a cluster, closed at the end."""
+    """The connection to a cluster, which closes on exit."""
     if login is not None and login[0] == cluster.name:
         return closing(login[1].transport())
     return connected(cluster)
@@ -139,7 +139,7 @@ def upload(
     tell: Callable[[str], None],
     environment: Mapping[str, str],
 ) -> Synced:
-    """What was pulled, with what became of its offline W&B runs; see `sync_results`."""
+    """Upload the pulled offline W&B runs; returns `synced` with the results. See `sync_results`."""
     here = {run.run_id: synced.results / run.run_id for run in synced.runs if run.found}
     logs = {run_id: len(find_logs(path)) for run_id, path in here.items()}
     if not any(logs.values()) and not any(find_logs(path, online=True) for path in here.values()):
@@ -159,7 +159,7 @@ def upload(
             dry_run=request.wandb_dry_run,
             tell=tell,
         ):
-            uploads.append(upload)  # kept also when a later one stops everything
+            uploads.append(upload)  # kept even if a later one stops all uploads
     except WandbError as error:
         return replace(synced, uploads=tuple(uploads), wandb_error=error)
     return replace(synced, uploads=tuple(uploads))
@@ -169,4 +169,4 @@ def _directory(path: Path) -> RunDirectory | None:
     try:
         return read_run_dir(path)
     except RunError:
-        return None  # the pull has already said that its run.json is missing
+        return None  # the pull has already reported the missing run.json

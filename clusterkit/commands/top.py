@@ -1,4 +1,4 @@
-"""top: what a running run uses, live, from inside its allocation."""
+"""top: sample a running run's resource usage live, from inside its allocation."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 SECONDS = 2.0
-"""Between two samples."""
+"""Seconds between two samples."""
 _ONCE_SECONDS = 1.0
 
 
 def top(settings: Settings, run: LedgerRun, *, once: bool) -> Generator[tuple[Inside, Usage], None, None]:
-    """What the run uses, every two seconds until it ends, by one job step over one connection.
+    """Sample a run's usage every two seconds until it ends, with one job step over one connection.
 
-    Closing the iterator ends the step; so does the end of this process.
+    Closing the iterator or ending this process ends the step.
 
     Args:
         settings: of the project.
-        run: which.
-        once: a single sample.
+        run: the running run.
+        once: take a single sample.
 
     Raises:
-        RunError: the run does not run, or nothing can be started in its job.
-        TransportError: the cluster cannot be reached, or the connection died.
+        RunError: the run is not running, or nothing can be started in its job.
+        TransportError: the cluster cannot be reached, or the connection was lost.
     """
     with inside(settings, run) as place:
         yield from _samples(place, once=once)
@@ -42,13 +42,13 @@ def top(settings: Settings, run: LedgerRun, *, once: bool) -> Generator[tuple[In
 def top_group(
     settings: Settings, runs: Sequence[LedgerRun], *, once: bool
 ) -> Generator[tuple[Inside, Usage], None, None]:
-    """What the running runs of a group use, sampled in turn until all have ended.
+    """Sample the usage of a group's running runs in turn until all have ended.
 
-    One connection a cluster; each sample is a job step of its own.
+    Each cluster takes one connection, and each sample is a separate job step.
 
     Raises:
-        RunError: none of them runs, or nothing can be started in a job.
-        TransportError: a cluster cannot be reached, or a connection died.
+        RunError: none of the runs is running, or nothing can be started in a job.
+        TransportError: a cluster cannot be reached, or a connection was lost.
     """
     with inside_all(settings, runs) as places:
         going = list(places)

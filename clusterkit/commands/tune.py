@@ -1,4 +1,4 @@
-"""tune: measure on the real node which settings are fastest, and bring home what a profile should say."""
+"""tune: measure on a real node which settings are fastest, and propose them for a profile."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 NAME = "tune"
 BENCH_FILE = "bench.json"
 _START_SECONDS = 180
-"""Beyond the bench's own time, for the container to start and the last measurement to end."""
+"""Added to the benchmark's own time, for the container to start and the last measurement to finish."""
 _NUMBERS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4})*")
 _MARK = "clusterkit tune, "
-"""How our comments in a settings file begin."""
+"""Prefix of the comments that `tune` writes in a settings file."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was measured, and what it means for the profile."""
+    """The measurements and the resulting changes of the profile."""
 
     run: LedgerRun
     state: RunState
@@ -54,7 +54,7 @@ class Tuned:
     chosen: Chosen
     changes: Mapping[str, str | int]
     kept: int
-    """Measurements that are new in the project's record."""
+    """Number of measurements added to the project's record."""
 
 
 def request(
@@ -66,21 +66,21 @@ def request(
     overrides: Mapping[str, str] | None = None,
     unlock: Sequence[str] = (),
 ) -> SubmitRequest:
-    """The run that measures: a short one with the profile's own hardware.
+    """The request for a measuring run: a short run with the profile's own hardware.
 
     Args:
         settings: of the project.
-        cluster: where.
-        profile: what for.
-        minutes: for all measurements.
-        tries: options of the bench, `num-envs` and `workers`, with what is to be tried.
+        cluster: the target.
+        profile: to tune.
+        minutes: time for all measurements.
+        tries: the benchmark's options `num-envs` and `workers`, with the values to try.
         overrides: recipe values as text, by name.
         unlock: recipe values that may be overridden.
 
     Raises:
-        ConfigError: the profile does not run the bundled trainer, or that on several GPUs, or its recipe or a
-            try is at fault.
-        RecipeLockedError: an override that nothing unlocks.
+        ConfigError: the profile does not run the bundled trainer or uses several GPUs, or its recipe or a
+            value to try is invalid.
+        RecipeLockedError: an overridden value is not unlocked.
     """
     if profile.program or settings.project.program or profile.recipe is None:
         hint = "the profile names no recipe; `clusterkit profiles` lists those with one"
@@ -134,7 +134,7 @@ def start(
     bar: Bar,
     on_submit: Callable[[Submitted], None],
 ) -> LedgerRun:
-    """Submit it, as any other run.
+    """Submit the measuring run like any other.
 
     Raises:
         ClusterkitError: as `submit`.
@@ -145,16 +145,16 @@ def start(
 
 
 def wait(settings: Settings, ledger: Ledger, run: LedgerRun, on_row: Callable[[StatusRow], None]) -> None:
-    """Look at the run until it has ended; safe to break off, for `collect` does its work at any time.
+    """Wait for the run to end; safe to interrupt, because `collect` works at any time.
 
     Args:
         settings: of the project.
         ledger: of the project.
-        run: which.
-        on_row: called now and then with where it stands.
+        run: the measuring run.
+        on_row: called repeatedly with the run's status.
 
     Raises:
-        RunError: its cluster gives no answer any more.
+        RunError: its cluster no longer answers.
     """
     if settled(run):
         return
@@ -169,17 +169,17 @@ def wait(settings: Settings, ledger: Ledger, run: LedgerRun, on_row: Callable[[S
 
 
 def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bool) -> Tuned:
-    """Bring home what was measured, keep it, and choose.
+    """Read the measurements, record them, and choose the best settings.
 
     Args:
         settings: of the project.
         ledger: of the project.
-        run: one that measures.
+        run: the measuring run.
         precision: whether the profile's precision may be changed.
 
     Raises:
-        RunError: it measured nothing, or is no run of this kind.
-        ConfigError: its profile is not there any more.
+        RunError: it measured nothing, or is not a measuring run.
+        ConfigError: its profile no longer exists.
         TransportError: its cluster cannot be reached.
     """
     if run.name != NAME:
@@ -203,7 +203,7 @@ def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bo
                 if active
                 else f"`clusterkit why {run.run_id}` says why, `clusterkit logs {run.run_id}` shows its log",
             ) from None
-    # while it goes on, the same figures would come again with a later date
+    # recorded while the run is active, the same figures would be recorded again with a later date
     lines = measured(bench, cluster.name, __version__) if bench.complete or not state.state.active else []
     kept = measurements.append(settings.project_dir / ".clusterkit", lines)
     chosen = choose(bench, memory=profile.memory, precision=precision)
@@ -212,12 +212,12 @@ def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bo
 
 
 def edit(settings: Settings, tuned: Tuned) -> Proposal:
-    """The change of the project's settings file that makes the profile so.
+    """The change to the project's settings file that applies the chosen settings to the profile.
 
-    The project's file wins over all others, so a few keys there change any profile, also a shipped one.
+    The project's file wins over all others, so a few keys in it change any profile, even a shipped one.
 
     Raises:
-        ConfigError: the file is written in a way that cannot be changed, or cannot be read.
+        ConfigError: the file cannot be read, or its form cannot be edited.
     """
     assert tuned.chosen.row is not None, "nothing was chosen"
     file = _project_file(settings)
@@ -228,7 +228,7 @@ def edit(settings: Settings, tuned: Tuned) -> Proposal:
 
 
 def _project_file(settings: Settings) -> Path:
-    """The project's file; where there is none, the one that would be it."""
+    """The project's settings file, or the path that a new one would have."""
     own = user_file()
     return next(
         (file for file in reversed(settings.files) if file != own), settings.project_dir / PROJECT_FILE

@@ -1,4 +1,4 @@
-"""watch: what runs have learned so far, from the metrics they write there, or from the synced copy."""
+"""watch: show what runs have learned so far, from their metrics on the cluster or the synced copy."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
     from clusterkit.transport.base import Transport
 
 LOOK_SECONDS = 5.0
-"""Between two looks at the metrics of a run on a cluster."""
+"""Seconds between two reads of the metrics of a run on a remote cluster."""
 LOCAL_SECONDS = 1.0
 ASK_SECONDS = 30.0
-"""Between two questions to a scheduler that is not our own."""
+"""Seconds between two queries of a remote scheduler."""
 _PIECE = 1 << 22
-"""Bytes read at once."""
+"""Bytes per read."""
 
-# $1 file, $2 first byte, counted from 1
+# $1 file, $2 first byte (counted from 1), $3 most bytes
 _READ = 'test -f "$1" || exit 0; tail -c "+$2" -- "$1" | head -c "$3"'
 
 
 @dataclass(frozen=True)
 class Curves:
-    """One look at a run."""
+    """A run's state and metrics at one moment."""
 
     run: LedgerRun
     state: RunState
     rows: tuple[MetricRow, ...]
-    """All that there is of metrics.jsonl."""
+    """All rows of metrics.jsonl so far."""
     synced: datetime | None = None
-    """When the copy here was last written, if that is where the rows are from."""
+    """When the synced copy was last written; None if the rows come from the cluster."""
 
     @property
     def total_steps(self) -> int | None:
-        """Environment steps the run is to make."""
+        """Environment steps that the run aims for."""
         totals = [row.number("total_steps") for row in self.rows if row.kind == "run"]
         return next((int(total) for total in reversed(totals) if total), None)
 
@@ -61,19 +61,19 @@ class Curves:
 def curves(
     settings: Settings, run: LedgerRun, *, follow: bool, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[Curves]:
-    """Looks at a run's metrics, until it has ended if they are to be followed; over one connection.
+    """Iterate over a run's metrics, until it has ended if `follow` is set, over one connection.
 
-    Of a run that had ended when it was synced the copy here is read, and no cluster asked.
+    If the run had ended when it was synced, the local copy is read without a connection.
 
     Args:
         settings: of the project.
-        run: which.
-        follow: look again and again.
-        say: told when the network is waited for, and why only the synced copy is shown.
+        run: to watch.
+        follow: read repeatedly until the run has ended.
+        say: called with messages about network delays, and about why only the synced copy is shown.
 
     Raises:
         RunError: the run has ended and wrote no metrics.
-        TransportError, ConfigError: the cluster cannot be reached, or is not configured any more, and the run
+        TransportError, ConfigError: the cluster cannot be reached, or is no longer configured, and the run
             was not synced.
     """
     copy = settings.project.results / run.run_id / "metrics.jsonl"
@@ -98,10 +98,10 @@ def _looks(cluster: Cluster, source: LogSource, follow: bool) -> Iterator[Curves
     state, asked = known_state(source.run), float("-inf")
     while True:
         if here or time.monotonic() - asked >= ASK_SECONDS:
-            with suppress(SchedulerError):  # it says so of itself soon enough; the metrics are there
+            with suppress(SchedulerError):  # the metrics can be read without the scheduler
                 (state,) = source.patiently(lambda: query(cluster, source.transport, [source.run]))
             asked = time.monotonic()
-        there.read()  # after the question: of a run that has ended it reads all there is
+        there.read()  # after the query, so that the metrics of an ended run are complete
         over = not (state.state.active or (follow and state.state is JobState.UNKNOWN))
         rows = there.rows
         if over and not rows:
@@ -116,7 +116,7 @@ def _looks(cluster: Cluster, source: LogSource, follow: bool) -> Iterator[Curves
 
 
 class MetricsReader:
-    """The run's metrics.jsonl on its cluster, read by its tails."""
+    """Reads a run's metrics.jsonl on its cluster incrementally."""
 
     def __init__(self, source: LogSource) -> None:
         self._rows = MetricRows()
@@ -124,15 +124,15 @@ class MetricsReader:
         self._offset = 0
         self._rest = b""
         self._without_end = 0
-        """Bytes since the last line end."""
+        """Bytes read since the last newline."""
 
     @property
     def rows(self) -> tuple[MetricRow, ...]:
-        """What is kept of all that was read."""
+        """The rows kept so far."""
         return self._rows.rows
 
     def read(self) -> None:
-        """Take over what is new."""
+        """Read what was appended since the last call."""
         path = f"{self._source.run.run_dir}/metrics.jsonl"
         while self._without_end < NO_LINE_BYTES:
             argv = ["sh", "-c", _READ, "sh", path, str(self._offset + 1), str(_PIECE)]
@@ -142,19 +142,19 @@ class MetricsReader:
             self._rows.add(lines)
             self._without_end = len(self._rest) if lines else self._without_end + len(data)
             if len(self._rest) > LONGEST_LINE:
-                self._rest = self._rest[:1]  # no row any more, up to the end of its line
+                self._rest = self._rest[:1]  # too long for a row: skip to the end of the line
             if len(data) < _PIECE:
                 return
 
 
 def synced(run: LedgerRun, copy: Path, state: RunState) -> Curves:
-    """A run by its copy here."""
+    """A run's metrics from its synced copy."""
     written = datetime.fromtimestamp(copy.stat().st_mtime).astimezone()
     return Curves(run, state, metrics.read(copy), synced=written)
 
 
 def how_it_ended(run: LedgerRun, copy: Path) -> RunState | None:
-    """How a run ended, if it had when it was synced and was not resumed since; None otherwise."""
+    """The final state of a run that had ended when synced and was not resumed since; None otherwise."""
     try:
         here = read_run_dir(copy)
     except RunError:
@@ -164,7 +164,7 @@ def how_it_ended(run: LedgerRun, copy: Path) -> RunState | None:
     last = here.attempts[-1].exit or {}
     stopped = here.stopped is not None or here.attempts[-1].cancel is not None
     if run.until_done and last.get("why") in ("timeout", "signalled") and not stopped:
-        return None  # it may have gone on
+        return None  # it may have been resumed
     known = known_state(run)
     if known.final:
         return known
@@ -174,16 +174,16 @@ def how_it_ended(run: LedgerRun, copy: Path) -> RunState | None:
 def group_curves(
     settings: Settings, runs: Sequence[LedgerRun], *, follow: bool, say: Callable[[str], None]
 ) -> Iterator[tuple[Curves, ...]]:
-    """Looks at the metrics of several runs, until all have ended if they are to be followed.
+    """Iterate over the metrics of several runs, until all have ended if `follow` is set.
 
     Args:
         settings: of the project.
-        runs: which; the looks have their order.
-        follow: look again and again.
-        say: told when the network is waited for.
+        runs: to watch; each item has their order.
+        follow: read repeatedly until all runs have ended.
+        say: called with messages about network delays.
 
     Raises:
-        TransportError, ConfigError: a cluster cannot be reached, or is not configured any more.
+        TransportError, ConfigError: a cluster cannot be reached, or is no longer configured.
     """
     here = {run.run_id: look for run in runs if (look := _copy_here(settings, run)) is not None}
     going = [run for run in runs if run.run_id not in here]
@@ -198,7 +198,7 @@ def group_curves(
             if local or time.monotonic() - asked >= ASK_SECONDS:
                 states |= _states(settings, going, transport_to)
                 asked = time.monotonic()
-            for one in metrics:  # after the question: of a run that has ended it reads all there is
+            for one in metrics:  # after the query, so that the metrics of an ended run are complete
                 one.read()
             looks = here | {
                 run.run_id: Curves(run, states[run.run_id], tuple(one.rows))
@@ -211,7 +211,7 @@ def group_curves(
 
 
 def _copy_here(settings: Settings, run: LedgerRun) -> Curves | None:
-    """The copy here of a run that had ended when it was synced."""
+    """The synced copy of a run that had already ended when it was synced; None otherwise."""
     copy = settings.project.results / run.run_id / "metrics.jsonl"
     ended = how_it_ended(run, copy.parent) if copy.is_file() else None
     return None if ended is None else synced(run, copy, ended)
@@ -223,7 +223,7 @@ def _states(
     found: dict[str, RunState] = {}
     for name in dict.fromkeys(run.cluster for run in runs):
         mine = [run for run in runs if run.cluster == name]
-        with suppress(SchedulerError):  # it says so of itself soon enough; the metrics are there
+        with suppress(SchedulerError):  # the metrics can be read without the scheduler
             states = query(settings.cluster(name), transport_to(name), mine)
             found |= {run.run_id: state for run, state in zip(mine, states, strict=True)}
     return found

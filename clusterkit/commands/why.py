@@ -1,4 +1,4 @@
-"""why: the one cause a run is as it is, the lines that show it, and what to do next."""
+"""why: find the one cause of a run's state, the lines that prove it, and what to do next."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 _SECONDS = 180.0
-"""For all of it; each question has its own, shorter, limit on the cluster."""
+"""Time limit of the whole collection; each query has its own, shorter limit on the cluster."""
 
 
 def why(settings: Settings, ledger: Ledger, run: LedgerRun) -> Diagnosis:
-    """Why a run waits, failed or is silent; one login, one round trip, nothing is changed on the cluster.
+    """Diagnose why a run waits, failed or is silent, in one round trip that changes nothing on the cluster.
 
-    A run whose submission was interrupted is settled first, which takes another one; so does a run of which
-    its run directory knows a later job than the ledger.
+    A second round trip is needed if the submission was interrupted and must be settled first, or if the run
+    directory records a later job than the ledger.
 
     Raises:
         RunError: the answer was cut short.
@@ -43,7 +43,7 @@ def why(settings: Settings, ledger: Ledger, run: LedgerRun) -> Diagnosis:
 
 
 def ask(cluster: Cluster, transport: Transport, ledger: Ledger, run: LedgerRun) -> str:
-    """What the cluster says about a run, as `parse_evidence` reads it.
+    """Collect a run's evidence from the cluster, in the format that `parse_evidence` reads.
 
     Raises:
         TransportError: the cluster cannot be reached.
@@ -71,10 +71,10 @@ def _collect(cluster: Cluster, transport: Transport, run: LedgerRun) -> str:
 
 
 def _later_job(backend: Backend, evidence: Evidence, run: LedgerRun) -> str | None:
-    """The job that counts now, where another laptop or a chain of jobs went on since the ledger was told.
+    """The job to diagnose if another laptop or a chain of jobs continued the run after the ledger's job.
 
-    The next link of a chain waits while the one before it runs; it counts from its start on, or when the run
-    wants to go on.
+    The next job of a chain waits while the previous one runs; it counts once it has started, or once the run
+    has asked to continue.
     """
     record, found = evidence.record, None
     begun = {(attempt.start or {}).get("submission") for attempt in record.attempts}
@@ -89,7 +89,7 @@ def _later_job(backend: Backend, evidence: Evidence, run: LedgerRun) -> str | No
 
 
 def _shell(cluster: Cluster) -> str:
-    """How a person gets a command to the cluster: ssh with the same configuration."""
+    """The ssh command, with the same configuration, that the user can run on the cluster."""
     if cluster.host is None:
         return ""
     config = ["-F", str(cluster.ssh_config)] if cluster.ssh_config else []

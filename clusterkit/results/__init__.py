@@ -1,1 +1,1 @@
-"""Bringing run directories home: what is there, what is new, and whether it came whole."""
+"""Pulls run directories from clusters: lists them, transfers what is new and checks the result."""

@@ -1,4 +1,4 @@
-"""Checks a pulled run directory: did what came arrive whole, and is it the run it claims to be?"""
+"""Checks that a pulled run directory is complete, undamaged and belongs to the expected run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _LONGEST_LINE = 16 << 20
 
 
 def problems(run_dir: Path, run_id: str, new: Collection[str] = ()) -> list[str]:
-    """What is wrong with a local run directory, one line each; empty when all is well.
+    """The problems of a local run directory, one line each; empty if there are none.
 
     Args:
         run_dir: the run directory.
-        run_id: of the run that should lie there.
-        new: files that have just come, by their paths inside it: of checkpoints these are read and compared
-            with the SHA-256 of their manifest, the others by their size.
+        run_id: the run that it should contain.
+        new: files that were just transferred, by path inside `run_dir`. New checkpoint files are compared
+            with the SHA-256 in their manifest, older ones only by size.
     """
     return [
         *_run_json(run_dir / "run.json", run_id),
@@ -38,7 +38,7 @@ def _run_json(path: Path, run_id: str) -> Iterator[str]:
 
 
 def _metrics(path: Path) -> Iterator[str]:
-    """A last line without its newline is still being written and is no problem."""
+    """Checks each line; a last line without a newline is still being written and not a problem."""
     if not path.is_file():
         return
     with path.open("rb") as lines:
@@ -54,7 +54,7 @@ def _metrics(path: Path) -> Iterator[str]:
 
 
 def _checkpoints(run_dir: Path, new: Collection[str]) -> Iterator[str]:
-    wrong: dict[str, None] = {}  # in order, and once: checkpoints share segments
+    wrong: dict[str, None] = {}  # ordered and unique: checkpoints share segments
     for manifest in sorted(run_dir.glob("checkpoints/step-*/manifest.json")):
         name = f"checkpoints/{manifest.parent.name}"
         document = read_object(manifest)
@@ -75,16 +75,16 @@ def _checkpoints(run_dir: Path, new: Collection[str]) -> Iterator[str]:
 
 
 def _leaves(path: str) -> bool:
-    """Whether a path is none of a file two floors below `checkpoints`."""
+    """Whether a path is anything but a printable `checkpoints/FOLDER/FILE`."""
     names = path.split("/")
     return len(names) != 3 or not {"", ".", ".."}.isdisjoint(names) or not path.isprintable()
 
 
 def _fault(run_dir: Path, path: str, facts: Any, *, read: bool) -> str | None:
-    """What is wrong with a file that a manifest lists.
+    """The problem of a file that a manifest lists, if any.
 
-    What is missing is no fault: segments come only with all checkpoints, and a live run may have dropped a
-    checkpoint while it was copied.
+    A missing file is not a problem: segments are pulled only with all checkpoints, and a live run may have
+    deleted a checkpoint while it was copied.
     """
     file = run_dir / path
     if file.is_symlink() or not file.is_file() or not isinstance(facts, dict):

@@ -1,4 +1,4 @@
-"""What the pulled part of a run says about its checkpoints: which one is the best, and the newest here."""
+"""Finds a run's best checkpoint and its newest local one from the pulled files."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from clusterkit.reading import open_regular
 
 _LONGEST_LINE = 1 << 20
 _MEASURES = ("success/mean", "return/mean")
-"""What evaluations are compared by; the second only if none of them has the first."""
+"""Metrics that rank evaluations; the second counts only if no evaluation has the first."""
 
 
 def best_steps(results: Path, run_ids: Iterable[str]) -> dict[str, int]:
-    """Run id -> step of its best evaluation; runs that have none are left out."""
+    """Run id -> step of its best evaluation; runs without evaluations are omitted."""
     steps = {run_id: best_step(results / run_id / "metrics.jsonl") for run_id in run_ids}
     return {run_id: step for run_id, step in steps.items() if step is not None}
 
 
 def best_step(metrics: Path) -> int | None:
-    """The step with the highest mean success, the last of several; where none is told, the highest return.
+    """The step with the highest mean success, or highest return if no success is logged; the last of equals.
 
-    Of the evaluations of one step the one of the highest attempt counts. None where there is none.
+    For each step the evaluation of the highest attempt counts. None without evaluations.
     """
     found: dict[str, dict[int, tuple[int, float]]] = {measure: {} for measure in _MEASURES}
     try:
@@ -42,7 +42,7 @@ def best_step(metrics: Path) -> int | None:
 
 
 def _means(line: bytes) -> Iterator[tuple[str, int, int, float]]:
-    """Measure, step, attempt and mean of what an evaluation tells."""
+    """Measure, step, attempt and mean from an evaluation's row."""
     try:
         row = json.loads(line)
         if row["kind"] == "eval":
@@ -55,7 +55,7 @@ def _means(line: bytes) -> Iterator[tuple[str, int, int, float]]:
 
 
 def newest_checkpoints(results: Path, run_ids: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """Run id -> name and time (ns) of the checkpoint here that was saved last; runs without are left out."""
+    """Run id -> name and time (ns) of the newest local checkpoint; runs without one are omitted."""
     found = {}
     for run_id in run_ids:
         times = {}

@@ -1,7 +1,7 @@
-"""Frees the cluster's disk of what lies here too: what may go, and the script that compares and removes it.
+"""Decides which pulled files may be removed from the cluster, and builds the script that removes them.
 
-A file goes when the cluster's own SHA-256 of it is that of the file here, in the same breath. Pure, but for
-looks at what is here.
+The script removes a file right after its SHA-256 on the cluster matched that of the local copy. Pure, except
+that it inspects local files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STAYS = re.compile(
     r"run\.json|job\.sh|launch\.py|[a-z]+\.json|metrics\.jsonl|submissions/.*|attempts/[^/]*/[^/]*\.json",
     re.DOTALL,
 )
-"""What `status`, `why` and `resume` read. It is small."""
+"""Small files that `status`, `why` and `resume` read."""
 _LOG = re.compile(rf"{re.escape(SCHEDULER_LOG)}|attempts/\d+/(log|stderr)")
 _SMALL_LOG = 1 << 20
 _CHECKPOINT = re.compile(r"checkpoints/(step-\d{12})/(.+)", re.DOTALL)
@@ -77,9 +77,9 @@ done
 unmarked
 echo end
 """
-"""For POSIX sh; $1 is the folder of all runs, $2 a file that is in the folder of results now; standard
-input holds three lines an order (`orders`). The mark comes before what it tells of, but on a full disk, where
-a file must go to make room for it."""
+"""POSIX sh script. $1 is the folder of all runs, $2 a file that now exists in the results folder; standard
+input has three lines per order (`orders`). A run is marked as cleaned before its files are removed; on a full
+disk, one file is removed first to make space for the mark."""
 
 
 REMAINING = f"""
@@ -89,39 +89,39 @@ for manifest in checkpoints/step-*/manifest.json; do
   test ! -e "$manifest" || printf '\\036%s' "$manifest"
 done
 """
-"""What `removed_checkpoint` reads, of run directory $1; nothing where nothing was ever removed."""
+"""Prints the input of `removed_checkpoint` for run directory $1; nothing if nothing was ever removed."""
 
 
 @dataclass(frozen=True)
 class Removable:
-    """What of one run may go."""
+    """The files of one run that may be removed."""
 
     run_id: str
     files: tuple[RemoteFile, ...]
-    """In the order they go: of checkpoints the manifests first, so that no half of one counts."""
+    """In removal order: manifests of checkpoints first, so that no partial checkpoint counts as one."""
     newest: str | None = None
-    """The newest checkpoint, when it stays because the run could go on from it."""
+    """The newest checkpoint, if it is kept so that the run can be resumed."""
     newest_bytes: int = 0
-    """Its size, with its replay rows."""
+    """Its size, including its replay rows."""
     absent_bytes: int = 0
-    """What stays because it does not lie here, or not in the same size."""
+    """Size of the files kept because the local copy is missing or differs in size."""
     submissions: int = 0
-    """How often it was submitted."""
+    """Number of the run's submissions."""
 
     @property
     def bytes(self) -> int:
-        """What its end frees."""
+        """Bytes that the removal frees."""
         return sum(file.size for file in self.files)
 
 
 def removable(run_id: str, files: Iterable[RemoteFile], results: Path, *, everything: bool) -> Removable:
-    """What may go of a run that has ended.
+    """The files of an ended run that may be removed.
 
     Args:
         run_id: of the run.
-        files: all that the cluster has of it.
-        results: the local folder of results.
-        everything: also the newest checkpoint.
+        files: the run's files on the cluster; those of other runs are ignored.
+        results: the local results folder.
+        everything: whether the newest checkpoint may be removed too.
     """
     mine = [file for file in files if file.run_id == run_id]
     numbers = [int(found[1]) for file in mine if (found := re.match(r"submissions/(\d{1,9})/", file.inside))]
@@ -158,7 +158,7 @@ def removable(run_id: str, files: Iterable[RemoteFile], results: Path, *, everyt
 
 
 def _turn(file: RemoteFile) -> tuple[int, int]:
-    """What is no part of a checkpoint goes first, the largest of it before all: it may have to make room."""
+    """Sort key: files outside checkpoints first, largest first, as the first may have to free space."""
     if not file.inside.startswith("checkpoints/"):
         return 0, -file.size
     return 1 if file.inside.endswith("/manifest.json") else 2, 0
@@ -170,7 +170,7 @@ def _stays(file: RemoteFile) -> bool:
 
 
 def _is_here(file: RemoteFile, results: Path) -> bool:
-    """Whether a regular file of that size lies here, and no link is on the way."""
+    """Whether a local regular file has the same size and its path contains no link."""
     path = results
     names = file.path.split("/")
     for name in names:
@@ -185,7 +185,7 @@ def _is_here(file: RemoteFile, results: Path) -> bool:
 
 
 def _newest(folders: Mapping[str, Sequence[RemoteFile]]) -> str | None:
-    """The checkpoint saved last; an unfinished one is none."""
+    """The finished checkpoint that was saved last."""
     times = {
         name: file.mtime_ns
         for name, held in folders.items()
@@ -196,7 +196,7 @@ def _newest(folders: Mapping[str, Sequence[RemoteFile]]) -> str | None:
 
 
 def _segments(run_dir: Path, names: Iterable[str]) -> frozenset[str] | None:
-    """Replay rows that checkpoints list; None when a manifest cannot be read here, for then it may be any."""
+    """Replay files that checkpoints list; None if a local manifest is unreadable, as it may list any."""
     found = set()
     for name in names:
         document = read_object(run_dir / "checkpoints" / name / "manifest.json")
@@ -210,10 +210,10 @@ def _segments(run_dir: Path, names: Iterable[str]) -> frozenset[str] | None:
 
 
 def cleaning(one: Removable, digests: Mapping[str, str], *, by: str, time: float) -> dict[str, Any]:
-    """An entry of cleaned.json: who removes what, and when.
+    """An entry of cleaned.json: who removes which files, and when.
 
     Args:
-        one: what goes; files without a digest do not.
+        one: the files to remove; those without a digest are kept.
         digests: SHA-256 by path.
         by: user and machine.
         time: Unix seconds.
@@ -229,11 +229,11 @@ def cleaning(one: Removable, digests: Mapping[str, str], *, by: str, time: float
 def orders(
     one: Removable, digests: Mapping[str, str], mark: str, first: int
 ) -> tuple[bytes, list[RemoteFile]]:
-    """Standard input of `REMOVE` for one run, and its files by the numbers they got, from `first` on.
+    """Standard input of `REMOVE` for one run, and its files in the order of their numbers from `first` on.
 
     Args:
-        one: what goes.
-        digests: SHA-256 by path; files without one are left out.
+        one: the files to remove.
+        digests: SHA-256 by path; files without one are omitted.
         mark: the run's cleaned.json, one line.
         first: number of the first file.
     """
@@ -245,11 +245,11 @@ def orders(
 
 
 def removed_checkpoint(answer: str, newest: str | None) -> str | None:
-    """The checkpoint that a run would go on from, had it not been removed; None when it was not.
+    """The checkpoint that a run would resume from if it had not been removed; None if none was.
 
     Args:
-        answer: what `REMAINING` printed.
-        newest: the newest checkpoint that the run has told of, by name.
+        answer: the output of `REMAINING`.
+        newest: name of the newest checkpoint that the run has reported.
     """
     text, *manifests = answer.split("\x1e")
     try:

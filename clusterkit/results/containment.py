@@ -1,6 +1,6 @@
-"""What keeps a transfer inside the results folder: nothing is written through links, or in place of folders.
+"""Keeps transfers inside the results folder: nothing is written through links or in place of folders.
 
-The names were checked when they were listed (`listing`); here it is what lies on this machine.
+`listing` has checked the remote names; this module checks the local files.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from clusterkit.results.listing import RemoteFile
 from clusterkit.results.selection import LocalFile
 
 PARTIAL = ".clusterkit-partial"
-"""The folder of the transfer's unfinished files, beside each file."""
+"""rsync's folder for unfinished files, next to each file."""
 
 
 @dataclass
 class LocalFiles:
-    """What lies in the results folder of some files of the cluster."""
+    """The local counterparts of remote files in the results folder."""
 
     results: str
     local: dict[str, LocalFile] = field(default_factory=dict)
     """Regular files, by path."""
     blocked: dict[str, str] = field(default_factory=dict)
-    """Files that cannot be written, and why, by path."""
+    """Path -> why the file cannot be written."""
     _folders: dict[str, str | None] = field(default_factory=dict)
 
     def look(self, files: Iterable[RemoteFile]) -> list[RemoteFile]:
-        """Take note of what is here of some files; returns those that may be written."""
+        """Inspect the local counterparts of files; returns the files that may be written."""
         free = []
         for file in files:
             why = self._folder(file.path.rpartition("/")[0]) or self._file(file.path)
@@ -40,7 +40,7 @@ class LocalFiles:
         return free
 
     def _folder(self, path: str) -> str | None:
-        """Why nothing may be written into a folder; None when it may, or is not there yet."""
+        """Why nothing may be written into a folder; None if writing is safe or the folder does not exist."""
         if path not in self._folders:
             above = path.rpartition("/")[0]
             why = self._folder(above) if above else None
@@ -67,7 +67,7 @@ class LocalFiles:
         return None
 
     def too_large(self, files: Iterable[RemoteFile]) -> dict[str, str]:
-        """Files that cannot fit on the disk, and why, by path."""
+        """Path -> why the file does not fit on the disk."""
         disk = os.statvfs(self.results)
         free = disk.f_bavail * disk.f_frsize
         found = {}
@@ -77,13 +77,13 @@ class LocalFiles:
         return found
 
     def _arrived(self, file: RemoteFile) -> int:
-        """Bytes of it that need no more room."""
+        """Bytes of a file that already occupy local disk space."""
         folder, _, name = file.path.rpartition("/")
         there = (self._lstat(file.path), self._lstat(f"{folder}/{PARTIAL}/{name}"))
         return max((info.st_size for info in there if info is not None), default=0)
 
     def _lstat(self, path: str) -> os.stat_result | None:
         try:
-            return os.lstat(f"{self.results}/{path}")  # a Path costs more than the call
+            return os.lstat(f"{self.results}/{path}")  # building a Path costs more than the call
         except (FileNotFoundError, NotADirectoryError):
             return None

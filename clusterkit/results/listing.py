@@ -1,7 +1,7 @@
-"""What lies in run directories on the cluster: the command that lists them and the reader of its output.
+"""Lists run directories on the cluster: builds the command and parses its output. Pure.
 
-One listing of all wanted runs costs one command on the open connection. It tells which checkpoint is the
-newest, and when nothing has changed it is all that is asked of the cluster. Pure.
+One command on the open connection lists all wanted runs. The listing shows which checkpoint is the newest,
+and if nothing has changed, it is the only command that runs on the cluster.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from clusterkit.backends.jobs import GROUP_LOG, SCHEDULER_LOG
 
 NO_SUCH_ROOT = 3
-"""Exit status of the listing when the folder of all runs does not exist."""
+"""Exit status of the listing if the folder of all runs does not exist."""
 
 _WITHOUT_GNU_FIND = """
 import os, stat, sys
@@ -50,13 +50,13 @@ _OF_GROUP = re.compile(
     r"[^/]+/(submissions/\d+/[a-z]+ (\.\./){4}groups/[^/]+/submissions/\d+/[a-z]+"
     rf"|{re.escape(SCHEDULER_LOG)} (\.\./){{2}}groups/[^/]+/{GROUP_LOG})"
 )
-"""What the scheduler said to a whole group: our own links, of which nothing is needed here."""
+"""clusterkit's own links to the scheduler's output for a whole group, which are not pulled."""
 _OF_WANDB = re.compile(
     r"[^/]+/wandb/(offline-)?run-[^/]+/logs/debug-core\.log [^\0]*/core-debug-[0-9_]+\.log"
 )
-"""The W&B client's link to a log in its cache, in the directory of each of its runs."""
+"""The W&B client's link to a log in its cache; each of its run directories has one."""
 _LONGEST_NAME, _LONGEST_PATH = 255, 2048
-"""Bytes that file systems take in a name, and that leave room for the results folder in a path."""
+"""Bytes: the limit of file systems for a name, and a path limit with space for the results folder."""
 _KINDS = {
     "f": "a file",
     "l": "a link out of the run",
@@ -72,32 +72,32 @@ class RemoteFile:
     """A regular file in a run directory."""
 
     path: str
-    """Relative to the folder of all runs; its first part is the run id."""
+    """Relative to the folder of all runs; the first component is the run id."""
     size: int
     mtime_ns: int
 
     @property
     def run_id(self) -> str:
-        """The run it belongs to."""
+        """The run that the file belongs to."""
         return self.path.partition("/")[0]
 
     @property
     def inside(self) -> str:
-        """Its path inside the run directory."""
+        """The path inside the run directory."""
         return self.path.partition("/")[2]
 
 
 @dataclass(frozen=True)
 class Refused:
-    """Something of a run that is not brought home."""
+    """A path of a run that is not pulled."""
 
     path: str
-    """As for `RemoteFile`."""
+    """As in `RemoteFile`."""
     why: str
 
     @property
     def text(self) -> str:
-        """Its path inside the run and the reason, one line, whatever the path holds."""
+        """The path inside the run and the reason, escaped to one line."""
         inside = self.path.partition("/")[2]
         name = inside if inside.isprintable() else ascii(inside)[1:-1]
         return f"{name if len(name) <= 200 else name[:200] + '...'}: {self.why}"
@@ -108,24 +108,24 @@ class Listing:
     """The content of some run directories."""
 
     run_ids: frozenset[str]
-    """The runs that exist."""
+    """The wanted runs that exist on the cluster."""
     files: tuple[RemoteFile, ...]
     refused: tuple[Refused, ...]
-    """What is left on the cluster. Links of ours, of W&B's client and inside their run are no loss and
-    not named."""
+    """What stays on the cluster, except links whose absence is no loss: clusterkit's own, the W&B client's
+    and those inside their run."""
 
 
 def list_argv(runs_root: str, run_ids: Sequence[str]) -> list[str]:
-    """Argv that lists run directories; runs that do not exist are left out, links are not followed."""
+    """Argv that lists run directories; it skips runs that do not exist and does not follow links."""
     program = f"PROGRAM='{_WITHOUT_GNU_FIND}'\n{_SCRIPT}"
     return ["sh", "-c", program, "sh", runs_root, *(f"./{run_id}" for run_id in run_ids)]
 
 
 def parse_listing(stdout: bytes, run_ids: Collection[str]) -> Listing:
-    """Read what `list_argv` printed about these runs; nothing in it is believed.
+    """Parse the output of `list_argv` for these runs as untrusted input.
 
     Raises:
-        ValueError: it names what was not asked for: another run, an absolute path, or one that climbs.
+        ValueError: it names another run, an absolute path, or a path with `..`.
     """
     found: set[str] = set()
     files: dict[str, RemoteFile] = {}
@@ -156,7 +156,7 @@ def parse_listing(stdout: bytes, run_ids: Collection[str]) -> Listing:
 
 
 def _below(path: str, run_ids: Collection[str]) -> str:
-    """A path without its `./`, checked."""
+    """A validated path without its leading `./`."""
     names = path.split("/")
     if names[0] != "." or len(names) < 2 or names[1] not in run_ids or {"", ".", ".."} & set(names[1:]):
         raise ValueError(f"it names {path[:200]!a}")
@@ -164,7 +164,7 @@ def _below(path: str, run_ids: Collection[str]) -> str:
 
 
 def _why_not(kind: str, path: str, target: str, *, readable: bool) -> str | None:
-    """Why something must not come home; None for what may, or need not."""
+    """Why a path must not be pulled; None if it may be pulled or is not needed."""
     if kind == "l":
         link = f"{path} {target}"
         if _stays_inside(path, target) or _OF_GROUP.fullmatch(link) or _OF_WANDB.fullmatch(link):
@@ -187,7 +187,7 @@ def _kind(letter: str) -> str:
 
 
 def _stays_inside(path: str, target: str) -> bool:
-    """Whether a link leads to something of its own run, by its text."""
+    """Whether a link's target, taken as text, lies in its own run."""
     if not target or target.startswith("/"):
         return False
     way = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
@@ -195,7 +195,7 @@ def _stays_inside(path: str, target: str) -> bool:
 
 
 def _folders(paths: Iterable[str]) -> set[str]:
-    """All folders on the way to files."""
+    """All parent folders of some files."""
     found: set[str] = set()
     for path in paths:
         while (path := path.rpartition("/")[0]) and path not in found:

@@ -1,4 +1,4 @@
-"""Takes a run to another cluster: its directory, its code, by way of this machine. The image is deploy's."""
+"""Moves a run to another cluster: its directory and code, via this machine. `deploy` uploads the image."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from clusterkit.site import Site
 from clusterkit.transport.base import Bar, SyncOptions
 
 NOTES = ("stopped.json", "moved.json")
-"""Files of a run directory that are void when the run goes on there."""
+"""Files of a run directory that no longer hold when the run resumes in it."""
 _LEFT_BEHIND = (
     *("/wandb/", "/report/", f"/{SCHEDULER_LOG}", *(f"/{name}" for name in NOTES)),
     *("/attempts/*/log", "/attempts/*/stderr"),
 )
-"""What no program needs to go on; it is at home, in the results."""
+"""Files that resuming does not need; the local results keep them."""
 
 
 def check_target(target: Site, run: LedgerRun, document: Mapping[str, Any]) -> None:
-    """Find out whether a run could go on there, before anything is moved.
+    """Check that a run could resume on the target, before anything is moved.
 
     Raises:
-        ConfigError: it began in a container and would go on without one, or the other way round.
-        ImageError: its image is not there.
+        ConfigError: it began in a container and the target uses none, or vice versa.
+        ImageError: the target lacks its image.
     """
     facts, cluster = document.get("image"), target.cluster
     if (facts is None) != (cluster.container == "none"):
@@ -55,22 +55,22 @@ def check_target(target: Site, run: LedgerRun, document: Mapping[str, Any]) -> N
 def move(
     source: Site, target: Site, run: LedgerRun, document: Mapping[str, Any], results: Path, *, bar: Bar
 ) -> None:
-    """Copy what a run needs to go on; safe to repeat.
+    """Copy a run to another cluster so that it can resume there; safe to repeat.
 
-    All of the run comes home into the results, checkpoints and replay included; what resuming needs goes on
-    from there. The old directory stays.
+    The whole run is pulled into the results, including checkpoints and replay; the files that resuming needs
+    are then pushed to the target. The old directory is kept.
 
     Args:
-        source: where it lies.
-        target: where it shall go on; `check_target` has found nothing.
-        run: which.
+        source: the cluster that has the run.
+        target: the cluster to resume on, which has passed `check_target`.
+        run: to move.
         document: its run.json.
         results: the project's results folder.
         bar: opens progress bars.
 
     Raises:
-        RunError: some of it cannot be brought here, and would be missing there.
-        TransportError: a transfer broke off.
+        RunError: a needed file cannot be pulled.
+        TransportError: a transfer was interrupted.
     """
     with bar(f"{run.run_id} from {run.cluster}", None) as progress:
         (pulled,) = pull_runs(
@@ -86,13 +86,13 @@ def move(
         for identity in snapshot_ids(document):
             _move_snapshot(source, target, identity)
         there = target.layout.run(run.run_id)
-        # By content: what an earlier stay left there may have the size of today's.
+        # By content: files left from an earlier stay on the target may have the same size.
         options = SyncOptions(exclude=_LEFT_BEHIND, checksum=True, mode="D700,F600")
         target.transport.push(results / run.run_id, there, options=options, progress=progress)
 
 
 def _check_whole(run: LedgerRun, pulled: PulledRun) -> None:
-    """What is not at home, but for what no program needs, would be missing where the run goes on."""
+    """Raises RunError if a file that resuming needs was not pulled."""
     away = [each.removeprefix(NOT_HOME) for each in pulled.problems if each.startswith(NOT_HOME)]
     needed = [each for each in away if not each.startswith("wandb/")]
     if needed:
@@ -103,7 +103,7 @@ def _check_whole(run: LedgerRun, pulled: PulledRun) -> None:
 
 
 def leave_note(source: Site, run: LedgerRun, moved: LedgerRun) -> None:
-    """Say in the old run directory where the run has gone."""
+    """Record in the old run directory where the run has moved."""
     note = {"cluster": moved.cluster, "run_dir": moved.run_dir, "time": int(time.time())}
     source.transport.write(f"{run.run_dir}/moved.json", (json.dumps(note) + "\n").encode())
 

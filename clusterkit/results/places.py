@@ -1,4 +1,4 @@
-"""Which runs a command is about, and where they lie. Imports little: the login begins right after it."""
+"""Resolves a command's runs and their locations. Imports little, because the login starts right after it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from clusterkit.runs.ledger import Ledger, LedgerRun
 
 
 def choose_runs(ledger: Ledger, names: Sequence[str], cluster: str | None) -> list[LedgerRun]:
-    """The runs that are meant, without names all of them, each once.
+    """The named runs, each once; all runs if no names are given.
 
     Raises:
-        RunError: a name matches no run, or there is none.
+        RunError: a name matches no run, or there are no runs.
     """
     runs = ledger.find(names) if names else ledger.runs()
     runs = [run for run in runs if cluster in (None, run.cluster)]
@@ -23,5 +23,5 @@ def choose_runs(ledger: Ledger, names: Sequence[str], cluster: str | None) -> li
 
 
 def place(run: LedgerRun) -> tuple[str, str]:
-    """Cluster and folder of all runs: those of one place share one transfer."""
+    """A run's cluster and runs folder; runs with the same place share one transfer."""
     return run.cluster, run.run_dir.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""Brings run directories home over one connection: one listing, then rsync for what is new."""
+"""Pulls run directories over one connection: one listing, then rsync for what is new."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TRIES = 3
 _LIST_SECONDS = 300.0
 _NAMED = 6
-"""So many files that stayed away are named."""
+"""Most files named as not pulled."""
 NOT_HOME = "not brought home: "
-"""Begins the line of a problem that is a file which stayed away."""
+"""Prefix of a problem that reports a file as not pulled."""
 GROWTH = 64 << 20
-"""Bytes that files may have grown since they were listed, all together."""
+"""Bytes by which all files together may have grown since they were listed."""
 
 
 @dataclass(frozen=True)
 class PulledRun:
-    """What came home of one run."""
+    """The result of pulling one run."""
 
     run_id: str
     found: bool
-    """Whether the cluster has it."""
+    """Whether the cluster has the run."""
     files: int = 0
-    """Files that are new or have changed."""
+    """Number of new or changed files."""
     bytes: int = 0
-    """Bytes that are new: the whole of a new file, the tail of one that has grown."""
+    """New bytes: whole new files, and the tails of files that have grown."""
     total_bytes: int = 0
-    """Size of all its files that should be here."""
+    """Size of all selected files of the run."""
     problems: tuple[str, ...] = ()
-    """What is wrong with what lies here, one line each."""
+    """Problems of the local run directory, one line each."""
 
     @property
     def up_to_date(self) -> bool:
@@ -73,20 +73,20 @@ def pull_runs(
 ) -> list[PulledRun]:
     """Mirror run directories to `results/<run-id>/`. Safe to interrupt and to repeat.
 
-    Only one process pulls into a folder at a time; a second one waits, and finds what the first has brought.
+    Only one process pulls into a folder at a time; a second one waits and then reuses what the first pulled.
 
     Args:
         transport: the open connection.
         runs_root: absolute path of runs/ on the cluster.
         run_ids: the runs, in the order of the result.
-        results: the local folder; made when absent, with mode 0700 and ignored by git.
-        checkpoints: which checkpoints to bring.
-        bandwidth_limit: bytes per second at most.
-        progress: called with each transfer's reports.
-        waiting: called when somebody else is pulling into the folder.
+        results: the local folder; created if missing, with mode 0700 and ignored by git.
+        checkpoints: the checkpoints to pull.
+        bandwidth_limit: in bytes per second.
+        progress: called with each progress report.
+        waiting: called if another process is pulling into the folder.
 
     Raises:
-        RunError: a run id is none, or the cluster has no folder of runs.
+        RunError: a run id is invalid, or the cluster has no runs folder.
         TransportError: the connection or the transfer failed, or the cluster's answer cannot be trusted.
     """
     for run_id in run_ids:
@@ -103,7 +103,7 @@ def pull_runs(
                 wanted = pull.bring(listing, checkpoints)
                 break
             except TransportError:
-                # A live run may have rotated a listed checkpoint away; anything else is not ours to mend.
+                # A live run may have rotated a listed checkpoint away; retrying fixes nothing else.
                 vanished = {file.path for file in pull.moving} - {
                     file.path for file in list_runs(transport, runs_root, run_ids).files
                 }
@@ -119,7 +119,7 @@ def pull_runs(
 
 @contextmanager
 def _alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the folder's lock, which goes with the process; where there are none, go on without."""
+    """Hold the folder's lock, which ends with the process; continue without one if locks are unsupported."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -135,10 +135,10 @@ def _alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
 
 
 def list_runs(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> Listing:
-    """What the cluster has of some runs.
+    """List the files of some runs on the cluster.
 
     Raises:
-        RunError: it has no folder of runs.
+        RunError: the cluster has no runs folder.
         TransportError: the connection failed, or the answer cannot be trusted.
     """
     argv = list_argv(runs_root, run_ids)
@@ -155,14 +155,14 @@ def list_runs(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> L
             f"{transport.where} lists what it was not asked about: {error}",
             hint="nothing was copied; find out what answers there in the place of `find`",
         ) from error
-    # find also fails when one run is missing or a file vanishes while it looks; only silence is a fault.
+    # find also fails if one run is missing or a file vanishes meanwhile; only empty output is an error.
     if done.returncode != 0 and not listing.run_ids and not re.search(r"(?i)no such file", done.error_text):
         raise TransportError(f"{transport.where}: the runs cannot be listed: {done.reason}")
     return listing
 
 
 class _Pull:
-    """One pull: what has come so far, and what could not."""
+    """The state of one pull: files transferred so far, and files that failed."""
 
     def __init__(
         self,
@@ -175,16 +175,16 @@ class _Pull:
         self._transport, self._root, self._results = transport, runs_root, results
         self._limit, self._progress = bandwidth_limit, progress
         self.new: dict[str, int] = {}
-        """Bytes that were new of each file, by path."""
+        """Path -> new bytes of the file."""
         self.faults: dict[str, str] = {}
-        """Why a file is not here, by path."""
+        """Path -> why the file was not pulled."""
         self.moving: tuple[RemoteFile, ...] = ()
 
     def bring(self, listing: Listing, checkpoints: Checkpoints) -> list[RemoteFile]:
-        """Move what is new of the selected files; returns those that should be here now."""
+        """Transfer what is new of the selected files; returns those that should now be present."""
         self.faults.clear()
         best = None
-        if checkpoints is Checkpoints.BEST:  # the evaluations come first, for they decide
+        if checkpoints is Checkpoints.BEST:  # the evaluations decide which is best, so they are pulled first
             self._move(select(listing.files, Checkpoints.NONE))
             best = best_steps(self._results, listing.run_ids)
         cleaned = {file.run_id for file in listing.files if file.inside == CLEANED}
@@ -219,7 +219,7 @@ class _Pull:
         self._check(plan.files)
 
     def _bounded(self, most: int) -> ProgressCallback:
-        """Ends a transfer that goes on past all that was listed."""
+        """Wraps the progress callback to abort a transfer that exceeds `most` bytes."""
 
         def report(progress: TransferProgress) -> None:
             if progress.done_bytes > most:
@@ -233,7 +233,7 @@ class _Pull:
         return report
 
     def _check(self, files: Iterable[RemoteFile]) -> None:
-        """What was to come is here now, as large as it was at least where it only grows."""
+        """Records an error for each file that is missing, or shorter than listed if append-only."""
         for file in files:
             try:
                 info = os.lstat(self._results / file.path)
@@ -246,10 +246,10 @@ class _Pull:
 
 @dataclass
 class _Tally:
-    """What is to be said of one run."""
+    """The counts for one run's `PulledRun`."""
 
     new: dict[str, int] = field(default_factory=dict)
-    """Bytes that were new, by path inside it."""
+    """New bytes, by path inside the run."""
     total: int = 0
     left: list[Refused] = field(default_factory=list)
 

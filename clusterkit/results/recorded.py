@@ -1,4 +1,4 @@
-"""What a run's own files say it is: read here when it was synced, else on its cluster."""
+"""Reads a run's own records: from the local copy if it was synced, else from its cluster."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from clusterkit.transport.base import Transport
 
 @dataclass(frozen=True)
 class Recorded:
-    """A run as it was written down."""
+    """A run as its own files describe it."""
 
     document: Mapping[str, Any]
     """run.json."""
     request: Mapping[str, Any]
-    """request.json of its newest submission; empty when there is none."""
+    """request.json of its newest submission; empty if there is none."""
     folder: Path | None
-    """Where it lies here."""
+    """The local run directory, if any."""
     run: LedgerRun | None
-    """What the ledger knows of it."""
+    """The run's ledger row, if any."""
 
 
 def unreadable(run: LedgerRun) -> RunError:
-    """The error for a run whose run.json on its cluster is none."""
+    """The error for a run whose run.json on its cluster is invalid."""
     return RunError(
         f"{run.run_id}: {run.run_dir}/run.json on {run.cluster} cannot be read",
         hint="copy it back from an earlier `clusterkit sync-results`, or start a new run",
@@ -46,17 +46,17 @@ def read_recorded(
 
     Args:
         results: the project's results folder.
-        ledger: knows the runs that are not here.
-        name: a run, or a folder with one.
-        transport_to: connects to a cluster by its name.
+        ledger: finds runs that were not synced.
+        name: a run, or the path of a run directory.
+        transport_to: connects to a cluster by name.
 
     Raises:
-        RunError: the run is not known, or is gone.
-        TransportError: it is not here and its cluster cannot be reached.
+        RunError: the run is unknown, or its run directory is gone.
+        TransportError: there is no local copy and the cluster cannot be reached.
     """
     folder = pulled_run(results, name, ledger)
     if folder is None:
-        run = ledger.find_one(name)  # what is wrong with the name shows here
+        run = ledger.find_one(name)  # raises for an unknown or ambiguous name
         described, files = document(run.run_dir), records([run.run_dir])
         answers = ask(transport_to(run.cluster), described, files)
         found = answers.of(described)

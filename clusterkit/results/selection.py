@@ -1,8 +1,8 @@
-"""Decides which files of the cluster's run directories come home, and how each one moves. Pure.
+"""Selects the files of remote run directories to pull, and how each one is transferred. Pure.
 
-Append-only files (logs, metrics, W&B logs) are continued in place by their tails, so that a reader that
-follows the local copy keeps its handle; rsync checks what is already here and sends a file that was replaced
-anew. Everything else appears by rename, whole or not at all. Nothing local is ever removed.
+Append-only files (logs, metrics, W&B logs) are extended in place by their tails, so that a reader that
+follows the local copy keeps its handle; rsync verifies the existing part and resends a replaced file. All
+other files are renamed into place when complete. Nothing local is ever removed.
 """
 
 from __future__ import annotations
@@ -21,56 +21,56 @@ _UNFINISHED = re.compile(r"checkpoints/((\.[^/]*|[^/]*\.tmp|step-[^/]*)/|replay/
 _SEGMENT = re.compile(r"checkpoints/replay/\d{12}-[0-9a-f]{16}\.rows")
 APPENDED = re.compile(rf"{re.escape(SCHEDULER_LOG)}|attempts/\d+/(log|stderr)|metrics\.jsonl|wandb/.+\.wandb")
 _LEFT_OUT = re.compile(r".*\.wandb\.(synced|syncstate)|(.*/)?\.clusterkit-partial(/.*)?", re.DOTALL)
-"""The wandb client's marks belong to the machine that uploads; a partial folder is rsync's own."""
+"""The W&B client's marker files belong to the uploading machine; partial folders are rsync's own."""
 CLEANED = "cleaned.json"
-"""Lies in a run directory from which `clusterkit clean` has removed something."""
+"""File in a run directory from which `clusterkit clean` has removed something."""
 
 
 class Checkpoints(StrEnum):
-    """Which checkpoints come home."""
+    """The checkpoints to pull."""
 
     LAST = "last"
-    """The newest whole one without its replay rows, and the final model: enough to evaluate and to film."""
+    """The newest complete one without its replay rows, and the final model: enough to evaluate and play."""
     ALL = "all"
-    """Every whole one with the replay rows they share, so that a run can be resumed elsewhere."""
+    """Every complete one with their shared replay rows, so that the run can be resumed elsewhere."""
     BEST = "best"
-    """The whole one saved at, or next after, the best evaluation, likewise."""
+    """As `LAST`, but the complete one saved at, or next after, the best evaluation."""
     NONE = "none"
 
 
 @dataclass(frozen=True)
 class LocalFile:
-    """What is here of a file."""
+    """The local copy of a file."""
 
     size: int
     mtime_ns: int
     shared: bool = False
-    """It has another name somewhere, so that it must not be written in place."""
+    """Whether it has another hard link, so that it must not be written in place."""
 
 
 @dataclass(frozen=True)
 class PullPlan:
-    """What to move, by the way it moves."""
+    """The files to transfer, by method."""
 
     whole: tuple[RemoteFile, ...]
-    """New or changed: written beside and renamed."""
+    """New or changed files, written under a temporary name and renamed."""
     same_second: tuple[RemoteFile, ...]
-    """Of equal size and rewritten within one second: only their content tells (rsync compares seconds)."""
+    """Files of equal size rewritten within one second; rsync compares seconds, so their content decides."""
     tails: tuple[RemoteFile, ...]
-    """Append-only and grown. They move last, so that an exit record never comes before the last lines."""
+    """Append-only files that have grown; transferred last, so that no log is older than its exit record."""
 
     @property
     def files(self) -> tuple[RemoteFile, ...]:
-        """All of them."""
+        """All files of the plan."""
         return (*self.whole, *self.same_second, *self.tails)
 
     def without(self, paths: Collection[str]) -> PullPlan:
-        """The plan less some files."""
+        """The plan without some files."""
         groups = (self.whole, self.same_second, self.tails)
         return PullPlan(*(tuple(file for file in group if file.path not in paths) for group in groups))
 
     def new_bytes(self, local: Mapping[str, LocalFile]) -> dict[str, int]:
-        """Bytes that are new of each file, by path: of a file that has grown its tail."""
+        """New bytes of each file, by path; for a file that has grown, its tail."""
         tails = {file.path: file.size - local[file.path].size for file in self.tails}
         return {file.path: file.size for file in (*self.whole, *self.same_second)} | tails
 
@@ -82,14 +82,14 @@ def select(
     best: Mapping[str, int] | None = None,
     newest_here: Mapping[str, tuple[str, int]] | None = None,
 ) -> list[RemoteFile]:
-    """The files that should be here.
+    """Select the files that should exist locally.
 
     Args:
-        files: all there are.
-        checkpoints: which ones.
-        best: run id -> step of its best evaluation; a run without one counts its newest checkpoint.
-        newest_here: run id -> name and time of the newest checkpoint that lies here, of runs whose newer ones
-            have been removed there.
+        files: all files on the cluster.
+        checkpoints: the checkpoints to select.
+        best: run id -> step of its best evaluation; for a run without one the newest checkpoint is selected.
+        newest_here: run id -> name and time of the newest local checkpoint, for runs from which `clean`
+            removed files on the cluster.
     """
     files = list(files)
     whole: dict[str, dict[str, int]] = defaultdict(dict)
@@ -122,7 +122,7 @@ def select(
 
 
 def _newest(times: Mapping[str, int], here: tuple[str, int] | None) -> str | None:
-    """By time, not by step: a run that went on from an older checkpoint saves lower steps than there are."""
+    """The newest by time, not by step: a run resumed from an older checkpoint saves lower steps again."""
     name = max(times, key=lambda name: (times[name], name))
     if here is not None and here[0] != name and here[1] // 10**9 > times[name] // 10**9:
         return None
@@ -130,13 +130,13 @@ def _newest(times: Mapping[str, int], here: tuple[str, int] | None) -> str | Non
 
 
 def _best(names: Collection[str], step: int) -> str:
-    """The first at or after a step, or the last before it."""
+    """The first checkpoint at or after a step, or else the last before it."""
     after = [name for name in names if int(name.removeprefix("step-")) >= step]
     return min(after) if after else max(names)
 
 
 def compare(files: Iterable[RemoteFile], local: Mapping[str, LocalFile]) -> PullPlan:
-    """Which of the selected files must move, given what is here (by the same relative paths)."""
+    """Plan the transfer of the selected files, given the local ones (by the same relative paths)."""
     whole, same_second, tails = [], [], []
     for file in files:
         here = local.get(file.path)

@@ -1,4 +1,4 @@
-"""The logs of a run as they were synced, for when its cluster gives no answer."""
+"""Reads the synced copy of a run's logs, for when its cluster does not answer."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def synced_logs(
     silence: ClusterkitError,
     say: Callable[[str], None],
 ) -> Iterator[bytes]:
-    """The wanted part of the copy here; it cannot be followed.
+    """The wanted part of the synced copy, which cannot be followed.
 
     Args:
-        results: where runs are synced to.
-        run: which.
-        wanted: what of its logs.
-        silence: why there is only the copy.
-        say: told how old the copy is.
+        results: the results folder.
+        run: whose logs to read.
+        wanted: the part of its logs.
+        silence: why the cluster's logs cannot be read.
+        say: called with a message about the age of the copy.
 
     Raises:
-        ClusterkitError: `silence`, when nothing of the run is here.
-        RunError: the attempt that is wanted is not here.
+        ClusterkitError: `silence`, if nothing of the run was synced.
+        RunError: the wanted attempt was not synced.
     """
     name = "stderr" if wanted.stderr else "log"
     found = {int(path.parent.name): path for path in results.glob(f"{run.run_id}/attempts/[0-9]*/{name}")}
@@ -52,7 +52,7 @@ def synced_logs(
 
 
 def last_lines(path: Path, lines: int | None) -> Iterator[bytes]:
-    """The end of a file; all of it where `lines` is None."""
+    """The last lines of a file; the whole file if `lines` is None."""
     with path.open("rb") as file:
         if lines is not None:
             file.seek(_start(path, lines))
@@ -61,7 +61,7 @@ def last_lines(path: Path, lines: int | None) -> Iterator[bytes]:
 
 
 def _start(path: Path, lines: int) -> int:
-    """Where the last lines of a file begin; it is searched from its end."""
+    """The offset of the last lines of a file, found by searching backwards."""
     with path.open("rb") as file:
         end = position = file.seek(0, 2)
         wanted = lines + 1  # the line break before the first of them

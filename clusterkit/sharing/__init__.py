@@ -1,1 +1,1 @@
-"""Runs beside each other and away from home: what differs between two, and all of one in an archive."""
+"""Compares two runs, and exports a whole run to an archive and reads it back."""

@@ -1,6 +1,6 @@
-"""One archive with a list of checksums: written with the same bytes every time, read with distrust.
+"""An archive with a list of checksums: written reproducibly, read as untrusted input.
 
-All that is in it lies in one folder. SHA256SUMS there names every file: `sha256sum -c` proves it without us.
+Everything in it is in one folder, whose SHA256SUMS lists every file for `sha256sum -c`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from clusterkit.sharing.entries import Content, entries
 SUMS = "SHA256SUMS"
 _BLOCK = 1 << 20
 _LONGEST_SUMS = 64 << 20
-"""Bytes; it is read whole. What comes from somebody else is not trusted to be small."""
+"""Bytes; it is read into memory, and a received one is not trusted to be small."""
 _MOST_TIMES = 1000
-"""How much more an archive from somebody else may unpack to than it has; gzip makes no more of zeros."""
+"""Largest expansion of a received archive, as a factor; gzip reaches about as much on zeros."""
 _SHOWN = 100
 """Characters of a name in a message."""
 _SUM = re.compile(rb"(\\?)([0-9a-f]{64})  ([^\n]+)\n")
@@ -38,33 +38,33 @@ _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class ArchiveMember:
-    """What stands at one path of an archive: exactly one of the three."""
+    """The content of one path in an archive: exactly one of `file`, `content` and `link`."""
 
     file: Path | None = None
     content: bytes | None = None
     link: str | None = None
-    """Where a symbolic link points to."""
+    """Target of a symbolic link."""
     size: int = 0
-    """Bytes of the file that count; it may grow meanwhile."""
+    """Bytes of the file to archive; it may grow in the meantime."""
     executable: bool = False
 
 
 def of_file(path: Path, *, executable: bool = False) -> ArchiveMember:
-    """A file as it is now."""
+    """A member with the current content of a file."""
     return ArchiveMember(file=path, size=path.stat().st_size, executable=executable)
 
 
 def write(path: Path, root: str, members: Mapping[str, ArchiveMember]) -> None:
-    """Write an archive and read it again; it appears whole or not at all.
+    """Write an archive atomically, after reading it back as a check.
 
     Args:
         path: ends in `.tar.gz` or `.tar.zst`.
-        root: the folder in it.
-        members: by path below the root; SHA256SUMS is added.
+        root: name of the archive's top folder.
+        members: by path below `root`; SHA256SUMS is added.
 
     Raises:
         ClusterkitError: zstd is missing, or the disk is full.
-        RunError: a file changed meanwhile.
+        RunError: a file changed in the meantime.
     """
     sums = "".join(
         _sum_line(_digest(member), name)
@@ -79,7 +79,7 @@ def write(path: Path, root: str, members: Mapping[str, ArchiveMember]) -> None:
                 _compressed(file, path) as stream,
                 tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive,
             ):
-                # The list comes first, so that a reader can check what it unpacks at once.
+                # The list comes first, so that a reader can check each file as it unpacks it.
                 _add(
                     archive, f"{root}/{SUMS}", ArchiveMember(content=sums.encode("utf-8", "surrogateescape"))
                 )
@@ -104,20 +104,20 @@ def read(
 ) -> str:
     """Check an archive against its checksums and, if wanted, unpack it.
 
-    Links come last and nothing is ever written through one; nothing is written outside the folder.
+    Links are created last and nothing is written through one; nothing is written outside the folder.
 
     Args:
         path: the archive.
-        into: a folder of our own, without the files that are unpacked; None unpacks nothing.
-        wanted: tells by a path below the archive's folder how many bytes a file there may have, or how long
-            the target of a link there is; None leaves it out. Without it all is unpacked.
-        own: it was written here and just now, so that it may be packed however well.
+        into: a private folder without the files to unpack; None unpacks nothing.
+        wanted: for a path below the archive's top folder, the most bytes of a file or the exact length of a
+            link's target; None skips the path. Without `wanted` everything is unpacked.
+        own: this process has just written it, so no compression ratio is suspicious.
 
     Returns:
-        The folder in the archive.
+        Name of the archive's top folder.
 
     Raises:
-        RunError: it is none of ours, is damaged, or holds what it may not.
+        RunError: it is not a clusterkit export, is damaged, or has forbidden content.
     """
     sums: dict[str, str] | None = None
     links: dict[str, str] = {}
@@ -196,7 +196,7 @@ def _digest(member: ArchiveMember) -> str:
 
 
 def _add(archive: tarfile.TarFile, name: str, member: ArchiveMember) -> None:
-    """With nothing of this machine in it: no times, no owners."""
+    """Adds a member without anything that depends on this machine: no times, no owners."""
     entry = tarfile.TarInfo(name)
     entry.mode = 0o755 if member.executable else 0o644
     if member.link is not None:
@@ -213,7 +213,7 @@ def _add(archive: tarfile.TarFile, name: str, member: ArchiveMember) -> None:
 
 
 def _sum_line(digest: str, name: str) -> str:
-    """As sha256sum writes it: a name with a backslash or a newline is escaped, and the line says so."""
+    """A line in sha256sum's format: a leading backslash marks an escaped backslash or newline in the name."""
     escaped = name.replace("\\", "\\\\").replace("\n", "\\n")
     return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
 
@@ -240,7 +240,7 @@ def _harmless(name: str) -> bool:
 
 
 def _copy(source: Content, target: Path | None, mode: int) -> str:
-    """Write a file that was not there; returns its sha256."""
+    """Write a file that must not exist yet; returns its sha256."""
     digest = hashlib.sha256()
     with contextlib.ExitStack() as stack:
         file: BinaryIO | None = None
@@ -272,7 +272,7 @@ def _compressed(file: BinaryIO, path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _decompressed(path: Path) -> Iterator[IO[bytes]]:
-    with path.open("rb", buffering=0) as file:  # the child goes on where we have read to
+    with path.open("rb", buffering=0) as file:  # unbuffered: zstd reads on from our offset
         magic = file.read(4)
         file.seek(0)
         if magic == _ZSTD:
@@ -291,7 +291,7 @@ def _decompressed(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _finish(stream: IO[bytes]) -> None:
-    """Read what comes behind the end of the tar: zeros, and then the checksum of what was compressed."""
+    """Read the rest of the stream after the tar: padding zeros and the compressor's checksum."""
     left = _BLOCK
     while data := stream.read(left):
         left -= len(data)

@@ -1,4 +1,4 @@
-"""What differs between two runs. Pure."""
+"""Compares the descriptions and the code of two runs. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clusterkit.sharing.description import Description
 
 @dataclass(frozen=True)
 class Difference:
-    """A value that is not the same; None where a run has none."""
+    """A value that differs; None for a run that lacks it."""
 
     section: str
     name: str
@@ -22,7 +22,7 @@ class Difference:
 
 
 class Changed(NamedTuple):
-    """Lines of one file in a diff; None for a file that is no text."""
+    """Changed lines of one file in a diff; None for a binary file."""
 
     path: str
     added: int | None
@@ -31,29 +31,29 @@ class Changed(NamedTuple):
 
 @dataclass(frozen=True)
 class ComparedCode:
-    """How the code of two runs differs, as git knows it."""
+    """How the code of two runs differs, according to git."""
 
     between: tuple[Changed, ...] | None = ()
-    """From A's commit to B's; None when the repository here does not have both."""
+    """From A's commit to B's; None when the local repository lacks one of them."""
     a: tuple[Changed, ...] = ()
-    """Uncommitted when A was submitted."""
+    """Uncommitted changes when A was submitted."""
     b: tuple[Changed, ...] = ()
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs beside each other."""
+    """The comparison of two runs, A and B."""
 
     a: Description
     b: Description
     differences: tuple[Difference, ...]
     code: ComparedCode
     same: int
-    """How many values are equal."""
+    """Number of equal values."""
 
 
 def compare(a: Description, b: Description, code: ComparedCode) -> Comparison:
-    """All values that differ, section by section; `results` only where both runs have some."""
+    """All differing values, section by section; `results` only if both runs have some."""
     names = dict.fromkeys([*a.values, *b.values])
     if not (a.has_results and b.has_results):
         names = {name: None for name in names if name[0] != "results"}
@@ -72,7 +72,7 @@ def compare(a: Description, b: Description, code: ComparedCode) -> Comparison:
 
 
 def _words(a: Sequence[str], b: Sequence[str]) -> Iterator[Difference]:
-    """Stretches of two argument lists that are not the same."""
+    """The differing ranges of two argument lists."""
     for kind, a_from, a_to, b_from, b_to in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
         if kind != "equal":
             name = f"argv[{a_from}]" if a_to - a_from <= 1 else f"argv[{a_from}:{a_to}]"
@@ -84,7 +84,7 @@ def _joined(words: Sequence[str]) -> str | None:
 
 
 def changed_in(diff: str) -> tuple[Changed, ...]:
-    r"""The files of a diff made by `git diff`, with the lines that came and went.
+    r"""The files in the output of `git diff`, with their added and removed lines.
 
     >>> changed_in("diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1,2 @@\n-old\n+new\n+more\n")
     (Changed(path='x', added=2, removed=1),)
@@ -96,7 +96,7 @@ def changed_in(diff: str) -> tuple[Changed, ...]:
         path = first[len(first) // 2 + 1 :].removeprefix("b/")  # without renames both halves name one file
         lines = [line for hunk in hunks for line in hunk.split("\n")[1:]]
         text = bool(hunks) or "\nBinary files " not in head
-        if "\ndeleted file mode " in head and text and not hunks:  # its text is not recorded
+        if "\ndeleted file mode " in head and text and not hunks:  # the diff omits its text
             found.append(Changed(path, 0, None))
             continue
         added = sum(line.startswith("+") for line in lines)

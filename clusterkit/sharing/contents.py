@@ -1,4 +1,4 @@
-"""What goes into the export of a run, and what its README says. Reads; writes nothing."""
+"""Collects the contents of a run's export and composes its README. Reads files; writes none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PLACES = frozenset({"WANDB_DIR", "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_MODE"})
 
 @dataclass(frozen=True)
 class Code:
-    """A checked snapshot on this machine."""
+    """A verified local copy of a snapshot."""
 
     identity: str
     folder: Path
@@ -44,16 +44,16 @@ def contents(
     image: Path | None,
     model: Path | None,
 ) -> dict[str, ArchiveMember]:
-    """Everything by its path in the archive.
+    """The members of the archive, by path.
 
     Args:
-        run_dir: the pulled run.
+        run_dir: of the pulled run.
         document: its run.json.
-        code: what was its working tree.
-        trainer: what the clusterkit of that time brought.
-        packages: of the image, versions by name; empty when they are not known.
-        image: the file, if it is wanted.
-        model: the model that counts, a file or a checkpoint in the run directory.
+        code: the snapshot of its working tree.
+        trainer: the snapshot of the trainer package it ran with.
+        packages: the image's packages, versions by name; empty when unknown.
+        image: the image file, to include it.
+        model: the chosen model, a file or a checkpoint in the run directory.
     """
     members: dict[str, ArchiveMember] = {}
     for path in sorted(run_dir.rglob("*")):
@@ -61,7 +61,7 @@ def contents(
         if stat.S_ISREG(path.lstat().st_mode) and not _LEFT_OUT.fullmatch(name):
             members[f"run/{name}"] = of_file(path)
     if model is not None and model.is_dir():
-        for path in model.iterdir():  # all of it: the trainer checks a checkpoint against its manifest
+        for path in model.iterdir():  # every file: the trainer checks a checkpoint against its manifest
             members[f"run/{path.relative_to(run_dir).as_posix()}"] = of_file(path)
     for place, snapshot in (("code", code), ("trainer", trainer)):
         members[f"{place}/manifest.gz"] = of_file(snapshot.folder / "manifest.gz")
@@ -94,18 +94,18 @@ def contents(
 
 
 def _here(text: str, run_dir: str) -> str:
-    """A word for the shell, in which the run directory is the folder `out` of the archive."""
+    """A quoted shell word in which the archive's folder `out` replaces the run directory."""
     if not run_dir or run_dir not in text:
         return shlex.quote(text)
     return '"$here/out"'.join(part and shlex.quote(part) for part in text.split(run_dir))
 
 
 def readme(document: Mapping[str, Any], request: Mapping[str, Any], about: Mapping[str, Any]) -> str:
-    """How to use the archive, with clusterkit and by hand.
+    """Instructions for using the archive, with and without clusterkit.
 
     Args:
         document: run.json.
-        request: request.json of the newest submission; its arguments made the results.
+        request: request.json of the newest submission, whose arguments produced the results.
         about: export.json.
     """
     run_id, image = about["run_id"], about["image"]

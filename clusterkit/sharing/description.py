@@ -1,4 +1,4 @@
-"""A run as named values: all that can differ from another run. Pure."""
+"""Describes a run as named values, which can be compared with another run's. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IN_ARGUMENTS = frozenset(
         *("checkpoint_every", "seed", "threads", "workers"),
     }
 )
-"""Profile values that a training takes from its arguments, which tell what was used in the end."""
+"""Profile values that a training run gets as arguments; the arguments say what was used in the end."""
 _OF_ONE_RUN = frozenset({"WANDB_RUN_ID", "WANDB_DIR", "CLUSTERKIT_SEED"})
 
 
@@ -37,16 +37,16 @@ class DescribedRate:
 
 @dataclass(frozen=True)
 class Description:
-    """One run."""
+    """The values of one run."""
 
     run_id: str
     where: str
-    """What it was read from."""
+    """The source that it was read from."""
     values: Mapping[Name, Any]
     words: tuple[str, ...]
     """Arguments of a program that is not the bundled trainer."""
     snapshot: Mapping[str, Any]
-    """Of run.json."""
+    """The snapshot section of run.json."""
     has_results: bool
 
 
@@ -58,14 +58,14 @@ def describe(
     rows: Sequence[MetricRow] | None = None,
     attempts: Sequence[Attempt] = (),
 ) -> Description:
-    """A run's values by section and name.
+    """Describe a run by section and name.
 
     Args:
         document: run.json.
-        where: it was read.
+        where: the source that it was read from.
         request: request.json of its newest submission.
-        rows: of metrics.jsonl; None when nothing but run.json is at hand.
-        attempts: its starts.
+        rows: of metrics.jsonl; None when only run.json is available.
+        attempts: of the run.
     """
     request = request or {}
     own = _run_dir(document, request)
@@ -127,7 +127,7 @@ def _profile(document: Mapping[str, Any], *, training: bool) -> Iterator[tuple[s
 
 
 def _options(arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Options of a training; `--set` and `--unlock` show in the recipe's values."""
+    """Options of a training run, except `--set` and `--unlock`, which the recipe's values reflect."""
     name = None
     for word in arguments:
         if word.startswith("--"):
@@ -155,7 +155,7 @@ def _environment(document: Mapping[str, Any], request: Mapping[str, Any]) -> Ite
 
 
 def _run_dir(document: Mapping[str, Any], request: Mapping[str, Any]) -> str:
-    """Where it ran; something that is in no text where that is not known."""
+    """The run directory on the cluster; when unknown, a string that occurs in no text."""
     return str((table(request, "env") or table(document, "env")).get("WANDB_DIR") or "\0")
 
 
@@ -176,7 +176,7 @@ def _code(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _versions(document: Mapping[str, Any], rows: Sequence[MetricRow]) -> dict[str, str]:
-    """What the node reported, beside what the laptop recorded."""
+    """Package versions that the node reported and those that the laptop recorded."""
     reported = [row.values["versions"] for row in rows if row.kind == "run" and "versions" in row.values]
     there = reported[-1] if reported and isinstance(reported[-1], dict) else {}
     here = {f"{name} (laptop)": text for name, text in table(document, "versions").items()}

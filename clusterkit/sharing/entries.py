@@ -1,7 +1,7 @@
-"""The entries of a tar stream that somebody else has made; nothing of it is read before its size is known.
+"""Reads the entries of an untrusted tar stream; nothing is read before its size is known.
 
-tarfile takes an extended header into memory whatever its size, and follows maps of sparse files; an export
-has neither long headers nor sparse files. So the blocks are walked here, and tarfile reads each of them.
+tarfile loads an extended header of any size into memory, and follows the maps of sparse files. An export has
+neither long headers nor sparse files, so this module walks the blocks and lets tarfile parse each header.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import IO
 
 _BLOCK = 512
 _LONGEST_HEADER = 64 << 10
-"""Bytes: a name and where a link points to, with room to spare."""
+"""Bytes: ample for a name and a link's target."""
 _KEYS = ("path", "linkpath", "size")
 
 
 class Content:
-    """What is still to be read of an entry."""
+    """The unread content of an entry."""
 
     def __init__(self, stream: IO[bytes], size: int, header: int = 0) -> None:
         self._stream, self._left = stream, size
         self.header = header
-        """Bytes of the headers before it."""
+        """Bytes of the preceding headers."""
 
     def read(self, most: int) -> bytes:
-        """The next bytes; none at the end.
+        """Read the next bytes; empty at the end.
 
         Raises:
-            EOFError: the stream ends before.
+            EOFError: the stream ends too early.
         """
         data = self._stream.read(min(most, self._left))
         if self._left and not data:
@@ -38,7 +38,7 @@ class Content:
 
 
 def entries(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Content]]:
-    """Files and links with their content, up to the end that the stream marks.
+    """Iterate over files and links with their content, up to the end-of-archive block.
 
     Raises:
         tarfile.TarError: a header is damaged.
@@ -80,7 +80,7 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
 
 
 def _records(data: bytes) -> dict[str, str]:
-    """Of an extended header: each is `LENGTH KEY=VALUE` and a newline, and the length is that of it all."""
+    """The records of an extended header: `LENGTH KEY=VALUE` and a newline, where LENGTH counts all of it."""
     found = {}
     while data:
         length = int(data.partition(b" ")[0][:8])

@@ -1,4 +1,4 @@
-"""The models of a pulled run, and which one is meant. Reads small files; never loads a model."""
+"""Lists the models of a pulled run and chooses one. Reads small files; never loads a model."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class ExportedModel:
 
     path: Path
     step: int | None
-    """Environment steps it was trained for; None when nothing tells."""
+    """Environment steps it was trained for; None when unknown."""
     serial: int = 0
-    """Counts checkpoints in the order they were saved."""
+    """Position among the checkpoints in the order they were saved."""
 
 
 def telling_rows(run_dir: Path) -> list[MetricRow]:
-    """The rows of a run's metrics.jsonl that tell its models apart: evaluations, and one of its last step.
+    """The rows of a run's metrics.jsonl that describe its models: the evaluations and one of the last step.
 
-    The file is read row by row: it may be larger than this machine's memory.
+    The file is read row by row, as it may be larger than this machine's memory.
     """
     evaluations: list[MetricRow] = []
     last: MetricRow | None = None
@@ -44,11 +44,11 @@ def telling_rows(run_dir: Path) -> list[MetricRow]:
 
 
 def models_here(run_dir: Path, rows: Sequence[MetricRow]) -> list[ExportedModel]:
-    """The checkpoints of a run that lie here, oldest first, then its final model.
+    """The local checkpoints of a run, oldest first, then its final model.
 
     Args:
         run_dir: of the pulled run.
-        rows: of its metrics.jsonl, which tell the step of the final model.
+        rows: of its metrics.jsonl, from which the step of the final model is taken.
     """
     found = []
     for folder in run_dir.glob("checkpoints/step-*"):
@@ -66,19 +66,19 @@ def models_here(run_dir: Path, rows: Sequence[MetricRow]) -> list[ExportedModel]
 def choose(
     run_id: str, models: Sequence[ExportedModel], rows: Sequence[MetricRow], which: str
 ) -> tuple[ExportedModel, str | None]:
-    """The model that is meant.
+    """Choose the last or the best model.
 
     Args:
         run_id: for messages.
-        models: as `models_here` gives them.
+        models: from `models_here`.
         rows: of metrics.jsonl.
-        which: `last`, or `best`: the one with the highest success rate when it was evaluated in training.
+        which: `last`, or `best` for the highest success rate (else return) when evaluated in training.
 
     Returns:
-        The model, and what to tell the user about the choice.
+        The model, and a message for the user about the choice.
 
     Raises:
-        RunError: there is none, or none of them was evaluated.
+        RunError: there is no model, or none of them was evaluated.
     """
     if not models:
         raise RunError(

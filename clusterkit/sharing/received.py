@@ -1,4 +1,4 @@
-"""Checks what an archive from somebody else says of a run, before anything is made of it."""
+"""Validates a received archive's description of a run before it is used."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _WRITTEN: Mapping[str, Callable[[int], str]] = {
     **dict.fromkeys(("memory", "scratch"), format_size),
     **dict.fromkeys(("time", "signal_before"), format_duration),
 }
-"""How a settings file has the values that run.json has as numbers."""
+"""The settings-file notation of values that run.json stores as numbers."""
 
 
 def describes(name: str) -> int | None:
-    """The most bytes that a file may have which tells what an archive holds; None of every other file."""
+    """The size limit, in bytes, of a file that describes the archive; None for any other file."""
     return _SMALL if _DESCRIBING.fullmatch(name) else None
 
 
 def sizes_of(root: Path, document: Mapping[str, Any]) -> dict[str, int]:
-    """The bytes of every file that a run is made of, by its path in the archive; of links, too.
+    """The size in bytes of every file and link that a run needs, by its path in the archive.
 
     Args:
         root: the archive's folder, with the files that describe it.
-        document: its run.json, checked.
+        document: its validated run.json.
 
     Raises:
-        RunError: the list of the files of a snapshot is missing or damaged.
+        RunError: the manifest of a snapshot is missing or damaged.
     """
     sizes = {}
     for place, identity in zip(("code", "trainer"), snapshot_ids(document), strict=True):
@@ -55,17 +55,17 @@ def sizes_of(root: Path, document: Mapping[str, Any]) -> dict[str, int]:
 
 
 def check_document(document: Mapping[str, Any], request: Mapping[str, Any]) -> Profile:
-    """Check the parts that paths, job scripts and the scheduler's options are made of.
+    """Validate the fields that go into paths, job scripts and scheduler options.
 
     Args:
         document: run.json.
         request: request.json of the newest submission.
 
     Returns:
-        The profile, checked as if it stood in a settings file.
+        The profile, validated like one from a settings file.
 
     Raises:
-        RunError: something is missing or is not what it must be.
+        RunError: a field is missing or invalid.
     """
     from clusterkit.config.models import Profile
 
@@ -109,7 +109,7 @@ def _steps(document: Mapping[str, Any], request: Mapping[str, Any]) -> str | Non
 
 
 def _count(value: object) -> bool:
-    """Whether it is a number that a ledger can hold."""
+    """Whether a value is a non-negative integer that the ledger can store."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 

@@ -1,7 +1,7 @@
 """Snapshots: content-addressed, read-only copies of the working tree on a cluster.
 
-A queued job runs the code it was submitted with, whatever is edited or deployed later. Two trees are kept,
-each in a folder of its own with the `manifest.gz` that gives it its name: `project/`, the user's working
+A queued job runs the code it was submitted with, whatever is edited or deployed later. Two trees are stored,
+each in its own folder with the `manifest.gz` whose hash names the folder: `project/`, the user's working
 tree with uncommitted changes, and `bundle/`, the trainer package of this clusterkit.
 """
 

@@ -1,4 +1,4 @@
-"""The files of a working tree that travel, and those that stay, with the reason."""
+"""Selects the files of a working tree that go into a snapshot, and reports those left out with the reason."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ IGNORE_FILE = ".clusterkitignore"
 
 @dataclass(frozen=True)
 class Collected:
-    """What a working tree holds, by relative POSIX path."""
+    """The contents of a working tree, as relative POSIX paths."""
 
     files: dict[str, os.stat_result]
-    """Regular files and symbolic links that travel, sorted by name."""
+    """Regular files and symbolic links to upload, sorted by name."""
     withheld: tuple[str, ...]
     """Files that look like secrets."""
     special: tuple[str, ...]
     """Sockets, pipes and devices."""
     outside: tuple[str, ...]
-    """Links among `files` that lead out of the tree."""
+    """Links among `files` that point out of the tree."""
     stays: Callable[[str], bool]
-    """Whether a name, present or not, never travels."""
+    """Whether a name, existing or not, is never uploaded."""
 
 
 def collect(root: Path, *, exclude: Sequence[str], include: Sequence[str] = ()) -> Collected:
-    """List a working tree; no file of it is opened.
+    """List a working tree without opening any file.
 
     Args:
         root: the project's folder.
-        exclude: patterns of what stays, besides .gitignore and .clusterkitignore.
-        include: patterns of what travels although git ignores it or it looks like a secret.
+        exclude: patterns of files to leave out, in addition to .gitignore and .clusterkitignore.
+        include: patterns of files to upload although git ignores them or they look like secrets.
 
     Raises:
-        ConfigError: .clusterkitignore is wrong.
+        ConfigError: .clusterkitignore is invalid.
         ClusterkitError: a folder cannot be read.
     """
     excluded = left_out(root, exclude)
@@ -77,16 +77,16 @@ def collect(root: Path, *, exclude: Sequence[str], include: Sequence[str] = ()) 
 
 
 def left_out(root: Path, exclude: Sequence[str]) -> Patterns:
-    """What is no part of any snapshot of a tree, whatever git knows of it.
+    """Patterns of files that are in no snapshot of a tree, even if git tracks them.
 
     Raises:
-        ConfigError: .clusterkitignore is wrong.
+        ConfigError: .clusterkitignore is invalid.
     """
     return Patterns((*ALWAYS_EXCLUDED, *_ignored(root), *exclude))
 
 
 def walk(root: Path, excluded: Patterns, below: str = "") -> Iterator[str]:
-    """Names of all that is no folder below `root/below`; excluded folders are not entered.
+    """Names of everything but folders below `root/below`; excluded folders are not entered.
 
     Raises:
         ClusterkitError: a folder cannot be read.
@@ -107,7 +107,7 @@ def walk(root: Path, excluded: Patterns, below: str = "") -> Iterator[str]:
 
 
 def _names(root: Path, excluded: Patterns, below: str = "") -> Iterator[str]:
-    """As git lists them, repositories inside repositories included; or everything, without git."""
+    """Names as git lists them, including nested repositories; without git, everything."""
     listed = git.listed(root / below, excluded=lambda name: excluded.match(below + name))
     if not listed:
         yield from walk(root, excluded, below)
@@ -136,11 +136,11 @@ def _status(path: Path) -> os.stat_result | None:
     try:
         return path.lstat()
     except (FileNotFoundError, NotADirectoryError):
-        return None  # tracked and deleted, or gone since it was listed
+        return None  # tracked but deleted, or removed since it was listed
 
 
 def _leads_out(root: Path, name: str) -> bool:
-    """Whether a link is absolute or climbs out of the tree; links inside it, loops included, travel well."""
+    """Whether a link is absolute or points out of the tree; links inside it, even loops, are safe to copy."""
     target = os.readlink(root / name)  # noqa: PTH115 - Path would tidy the text up
     below = os.path.normpath(os.path.join(os.path.dirname(name), target))  # noqa: PTH118, PTH120 - text only
     return target.startswith("/") or below == ".." or below.startswith("../")
@@ -162,16 +162,16 @@ SECRETS = (
     "service[-_]account*.json", "secrets", ".secrets", "secrets.[jty]*", "*.tfstate", ".vault-token",
     "*api[-_]key", "*api[-_]key.txt", "*.token", ".huggingface",
 )  # fmt: skip
-"""The deny list, whatever git says; upper and lower case are the same. docs/security.md shows it."""
+"""The deny list, case-insensitive, whether or not git tracks the file. docs/security.md shows it."""
 
 
 _EXAMPLES = re.compile(r"\.(example|sample|template|dist)$", re.IGNORECASE)
 
 
 class Patterns:
-    """Shell patterns that match a relative path, one of its folders, or any single part of it.
+    """Shell patterns that match a relative path, one of its folders, or any single component.
 
-    A pattern that begins with a slash counts from the top of the project; `*` also matches slashes.
+    A pattern that begins with a slash is anchored at the project root; `*` also matches slashes.
 
     >>> Patterns(["notes/", "/data", "*.mp4"]).match("a/notes/x.txt")
     True
@@ -185,7 +185,7 @@ class Patterns:
         self._folders: dict[str, bool] = {"": False}
 
     def match(self, name: str) -> bool:
-        """Whether the path or one of its folders is meant."""
+        """Whether a pattern matches the path or one of its folders."""
         folder, _, last = name.rpartition("/")
         if folder not in self._folders:
             self._folders[folder] = self.match(folder)
@@ -196,7 +196,7 @@ _secrets = Patterns(SECRETS, ignore_case=True)
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a path is on the deny list; an example (`.env.example`) is not.
+    """Whether a path is on the deny list; examples (`.env.example`) are not.
 
     >>> [looks_secret(name) for name in ("a/.env", "ID_RSA", "secrets.yaml", "secrets.py", ".env.example")]
     [True, True, True, False, False]
@@ -205,10 +205,10 @@ def looks_secret(name: str) -> bool:
 
 
 def ignore_file(text: str, where: str) -> tuple[str, ...]:
-    """The patterns of a .clusterkitignore: one a line, `#` begins a comment.
+    """The patterns of a .clusterkitignore: one per line; `#` begins a comment.
 
     Raises:
-        ConfigError: a line takes something back with `!`.
+        ConfigError: a line begins with `!`, git's negation.
     """
     lines = [line.strip() for line in text.splitlines()]
     for number, line in enumerate(lines, 1):

@@ -1,4 +1,4 @@
-"""Copies of a cluster's snapshots on this machine, checked file by file against what their names promise."""
+"""Downloads snapshots from a cluster and verifies every file against the snapshot id."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from clusterkit.transport.base import ProgressCallback, SyncOptions
 
 
 def fetch(site: Site, identity: str, home: Path, *, progress: ProgressCallback | None = None) -> Path:
-    """Bring a snapshot here.
+    """Download a snapshot, unless it was downloaded before.
 
     Args:
         site: the cluster that has it.
-        identity: its id.
-        home: folder for snapshots; one that is there whole is not fetched again.
-        progress: called with each report of the transfer.
+        identity: the snapshot's id.
+        home: the local folder for snapshots.
+        progress: called with each progress report.
 
     Returns:
-        Its folder, with `manifest.gz` and the tree, `project` or `bundle`.
+        The snapshot's folder, with `manifest.gz` and the tree, `project` or `bundle`.
 
     Raises:
-        RunError: the cluster does not have it any more, or it is not what its name says.
+        RunError: the cluster no longer has it, or its content does not match its id.
         TransportError: the connection failed.
     """
     folder = home / identity
@@ -50,13 +50,13 @@ def fetch(site: Site, identity: str, home: Path, *, progress: ProgressCallback |
 
 
 def check(folder: Path, identity: str) -> dict[str, ManifestEntry]:
-    """Compare a snapshot with its id.
+    """Verify a snapshot against its id.
 
     Returns:
         Its files by path in the folder.
 
     Raises:
-        RunError: something is missing, damaged or too many.
+        RunError: a file is missing, damaged or unexpected.
     """
     entries = listed(folder, identity)
     for name, entry in entries.items():
@@ -70,10 +70,10 @@ def check(folder: Path, identity: str) -> dict[str, ManifestEntry]:
 
 
 def listed(folder: Path, identity: str) -> dict[str, ManifestEntry]:
-    """The files of a snapshot by path in its folder, as its list has them.
+    """The files in a snapshot's manifest, by path in its folder.
 
     Raises:
-        RunError: the list is missing, or not what the snapshot's id promises.
+        RunError: the manifest is missing or does not match the snapshot's id.
     """
     try:
         data = manifest.unpack((folder / "manifest.gz").read_bytes())
@@ -85,7 +85,7 @@ def listed(folder: Path, identity: str) -> dict[str, ManifestEntry]:
 
 
 def _entry(path: Path) -> ManifestEntry | None:
-    """What lies at a path, as a manifest has it."""
+    """The manifest entry for a path; None when it cannot be read."""
     try:
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):

@@ -1,4 +1,4 @@
-"""What git knows of a working tree: the files that are not ignored, and where it stands."""
+"""Asks git about a working tree: its files that are not ignored, its commit and its uncommitted changes."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from clusterkit.errors import ClusterkitError
 
 _LONGEST_DIFF = 1 << 20
 _MOST_LOOKED_AT = 500
-"""Of the files that git does not know and that stay here; more are data, not secrets."""
+"""Most untracked, left-out files compared for renames; more of them are data, not secrets."""
 _CLOSED = re.compile(r"could not open directory '(.+?)/?': (.+)")
 
 
 @dataclass(frozen=True)
 class Git:
-    """Where the working tree stands."""
+    """The git state of a working tree."""
 
     commit: str | None = None
     branch: str | None = None
     dirty: bool = False
     diff: str = ""
-    """`git diff HEAD` of a dirty tree, without files that stay here or stayed; at most 1 MiB of it."""
+    """`git diff HEAD` of a dirty tree, without left-out files under any name; cut at 1 MiB."""
 
     @property
     def facts(self) -> dict[str, str | bool | None]:
-        """What run.json says of it."""
+        """The fields of run.json."""
         return {
             "git_commit": self.commit,
             "git_branch": self.branch,
@@ -42,16 +42,16 @@ class Git:
 
 
 def listed(folder: Path, *, excluded: Callable[[str], bool]) -> list[str] | None:
-    """Tracked and untracked-not-ignored names below a folder; None where git knows nothing.
+    """Names below a folder that are tracked, or untracked and not ignored; None outside a repository.
 
-    A repository inside the tree is one name that ends with a slash, or that of a folder.
+    A nested repository is one name: a folder's, or one that ends with a slash.
 
     Args:
-        folder: anywhere inside a repository.
-        excluded: tells the names that do not matter.
+        folder: any folder of a repository.
+        excluded: whether a name does not matter.
 
     Raises:
-        ClusterkitError: a folder in it cannot be read.
+        ClusterkitError: a folder below it cannot be read.
     """
     done = _git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if done is None or done.returncode != 0:
@@ -66,11 +66,11 @@ def listed(folder: Path, *, excluded: Callable[[str], bool]) -> list[str] | None
 
 
 def stand(folder: Path, *, stays: Callable[[str], bool]) -> Git:
-    """Where the working tree stands; what stays here does not make it dirty and is in no diff.
+    """The git state of a project; left-out files do not make it dirty and are not in the diff.
 
     Args:
-        folder: the project's.
-        stays: tells the names (relative to the folder) that never travel.
+        folder: of the project.
+        stays: whether a name (relative to the folder) is never uploaded.
     """
     place = _output(folder, "rev-parse", "HEAD", "--abbrev-ref", "HEAD", "--show-prefix")
     if place is None:
@@ -89,11 +89,11 @@ def stand(folder: Path, *, stays: Callable[[str], bool]) -> Git:
 
 
 def between(folder: Path, old: str, new: str) -> list[tuple[str, int | None, int | None]] | None:
-    """Files below a folder that differ between two commits, with the lines that came and went.
+    """Files below a folder that differ between two commits, with their added and removed lines.
 
     Returns:
-        Path, lines added and lines removed, None for a file that is no text; or None when the repository
-        does not have both commits.
+        Path, lines added and lines removed (None for a binary file); or None when the repository lacks one
+        of the commits.
     """
     if not all(re.fullmatch(r"[0-9a-f]{4,64}", commit) for commit in (old, new)):
         return None
@@ -108,16 +108,16 @@ def between(folder: Path, old: str, new: str) -> list[tuple[str, int | None, int
 
 
 def _diff(folder: Path, known: Sequence[str], unknown: Sequence[str], stays: Callable[[str], bool]) -> str:
-    """Changes since HEAD, but for what stays here under its name of now or then.
+    """Changes since HEAD, without files that are left out under their current or former name.
 
-    Of a file that was removed only the name is there: it may go on under a name that stays here, or that git
+    A removed file appears only by name: its content may live on in a file that is left out or that git
     ignores, and the commit has it anyway.
 
     Args:
-        folder: the project's.
-        known: changed files that stay here.
-        unknown: files that stay here and are new to git.
-        stays: tells the names that never travel.
+        folder: of the project.
+        known: changed tracked files that are left out.
+        unknown: untracked files that are left out.
+        stays: whether a name is never uploaded.
     """
     plain = (
         "--no-color",
@@ -136,12 +136,12 @@ def _diff(folder: Path, known: Sequence[str], unknown: Sequence[str], stays: Cal
 def _related(
     folder: Path, known: Sequence[str], unknown: Sequence[str], stays: Callable[[str], bool]
 ) -> list[str]:
-    """Names of files that were renamed or copied from or to one that stays here, likenesses included."""
+    """Names of files that were renamed or copied from or to a left-out one, judged by similarity."""
     index = _output(folder, "rev-parse", "--git-path", "index") if known or unknown else None
     if index is None:
         return []
     with tempfile.TemporaryDirectory() as place:
-        # In an index of its own git also looks at the files that it does not know yet.
+        # A temporary index lets git compare untracked files too, without touching the user's index.
         ours = {"GIT_INDEX_FILE": f"{place}/index"}
         with suppress(FileNotFoundError):
             shutil.copyfile(folder / os.fsdecode(index).removesuffix("\n"), ours["GIT_INDEX_FILE"])

@@ -1,8 +1,8 @@
-r"""The manifest of a snapshot: kind, sha256, size and name of every file, and with them its address. Pure.
+r"""The manifest of a snapshot: kind, sha256, size and name of every file, and the id they give it. Pure.
 
-One record a file, ended by a NUL: `KIND SHA256 SIZE NAME`, sorted by name. KIND is `file`, `exec`
-(its owner may execute it) or `link` (hashed is where it points to). The first 16 hexadecimal digits
-of the manifest's own sha256 are the snapshot's id: `zcat manifest.gz | sha256sum` proves a snapshot there.
+Each file is one NUL-terminated record `KIND SHA256 SIZE NAME`; records are sorted by name. KIND is `file`,
+`exec` (executable by its owner) or `link` (the hash is of its target). The first 16 hexadecimal digits of the
+manifest's own sha256 are the snapshot's id, so `zcat manifest.gz | sha256sum` verifies it on a cluster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _LARGEST = 128 << 20
-"""Bytes: a million files with long names. One that comes in an archive is not trusted to be small."""
+"""Bytes: a million files with long names. A manifest from an archive is not trusted to be small."""
 
 
 Manifest = bytes
@@ -36,13 +36,13 @@ class ManifestEntry(NamedTuple):
 
 
 def render(entries: Mapping[str, ManifestEntry]) -> Manifest:
-    """The manifest of files by name."""
+    """The manifest of some files, given by name."""
     records = (f"{e.kind} {e.digest} {e.bytes} {name}\0" for name, e in sorted(entries.items()))
     return "".join(records).encode("utf-8", "surrogateescape")
 
 
 def parse(data: Manifest) -> dict[str, ManifestEntry]:
-    """Files by name; records that are none are left out, which only makes more be sent."""
+    """Files by name; invalid records are skipped, which only causes more to be sent."""
     entries = {}
     for record in data.decode("utf-8", "surrogateescape").split("\0"):
         kind, _, rest = record.partition(" ")
@@ -54,12 +54,12 @@ def parse(data: Manifest) -> dict[str, ManifestEntry]:
 
 
 def pack(data: Manifest) -> bytes:
-    """The manifest as it is stored: gzip, the same bytes every time."""
+    """The manifest as stored: gzip, reproducible byte for byte."""
     return gzip.compress(data, mtime=0)
 
 
 def unpack(packed: bytes) -> Manifest:
-    """A stored manifest; a damaged or far too large one is empty, so that more is sent than needed."""
+    """A stored manifest; empty when damaged or far too large, which only causes more to be sent."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
             data = file.read(_LARGEST + 1)
@@ -76,7 +76,7 @@ def address(data: Manifest) -> str:
 def missing(
     wanted: Mapping[str, ManifestEntry], there: Mapping[str, ManifestEntry]
 ) -> dict[str, ManifestEntry]:
-    """The files whose content is not there under the same name."""
+    """The wanted files whose content `there` lacks under the same name."""
     return {
         name: entry
         for name, entry in wanted.items()
@@ -85,17 +85,17 @@ def missing(
 
 
 _AT_REST_NS = 3_000_000_000
-"""FAT keeps times to two seconds; every other file system of today to much less."""
+"""FAT stores times in steps of two seconds; every other current file system is much finer."""
 
 
 _Stamp = tuple[int, int, int, int]
 
 
 class Digests:
-    """The digests of one tree's files, in a table of the ledger's database."""
+    """A cache of one tree's digests, in a table of the ledger's database."""
 
     def __init__(self, database: sqlite3.Connection, part: str, root: Path) -> None:
-        """Read what is known of a part of a snapshot that lies in `root`; `save` writes what was learned."""
+        """Read the known digests of the snapshot part in `root`; `save` writes the new ones."""
         self._database, self._root = database, os.fsencode(f"{part}:{root}")
         database.execute(
             "CREATE TABLE IF NOT EXISTS files (root BLOB, name BLOB, size INTEGER, mtime_ns INTEGER, "
@@ -111,7 +111,7 @@ class Digests:
         self._now = time.time_ns()
 
     def get(self, name: str, status: os.stat_result) -> str | None:
-        """The digest of a file, if it is as it was; `status` is what it is now."""
+        """The digest of a file whose current `status` is unchanged; None otherwise."""
         key, stamp = os.fsencode(name), _stamp(status)
         known = self._known.get(key)
         if known is None or known[1] != stamp:
@@ -120,12 +120,12 @@ class Digests:
         return known[0]
 
     def learn(self, name: str, status: os.stat_result, digest: str) -> None:
-        """Remember a digest; `status` is from before the file was read."""
+        """Remember a digest; `status` was taken before the file was read."""
         if max(status.st_mtime_ns, status.st_ctime_ns) < self._now - _AT_REST_NS:
             self._seen[os.fsencode(name)] = digest, _stamp(status)
 
     def save(self) -> None:
-        """Keep what was seen, and nothing of files that are gone."""
+        """Store the digests of files seen this time; drop those of files that are gone."""
         if self._seen == self._known:
             return
         fresh = [

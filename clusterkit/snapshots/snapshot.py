@@ -1,4 +1,4 @@
-"""Taking a snapshot: collect, check, hash."""
+"""Takes a snapshot: collects, checks and hashes the files."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Large(NamedTuple):
 
 
 Allow = Callable[[Sequence[Large], int], bool]
-"""Asked whether the files over a limit (bytes) may travel."""
+"""Called with the files over a limit (bytes); returns whether to upload them."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """The files of one folder, as they were hashed."""
+    """The files of one folder, as hashed."""
 
     root: Path
     files: tuple[str, ...]
@@ -44,11 +44,11 @@ class Tree:
 
     @property
     def id(self) -> str:
-        """The content address: where it lies on a cluster."""
+        """The content address, which names its folder on a cluster."""
         return address(self.manifest)
 
     def changed(self) -> str | None:
-        """A file that is not as it was, if there is one."""
+        """A file that changed since it was hashed, if any."""
         for name, stamp in zip(self.files, self.stamps, strict=True):
             try:
                 status = (self.root / name).lstat()
@@ -61,20 +61,20 @@ class Tree:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A working tree ready to be sent, with its content address."""
+    """A working tree ready for upload, with its content address."""
 
     project: Tree
     bundle: Tree
-    """The trainer; many snapshots share it."""
+    """The trainer package, shared by many snapshots."""
     bytes: int
-    """Of both."""
+    """Size of both trees."""
     git: Git = field(default_factory=Git)
     withheld: tuple[str, ...] = ()
-    """Files that look like secrets and stay on this machine."""
+    """Files that look like secrets and are not uploaded."""
     special: tuple[str, ...] = ()
-    """Sockets, pipes and devices, which stay."""
+    """Sockets, pipes and devices, which are not uploaded."""
     outside: tuple[str, ...] = ()
-    """Links that lead out of the tree; they travel as links."""
+    """Links that point out of the tree; they are uploaded as links."""
 
     @property
     def id(self) -> str:
@@ -82,7 +82,7 @@ class Snapshot:
         return self.project.id
 
     def path(self, snapshots: str) -> str:
-        """Where the working tree lies below a cluster's snapshots folder, in `project/`."""
+        """The snapshot's folder below a cluster's snapshots folder; the working tree is in its `project/`."""
         return f"{snapshots}/{self.id}"
 
 
@@ -99,14 +99,14 @@ def take(
 
     Args:
         project_dir: the folder of clusterkit.toml.
-        exclude: patterns of the configuration, against the relative path or any part of it.
-        include: patterns of what travels although git ignores it or it looks like a secret.
-        max_file_size: bytes; a larger file travels only if `allow` says so.
-        allow: asked once about all of them; None refuses. No file is read before its answer.
-        memory: a database that remembers digests; None reads every file.
+        exclude: configured patterns, matched against the relative path or any part of it.
+        include: patterns of files to upload although git ignores them or they look like secrets.
+        max_file_size: bytes; a larger file is uploaded only if `allow` returns true.
+        allow: called once with all larger files, before any file is read; None refuses them.
+        memory: a database that caches digests; None reads every file.
 
     Raises:
-        ClusterkitError: a file is over the limit, or something cannot be read.
+        ClusterkitError: a file is over the limit or cannot be read.
     """
     collected = collect(project_dir, exclude=exclude, include=include)
     _check_sizes(project_dir, collected.files, max_file_size, allow)
@@ -138,7 +138,7 @@ def _check_sizes(root: Path, files: Mapping[str, os.stat_result], limit: int, al
 
 
 def _trainer_package() -> Path:
-    """The trainer's folder, found without importing it."""
+    """The trainer's folder, located without importing it."""
     from importlib.util import find_spec
 
     spec = find_spec("trainer")
@@ -155,7 +155,7 @@ def _package_files(package: Path) -> dict[str, os.stat_result]:
 def _hashed_tree(
     part: str, root: Path, files: Mapping[str, os.stat_result], memory: sqlite3.Connection | None
 ) -> tuple[Tree, int]:
-    """A tree with its manifest, and its size in bytes."""
+    """A hashed tree and its size in bytes."""
     digests = Digests(memory, part, root) if memory else None
     entries = {f"{part}/{name}": _entry(root, name, status, digests) for name, status in files.items()}
     if digests:

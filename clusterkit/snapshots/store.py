@@ -1,8 +1,7 @@
-"""The snapshots on a cluster: what is there, and bringing a new one, sharing what did not change.
+"""The snapshots on a cluster: looks them up and uploads new ones, hard-linking unchanged files.
 
-Every upload has a partial folder of its own and shares the files of those that broke off before it, as it
-shares those of another snapshot: so no upload ever writes where another one may be writing, and what is not
-of this snapshot never gets into it.
+Every upload has its own partial folder and hard-links files from interrupted uploads as it does from other
+snapshots. So no upload writes where another may be writing, and no foreign file gets into a snapshot.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ from clusterkit.transport.base import ProgressCallback, SyncOptions, Transferred
 from clusterkit.transport.faults import LostError
 
 _TRIES = 9
-"""A connection that dies more often within one upload needs a person."""
+"""A connection that is lost more often during one upload needs the user's attention."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How a snapshot stands to what a cluster has."""
+    """The parts of a snapshot that a cluster already has."""
 
     snapshot: Snapshot
     project_there: bool
     bundle_there: bool
     basis: str | None = None
-    """Id of the snapshot there to share unchanged files with."""
+    """Id of the snapshot on the cluster to hard-link unchanged files from."""
     basis_manifest: bytes = b""
     begun: tuple[str, ...] = ()
-    """Partial folders that earlier uploads of the same left there, newest first."""
+    """Partial folders of interrupted uploads of the same snapshot, newest first."""
     arrived: int = 0
-    """About the bytes in them."""
+    """Approximate bytes in them."""
 
     @property
     def present(self) -> bool:
@@ -48,7 +47,7 @@ class Standing:
 
     @cached_property
     def missing(self) -> dict[str, ManifestEntry]:
-        """The files that would be sent, by name in the manifests."""
+        """The files to send, by name in the manifests."""
         found: dict[str, ManifestEntry] = {}
         if not self.project_there:
             wanted = manifest.parse(self.snapshot.project.manifest)
@@ -59,27 +58,27 @@ class Standing:
 
     @property
     def bytes_to_send(self) -> int:
-        """Size of the files that would be sent, less what has arrived of them."""
+        """Size of the files to send, less the bytes that have already arrived."""
         return max(0, sum(entry.bytes for entry in self.missing.values()) - self.arrived)
 
 
 def inquiry(snapshot: Snapshot, *, basis: str | None = None, use: bool = False) -> Inquiry:
-    """What `look` asks a cluster, with the same arguments."""
+    """The inquiry that `look` sends to a cluster, with the same arguments."""
     return Inquiry("snapshots", _LOOK, (snapshot.id, snapshot.bundle.id, basis or "", "use" if use else ""))
 
 
 def look(site: Site, snapshot: Snapshot, *, basis: str | None = None, use: bool = False) -> Standing:
-    """Ask a cluster, in one command at most, what of a snapshot it has.
+    """Find out, with at most one command, which parts of a snapshot a cluster already has.
 
     Args:
         site: the cluster.
-        snapshot: what is wanted there.
-        basis: id of the snapshot to compare with, if it is there; else the newest one.
-        use: the snapshot is about to be used: `gc` leaves it alone for a while, and what is of no use of
-            uploads that broke off is removed. Without it nothing changes there.
+        snapshot: the wanted snapshot.
+        basis: id of the snapshot to compare with; the newest one if the cluster lacks it.
+        use: the snapshot is about to be used: protects it from `gc` for a while and removes useless remains
+            of interrupted uploads. Without it nothing on the cluster changes.
 
     Raises:
-        TransportError: the cluster gave no answer.
+        TransportError: the cluster did not answer.
     """
     result = site.ask(inquiry(snapshot, basis=basis, use=use))
     if result.returncode != 0:
@@ -99,13 +98,13 @@ def look(site: Site, snapshot: Snapshot, *, basis: str | None = None, use: bool 
 
 
 def publish(site: Site, standing: Standing, *, progress: ProgressCallback | None = None) -> Transferred:
-    """Bring a snapshot to the cluster; what is there is left alone.
+    """Upload the missing parts of a snapshot to the cluster.
 
-    Unchanged files are hard-linked against the basis, so that many submits cost one copy. A folder
-    appears under its name only when it is whole. Interrupted at any point, the next one sends the rest.
+    Unchanged files are hard-linked to the basis, so that many submissions cost one copy. A folder gets its
+    final name only when it is complete. After an interruption the next upload sends the rest.
 
     Raises:
-        ClusterkitError: a file changed while it was sent; the name stays free.
+        ClusterkitError: a file changed while it was sent; the snapshot was not published.
         TransportError: the cluster cannot be written to, or the connection failed.
     """
     snapshot, sent = standing.snapshot, []
@@ -119,7 +118,7 @@ def publish(site: Site, standing: Standing, *, progress: ProgressCallback | None
 def _bring(
     site: Site, tree: Tree, name: str, standing: Standing, progress: ProgressCallback | None
 ) -> Transferred:
-    """Send one tree, over a new connection where one dies on the way."""
+    """Send one tree, with a new connection whenever one is lost."""
     begun = [part for part in standing.begun if part.startswith(f".{tree.id}.")]
     basis = [standing.basis] if standing.basis and name == "project" else []
     ours: list[str] = []
@@ -140,23 +139,23 @@ def _send(
     others: Sequence[str],
     progress: ProgressCallback | None,
 ) -> Transferred:
-    """Send one tree to a partial folder and give it its name.
+    """Send one tree to a partial folder, then rename it.
 
     Args:
         site: the cluster.
-        tree: what goes.
-        name: of the folder that it becomes.
-        ours: the partial folder, and before it those of earlier tries, which go in the end.
-        others: folders beside them that may have some of the files.
-        progress: called with each report.
+        tree: the files to send.
+        name: of the tree, `project` or `bundle`.
+        ours: the partial folder, followed by those of earlier tries, which are removed at the end.
+        others: other folders that may have some of the files.
+        progress: called with each progress report.
     """
     snapshots = site.layout.snapshots
     final, part = f"{snapshots}/{tree.id}", f"{snapshots}/{ours[0]}"
     options = SyncOptions(
         files_from=tree.files,
         link_dest=tuple(f"{snapshots}/{folder}/{name}" for folder in (*ours[1:], *others)),
-        inplace=True,  # what the server leaves of an unfinished file has the file's name, however it ended
-        checksum=True,  # to rsync's quick check an edit of the same size within one second looks unchanged
+        inplace=True,  # an unfinished file keeps its final name on the server, however the transfer ended
+        checksum=True,  # rsync's quick check misses an edit of the same size within one second
         mode=site.sharing.tree,
     )
     sent = Transferred(0, 0, 0)
@@ -181,12 +180,12 @@ def _send(
 
 
 def transplant(site: Site, identity: str, folder: Path) -> None:
-    """Bring a snapshot that was pulled, whole, from another cluster.
+    """Upload a complete snapshot that was pulled from another cluster.
 
     Args:
         site: the cluster that lacks it.
-        identity: its id.
-        folder: holds its tree, `project` or `bundle`, and `manifest.gz`.
+        identity: the snapshot's id.
+        folder: contains its tree, `project` or `bundle`, and `manifest.gz`.
 
     Raises:
         TransportError: the cluster cannot be written to, or the connection failed.
@@ -194,7 +193,7 @@ def transplant(site: Site, identity: str, folder: Path) -> None:
     name = "bundle" if (folder / "bundle").is_dir() else "project"
     final = f"{site.layout.snapshots}/{identity}"
     part = f"{site.layout.snapshots}/.{identity}.{secrets.token_hex(4)}.part"
-    if (folder / name).is_dir():  # an empty project has none
+    if (folder / name).is_dir():  # an empty project has no tree
         site.transport.push(folder / name, f"{part}/{name}", options=SyncOptions(mode=site.sharing.tree))
     arguments = [final, part, name, site.sharing.group or "", site.sharing.folder]
     packed = (folder / "manifest.gz").read_bytes()
@@ -203,11 +202,11 @@ def transplant(site: Site, identity: str, folder: Path) -> None:
         raise TransportError(f"{site.transport.where}: cannot write {final}: {done.reason}")
 
 
-# A snapshot's time is when it was last wanted: gc leaves what is young alone.
-# $1 all snapshots, $2 the project's id, $3 the bundle's, $4 the basis that is liked best, $5 whether they are
-# used. Prints yes or no for both and the basis; how many bytes partial folders of either hold, and at most 8
-# of them; the basis's packed manifest. A bundle is no basis. What broke off is of no use once its snapshot
-# is there, or after a day.
+# A snapshot folder's mtime is when it was last wanted; gc keeps recent ones.
+# $1 the snapshots folder, $2 the project's id, $3 the bundle's, $4 the preferred basis, $5 whether they are
+# about to be used. Prints yes or no for each tree, and the basis; the bytes in the partial folders of both,
+# and at most 8 of these folders; the basis's packed manifest. A bundle is never a basis. An interrupted
+# upload is useless once its snapshot exists, or after a day.
 _LOOK = r"""
 idle() { test -z "$(find "$1" -mmin -1 2>/dev/null | head -n 1)"; }
 old() { test -n "$(find "$1" -prune -mmin +1440 2>/dev/null)"; }
@@ -251,8 +250,8 @@ test -z "$basis" || cat "$1/$basis/manifest.gz" 2>/dev/null || true
 """
 
 # $1 the final folder, $2 its partial folder, $3 the tree in it, $4 the group that may read it, $5 the mode of
-# its folders then, the rest what earlier tries left. The manifest comes on standard input. Two uploads of one
-# snapshot may finish together: mv then moves the second folder into the first.
+# its folders in that case, the rest partial folders of earlier tries. Standard input is the manifest. When
+# two uploads of one snapshot finish together, mv moves the second folder into the first.
 _PUBLISH = """
 umask 077; export LC_ALL=C
 mkdir -p "$2/$3" && cat > "$2/manifest.gz" && chmod 400 "$2/manifest.gz" || exit 1
